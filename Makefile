@@ -1,0 +1,54 @@
+# Every target does its own set-up in .venv; nothing else is needed than Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+ifeq ($(UV),)
+  CREATE = $(PYTHON) -m venv $(VENV)
+  INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+else
+  CREATE = uv venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+  INSTALL = uv pip install --quiet --python $(BIN)/python
+endif
+
+.PHONY: help demo test check bench audit format clean
+
+help:  ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sfumato needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'
+	$(CREATE)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+demo: $(VENV)/.core  ## release all 2-way marginals and the age CDF of Adult; prints where the report is
+	$(BIN)/sfumato demo
+
+test: $(VENV)/.dev  ## all fast tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## lint, format, types, import contract
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+audit: $(VENV)/.dev  ## long statistical tests
+	$(BIN)/python -m pytest -m slow tests
+
+bench: $(VENV)/.dev  ## peers and sfumato side by side, as ratios
+	$(BIN)/python -m bench
+
+format: $(VENV)/.dev  ## rewrite in house style
+	$(BIN)/ruff check --fix src tests bench examples
+	$(BIN)/ruff format src tests bench examples
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error that sfumato raises on purpose.
+
+    SfumatoError            one clear message, exit code 2
+      SchemaError           the domain or a TOML file does not say what it must
+      WorkloadError         a query cannot be asked on this domain
+        SqlError            a SQL construct that is not a linear query
+      PlanError             no mechanism fits what was asked
+        TooLarge            a request that cannot fit in memory, with its size and a way out
+      BudgetError           a privacy parameter out of range
+        BudgetExhausted     the ledger refuses the debit
+      LedgerError           a ledger that is damaged, or of another table
+      TableError            a table that cannot be opened or lacks a declared column
+
+A message says what came, what is allowed and what to do next. It never holds a value, a count
+or a row number of the data: messages depend on public inputs only.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BudgetError",
+    "BudgetExhausted",
+    "LedgerError",
+    "PlanError",
+    "SchemaError",
+    "SfumatoError",
+    "SqlError",
+    "TableError",
+    "TooLarge",
+    "WorkloadError",
+]
+
+
+class SfumatoError(Exception):
+    """The root of all errors that sfumato raises on purpose."""
+
+
+class SchemaError(SfumatoError):
+    """The domain or a TOML file does not say what it must."""
+
+
+class WorkloadError(SfumatoError):
+    """A query that cannot be asked on this domain."""
+
+
+class SqlError(WorkloadError):
+    """A SQL construct that is not a linear query over the domain."""
+
+
+class PlanError(SfumatoError):
+    """No mechanism fits what was asked."""
+
+
+class TooLarge(PlanError):
+    """A request that cannot fit in memory."""
+
+
+class BudgetError(SfumatoError):
+    """A privacy parameter out of range."""
+
+
+class BudgetExhausted(BudgetError):
+    """The ledger refuses the debit: it would overspend."""
+
+
+class LedgerError(SfumatoError):
+    """A ledger that is damaged, or that belongs to another table."""
+
+
+class TableError(SfumatoError):
+    """A table that cannot be opened or lacks a declared column."""
