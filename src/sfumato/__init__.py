@@ -1,1 +1,65 @@
-"""sfumato."""
+# SPDX-License-Identifier: Apache-2.0
+"""Private answers to linear queries, as sharp as mathematics allows.
+
+    import sfumato as sf
+    domain = sf.Domain.from_toml("adult.toml")
+    work = sf.marginals(domain, 2) | sf.prefixes(domain, "age", by=["sex"])
+    plan = sf.plan(work, sf.Budget(epsilon=1, delta=1e-9))
+    result = plan.release("adult.parquet", ledger="adult.ledger")
+
+Only the vault sees exact data; everything before and after it is arithmetic on public numbers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import sfumato.plan  # loaded first, so that the name `plan` below stays the function
+from sfumato.flow import plan as plan
+
+if TYPE_CHECKING:
+    from sfumato.budget import Budget as Budget
+    from sfumato.domain import Domain as Domain
+    from sfumato.flow import Plan as Plan
+    from sfumato.release import Release as Release
+    from sfumato.workload import Workload as Workload
+    from sfumato.workload import attribute as attribute
+    from sfumato.workload import conjunctions as conjunctions
+    from sfumato.workload import explicit as explicit
+    from sfumato.workload import marginals as marginals
+    from sfumato.workload import means as means
+    from sfumato.workload import predicates as predicates
+    from sfumato.workload import prefixes as prefixes
+    from sfumato.workload import product as product
+    from sfumato.workload import ranges as ranges
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Budget": "sfumato.budget",
+    "Domain": "sfumato.domain",
+    "Plan": "sfumato.flow",
+    "Release": "sfumato.release",
+    "Workload": "sfumato.workload",
+    "attribute": "sfumato.workload",
+    "conjunctions": "sfumato.workload",
+    "explicit": "sfumato.workload",
+    "marginals": "sfumato.workload",
+    "means": "sfumato.workload",
+    "predicates": "sfumato.workload",
+    "prefixes": "sfumato.workload",
+    "product": "sfumato.workload",
+    "ranges": "sfumato.workload",
+}
+
+__all__ = [*sorted(_HOMES), "plan"]
+
+
+def __getattr__(name: str) -> object:
+    """Public names are imported on first use, to keep ``import sfumato`` fast."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

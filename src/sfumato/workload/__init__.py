@@ -1,1 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked: products of 1-D query sets, predicates, SQL. Public; sees no data."""
 
+from sfumato.workload.build import (
+    conjunctions,
+    explicit,
+    marginals,
+    means,
+    predicates,
+    prefixes,
+    product,
+    ranges,
+)
+from sfumato.workload.predicates import attribute
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "Workload",
+    "attribute",
+    "conjunctions",
+    "explicit",
+    "marginals",
+    "means",
+    "predicates",
+    "prefixes",
+    "product",
+    "ranges",
+]

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A workload: what is asked, as a weighted union of terms over one domain."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sfumato.domain import Domain
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.workload.gram import Gram, marginal
+from sfumato.workload.queries import Array, Numbers
+from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
+from sfumato.workload.terms import Term
+
+__all__ = ["Ratio", "Workload"]
+
+EVALUATED = 2**27  # cells or answers that evaluate holds at once
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A quotient of two asked terms, row by row (a mean is a sum over a count)."""
+
+    name: str
+    numerator: int
+    denominator: int
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Linear queries in groups (terms), all over one domain.
+
+    ``|`` joins workloads and ``*`` says how much one matters to the planner; neither changes
+    what an answer means.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
+    >>> work = sf.marginals(domain, 1) | 2 * sf.prefixes(domain, "age", by=["sex"])
+    >>> len(work)
+    302
+    """
+
+    domain: Domain
+    terms: tuple[Term, ...]
+    ratios: tuple[Ratio, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.terms:
+            raise WorkloadError("a workload needs at least one query")
+        names = [t.name for t in self.terms]
+        if len(set(names)) != len(names):
+            object.__setattr__(self, "terms", _with_distinct_names(self.terms))
+
+    @property
+    def queries(self) -> int:
+        """The number of queries, of any size."""
+        return sum(t.rows for t in self.terms)
+
+    def __len__(self) -> int:
+        return self.queries
+
+    def __or__(self, other: Workload) -> Workload:
+        if not isinstance(other, Workload):
+            return NotImplemented
+        if other.domain != self.domain:
+            raise WorkloadError(
+                f"workloads over different domains cannot be joined: {self.domain!r} and "
+                f"{other.domain!r}"
+            )
+        shift = len(self.terms)
+        moved = tuple(
+            replace(r, numerator=r.numerator + shift, denominator=r.denominator + shift)
+            for r in other.ratios
+        )
+        return Workload(self.domain, self.terms + other.terms, self.ratios + moved)
+
+    def __mul__(self, weight: float) -> Workload:
+        if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+            raise WorkloadError(f"a weight must be a finite number above 0, got {weight!r}")
+        return replace(self, terms=tuple(t.weighted(weight) for t in self.terms))
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return (
+            f"Workload({self.queries:,} queries in {len(self.terms)} groups over "
+            f"{len(self.domain)} attributes)"
+        )
+
+    def evaluate(self, counts: Numbers) -> Array:
+        """The exact answers on an array of counts of the domain's shape, group after group."""
+        table = np.asarray(counts)
+        if self.domain.size > EVALUATED or self.queries > EVALUATED:
+            raise TooLarge(
+                f"{self.queries:,} queries on {self.domain.size:,} cells cannot be evaluated at "
+                f"once; the limit is {EVALUATED:,} of each"
+            )
+        if table.shape != self.domain.shape:
+            raise WorkloadError(
+                f"counts have shape {table.shape}, the domain has {self.domain.shape}"
+            )
+        if table.dtype.kind not in "iuf":
+            raise WorkloadError(f"counts must be numbers, got an array of {table.dtype}")
+        wide = table.astype(np.int64) if table.dtype.kind in "iu" else table
+        return np.concatenate(
+            [t.answer(marginal(wide, self.domain, t.attributes)) for t in self.terms]
+        )
+
+    def gram(self) -> Gram:
+        """``F'WF`` in structured form."""
+        return Gram(self.domain, self.terms)
+
+    def sensitivity(self, p: int) -> float:
+        """The 1 -> p norm of the queries: how far one record can move the answers, in L_p."""
+        if p not in (1, 2):
+            raise WorkloadError(f"sensitivity is known for p = 1 and p = 2, not {p!r}")
+        return float(self.column_norm(p).power ** (1 / p))
+
+    def column_norm(self, p: int) -> ColumnNorm:
+        """The p-th power of the sensitivity, and whether it is exact or an upper bound."""
+        return greatest_column_power(self.terms, [1.0] * len(self.terms), p)
+
+    def digest(self) -> str:
+        """SHA-256 of a canonical form of the domain and the queries."""
+        from sfumato.workload.canonical import canonical_bytes
+
+        head = self.domain.digest().encode()
+        return hashlib.sha256(head + canonical_bytes(self.terms)).hexdigest()
+
+
+def _with_distinct_names(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+    seen: dict[str, int] = {}
+    out = []
+    for term in terms:
+        seen[term.name] = seen.get(term.name, 0) + 1
+        again = seen[term.name]
+        out.append(term if again == 1 else replace(term, name=f"{term.name} ({again})"))
+    return tuple(out)
