@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much noise a strategy needs for a budget, and what it then costs.
+
+Privacy: adding ``N(0, s_b^2)`` to block b of ``M h`` is mu-GDP with
+``mu^2 = max over neighbours of sum_b |M_b (h - h')|_2^2 / s_b^2`` (Dong, Roth, Su 2022, "Gaussian
+differential privacy", applied to the blocks divided by their scales). Adding Laplace noise of
+scale ``s_b`` is epsilon-DP with ``epsilon = max sum_b |M_b (h - h')|_1 / s_b`` (Dwork, McSherry, Nissim, Smith 2006).
+Rounding a Gaussian to the grid is post-processing; the discrete Laplace on the grid obeys the
+same bound because what is measured lies on the grid (Ghosh, Roughgarden, Sundararajan 2009).
+
+Neighbours: ``add-remove`` moves h by one cell, so the maximum is over columns of M.
+``replace-one`` moves it by ``e_i - e_j``: for coefficients without negative ones
+``|a - b|_2^2 <= |a|_2^2 + |b|_2^2``, a factor 2 on mu^2; otherwise 4; and a factor 2 on epsilon.
+A privacy unit of r rows moves h by r such steps at once: r times the norm.
+
+Every rounding goes the safe way: scales up, sensitivities up, costs up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor, frexp, isfinite, ldexp, log2
+
+from sfumato.budget import Neighbours
+from sfumato.errors import PlanError
+from sfumato.plan.strategy import Noise, Strategy
+from sfumato.plan.tails import gaussian_variance, laplace_variance
+from sfumato.workload.sensitivity import greatest_column_power
+
+__all__ = ["BlockNoise", "calibrate", "privacy_loss"]
+
+SCALE_BITS = 16  # a noise scale is at least 2^16 grid steps: rounding it up costs at most 2^-16
+SLACK = 1 + 2.0**-24  # covers the float rounding of the sensitivity, which is far below 2^-30
+LEAST_SCALE = 2.0**-40
+GREATEST_SCALE = 2.0**60
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNoise:
+    """Noise of scale ``units`` grid steps, the grid being the multiples of ``2^-grid_bits``.
+
+    The scale is the standard deviation of the Gaussian, or the ``b`` of the Laplace law.
+    """
+
+    noise: Noise
+    units: int
+    grid_bits: int
+
+    @property
+    def scale(self) -> float:
+        """The scale in counts (exact: a float holds it)."""
+        return ldexp(self.units, -self.grid_bits)
+
+    @property
+    def variance(self) -> float:
+        """The exact variance of the noise on the grid, in counts squared."""
+        units = Fraction(self.units)
+        on_grid = gaussian_variance(units) if self.noise == "gaussian" else laplace_variance(units)
+        return ldexp(on_grid, -2 * self.grid_bits)
+
+
+def calibrate(
+    strategy: Strategy, loss: float, neighbours: Neighbours, rows_per_unit: int = 1
+) -> tuple[BlockNoise, ...]:
+    """The least noise for a privacy loss: ``mu`` for Gaussian noise, ``epsilon`` for Laplace."""
+    p = _norm(strategy.noise)
+    moved = strategy.column_norm(p).power * _neighbour_factor(strategy, neighbours, rows_per_unit)
+    unit = moved ** (1 / p) / loss * SLACK
+    noise = tuple(
+        _on_grid(strategy.noise, unit / b.share, b.term.fraction_bits) for b in strategy.blocks
+    )
+    allowed = Fraction(loss) ** p
+    if privacy_loss(strategy, noise, neighbours, rows_per_unit) > allowed:
+        raise PlanError(
+            "the noise scale could not be rounded within the budget; please report this"
+        )
+    return noise
+
+
+def privacy_loss(
+    strategy: Strategy,
+    noise: Sequence[BlockNoise],
+    neighbours: Neighbours,
+    rows_per_unit: int = 1,
+) -> Fraction:
+    """``mu^2`` (Gaussian) or ``epsilon`` (Laplace) of measuring with this noise, rounded up."""
+    p = _norm(strategy.noise)
+    terms = [b.term for b in strategy.blocks]
+    power = greatest_column_power(terms, [n.scale**-p for n in noise], p).power
+    factor = _neighbour_factor(strategy, neighbours, rows_per_unit)
+    # 2^-30 more than the float result covers the few roundings since.
+    return Fraction(power) * Fraction(factor) * (1 + Fraction(1, 2**30))
+
+
+def _norm(noise: Noise) -> int:
+    return 2 if noise == "gaussian" else 1
+
+
+def _neighbour_factor(strategy: Strategy, neighbours: Neighbours, rows_per_unit: int) -> int:
+    if strategy.noise == "laplace":
+        return rows_per_unit * (1 if neighbours == "add-remove" else 2)
+    if neighbours == "add-remove":
+        return rows_per_unit**2
+    return rows_per_unit**2 * (2 if strategy.is_nonnegative else 4)
+
+
+def _on_grid(noise: Noise, scale: float, fraction_bits: int) -> BlockNoise:
+    """The scale rounded up to whole steps of a grid that holds the measured values."""
+    if not (isfinite(scale) and LEAST_SCALE <= scale <= GREATEST_SCALE):
+        raise PlanError(
+            f"a noise scale of {scale:.3g} counts is outside the range 2^-40 to 2^60 that can be "
+            "drawn exactly; change the budget"
+        )
+    bits = max(SCALE_BITS - floor(log2(scale)), fraction_bits)
+    mantissa, exponent = frexp(scale)
+    exact = Fraction(mantissa) * Fraction(2) ** (exponent + bits)
+    return BlockNoise(noise, -(-exact.numerator // exact.denominator), bits)

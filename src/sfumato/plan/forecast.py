@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a strategy will answer with, known before anything is spent.
+
+For linear mechanisms the forecast is exact, not an estimate: the error of every answer has mean
+zero and a variance that depends on the strategy and the noise only, never on the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import log, sqrt
+
+import numpy as np
+
+from sfumato.budget import Budget, Neighbours
+from sfumato.plan.calibrate import BlockNoise
+from sfumato.plan.strategy import Strategy
+from sfumato.plan.tails import laplace_mixture_quantile
+from sfumato.workload.queries import Array
+from sfumato.workload.workload import Workload
+
+__all__ = ["Candidate", "Forecast", "GroupForecast"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A mechanism that was considered: its forecast, or why it does not apply."""
+
+    mechanism: str
+    rmse: float | None
+    largest: float | None
+    note: str
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupForecast:
+    """The forecast error of one group of queries, in counts."""
+
+    name: str
+    queries: int
+    rmse: float
+    largest: float
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """A chosen strategy with its noise, what it costs and how well it will answer."""
+
+    workload: Workload
+    budget: Budget
+    neighbours: Neighbours
+    objective: str
+    rows_per_unit: int
+    strategy: Strategy
+    noise: tuple[BlockNoise, ...]
+    candidates: tuple[Candidate, ...]
+    lower_bound: float | None = None
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the chosen mechanism."""
+        return self.strategy.mechanism
+
+    @cached_property
+    def block_variances(self) -> tuple[float, ...]:
+        """The noise variance of every measured block."""
+        return tuple(n.variance for n in self.noise)
+
+    @cached_property
+    def groups(self) -> tuple[GroupForecast, ...]:
+        """The forecast of every group of queries."""
+        out = []
+        for t, term in enumerate(self.workload.terms):
+            total = self.strategy.total_variance(t, self.block_variances)
+            largest = self.strategy.greatest_variance(t, self.block_variances)
+            out.append(GroupForecast(term.name, term.rows, sqrt(total / term.rows), sqrt(largest)))
+        return tuple(out)
+
+    @cached_property
+    def rmse(self) -> float:
+        """The root mean square error over all queries, in counts."""
+        return sqrt(sum(g.rmse**2 * g.queries for g in self.groups) / self.workload.queries)
+
+    @property
+    def largest_error(self) -> float:
+        """The largest standard error of any query, in counts."""
+        return max(g.largest for g in self.groups)
+
+    @cached_property
+    def gamma(self) -> float:
+        """``||R||_F ||M||_{1->2} / sqrt(k)``: the root mean square error at unit noise."""
+        return self.strategy.gamma
+
+    @property
+    def certificate(self) -> float | None:
+        """Error over a lower bound on the error of every factorization (>= 1), if one is known."""
+        return None if self.lower_bound is None else self.gamma / self.lower_bound
+
+    def standard_errors(self, term: int) -> Array:
+        """The standard error of every answer of a group."""
+        return np.sqrt(self.strategy.variances(term, self.block_variances))
+
+    def half_widths(self, term: int, level: float) -> Array:
+        """Half the width of the confidence interval of every answer of a group.
+
+        Exact for Gaussian noise up to the grid (2^-16 of the scale); for Laplace noise exact for
+        single draws and sums of equal draws, kurtosis-matched for other combinations.
+        """
+        errors = self.standard_errors(term)
+        if self.strategy.noise == "gaussian":
+            quantile = laplace_mixture_quantile(np.array([np.inf]), level)
+            return np.asarray(errors * quantile, dtype=np.float64)
+        shape = self.strategy.effective_terms(term)
+        return np.asarray(errors * laplace_mixture_quantile(shape, level), dtype=np.float64)
+
+    def error_bound(self, beta: float) -> float:
+        """A bound on the error of every query at once, holding with probability ``1 - beta``.
+
+        For Laplace noise on the queries this is ``ln(k / beta) Delta_1 / epsilon`` (Dwork, Roth
+        2014, Theorem 3.8). Otherwise a union bound over the k queries: Gaussian tails
+        ``se sqrt(2 ln(2 k / beta))``, and for combinations of Laplace variables the tail of Chan,
+        Shi, Song 2011, "Private and continual release of statistics", Corollary 2.9.
+        """
+        k = self.workload.queries
+        if self.strategy.noise == "gaussian":
+            return self.largest_error * sqrt(2 * log(2 * k / beta))
+        if all(n == self.noise[0] for n in self.noise) and self.mechanism == "laplace":
+            return self.noise[0].scale * log(k / beta)
+        # nu = sqrt(sum b_i^2) is the standard error over sqrt(2), and no b_i exceeds it; the
+        # corollary holds for any nu that is at least b_max sqrt(ln(2 k / beta)).
+        per_query = log(2 * k / beta)
+        nu = self.largest_error / sqrt(2) * sqrt(max(1.0, per_query))
+        return nu * sqrt(8 * per_query)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A strategy: what is measured, and how the asked answers follow from it.
+
+In matrix words ``F = R M``: the blocks are the rows of M, ``answer`` applies R, ``variances`` are
+the squared row norms of R. Nothing here sees data; the vault applies the blocks to exact counts
+and adds the noise, and everything after that is ``answer``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Literal
+
+from sfumato.workload.queries import Array
+from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
+from sfumato.workload.terms import Term
+from sfumato.workload.workload import Workload
+
+__all__ = ["Block", "Noise", "Strategy"]
+
+Noise = Literal["gaussian", "laplace"]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One group of measured queries; its noise has scale ``unit / share``."""
+
+    term: Term
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy(ABC):
+    """Measured blocks and the linear reconstruction of a workload from them.
+
+    ``mechanism`` is the name under which a person can ask for it.
+    """
+
+    mechanism: str
+    noise: Noise
+    workload: Workload
+    blocks: tuple[Block, ...]
+
+    @abstractmethod
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """The unbiased answers of one term from the measured values of all blocks."""
+
+    @abstractmethod
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """The variance of every answer of a term, from the noise variance of every block."""
+
+    @abstractmethod
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The sum of ``variances``, without listing the queries."""
+
+    @abstractmethod
+    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The greatest of ``variances``."""
+
+    @abstractmethod
+    def effective_terms(self, term: int) -> Array:
+        """``(sum r^2)^2 / sum r^4`` of every answer: how many equal noises it is like.
+
+        A weighted sum of Laplace variables has the kurtosis of a sum of that many equal ones;
+        1 means that the answer carries a single draw.
+        """
+
+    def column_norm(self, p: int) -> ColumnNorm:
+        """The p-th power of ``||M||_{1 -> p}`` with blocks scaled by their shares."""
+        return greatest_column_power(
+            [b.term for b in self.blocks], [b.share**p for b in self.blocks], p
+        )
+
+    @property
+    def is_nonnegative(self) -> bool:
+        """Whether no measured coefficient is below zero."""
+        return all(b.term.is_nonnegative for b in self.blocks)
+
+    @property
+    def gamma(self) -> float:
+        """``||R||_F ||M||_{1->2} / sqrt(k)``: the root mean square error at unit noise."""
+        unit = [b.share**-2 for b in self.blocks]
+        terms = range(len(self.workload.terms))
+        squared = sum(self.total_variance(t, unit) for t in terms) * self.column_norm(2).power
+        return sqrt(squared / self.workload.queries)
+
+    def describe(self) -> list[str]:
+        """One line per block, for people."""
+        return [f"{b.term.name}: {b.term.rows:,} values, share {b.share:.4g}" for b in self.blocks]

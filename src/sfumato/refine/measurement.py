@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What leaves the vault: noisy values on a public grid. Everything after it is post-processing."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.errors import LedgerError
+from sfumato.plan.calibrate import BlockNoise
+from sfumato.workload.queries import Array, Numbers
+
+__all__ = ["Measured", "Measurement"]
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """The noisy values of one block: integers, in steps of ``2^-grid_bits``.
+
+    Privacy: public by the guarantee of the mechanism that made it; any function of it is too
+    (post-processing: Dwork, Roth 2014, Proposition 2.1).
+    """
+
+    units: Numbers
+    noise: BlockNoise
+
+    @property
+    def values(self) -> Array:
+        """The noisy values, in counts."""
+        return np.ldexp(self.units.astype(np.float64), -self.noise.grid_bits)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """All measurements of a release; ``rows`` is the number of records where that is public."""
+
+    measurements: tuple[Measurement, ...]
+    rows: int | None
+
+    def to_bytes(self) -> bytes:
+        """An exact byte form, to be stored before anything is sent."""
+        out = io.BytesIO()
+        arrays = {f"block{i}": _compact(m.units) for i, m in enumerate(self.measurements)}
+        rows = -1 if self.rows is None else self.rows
+        np.savez_compressed(out, rows=np.array([rows], dtype=np.int64), **arrays)
+        return out.getvalue()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes, noise: Sequence[BlockNoise]) -> Measured:
+        """Read the byte form back."""
+        try:
+            with np.load(io.BytesIO(stored), allow_pickle=False) as file:
+                rows = int(file["rows"][0])
+                blocks = [_expand(file[f"block{i}"]) for i in range(len(noise))]
+        except (KeyError, ValueError, OSError) as error:
+            raise LedgerError(
+                "the stored answer of this request does not fit the plan; use the plan that made it"
+            ) from error
+        parts = tuple(Measurement(b, n) for b, n in zip(blocks, noise, strict=True))
+        return cls(parts, None if rows < 0 else rows)
+
+
+def _compact(units: Numbers) -> Numbers:
+    """int32 where it fits; Python integers as text."""
+    if units.dtype.kind == "O":
+        return np.array([str(v) for v in units])
+    fits = bool((np.abs(units) < 2**31).all())
+    return units.astype(np.int32) if fits else units
+
+
+def _expand(units: Numbers) -> Numbers:
+    if units.dtype.kind == "U":
+        return np.array([int(v) for v in units], dtype=object)
+    return units.astype(np.int64)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From measurements to unbiased answers, and the simplest projection: clamping.
+
+Post-processing of what the vault released: nothing here can cost privacy (Dwork, Roth 2014,
+Proposition 2.1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sfumato.plan.forecast import Forecast
+from sfumato.refine.measurement import Measured
+from sfumato.workload.queries import Array
+from sfumato.workload.terms import Term
+
+__all__ = ["clamp", "feasible_bounds", "reconstruct"]
+
+
+def reconstruct(forecast: Forecast, measured: Measured) -> list[Array]:
+    """The unbiased answers ``R (M h + z)`` of every group."""
+    values = [m.values for m in measured.measurements]
+    return [forecast.strategy.answer(t, values) for t in range(len(forecast.workload.terms))]
+
+
+def feasible_bounds(term: Term, rows: int | None) -> tuple[Array, Array]:
+    """The least and greatest answer that ``rows`` records (any number, if None) can have.
+
+    A query with coefficients in [a, b] on n records lies in [n a, n b]; for unknown n that is
+    [0, inf) when a >= 0, (-inf, 0] when b <= 0, and no bound otherwise.
+    """
+    low, high = term.coefficient_bounds()
+    if rows is not None:
+        return low * rows, high * rows
+    return np.where(low >= 0, 0.0, -np.inf), np.where(high <= 0, 0.0, np.inf)
+
+
+def clamp(answers: Array, bounds: tuple[Array, Array]) -> Array:
+    """The nearest answers within the bounds: never farther from a feasible truth."""
+    return np.clip(answers, *bounds)
