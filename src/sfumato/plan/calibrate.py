@@ -4,7 +4,8 @@
 Privacy: adding ``N(0, s_b^2)`` to block b of ``M h`` is mu-GDP with
 ``mu^2 = max over neighbours of sum_b |M_b (h - h')|_2^2 / s_b^2`` (Dong, Roth, Su 2022, "Gaussian
 differential privacy", applied to the blocks divided by their scales). Adding Laplace noise of
-scale ``s_b`` is epsilon-DP with ``epsilon = max sum_b |M_b (h - h')|_1 / s_b`` (Dwork, McSherry, Nissim, Smith 2006).
+scale ``s_b`` is epsilon-DP with ``epsilon = max sum_b |M_b (h - h')|_1 / s_b`` (Dwork, McSherry,
+Nissim, Smith 2006, "Calibrating noise to sensitivity in private data analysis").
 Rounding a Gaussian to the grid is post-processing; the discrete Laplace on the grid obeys the
 same bound because what is measured lies on the grid (Ghosh, Roughgarden, Sundararajan 2009).
 

@@ -14,7 +14,9 @@ from math import log, sqrt
 import numpy as np
 
 from sfumato.budget import Budget, Neighbours
-from sfumato.plan.calibrate import BlockNoise
+from sfumato.budget.accounting import Cost
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.plan.calibrate import BlockNoise, privacy_loss
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.workload.queries import Array
@@ -52,7 +54,7 @@ class Forecast:
     budget: Budget
     neighbours: Neighbours
     objective: str
-    rows_per_unit: int
+    unit: PrivacyUnit | None
     strategy: Strategy
     noise: tuple[BlockNoise, ...]
     candidates: tuple[Candidate, ...]
@@ -62,6 +64,17 @@ class Forecast:
     def mechanism(self) -> str:
         """The name of the chosen mechanism."""
         return self.strategy.mechanism
+
+    @property
+    def rows_per_unit(self) -> int:
+        """How many records one person may have."""
+        return 1 if self.unit is None else self.unit.rows
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What a release debits: never more than the budget."""
+        loss = privacy_loss(self.strategy, self.noise, self.neighbours, self.rows_per_unit)
+        return Cost.gaussian(loss) if self.strategy.noise == "gaussian" else Cost.pure(loss)
 
     @cached_property
     def block_variances(self) -> tuple[float, ...]:

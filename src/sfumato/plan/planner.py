@@ -13,6 +13,7 @@ from math import sqrt
 
 from sfumato.budget import Budget, Neighbours
 from sfumato.budget.curve import float_down
+from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.plan.calibrate import calibrate
@@ -96,7 +97,7 @@ def choose(
     neighbours: Neighbours,
     objective: str = "rmse",
     mechanism: str | None = None,
-    rows_per_unit: int = 1,
+    unit: PrivacyUnit | None = None,
     progress: Progress | None = None,
 ) -> Forecast:
     """The forecast of the best mechanism for the workload, with all that were considered."""
@@ -116,16 +117,14 @@ def choose(
         try:
             strategy = _BUILDERS[builder](workload, noise, objective)
             _check_memory(strategy)
-            scales = calibrate(strategy, loss, neighbours, rows_per_unit)
+            scales = calibrate(strategy, loss, neighbours, 1 if unit is None else unit.rows)
         except _NotFitting as why:
             considered.append(Candidate(name, None, None, why.reason))
             continue
         except TooLarge as why:
             considered.append(Candidate(name, None, None, str(why)))
             continue
-        forecast = Forecast(
-            workload, budget, neighbours, objective, rows_per_unit, strategy, scales, ()
-        )
+        forecast = Forecast(workload, budget, neighbours, objective, unit, strategy, scales, ())
         considered.append(Candidate(name, forecast.rmse, forecast.largest_error, ""))
         found.append(forecast)
     if not found:

@@ -10,6 +10,7 @@ Casacuberta et al. 2022, "Widespread underestimation of sensitivity").
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, log2
 
@@ -17,17 +18,19 @@ import numpy as np
 
 from sfumato.budget import Neighbours
 from sfumato.domain import Domain
+from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.strategy import Block
 from sfumato.randomness import WordSource, system_words
 from sfumato.refine.measurement import Measured, Measurement
-from sfumato.vault.count import PrivacyUnit, count_conditions, count_marginals
+from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table
 from sfumato.workload.queries import Integers, Numbers
 from sfumato.workload.terms import Predicates, Term
 
-__all__ = ["add_noise", "exact_values", "measure"]
+__all__ = ["Exact", "add_noise", "count", "exact_values", "measure"]
 
 COUNT_BITS = 40  # counts are below 2^40: the vault clamps every cell there
 WORD_BITS = 62
@@ -35,46 +38,66 @@ WORD_BITS = 62
 Progress = Callable[[int, int, str], None]
 
 
-def measure(
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The exact ``M h`` of every block; never shown, stored or sent."""
+
+    values: Sensitive[tuple[Numbers, ...]]
+    rows: int | None
+
+
+def count(
     table: Table,
     domain: Domain,
     blocks: Sequence[Block],
-    noise: Sequence[BlockNoise],
     neighbours: Neighbours,
     unit: PrivacyUnit | None = None,
+    progress: Progress | None = None,
+) -> Exact:
+    """``M h``: count what the blocks read, and nothing else, and apply them exactly.
+
+    Under ``replace-one`` neighbours the number of records is public, and is kept too.
+    """
+    narrow = sorted({b.term.attributes for b in blocks if not _is_wide(b.term)})
+    is_public = neighbours == "replace-one"
+    counts = count_marginals(table, domain, [*narrow, ()] if is_public else narrow, unit, progress)
+    values: list[Numbers] = []
+    for block in blocks:
+        term = block.term
+        if isinstance(term, Predicates) and term.is_wide:
+            values.append(count_conditions(table, domain, term.conditions, unit).reveal())
+        else:
+            values.append(exact_values(term, counts.reveal(term.attributes)))
+    return Exact(Sensitive(tuple(values)), int(counts.reveal(())) if is_public else None)
+
+
+def measure(
+    exact: Exact,
+    blocks: Sequence[Block],
+    noise: Sequence[BlockNoise],
     words: WordSource | None = None,
     progress: Progress | None = None,
 ) -> Measured:
-    """Measure ``M h + z``: count what the blocks read, apply them exactly, add exact noise.
+    """Measure ``M h + z`` with exact noise.
 
     Privacy: mu-GDP (Gaussian) or epsilon-DP (Laplace) with the loss that
-    ``plan.calibrate.privacy_loss`` states for these blocks, this noise and these neighbours.
-    Neighbours: under ``replace-one`` the number of records is public and is passed on;
-    under ``add-remove`` it is not.
+    ``plan.calibrate.privacy_loss`` states for these blocks, this noise and the neighbours.
+    Neighbours: as given to ``privacy_loss``; ``rows`` is passed on only where it is public.
     """
     words = system_words() if words is None else words
-    narrow = sorted({b.term.attributes for b in blocks if not _is_wide(b.term)})
-    totals = [()] if neighbours == "replace-one" else []
-    counts = count_marginals(table, domain, [*narrow, *totals], unit, progress)
-    measurements = []
-    for i, (block, law) in enumerate(zip(blocks, noise, strict=True)):
+    out = []
+    for i, (values, block, law) in enumerate(
+        zip(exact.values.reveal(), blocks, noise, strict=True)
+    ):
+        out.append(Measurement(add_noise(values, block.term, law, words), law))
         if progress is not None:
-            progress(i, len(blocks), "measuring")
-        term = block.term
-        if isinstance(term, Predicates) and term.is_wide:
-            exact = count_conditions(table, domain, term.conditions, unit).reveal()
-        else:
-            exact = exact_values(term, counts.reveal(term.attributes), law)
-        measurements.append(Measurement(add_noise(exact, term, law, words), law))
-    rows = int(counts.reveal(())) if neighbours == "replace-one" else None
-    return Measured(tuple(measurements), rows)
+            progress(i + 1, len(blocks), "measuring")
+    return Measured(tuple(out), exact.rows)
 
 
-def exact_values(term: Term, table: Integers, law: BlockNoise) -> Numbers:
+def exact_values(term: Term, table: Integers) -> Numbers:
     """``M h`` in steps of ``2^-fraction_bits``: int64 where it cannot overflow, else Python ints."""
-    entry_bits = ceil(log2(max(term.greatest, 1))) + term.fraction_bits
-    shift = law.grid_bits - term.fraction_bits
-    fits = entry_bits + COUNT_BITS + max(shift, 0) <= WORD_BITS
+    fits = _entry_bits(term) + COUNT_BITS <= WORD_BITS
     return term.apply(table.astype(np.int64 if fits else object))
 
 
@@ -82,14 +105,18 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
     """``M h + z`` in steps of the noise grid, which holds every possible value of ``M h``.
 
     Privacy: the discrete Laplace of scale ``units`` steps, or the Gaussian of standard deviation
-    ``units`` steps rounded to whole steps; see docs/proofs.
+    ``units`` steps rounded to whole steps: docs/proofs/discrete-laplace.md, rounded-gaussian.md.
     """
     shift = law.grid_bits - term.fraction_bits
     draw = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
     z = draw(Fraction(law.units), exact.size, words)
-    if exact.dtype.kind == "O":
-        return exact * 2**shift + z.astype(object)
-    return (exact << shift) + z
+    if exact.dtype.kind != "O" and _entry_bits(term) + COUNT_BITS + shift <= WORD_BITS:
+        return (exact << shift) + z
+    return exact.astype(object) * 2**shift + z.astype(object)
+
+
+def _entry_bits(term: Term) -> int:
+    return ceil(log2(max(term.greatest, 1))) + term.fraction_bits
 
 
 def _is_wide(term: Term) -> bool:
