@@ -6,12 +6,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import fields
+from datetime import datetime
 from math import prod
 from pathlib import Path
 
-from sfumato.domain.attributes import Attribute, Integer
+from sfumato.domain.attributes import Attribute, Integer, Level
 from sfumato.errors import SchemaError, WorkloadError
+from sfumato.wording import did_you_mean, listing, shown
 
 __all__ = ["Domain"]
 
@@ -27,21 +29,30 @@ class Domain:
     ((100, 2), 200)
     """
 
-    __slots__ = ("_by_name", "attributes")
-
-    attributes: tuple[Attribute, ...]
+    __slots__ = ("_attributes", "_by_name")
 
     def __init__(self, attributes: Mapping[str, int] | Iterable[Attribute]) -> None:
         if isinstance(attributes, Mapping):
             attributes = [_quick(name, size) for name, size in attributes.items()]
-        self.attributes = tuple(attributes)
-        if not self.attributes:
+        self._attributes = tuple(attributes)
+        if not self._attributes:
             raise SchemaError("a domain needs at least one attribute")
-        self._by_name = {a.name: i for i, a in enumerate(self.attributes)}
-        if len(self._by_name) != len(self.attributes):
-            names = [a.name for a in self.attributes]
+        for attribute in self._attributes:
+            if not isinstance(attribute, Attribute):
+                raise SchemaError(
+                    f"a domain is made of attributes, got {shown(attribute)}; give a list of "
+                    "Category, Integer, Numeric, DateTime, Boolean, or a dict of name to size"
+                )
+        self._by_name = {a.name: i for i, a in enumerate(self._attributes)}
+        if len(self._by_name) != len(self._attributes):
+            names = [a.name for a in self._attributes]
             twice = next(n for n in names if names.count(n) > 1)
             raise SchemaError(f"the domain names the attribute {twice!r} twice")
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """The attributes, in order."""
+        return self._attributes
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,7 +62,7 @@ class Domain:
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of cells of each attribute."""
-        return tuple(a.size for a in self.attributes)
+        return tuple(a.size for a in self._attributes)
 
     @property
     def size(self) -> int:
@@ -64,43 +75,56 @@ class Domain:
             return self._by_name[name]
         except (KeyError, TypeError):
             raise WorkloadError(
-                f"unknown attribute {name!r}; the domain has: {', '.join(self.names)}"
+                f"unknown attribute {shown(name)}; the domain has: {listing(self.names, 30)}"
+                f"{did_you_mean(name, self.names)}"
             ) from None
 
     def __getitem__(self, name: str) -> Attribute:
-        return self.attributes[self.index(name)]
+        return self._attributes[self.index(name)]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name
+        return isinstance(name, str) and name in self._by_name
 
     def __iter__(self) -> Iterator[Attribute]:
-        return iter(self.attributes)
+        return iter(self._attributes)
 
     def __len__(self) -> int:
-        return len(self.attributes)
+        return len(self._attributes)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Domain) and self.attributes == other.attributes
+        return isinstance(other, Domain) and self._attributes == other._attributes
 
     def __hash__(self) -> int:
-        return hash(self.attributes)
+        return hash(self._attributes)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{a.name}: {a.size}" for a in self.attributes)
+        sizes = ", ".join(f"{a.name}: {a.size}" for a in self._attributes)
         return f"Domain({{{sizes}}})"
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The names, each once, in the order of the domain."""
+        """The names, each once, in the order of the domain; a lone text is one name.
+
+        >>> Domain({"age": 100, "sex": 2}).in_order(["sex", "age", "sex"])
+        ('age', 'sex')
+        """
+        names = (names,) if isinstance(names, str) else names
         return tuple(sorted(set(names), key=self.index))
 
     def cells(self, names: Iterable[str]) -> int:
         """The number of cells of the table over these attributes."""
-        return prod(self[name].size for name in names)
+        return prod(self[name].size for name in self.in_order(names))
 
     def digest(self) -> str:
-        """SHA-256 of a canonical form: equal domains, equal digest."""
-        rows = [{"kind": a.kind, **asdict(a)} for a in self.attributes]
-        canonical = json.dumps(rows, sort_keys=True, separators=(",", ":"), default=str)
+        """SHA-256 of a canonical form: domains are equal iff their digests are.
+
+        The form holds each attribute's own keys, so it is as long as the schema and not as the
+        domain is large. Its leading version is part of it: old digests keep their meaning.
+        """
+        rows = [
+            [a.kind, {f.name: _canonical(getattr(a, f.name)) for f in fields(a)}]
+            for a in self._attributes
+        ]
+        canonical = json.dumps(["sfumato domain 1", rows], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     @classmethod
@@ -108,16 +132,27 @@ class Domain:
         """Read the ``[domain]`` tables of a TOML file."""
         from sfumato.domain.schema import read_domain
 
-        return read_domain(Path(path))
+        return read_domain(path)
 
     def to_toml(self) -> str:
         """The ``[domain]`` tables as TOML."""
-        from sfumato.domain.schema import write_domain
+        from sfumato.domain.write import write_domain
 
         return write_domain(self)
 
 
 def _quick(name: str, size: int) -> Attribute:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise SchemaError(f"attribute {name!r}: the number of cells must be >= 1, got {size!r}")
+        raise SchemaError(
+            f"attribute {name!r}: the number of cells must be an integer >= 1, got {shown(size)}"
+        )
     return Integer(name, 0, size - 1)
+
+
+def _canonical(value: object) -> object:
+    """A field of an attribute as JSON: dates in ISO form, levels as lists, the rest as it is."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Level):
+        return [value.name, value.groups, value.group_of]
+    return [_canonical(v) for v in value] if isinstance(value, tuple) else value

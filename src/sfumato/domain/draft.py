@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draft a schema file from column types, for a person to complete.
+
+A type says which kind of attribute a column can be, and nothing more: ranges and lists of values
+must come from public knowledge, because reading them off the data would reveal which values
+occur. The draft therefore holds placeholders; ``schema`` refuses it, naming each line, until a
+person has replaced them.
+
+Privacy: the draft is a function of column names and types (and of lists that the caller vouches
+for), which are public; no row is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sfumato.domain.base import is_text
+from sfumato.domain.listed import Category
+from sfumato.domain.schema import FILL_IN
+from sfumato.domain.write import toml_list
+from sfumato.errors import SchemaError
+from sfumato.tomlfile import toml_key, toml_text
+from sfumato.wording import did_you_mean, shown
+
+__all__ = ["Draft", "draft"]
+
+_HEADER = """\
+# A draft of the domain: which values each column may hold, decided before the data is looked at.
+#
+# Replace every "FILL IN" from public knowledge: the design of the form, a code book, legal limits,
+# published statistics. A range or a list read off the data is not public: it reveals which values
+# occur. Values outside what you declare do no harm: they go where `outside` says.
+#
+# Delete the table of each column that no query needs (names, identifiers, free text).
+#
+# outside   where values go that are not declared: "drop" the record, an "other" cell of their
+#           own, or (ranges only) "clamp" to the nearest bin
+# nulls     "drop" the record, or a "missing" cell of their own
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A schema to complete: its TOML text, and what to know about it."""
+
+    text: str
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One column of the draft: remarks, the lines of its table (none if it cannot be one)."""
+
+    remarks: tuple[str, ...]
+    lines: tuple[str, ...]
+    warning: str
+
+
+def draft(
+    column_types: Mapping[str, str], *, categories: Mapping[str, Sequence[str | int]] | None = None
+) -> Draft:
+    """A schema file to complete, from column names and ibis type names such as ``int64``.
+
+    ``categories`` gives lists of values that are known without looking at the data, such as the
+    members of a declared enumeration.
+
+    >>> draft({"employed": "!boolean"}).text.splitlines()[-2:]
+    ['[domain.employed]', 'kind = "boolean"']
+    """
+    listed = dict(categories or {})
+    for name in listed:
+        if name not in column_types:
+            raise SchemaError(
+                f"categories are given for {shown(name)}, which is not a column"
+                f"{did_you_mean(name, column_types)}"
+            )
+    if not column_types:
+        raise SchemaError("the table has no columns, so there is nothing to declare")
+    text, warnings = [_HEADER], list[str]()
+    for name, type_name in column_types.items():
+        part = _part(name, type_name, listed.get(name))
+        remarks = [f"# {remark}" for remark in part.remarks]
+        header = [f"[domain.{toml_key(name)}]"] if part.lines else []
+        text.append("\n".join([*remarks, *header, *part.lines, ""]))
+        if part.warning:
+            warnings.append(f"{name}: {part.warning}")
+    return Draft("\n".join(text), tuple(warnings))
+
+
+def _part(name: str, type_name: str, values: Sequence[str | int] | None) -> _Part:
+    if not is_text(name):
+        raise SchemaError(f"a column needs a name to be declared, got {shown(name)}")
+    word = re.match(r"!?([a-z]+)", type_name.strip().lower())
+    family = word[1] if word else ""
+    is_nullable = not type_name.strip().startswith("!")
+    # A whole decimal, such as decimal(10,0), counts like an integer.
+    is_whole = family in ("int", "uint") or bool(re.search(r"decimal\(\d+, *0\)", type_name))
+    if values is not None:
+        part = _listed(name, values)
+    elif is_whole:
+        part = _INTEGER
+    else:
+        part = _BY_FAMILY.get(family) or _left_out(name, type_name)
+    if part.lines and is_nullable:
+        return replace(part, lines=(*part.lines, 'nulls = "missing"'))
+    return part
+
+
+def _fill(what: str) -> str:
+    return toml_text(FILL_IN + what)
+
+
+def _listed(name: str, values: Sequence[str | int]) -> _Part:
+    checked = Category(name, tuple(values)).values
+    return _Part(
+        remarks=("These values were given with the column; keep them only if they are public.",),
+        lines=('kind = "category"', f"values = {toml_list(checked)}", 'outside = "other"'),
+        warning="the list of values was given with the column; it is public only if it was fixed "
+        "before the data was collected",
+    )
+
+
+def _left_out(name: str, type_name: str) -> _Part:
+    return _Part(
+        remarks=(
+            f"The column {toml_text(name)} of type {toml_text(type_name)} is left out: such values "
+            "cannot be listed or binned.",
+        ),
+        lines=(),
+        warning=f"left out, because values of type {shown(type_name)} cannot be listed or binned",
+    )
+
+
+_INTEGER = _Part(
+    remarks=(
+        "Add width = N for bins of N numbers. If the numbers are codes, use instead",
+        'kind = "category" and values = [...].',
+    ),
+    lines=(
+        'kind = "integer"',
+        f"min = {_fill('the least whole number that can occur')}",
+        f"max = {_fill('the greatest whole number that can occur')}",
+        'outside = "clamp"',
+    ),
+    warning="min and max must come from public knowledge (form, code book, legal limit), not from "
+    "the data",
+)
+
+_NUMERIC = _Part(
+    remarks=("Instead of edges, min, max and bins = N give N equal bins.",),
+    lines=(
+        'kind = "numeric"',
+        f"edges = {_fill('the edges of the bins, such as [0, 1000, 5000, 20000]')}",
+        'outside = "clamp"',
+    ),
+    warning="the edges of the bins must come from public knowledge, not from quantiles or the "
+    "range of the data",
+)
+
+_DATETIME = _Part(
+    remarks=(
+        "Steps: minute, hour, day, week, month, quarter, year, with a count if wanted: "
+        '"15 minute".',
+    ),
+    lines=(
+        'kind = "datetime"',
+        f"start = {_fill('the first date that counts, such as 2024-01-01 (no quotes)')}",
+        f"end = {_fill('the date after the last one, such as 2025-01-01 (no quotes)')}",
+        'step = "month"',
+        'outside = "clamp"',
+    ),
+    warning="start and end must come from public knowledge (the period of the collection), not "
+    "from the data",
+)
+
+_TEXT = _Part(
+    remarks=("Delete this table if the column holds names, identifiers or free text.",),
+    lines=(
+        'kind = "category"',
+        f"values = {_fill('the list of values of the form or code book, such as ['yes', 'no']')}",
+        'outside = "other"',
+    ),
+    warning="the list of values must come from public knowledge (form, code book), not from the "
+    "data; rare values that only the data knows are the most private ones",
+)
+
+_BOOLEAN = _Part(remarks=(), lines=('kind = "boolean"',), warning="")
+
+_BY_FAMILY = {
+    "float": _NUMERIC,
+    "decimal": _NUMERIC,
+    "string": _TEXT,
+    "boolean": _BOOLEAN,
+    "date": _DATETIME,
+    "timestamp": _DATETIME,
+}

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TOML files whose faults are reported with the file and the line.
+
+Every room that reads a table of a TOML file (``[domain.NAME]``, ``[[workload]]``, ``[budget]``,
+``[data]``) does it in two steps: ``read_toml`` turns the file into a ``TomlFile``, ``validated``
+turns one of its tables into a pydantic model. Whatever is wrong becomes one ``SchemaError`` that
+says where (file, line, key), what was found, what is allowed and what to do:
+
+    release.toml, line 12: domain.age.max: expected an integer, got the text 'ninety'
+
+A TOML file is public (it holds the schema and the questions, never the data), so messages may
+repeat what it says. pydantic is imported on first use only.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from sfumato.errors import SchemaError, SfumatoError
+from sfumato.wording import shown
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ConfigDict
+
+    ModelT = TypeVar("ModelT", bound=BaseModel)
+
+__all__ = [
+    "LARGEST_FILE",
+    "STRICT",
+    "KeyPath",
+    "TomlFile",
+    "parse_toml",
+    "read_toml",
+    "toml_key",
+    "toml_text",
+    "validated",
+]
+
+KeyPath = tuple[str | int, ...]
+
+LARGEST_FILE: Final = 10_000_000
+
+# For the pydantic models of tables: no silent conversion ("90" is not 90), no unknown key.
+STRICT: Final[ConfigDict] = {"extra": "forbid", "strict": True, "frozen": True}
+
+
+@dataclass(frozen=True)
+class TomlFile:
+    """A TOML document: what it says (``data``), its source ``text``, and how to call it.
+
+    ``folder`` is where relative paths inside it start; None for text that is not a file.
+    """
+
+    name: str
+    text: str
+    data: Mapping[str, object]
+    folder: Path | None = None
+
+    @cached_property
+    def _lines(self) -> dict[KeyPath, int]:
+        return _Scanner(self.text).lines()
+
+    def line_of(self, path: KeyPath) -> int | None:
+        """The line (from 1) of a table, key or list entry, or of the nearest one around it.
+
+        >>> file = parse_toml("[budget]\\nepsilon = 1.0")
+        >>> file.line_of(("budget", "epsilon")), file.line_of(("budget", "delta"))
+        (2, 1)
+        """
+        for length in range(len(path), 0, -1):
+            line = self._lines.get(path[:length])
+            if line is not None:
+                return line
+        return None
+
+    def error(self, message: str, at: KeyPath = ()) -> SchemaError:
+        """A ``SchemaError`` that says where the fault is.
+
+        >>> str(parse_toml("[budget]", "release.toml").error("is empty", ("budget",)))
+        'release.toml, line 1: budget: is empty'
+        """
+        line = self.line_of(at)
+        place = self.name if line is None else f"{self.name}, line {line}"
+        key = dotted(at)
+        return SchemaError(f"{place}: {key}: {message}" if key else f"{place}: {message}")
+
+
+def read_toml(path: str | Path) -> TomlFile:
+    """Read a TOML file; every way this can fail is a ``SchemaError`` that says what to do."""
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise SchemaError(f"{path}: there is no such file; check the name and the folder") from None
+    except IsADirectoryError:
+        raise SchemaError(f"{path} is a folder; name the TOML file inside it") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SchemaError(
+            f"{shown(str(path))} cannot be read ({reason}); check its name and its permissions"
+        ) from None
+    if len(raw) > LARGEST_FILE:
+        raise SchemaError(
+            f"{path} holds more than {LARGEST_FILE:,} bytes, the most that a TOML file may have; "
+            "if this is the data, name it as source in the table [data] instead"
+        )
+    try:
+        # TOML is UTF-8; some editors put a byte-order mark in front.
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SchemaError(
+            f"{path}, line {line}: not UTF-8 text, which TOML must be; save the file as UTF-8"
+        ) from None
+    return parse_toml(text, str(path), folder=path.parent)
+
+
+def parse_toml(text: str, name: str = "TOML text", folder: Path | None = None) -> TomlFile:
+    """Parse TOML text; ``name`` is what messages call it."""
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise SchemaError(f"{name}: lists or tables are nested too deeply to be read") from None
+    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
+        reason = str(error)
+        found = re.search(r" \(at line (\d+), column (\d+)\)$", reason)
+        if found:
+            place = f"{name}, line {found[1]}: not valid TOML at column {found[2]}"
+        else:
+            place = f"{name}: not valid TOML"
+        said = re.sub(r" \(at [^()]*\)$", "", reason)
+        if said.startswith("Exceeds the limit"):
+            said = "a whole number has thousands of digits"
+        raise SchemaError(f"{place}: {said[:1].lower() + said[1:]}") from None
+    return TomlFile(name, text, data, folder)
+
+
+def validated(model: type[ModelT], data: object, file: TomlFile, at: KeyPath) -> ModelT:
+    """The table ``data``, found at ``at`` in ``file``, as a pydantic model.
+
+    All faults are reported together, one line each, in the order of the file. Give the model
+    ``model_config = STRICT`` to forbid unknown keys (the message then suggests a near one).
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        from sfumato.tomlfaults import faults
+
+        found = [(at + path, message) for path, message in faults(error, model, data)]
+    except SfumatoError as error:  # raised on purpose by a validator of the model
+        raise file.error(str(error), at) from None
+    found.sort(key=lambda fault: file.line_of(fault[0]) or 0)
+    messages = [str(file.error(message, path)) for path, message in found]
+    most = 8
+    if len(messages) > most:
+        messages[most:] = [f"{file.name}: and {len(messages) - most} more faults of this kind"]
+    raise SchemaError("\n".join(messages))
+
+
+def dotted(path: KeyPath) -> str:
+    """A path as it is written in TOML; entries of a list are counted from 1.
+
+    >>> dotted(("domain", "hours per week", "values", 2))
+    'domain."hours per week".values #3'
+    """
+    out = ""
+    for part in path:
+        out += f" #{part + 1}" if isinstance(part, int) else f".{toml_key(part)}"
+    return out.removeprefix(".")
+
+
+def toml_key(key: str) -> str:
+    """A key as TOML: bare if it can be, else quoted."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_text(key)
+
+
+def toml_text(text: str) -> str:
+    """A text as a TOML string on one line.
+
+    >>> print(toml_text('a "b"'))
+    "a \\"b\\""
+    """
+    # TOML escapes as JSON does, and DEL besides.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+class _Scanner:
+    """The lines of all tables, keys and list entries of a *valid* TOML text.
+
+    The text has been parsed, so this only has to find where things are, not what is allowed.
+    It keeps its own stack: depth is bounded by memory, not by Python's recursion limit.
+    """
+
+    _TOKEN = re.compile(
+        r"""
+        (?P<string> \"{3} (?:\\.|[^\\])*? \"{3,5} | \'{3} .*? \'{3,5}
+                  | \" (?:\\.|[^"\\\n])* \" | \' [^'\n]* \' )
+      | (?P<skip> \#[^\n]* | [ \t\r]+ )
+      | (?P<newline> \n )
+      | (?P<mark> [\[\]{}=,.] )
+      | (?P<word> [^\s\[\]{}=,."'\#]+ )
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+    def __init__(self, text: str) -> None:
+        ends = [m.start() for m in re.finditer("\n", text)]
+        found = (m for m in self._TOKEN.finditer(text) if m.lastgroup != "skip")
+        # (text, line, mark), where mark is the text again, or empty for keys and values
+        self._tokens = [
+            (
+                m[0],
+                bisect.bisect_left(ends, m.start()) + 1,
+                m[0] if m.lastgroup in ("mark", "newline") else "",
+            )
+            for m in found
+        ]
+        self._lines: dict[KeyPath, int] = {}
+        self._tables_in: dict[KeyPath, int] = {}
+        self._at = 0
+
+    def lines(self) -> dict[KeyPath, int]:
+        """Path to line, for everything in the text."""
+        table: KeyPath = ()
+        while self._at < len(self._tokens):
+            _, line, mark = self._tokens[self._at]
+            if mark == "\n":
+                self._at += 1
+            elif mark == "[":
+                table = self._header(line)
+            else:
+                self._value(self._assignment(table))
+        return self._lines
+
+    def _header(self, line: int) -> KeyPath:
+        is_list = self._tokens[self._at + 1][2] == "["
+        self._at += 2 if is_list else 1
+        path: KeyPath = ()
+        keys = self._key()
+        self._at += 2 if is_list else 1
+        for key in keys:
+            if path in self._tables_in:  # a.b inside [[a]] is in its last table
+                path += (self._tables_in[path] - 1,)
+            path += (key,)
+            self._lines.setdefault(path, line)
+        if is_list:
+            self._tables_in[path] = self._tables_in.get(path, 0) + 1
+            path += (self._tables_in[path] - 1,)
+        self._lines[path] = line
+        return path
+
+    def _key(self) -> list[str]:
+        """A dotted key; moves to the token after it."""
+        parts: list[str] = []
+        while True:
+            text = self._tokens[self._at][0]
+            parts.append(tomllib.loads(f"k = {text}")["k"] if text[0] in "\"'" else text)
+            self._at += 1
+            if self._at >= len(self._tokens) or self._tokens[self._at][2] != ".":
+                return parts
+            self._at += 1
+
+    def _assignment(self, table: KeyPath) -> KeyPath:
+        """``key =``: the path of the key; moves to its value."""
+        path, line = table, self._tokens[self._at][1]
+        for key in self._key():
+            path += (key,)
+            self._lines.setdefault(path, line)
+        self._at += 1
+        return path
+
+    def _value(self, path: KeyPath) -> None:
+        """A value, with the entries of lists and the keys of inline tables inside it."""
+        inside: list[tuple[KeyPath, int | None]] = []  # (path, entry; None for a table)
+        expects_key = False
+        while self._at < len(self._tokens):
+            _, line, mark = self._tokens[self._at]
+            if mark == "\n" and not inside:
+                return
+            if expects_key and mark not in ("\n", "}"):
+                path, expects_key = self._assignment(inside[-1][0]), False
+                continue
+            entry = inside[-1][1] if inside else None
+            if mark in ("]", "}"):
+                inside.pop()
+                expects_key = False
+            elif mark == ",":
+                expects_key = entry is None
+                inside[-1] = (inside[-1][0], None if entry is None else entry + 1)
+            elif mark in ("", "[", "{"):
+                if entry is not None:
+                    path = (*inside[-1][0], entry)
+                    self._lines.setdefault(path, line)
+                if mark:
+                    inside.append((path, 0 if mark == "[" else None))
+                    expects_key = mark == "{"
+            self._at += 1
