@@ -179,7 +179,7 @@ _TEXT = _Part(
     remarks=("Delete this table if the column holds names, identifiers or free text.",),
     lines=(
         'kind = "category"',
-        f"values = {_fill('the list of values of the form or code book, such as ['yes', 'no']')}",
+        "values = " + _fill("the list of values of the form or code book, such as ['yes', 'no']"),
         'outside = "other"',
     ),
     warning="the list of values must come from public knowledge (form, code book), not from the "
