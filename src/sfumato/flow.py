@@ -1,2 +1,152 @@
-"""placeholder until the flow lands"""
-def plan(*a, **k): ...
+# SPDX-License-Identifier: Apache-2.0
+"""The whole flow on one screen: plan, count, debit, measure, reconstruct, project, answer.
+
+Only the vault sees exact data. What leaves it is a noisy measurement, debited in the ledger
+before it is drawn; everything before and after is arithmetic on public numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.budget import Budget, Neighbours, check_neighbours
+from sfumato.budget.accounting import gaussian_epsilon
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import PlanError
+from sfumato.plan.forecast import Forecast
+from sfumato.plan.planner import choose
+from sfumato.plan.strategy import Noise
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sfumato.budget.ledger import Ledger
+    from sfumato.release import Release
+
+__all__ = ["Plan", "Progress", "plan"]
+
+Progress = Callable[[int, int, str], None]
+
+DEFAULT_DELTA = Fraction(1, 10**9)
+_UNIT_BUDGETS: dict[Noise, Budget] = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Forecast):
+    """How a workload will be answered, and how well: everything is known before it is spent."""
+
+    def release(
+        self,
+        table: object,
+        ledger: Ledger | str | Path | None = None,
+        project: bool = True,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        progress: Progress | None = None,
+    ) -> Release:
+        """table -> exact counts -> debit -> measure -> reconstruct -> project -> answers.
+
+        ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table`` or a dataframe.
+        With a ledger, the cost is debited before any noise is drawn; the same plan on the same
+        table returns the stored answer at no further cost, unless another ``key`` is given.
+        Without a ledger nothing remembers what was spent: that is the caller's promise.
+        """
+        from sfumato.release import Release
+        from sfumato.vault.measure import count, measure
+        from sfumato.vault.tables import open_table, public_name
+
+        records = open_table(table)
+        book = _opened(ledger, self, name or public_name(table))
+        stored = None if book is None else book.find(self, key)
+        if stored is not None:
+            return Release.of(self, stored.measured, project=project, entry=stored.entry)
+
+        blocks = self.strategy.blocks
+        exact = count(records, self.workload.domain, blocks, self.neighbours, self.unit, progress)
+        entry = None if book is None else book.debit(self, key)  # before any noise is drawn
+        measured = measure(exact, blocks, self.noise, progress=progress)
+        del exact, records  # below this line everything is public
+
+        if book is not None and entry is not None:
+            book.store(entry, measured)  # before anything is sent
+        return Release.of(self, measured, project=project, entry=entry)
+
+
+def plan(
+    workload: Workload,
+    budget: Budget | None = None,
+    neighbours: Neighbours = "add-remove",
+    objective: str = "rmse",
+    mechanism: str | None = None,
+    *,
+    error: float | None = None,
+    delta: float | Fraction = DEFAULT_DELTA,
+    unit: PrivacyUnit | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """The best mechanism for a workload and a budget; touches no data and costs nothing.
+
+    Give either ``budget`` or ``error``: with ``error`` (a root mean square error, in counts) the
+    plan carries the smallest budget that reaches it at this ``delta``.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
+    >>> plan = sf.plan(sf.prefixes(domain, "age", by=["sex"]), sf.Budget(epsilon=1))
+    >>> plan.mechanism
+    'laplace-groups'
+    """
+    if not isinstance(workload, Workload):
+        raise PlanError(
+            f"plan needs a workload such as sf.marginals(domain, 2), got {type(workload).__name__}"
+        )
+    neighbours = check_neighbours(neighbours)
+    if (budget is None) == (error is None):
+        raise PlanError("give either a budget or an error to reach, not both and not neither")
+    if budget is None:
+        budget = _smallest_budget(workload, error, neighbours, objective, mechanism, delta, unit)
+    if not isinstance(budget, Budget):
+        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+    found = choose(workload, budget, neighbours, objective, mechanism, unit, progress)
+    return Plan(**{f.name: getattr(found, f.name) for f in fields(found)})
+
+
+def _smallest_budget(
+    workload: Workload,
+    error: float | None,
+    neighbours: Neighbours,
+    objective: str,
+    mechanism: str | None,
+    delta: float | Fraction,
+    unit: PrivacyUnit | None,
+) -> Budget:
+    """The least epsilon whose plan has a root mean square error of at most ``error``.
+
+    Errors scale as 1/mu (Gaussian noise) and 1/epsilon (Laplace), up to the rounding of the noise
+    scale to its grid, which the last loop settles.
+    """
+    if not isinstance(error, int | float) or not 0 < error < float("inf"):
+        raise PlanError(f"error must be a number of counts above 0, got {error!r}")
+    options = []
+    for noise, unit_budget in _UNIT_BUDGETS.items():
+        try:
+            found = choose(
+                workload, unit_budget, neighbours, objective, mechanism, unit, noise_only=noise
+            )
+        except PlanError:
+            continue
+        if noise == "gaussian":
+            options.append(Budget(epsilon=gaussian_epsilon(found.rmse / error, delta), delta=delta))
+        else:
+            options.append(Budget(epsilon=found.rmse / error))
+    if not options:
+        raise PlanError(f"no mechanism fits this workload (mechanism = {mechanism!r})")
+    budget = min(options, key=lambda b: b.epsilon or 0)
+    while choose(workload, budget, neighbours, objective, mechanism, unit).rmse > error:
+        budget = Budget(
+            epsilon=(budget.epsilon or 0) * Fraction(100001, 100000), delta=budget.delta
+        )
+    return budget

@@ -99,11 +99,12 @@ def choose(
     mechanism: str | None = None,
     unit: PrivacyUnit | None = None,
     progress: Progress | None = None,
+    noise_only: Noise | None = None,
 ) -> Forecast:
     """The forecast of the best mechanism for the workload, with all that were considered."""
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
-    wanted = _wanted(mechanism)
+    wanted = [w for w in _wanted(mechanism) if noise_only in (None, MECHANISMS[w][1])]
     found: list[Forecast] = []
     considered: list[Candidate] = []
     for i, name in enumerate(wanted):
