@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from math import factorial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -362,3 +364,10 @@ def test_blocks_do_not_show(name):
     source = SeededWords("blocks")
     parts = [SAMPLERS[name](Fraction(77, 3), 700, source) for _ in range(100)]
     assert np.array_equal(whole, np.concatenate(parts))
+
+
+@pytest.mark.parametrize("claim", [discrete_laplace, rounded_gaussian])
+def test_every_privacy_claim_names_a_proof_page_with_that_theorem(claim):
+    page, theorem = re.search(r"(docs/proofs/[\w-]+\.md), (Theorem \d)", claim.__doc__).groups()
+    text = (Path(__file__).parents[2] / page).read_text()
+    assert f"**{theorem} (privacy).**" in text

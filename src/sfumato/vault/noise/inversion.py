@@ -12,6 +12,7 @@ Proofs: `docs/proofs/rounded-gaussian.md`, `docs/proofs/discrete-laplace.md`.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +106,7 @@ def decide(law: Law, scale: Fraction, leading: int, bits: int, words: WordSource
         bits += 64
 
 
+@lru_cache(maxsize=256)
 def _float_offset(law: Law, scale: Fraction) -> float:
     """Round the offset to a float of relative error at most 2 u, checked in ball arithmetic."""
     from flint import arb
