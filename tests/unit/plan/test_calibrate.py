@@ -1,0 +1,117 @@
+"""The privacy loss stated for a strategy is never below the true one."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import sfumato as sf
+from sfumato.errors import PlanError
+from sfumato.plan.calibrate import BlockNoise, calibrate, privacy_loss
+from sfumato.plan.planner import MECHANISMS, choose
+from sfumato.plan.strategy import Strategy
+
+DOMAIN = sf.Domain({"age": 6, "sex": 2})
+
+
+def workload(signed: bool) -> sf.Workload:
+    coefficients = np.array([[1.5, -2.0], [0.25, 1.0]]) if signed else np.array([[1.5, 2.0]])
+    return (
+        sf.marginals(DOMAIN, 1)
+        | sf.prefixes(DOMAIN, "age", by=["sex"])
+        | sf.explicit(DOMAIN, ["sex"], coefficients)
+    )
+
+
+def columns(strategy: Strategy, noise: tuple[BlockNoise, ...]) -> np.ndarray:
+    """The measured matrix, each block divided by its noise scale: one row per cell."""
+    out = []
+    for row in np.eye(DOMAIN.size):
+        counts = row.reshape(DOMAIN.shape)
+        parts = []
+        for block, law in zip(strategy.blocks, noise, strict=True):
+            rest = tuple(i for i, n in enumerate(DOMAIN.names) if n not in block.term.attributes)
+            parts.append(block.term.answer(counts.sum(axis=rest)) / law.scale)
+        out.append(np.concatenate(parts))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("signed", [False, True])
+def test_stated_loss_covers_every_pair_of_neighbours(mechanism: str, signed: bool) -> None:
+    for neighbours in ("add-remove", "replace-one"):
+        budget = sf.Budget(mu=1) if mechanism.startswith("gaussian") else sf.Budget(epsilon=1)
+        found = choose(workload(signed), budget, neighbours, mechanism=mechanism)  # type: ignore[arg-type]
+        cells = columns(found.strategy, found.noise)
+        moves = (
+            list(cells)
+            if neighbours == "add-remove"
+            else [a - b for a, b in combinations(cells, 2)]
+        )
+        p = 2 if mechanism.startswith("gaussian") else 1
+        true = max((np.abs(m) ** p).sum() for m in moves)
+        stated = privacy_loss(found.strategy, found.noise, neighbours)  # type: ignore[arg-type]
+        assert true <= stated <= 1
+        if neighbours == "add-remove":
+            assert true >= 0.999 * stated, "the noise is not wastefully large"
+
+
+def test_replace_one_on_a_histogram_costs_root_two_not_two() -> None:
+    work = sf.marginals(DOMAIN, [("age", "sex")])
+    one = choose(work, sf.Budget(mu=1), "replace-one", mechanism="gaussian-table")
+    two = choose(work, sf.Budget(mu=1), "add-remove", mechanism="gaussian-table")
+    assert one.noise[0].scale == pytest.approx(np.sqrt(2) * two.noise[0].scale, rel=1e-4)
+
+
+def test_a_privacy_unit_of_r_rows_multiplies_the_noise_by_r() -> None:
+    from sfumato.domain.unit import PrivacyUnit
+
+    work = sf.marginals(DOMAIN, 1)
+    for mechanism in ("laplace", "gaussian"):
+        budget = sf.Budget(epsilon=1, delta=1e-6)
+        plain = choose(work, budget, "add-remove", mechanism=mechanism)
+        five = choose(work, budget, "add-remove", mechanism=mechanism, unit=PrivacyUnit("id", 5))
+        assert five.noise[0].scale == pytest.approx(5 * plain.noise[0].scale, rel=1e-4)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_less_noise_never_costs_less(mechanism: str) -> None:
+    budget = sf.Budget(mu=1) if mechanism.startswith("gaussian") else sf.Budget(epsilon=1)
+    found = choose(workload(False), budget, "add-remove", mechanism=mechanism)
+    before = privacy_loss(found.strategy, found.noise, "add-remove")
+    for i, law in enumerate(found.noise):
+        fewer = BlockNoise(law.noise, law.units - 1, law.grid_bits)
+        noise = (*found.noise[:i], fewer, *found.noise[i + 1 :])
+        assert privacy_loss(found.strategy, noise, "add-remove") >= before
+
+
+def test_the_cost_is_within_the_budget_and_close_to_it() -> None:
+    for epsilon in (0.001, 0.3, 1, 25):
+        found = choose(workload(False), sf.Budget(epsilon=epsilon), "add-remove")
+        cost = found.cost.pure_epsilon
+        assert Fraction(epsilon) * Fraction(999, 1000) < cost <= Fraction(epsilon)
+
+
+def test_the_grid_holds_the_measured_values_and_the_scale_is_whole() -> None:
+    found = choose(workload(True), sf.Budget(epsilon=1), "add-remove", mechanism="laplace")
+    for block, law in zip(found.strategy.blocks, found.noise, strict=True):
+        assert law.grid_bits >= block.term.fraction_bits
+        assert law.units >= 2**16
+        assert law.scale == law.units / 2**law.grid_bits
+
+
+def test_variance_of_the_noise_is_that_of_its_law() -> None:
+    gaussian = BlockNoise("gaussian", 2**16, 10)
+    assert gaussian.variance == pytest.approx(64.0**2, rel=1e-8)
+    laplace = BlockNoise("laplace", 2**16, 10)
+    assert laplace.variance == pytest.approx(2 * 64.0**2, rel=1e-8)
+
+
+def test_a_budget_that_needs_an_undrawable_scale_is_refused() -> None:
+    work = sf.marginals(DOMAIN, 1)
+    strategy = choose(work, sf.Budget(epsilon=1), "add-remove", mechanism="laplace").strategy
+    with pytest.raises(PlanError, match="noise scale"):
+        calibrate(strategy, 2.0**70, "add-remove")

@@ -1,0 +1,148 @@
+"""The planner: what it considers, what it picks, what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sfumato as sf
+from sfumato.errors import PlanError, TooLarge
+from sfumato.plan.bounds import (
+    gaussian_error,
+    gaussian_rows_needed,
+    laplace_error,
+    laplace_rows_needed,
+    table_error,
+    table_rows_needed,
+)
+
+DOMAIN = sf.Domain({"age": 64, "sex": 2})
+APPROXIMATE = sf.Budget(epsilon=1, delta=1e-9)
+
+
+def test_every_mechanism_is_listed_with_a_forecast_or_a_reason() -> None:
+    plan = sf.plan(sf.marginals(DOMAIN, 1), sf.Budget(epsilon=1))
+    assert len({c.mechanism for c in plan.candidates}) == len(plan.candidates)
+    assert [c.mechanism for c in plan.candidates if c.is_chosen] == [plan.mechanism]
+    for candidate in plan.candidates:
+        assert (candidate.rmse is None) == bool(candidate.note)
+
+
+def test_the_chosen_mechanism_has_the_least_forecast_error() -> None:
+    for objective in ("rmse", "max"):
+        work = sf.prefixes(DOMAIN, "age", by=["sex"]) | sf.marginals(DOMAIN, 2)
+        plan = sf.plan(work, APPROXIMATE, objective=objective)
+        of = "rmse" if objective == "rmse" else "largest"
+        values = [getattr(c, of) for c in plan.candidates if c.rmse is not None]
+        chosen = next(c for c in plan.candidates if c.is_chosen)
+        assert getattr(chosen, of) == min(values)
+
+
+def test_a_mechanism_can_be_asked_for_by_name() -> None:
+    work = sf.prefixes(DOMAIN, "age")
+    assert sf.plan(work, APPROXIMATE, mechanism="gaussian").mechanism == "gaussian"
+    assert sf.plan(work, APPROXIMATE, mechanism="tree").mechanism.endswith("-tree")
+    with pytest.raises(PlanError, match="unknown mechanism 'magic'; allowed are"):
+        sf.plan(work, APPROXIMATE, mechanism="magic")
+    with pytest.raises(PlanError, match="needs delta > 0"):
+        sf.plan(work, sf.Budget(epsilon=1), mechanism="gaussian")
+
+
+def test_laplace_on_the_queries_has_the_error_of_the_notes() -> None:
+    """Variance 2 (k / epsilon)^2 for k queries that one record can all move by 1."""
+    work = sf.product(DOMAIN, {"age": "prefix"})
+    plan = sf.plan(work, sf.Budget(epsilon=0.5), mechanism="laplace")
+    assert plan.rmse == pytest.approx(np.sqrt(2) * 64 / 0.5, rel=1e-4)
+    # Theorem 3.8: ln(k / beta) Delta / epsilon
+    assert plan.error_bound(0.05) == pytest.approx(np.log(64 / 0.05) * 64 / 0.5, rel=1e-4)
+
+
+def test_gaussian_on_the_queries_has_the_error_of_the_notes() -> None:
+    work = sf.product(DOMAIN, {"age": "prefix"})
+    plan = sf.plan(work, sf.Budget(mu=0.5), mechanism="gaussian")
+    assert plan.rmse == pytest.approx(np.sqrt(64) / 0.5, rel=1e-4)
+    assert plan.gamma == pytest.approx(np.sqrt(64), rel=1e-6)
+
+
+def test_error_at_unit_noise_does_not_depend_on_the_budget() -> None:
+    work = sf.prefixes(DOMAIN, "age")
+    a = sf.plan(work, sf.Budget(mu=0.1), mechanism="gaussian-tree")
+    b = sf.plan(work, sf.Budget(mu=3), mechanism="gaussian-tree")
+    assert a.gamma == pytest.approx(b.gamma)
+    assert a.rmse * 0.1 == pytest.approx(a.gamma, rel=1e-4)
+
+
+def test_the_binary_tree_beats_the_table_and_the_queries_on_long_prefixes() -> None:
+    domain = sf.Domain({"t": 4096})
+    rmse = {
+        m: sf.plan(sf.prefixes(domain, "t"), APPROXIMATE, mechanism=m).rmse
+        for m in ("gaussian", "gaussian-table", "gaussian-tree")
+    }
+    assert rmse["gaussian-tree"] < rmse["gaussian-table"] / 3
+    assert rmse["gaussian-tree"] < rmse["gaussian"] / 3
+
+
+@pytest.mark.parametrize("error", [50, 2.5])
+@pytest.mark.parametrize("mechanism", [None, "gaussian", "laplace"])
+def test_the_smallest_budget_for_an_error_reaches_it_and_no_less_would(
+    error: float, mechanism: str | None
+) -> None:
+    work = sf.marginals(DOMAIN, 2)
+    plan = sf.plan(work, error=error, mechanism=mechanism)
+    assert plan.rmse <= error
+    assert plan.budget.epsilon is not None
+    less = sf.Budget(epsilon=plan.budget.epsilon * 99 / 100, delta=plan.budget.delta)
+    assert sf.plan(work, less, mechanism=mechanism).rmse > error
+
+
+def test_weights_move_the_noise_to_what_matters_more() -> None:
+    a, b = sf.marginals(DOMAIN, [("age",)]), sf.marginals(DOMAIN, [("sex",)])
+    even = sf.plan(a | b, APPROXIMATE, mechanism="groups")
+    tilted = sf.plan(a | 10 * b, APPROXIMATE, mechanism="groups")
+    assert tilted.groups[1].rmse < even.groups[1].rmse
+    assert tilted.groups[0].rmse > even.groups[0].rmse
+
+
+def test_a_domain_of_10_to_the_18_cells_plans_without_building_it() -> None:
+    domain = sf.Domain({f"a{i}": 1000 for i in range(6)})
+    plan = sf.plan(sf.marginals(domain, 1), APPROXIMATE)
+    assert domain.size == 10**18
+    assert plan.rmse > 0
+    tables = {c.mechanism: c.note for c in plan.candidates if c.mechanism.endswith("-table")}
+    assert all("cells" in note for note in tables.values())
+
+
+def test_what_cannot_fit_memory_is_refused_with_its_size_and_a_way_out() -> None:
+    domain = sf.Domain({f"a{i}": 1000 for i in range(6)})
+    with pytest.raises(PlanError, match=r"cells .*GiB.*use fewer attributes"):
+        sf.plan(sf.marginals(domain, 4), APPROXIMATE)
+    with pytest.raises(TooLarge, match="cannot be evaluated"):
+        sf.marginals(domain, 1).evaluate(np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget": None}, "either a budget or an error"),
+        ({"budget": APPROXIMATE, "error": 3}, "either a budget or an error"),
+        ({"budget": None, "error": -1}, "error must be a number of counts above 0"),
+        ({"budget": 1.0}, "budget must be sf.Budget"),
+        ({"budget": APPROXIMATE, "objective": "mean"}, "objective must be 'rmse' or 'max'"),
+    ],
+)
+def test_bad_arguments_get_one_clear_message(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        sf.plan(sf.marginals(DOMAIN, 1), **arguments)  # type: ignore[arg-type]
+
+
+def test_rows_needed_invert_the_error_bounds() -> None:
+    n = laplace_rows_needed(100, 0.01, 1, 0.05, 100)
+    assert laplace_error(100, n, 1, 0.05, 100) <= 0.01 < laplace_error(100, n - 1, 1, 0.05, 100)
+    n = gaussian_rows_needed(100, 0.01, 0.5, 0.05, 10)
+    assert gaussian_error(100, n, 0.5, 0.05, 10) <= 0.01 < gaussian_error(100, n - 1, 0.5, 0.05, 10)
+    n = table_rows_needed(100, 4096, 0.01, 1, 0.05)
+    assert table_error(100, 4096, n, 1, 0.05) <= 0.01 < table_error(100, 4096, n - 1, 1, 0.05)
+    # by hand: ln(100 / 0.05) * 100 / (1 * 0.01) = 76,009.02
+    assert laplace_rows_needed(100, 0.01, 1, 0.05, 100) == 76010
+    with pytest.raises(PlanError, match="beta must be between 0 and 1"):
+        laplace_error(100, 10, 1, 1.5, 1)
