@@ -1,7 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Epsilon, delta, rho, mu: composition, conversion; the ledger."""
+"""Epsilon, delta, rho, mu: what a release may cost, what it costs, and who has spent it.
 
-from sfumato.budget.accounting import Cost
-from sfumato.budget.budget import Budget, Neighbours, check_neighbours
+Budget      the promise                         budget.py
+Cost        the parts of one release            accounting.py
+Account     units spent of a budget             account.py
+Ledger      the durable account of one table    ledger.py
+"""
 
-__all__ = ["Budget", "Cost", "Neighbours", "check_neighbours"]
+from __future__ import annotations
+
+from sfumato.budget.account import UNITS, Account, Remaining, fits
+from sfumato.budget.accounting import (
+    Cost,
+    GaussianPart,
+    PurePart,
+    composed_epsilon,
+    gaussian_delta,
+    gaussian_epsilon,
+    mu_squared_of,
+    rho_of,
+)
+from sfumato.budget.budget import Budget, Neighbours, Number, check_neighbours
+from sfumato.budget.entries import Entry, request_key
+from sfumato.budget.ledger import Ledger, Spent
+
+__all__ = [
+    "UNITS",
+    "Account",
+    "Budget",
+    "Cost",
+    "Entry",
+    "GaussianPart",
+    "Ledger",
+    "Neighbours",
+    "Number",
+    "PurePart",
+    "Remaining",
+    "Spent",
+    "check_neighbours",
+    "composed_epsilon",
+    "fits",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "mu_squared_of",
+    "request_key",
+    "rho_of",
+]

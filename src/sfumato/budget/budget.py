@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The privacy budget and the neighbour relation: the two public promises of a release.
+
+A `Budget` is what the people in the table are promised: (epsilon, delta)-DP, rho-zCDP or mu-GDP.
+Planning asks it how much Gaussian or pure noise it allows; the ledger spends it. Numbers are kept
+as exact fractions; what it allows is rounded down (`curve.py`). It never sees data.
+
+Papers: Balle, Wang 2018, "Improving the Gaussian mechanism for differential privacy"; Bun,
+Steinke 2016, "Concentrated differential privacy"; Dong, Roth, Su 2019, "Gaussian differential
+privacy".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal, InvalidOperation
+from fractions import Fraction
+from numbers import Rational, Real
+from typing import Final, Literal, TypeAlias, get_args
+
+from sfumato.budget import curve
+from sfumato.errors import BudgetError
+
+__all__ = ["Budget", "Neighbours", "Number", "check_neighbours", "exact", "number_text"]
+
+Number: TypeAlias = int | float | Fraction | Decimal | str
+"""What a privacy parameter may be given as; a float means the decimal it is written as."""
+
+Neighbours: TypeAlias = Literal["add-remove", "replace-one"]
+"""Which two tables must be hard to tell apart: one row more or less, or one row replaced."""
+
+# Beyond these a promise means nothing; within them every bound below is decided in milliseconds.
+_LARGEST: Final = {"epsilon": 10**6, "rho": 10**6, "mu": 10**3}
+_NAMES: Final = ("epsilon", "delta", "rho", "mu")
+_TINIEST: Final = Fraction(1, 10**100)
+_TINIEST_DELTA: Final = Fraction(1, 10**300)
+
+
+def check_neighbours(value: object) -> Neighbours:
+    """Return ``value`` if it names a neighbour relation.
+
+    >>> check_neighbours("add-remove")
+    'add-remove'
+    """
+    for name in get_args(Neighbours):
+        if value == name:
+            return name  # type: ignore[no-any-return]
+    raise BudgetError(
+        f'neighbours must be "add-remove" (a row is added or removed) or "replace-one" '
+        f"(a row is replaced, the number of rows is public), got {value!r}; choose one"
+    )
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Budget:
+    """A promise of (epsilon, delta)-DP, of rho-zCDP or of mu-GDP: exactly one of the three.
+
+    Without ``delta``, or with ``delta = 0``, an epsilon budget is pure.
+
+    >>> Budget(epsilon=1, delta=1e-9).gaussian_mu
+    0.18197480729533225
+    >>> Budget(rho="0.5").gaussian_mu
+    1.0
+    >>> Budget(epsilon=0.5).is_pure
+    True
+    """
+
+    epsilon: Fraction | None
+    delta: Fraction | None
+    rho: Fraction | None
+    mu: Fraction | None
+
+    def __init__(
+        self,
+        epsilon: Number | None = None,
+        delta: Number | None = None,
+        rho: Number | None = None,
+        mu: Number | None = None,
+    ) -> None:
+        given = {"epsilon": epsilon, "rho": rho, "mu": mu}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise BudgetError(
+                "a budget is exactly one of epsilon (with or without delta), rho or mu; got "
+                f"{' and '.join(named) or 'none of them'}; give one"
+            )
+        if delta is not None and epsilon is None:
+            raise BudgetError(
+                f"delta belongs to epsilon, got it with {named[0]}; leave delta out or give epsilon"
+            )
+        for name, value in given.items():
+            object.__setattr__(self, name, None if value is None else _positive(value, name))
+        kept = None if epsilon is None else Fraction(0) if delta is None else _check_delta(delta)
+        object.__setattr__(self, "delta", kept)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether only pure mechanisms (delta = 0) may spend this budget."""
+        return self.epsilon is not None and not self.delta
+
+    @property
+    def gaussian_mu(self) -> float | None:
+        """Largest mu, rounded down, such that mu-GDP implies this budget; None if it is pure.
+
+        (epsilon, delta): the exact curve (Balle, Wang 2018, Theorem 8). rho: mu-GDP implies
+        mu^2/2-zCDP (Bun, Steinke 2016, Proposition 1.6, with GDP post-processing).
+        """
+        if self.mu is not None:
+            return curve.float_down(self.mu)
+        if self.rho is not None:
+            return curve.sqrt_down(2 * self.rho)
+        if self.is_pure:
+            return None
+        assert self.epsilon is not None  # noqa: S101
+        assert self.delta is not None  # noqa: S101
+        return curve.gaussian_mu_down(self.epsilon, self.delta)
+
+    @property
+    def pure_epsilon(self) -> Fraction:
+        """Largest epsilon, rounded down, such that epsilon-DP implies this budget.
+
+        rho: epsilon-DP implies epsilon^2/2-zCDP (Bun, Steinke 2016, Proposition 1.4). mu:
+        epsilon-DP implies mu-GDP when ``Phi(-mu/2) = 1/(1 + e^epsilon)`` (`curve.mu_of_pure_up`).
+        """
+        if self.epsilon is not None:
+            return self.epsilon
+        if self.rho is not None:
+            return Fraction(curve.sqrt_down(2 * self.rho))
+        assert self.mu is not None  # noqa: S101
+        return Fraction(curve.pure_of_mu_down(self.mu))
+
+    def describe(self) -> str:
+        """Return the budget in words.
+
+        >>> Budget(epsilon=1, delta=1e-9).describe()
+        'epsilon = 1, delta = 1e-9'
+        """
+        parts = (
+            ("epsilon", self.epsilon),
+            ("delta", self.delta),
+            ("rho", self.rho),
+            ("mu", self.mu),
+        )
+        return ", ".join(f"{name} = {number_text(value)}" for name, value in parts if value)
+
+    def as_json(self) -> dict[str, str]:
+        """Return the budget as JSON, exactly.
+
+        >>> Budget(epsilon=0.1, delta=1e-9).as_json()
+        {'epsilon': '1/10', 'delta': '1/1000000000'}
+        """
+        parts = (
+            ("epsilon", self.epsilon),
+            ("delta", self.delta),
+            ("rho", self.rho),
+            ("mu", self.mu),
+        )
+        return {name: str(value) for name, value in parts if value}
+
+    @classmethod
+    def from_json(cls, value: object) -> Budget:
+        """Read what `as_json` wrote.
+
+        >>> Budget.from_json({"rho": "1/8"})
+        Budget(rho = 0.125)
+        """
+        if not isinstance(value, Mapping) or not set(value) <= set(_NAMES):
+            raise BudgetError(
+                f"a budget is an object with {', '.join(_NAMES)} only, got {_short(value)}; "
+                "write it as Budget.as_json does"
+            )
+        return cls(**value)
+
+    def _given(self) -> list[tuple[str, Fraction]]:
+        named = zip(_NAMES, (self.epsilon, self.delta, self.rho, self.mu), strict=True)
+        return [(name, value) for name, value in named if value]
+
+    def __repr__(self) -> str:
+        return f"Budget({self.describe()})"
+
+
+def exact(value: object, name: str) -> Fraction:
+    """Return the number as an exact fraction; a float stands for its shortest decimal.
+
+    Reading 0.1 as one tenth is what the person who wrote it meant, and lets ten such parts
+    fill a budget of 1.
+
+    >>> exact(0.1, "epsilon"), exact("2/3", "epsilon"), exact("1e-9", "delta")
+    (Fraction(1, 10), Fraction(2, 3), Fraction(1, 1000000000))
+    """
+    if isinstance(value, bool):
+        number = None
+    elif isinstance(value, Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    elif isinstance(value, Real):
+        number = _read(repr(float(value)))
+    else:
+        number = _read(str(value)) if isinstance(value, str | Decimal) else None
+    if number is not None:
+        return number
+    raise BudgetError(
+        f"{name} must be a finite number (int, float, Fraction, Decimal or a decimal string), "
+        f"got {_short(value)}; write it like 0.5 or 1e-9"
+    )
+
+
+def number_text(value: Fraction) -> str:
+    """Return the number as people write it, to 12 digits.
+
+    >>> number_text(Fraction(1, 10**9)), number_text(Fraction(1, 3))
+    ('1e-9', '0.333333333333')
+    """
+    digits = Context(prec=12).divide(Decimal(value.numerator), Decimal(value.denominator))
+    digits = digits.normalize()
+    if not digits or -6 <= digits.adjusted() < 15:
+        return f"{digits:f}"
+    return f"{digits:e}".replace("e+", "e")
+
+
+def _read(text: str) -> Fraction | None:
+    """Read a decimal or a ratio of two; None if it is not a finite number of modest size."""
+    top, _, bottom = text.partition("/")
+    try:
+        parts = [Decimal(top), Decimal(bottom or "1")]
+    except InvalidOperation:
+        return None
+    # The exponent is checked before the fraction is built: 1e999999999 has a billion digits.
+    modest = all(part.is_finite() and abs(part.adjusted()) < 5000 for part in parts)
+    if len(text) > 10_000 or not modest or parts[1] == 0:
+        return None
+    return Fraction(parts[0]) / Fraction(parts[1])
+
+
+def _positive(value: object, name: str) -> Fraction:
+    number = exact(value, name)
+    if not _TINIEST <= number <= _LARGEST[name]:
+        raise BudgetError(
+            f"{name} must be greater than 0 (from 1e-100 to {_LARGEST[name]}), "
+            f"got {_short(value)}; usual values are 0.1 to 10"
+        )
+    return number
+
+
+def _check_delta(value: object) -> Fraction:
+    number = exact(value, "delta")
+    if number != 0 and not _TINIEST_DELTA <= number < 1:
+        raise BudgetError(
+            f"delta must lie in (0, 1), at least 1e-300, or be 0 for a pure budget, got "
+            f"{_short(value)}; usual values are below 1 / (number of people), such as 1e-9"
+        )
+    return number
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

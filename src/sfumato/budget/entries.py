@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of a ledger: frozen, versioned, chained by hashes.
+
+A ledger is a list of records that only grows. Each record is one line of canonical JSON; its hash
+covers that line, which holds the hash of the record before it. What was asked, what it cost and
+whether it was answered follow from the records alone; every other table is an index of them.
+
+How records may evolve, so that a ledger written today can be read and verified for ever:
+
+* A kind of record is never removed and its fields never change their meaning.
+* A new field is optional and its absence means what the older version meant.
+* Anything else raises `VERSION`. A reader refuses records newer than it knows, and never guesses.
+* The hash is taken over the stored text, never over a text written anew.
+* Only public facts are recorded: requests, costs, hashes of noisy answers. No counts, no data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from sfumato.budget.accounting import Cost
+from sfumato.budget.budget import Budget, Neighbours, check_neighbours
+from sfumato.errors import BudgetError, LedgerError
+
+__all__ = [
+    "GENESIS",
+    "VERSION",
+    "Answered",
+    "Burnt",
+    "Debited",
+    "Entry",
+    "Fact",
+    "Opened",
+    "Record",
+    "State",
+    "Vouched",
+    "canonical_json",
+    "entries_of",
+    "request_key",
+    "sha256",
+]
+
+VERSION: Final = 1
+GENESIS: Final = "0" * 64
+"""What the first record has in place of the hash of a record before it."""
+
+_SEAL: Final = b"sfumato ledger record\n"  # so that no other hash of ours can pass for one
+
+State: TypeAlias = Literal["reserved", "answered", "burnt"]
+"""A debit is reserved until its answer is stored, or burnt if it never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The ledger was created: the budget of one table under one neighbour relation."""
+
+    budget: Budget
+    table_id: str
+    neighbours: Neighbours
+
+
+@dataclass(frozen=True, slots=True)
+class Debited:
+    """Units were taken for a request, before its noise was drawn."""
+
+    key: str
+    request: str
+    cost: Cost
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a debit was stored."""
+
+    debit: int
+    answer_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Burnt:
+    """A debit will never be answered; its units stay spent."""
+
+    debit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """The curator declared this copy to be the newest, because its head file was lost."""
+
+
+Fact: TypeAlias = Opened | Debited | Answered | Burnt | Vouched
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One link of the chain: a fact, and the account after it.
+
+    ``spent`` and ``pure_spent`` are those of `sfumato.budget.account.Account`.
+    """
+
+    sequence: int
+    time: str
+    previous: str
+    spent: int
+    pure_spent: int | None
+    fact: Fact
+    version: int = VERSION
+
+    def text(self) -> str:
+        """Return the canonical line that is stored and hashed."""
+        return canonical_json(
+            {
+                "version": self.version,
+                "sequence": self.sequence,
+                "time": self.time,
+                "previous": self.previous,
+                "spent": self.spent,
+                "pure_spent": self.pure_spent,
+                "kind": type(self.fact).__name__.lower(),
+                **_fact_json(self.fact),
+            }
+        )
+
+    @staticmethod
+    def hash_of(text: str) -> str:
+        """Return the hash of a stored line."""
+        return hashlib.sha256(_SEAL + text.encode()).hexdigest()
+
+    @classmethod
+    def read(cls, text: str) -> Record:
+        """Read a stored line; a line of a newer version is refused."""
+        try:
+            line = json.loads(text)
+            version = line["version"]
+            if version != VERSION:
+                raise LedgerError(
+                    f"the ledger has a record of version {version}, this sfumato reads version "
+                    f"{VERSION}; use a newer sfumato"
+                )
+            return cls(
+                sequence=int(line["sequence"]),
+                time=str(line["time"]),
+                previous=str(line["previous"]),
+                spent=int(line["spent"]),
+                pure_spent=None if line["pure_spent"] is None else int(line["pure_spent"]),
+                fact=_fact(line),
+                version=version,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, BudgetError) as error:
+            raise LedgerError(
+                f"the ledger has a record that cannot be read ({type(error).__name__}); "
+                "restore the newest backup and its head file"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A debit and what became of it."""
+
+    sequence: int
+    time: str
+    key: str
+    request: str
+    cost: Cost
+    owner: str
+    hash: str
+    state: State
+    answer_sha256: str | None = None
+
+
+def entries_of(chain: Iterable[tuple[Record, str]]) -> tuple[Entry, ...]:
+    """Return the debits of a chain of (record, hash), oldest first, with their states."""
+    found: dict[int, Entry] = {}
+    for record, digest in chain:
+        match record.fact:
+            case Debited(key, request, cost, owner):
+                found[record.sequence] = Entry(
+                    record.sequence, record.time, key, request, cost, owner, digest, "reserved"
+                )
+            case Answered(debit, answer_sha256) if debit in found:
+                entry = found[debit]
+                found[debit] = replace(entry, state="answered", answer_sha256=answer_sha256)
+            case Burnt(debit) if debit in found:
+                found[debit] = replace(found[debit], state="burnt")
+    return tuple(found.values())
+
+
+def canonical_json(value: object) -> str:
+    """Return the one text of a JSON value: sorted keys, no spaces, ASCII, no NaN.
+
+    >>> canonical_json({"b": 1, "a": [0.5, "x"]})
+    '{"a":[0.5,"x"],"b":1}'
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
+
+
+def request_key(request: Mapping[str, object]) -> str:
+    """Return a key that is equal for equal requests: the SHA-256 of the canonical JSON."""
+    return sha256(canonical_json(request).encode())
+
+
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _fact_json(fact: Fact) -> dict[str, object]:
+    match fact:
+        case Opened(budget, table_id, neighbours):
+            return {"budget": budget.as_json(), "table_id": table_id, "neighbours": neighbours}
+        case Debited(key, request, cost, owner):
+            return {"key": key, "request": request, "cost": cost.as_json(), "owner": owner}
+        case Answered(debit, answer_sha256):
+            return {"debit": debit, "answer_sha256": answer_sha256}
+        case Burnt(debit):
+            return {"debit": debit}
+        case Vouched():
+            return {}
+
+
+def _fact(line: Mapping[str, object]) -> Fact:
+    match line["kind"]:
+        case "opened":
+            return Opened(
+                Budget.from_json(line["budget"]),
+                str(line["table_id"]),
+                check_neighbours(line["neighbours"]),
+            )
+        case "debited":
+            cost = Cost.from_json(line["cost"])
+            return Debited(str(line["key"]), str(line["request"]), cost, str(line["owner"]))
+        case "answered":
+            return Answered(_number(line["debit"]), str(line["answer_sha256"]))
+        case "burnt":
+            return Burnt(_number(line["debit"]))
+        case "vouched":
+            return Vouched()
+        case _:
+            raise ValueError("kind")
+
+
+def _number(value: object) -> int:
+    if isinstance(value, int):
+        return value
+    raise ValueError("not a sequence number")
