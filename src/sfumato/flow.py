@@ -7,24 +7,30 @@ before it is drawn; everything before and after is arithmetic on public numbers.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.accounting import gaussian_epsilon
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import PlanError
+from sfumato.errors import LedgerError, PlanError
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.planner import choose
 from sfumato.plan.strategy import Noise
+from sfumato.refine.measurement import Measured
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
+    from sfumato.budget.entries import Entry
     from sfumato.budget.ledger import Ledger
     from sfumato.release import Release
+    from sfumato.vault.measure import Exact
 
 __all__ = ["Plan", "Progress", "plan"]
 
@@ -56,24 +62,78 @@ class Plan(Forecast):
         Without a ledger nothing remembers what was spent: that is the caller's promise.
         """
         from sfumato.release import Release
-        from sfumato.vault.measure import count, measure
+        from sfumato.vault.fit import check_columns
+        from sfumato.vault.measure import count
         from sfumato.vault.tables import open_table, public_name
 
+        domain, blocks = self.workload.domain, self.strategy.blocks
         records = open_table(table)
+        check_columns(records, domain, self.unit)
         book = _opened(ledger, self, name or public_name(table))
-        stored = None if book is None else book.find(self, key)
-        if stored is not None:
-            return Release.of(self, stored.measured, project=project, entry=stored.entry)
+        key = key or self.digest()
+        if book is not None and book.answer(key) is not None:
+            stored = book.answer_once(self.cost, self.request(), key, _never_drawn)
+            measured = Measured.from_bytes(stored, self.noise)
+            return Release.of(self, measured, project=project, entry=_entry(book, key))
 
-        blocks = self.strategy.blocks
-        exact = count(records, self.workload.domain, blocks, self.neighbours, self.unit, progress)
-        entry = None if book is None else book.debit(self, key)  # before any noise is drawn
-        measured = measure(exact, blocks, self.noise, progress=progress)
-        del exact, records  # below this line everything is public
+        exact = count(records, domain, blocks, self.neighbours, self.unit, progress)
+        draw = partial(_measured_bytes, exact, self, progress)
+        # The debit comes before the noise and the answer is stored before it is used.
+        stored = draw() if book is None else book.answer_once(self.cost, self.request(), key, draw)
+        del exact, records, draw  # below this line everything is public
 
-        if book is not None and entry is not None:
-            book.store(entry, measured)  # before anything is sent
+        measured = Measured.from_bytes(stored, self.noise)
+        entry = None if book is None else _entry(book, key)
         return Release.of(self, measured, project=project, entry=entry)
+
+    def request(self) -> dict[str, object]:
+        """The public description of what is asked, as the ledger keeps it."""
+        unit = self.unit
+        return {
+            "workload": self.workload.digest(),
+            "queries": self.workload.queries,
+            "mechanism": self.mechanism,
+            "neighbours": self.neighbours,
+            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "budget": self.budget.as_json(),
+            "noise": [[n.noise, n.units, n.grid_bits] for n in self.noise],
+        }
+
+    def digest(self) -> str:
+        """SHA-256 of the request: equal plans, equal digest."""
+        canonical = json.dumps(self.request(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _measured_bytes(exact: Exact, asked: Plan, progress: Progress | None) -> bytes:
+    from sfumato.vault.measure import measure
+
+    return measure(exact, asked.strategy.blocks, asked.noise, progress=progress).to_bytes()
+
+
+def _opened(ledger: Ledger | str | Path | None, asked: Plan, table_id: str) -> Ledger | None:
+    """The ledger of this table; a new file gets the plan's budget as its total."""
+    from sfumato.budget.ledger import Ledger
+
+    if ledger is None:
+        return None
+    if not isinstance(ledger, Ledger):
+        return Ledger.open_or_create(ledger, table_id, asked.neighbours, asked.budget)
+    if ledger.neighbours != asked.neighbours:
+        raise LedgerError(
+            f"the ledger counts {ledger.neighbours} neighbours, the plan {asked.neighbours}; plan "
+            "with the ledger's, or use another ledger"
+        )
+    return ledger
+
+
+def _entry(book: Ledger, key: str) -> Entry:
+    """The debit that paid for an answer: the last one of its key."""
+    return next(e for e in reversed(book.entries()) if e.key == key)
+
+
+def _never_drawn() -> bytes:
+    raise LedgerError("the stored answer of this request has gone; it is not drawn again")
 
 
 def plan(
