@@ -91,7 +91,10 @@ class _Levels:
                         member.at,
                     )
                 group_of[code] = mine
-        self.done[name] = Level(name, table.groups, tuple(group_of))
+        try:
+            self.done[name] = Level(name, table.groups, tuple(group_of))
+        except SchemaError as error:
+            raise self.file.error(str(error), (*self.at, name)) from None
         return self.done[name]
 
     def _codes(self, name: str, member: _Member, asked_by: tuple[str, ...]) -> range | list[int]:

@@ -56,7 +56,8 @@ class Category(Attribute):
         taken = [label for label in extra if label in self.values]
         if taken:
             raise self._fault(
-                f"values lists {taken[0]!r}, which is the label of the extra cell; rename the value"
+                f"values lists {taken[0]!r}, which is the label of the extra cell; leave it out or "
+                "choose another rule for outside and nulls"
             )
 
     def _checked(self, value: object) -> str | int:

@@ -181,33 +181,45 @@ def _attribute(name: str, table: object, file: TomlFile) -> Attribute:
             f"{did_you_mean(kind, _TABLES)}",
             (*at, "kind"),
         )
-    read = validated(_TABLES[kind], table, file, at)
+    read = _spelled_out(validated(_TABLES[kind], table, file, at), file, at)
     try:
-        attribute = _built(name, read, file, at)
+        attribute = _built(name, read)
     except SchemaError as error:
         raise _placed(error, name, table, file, at) from None
     levels = levels_from(attribute, read.levels, file, (*at, "levels"))
     return replace(attribute, levels=levels)
 
 
-def _built(name: str, read: _Table, file: TomlFile, at: KeyPath) -> Attribute:
+def _spelled_out(read: _Table, file: TomlFile, at: KeyPath) -> _Table:
+    """The table with its values listed and its edges written out."""
     if isinstance(read, _HierarchyTable):
         values = hierarchy_values(read.levels, file, (*at, "levels"))
-        return Category(name, tuple(values), outside=read.outside, nulls=read.nulls)
-    if isinstance(read, _CategoryTable):
-        return Category(name, tuple(read.values), outside=read.outside, nulls=read.nulls)
-    if isinstance(read, _IntegerTable):
-        return Integer(name, read.min, read.max, read.width, outside=read.outside, nulls=read.nulls)
-    if isinstance(read, _NumericTable):
-        return Numeric(name, _edges(read, file, at), outside=read.outside, nulls=read.nulls)
-    if isinstance(read, _DateTimeTable):
-        return DateTime(
-            name, read.start, read.end, read.step, outside=read.outside, nulls=read.nulls
+        return _CategoryTable.model_construct(
+            kind="category",
+            values=values,
+            outside=read.outside,
+            nulls=read.nulls,
+            levels=read.levels,
         )
-    return Boolean(name, outside=read.outside, nulls=read.nulls)
+    if isinstance(read, _NumericTable):
+        return read.model_copy(update={"edges": _edges(read, file, at)})
+    return read
 
 
-def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> tuple[float, ...]:
+def _built(name: str, read: _Table) -> Attribute:
+    outside, nulls = read.outside, read.nulls
+    if isinstance(read, _CategoryTable):
+        return Category(name, tuple(read.values), outside=outside, nulls=nulls)
+    if isinstance(read, _IntegerTable):
+        return Integer(name, read.min, read.max, read.width, outside=outside, nulls=nulls)
+    if isinstance(read, _NumericTable):
+        return Numeric(name, tuple(read.edges or ()), outside=outside, nulls=nulls)
+    if isinstance(read, _DateTimeTable):
+        return DateTime(name, read.start, read.end, read.step, outside=outside, nulls=nulls)
+    return Boolean(name, outside=outside, nulls=nulls)
+
+
+def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> list[float]:
     """The edges as given, or those of ``bins`` equal bins from ``min`` to ``max``."""
     equal = {"min": read.min, "max": read.max, "bins": read.bins}
     given = [key for key, value in equal.items() if value is not None]
@@ -217,7 +229,7 @@ def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> tuple[float, ...
             (*at, given[0]),
         )
     if read.edges is not None:
-        return tuple(read.edges)
+        return read.edges
     if read.min is None or read.max is None or read.bins is None:
         missing = [key for key in equal if key not in given]
         raise file.error(
@@ -234,7 +246,7 @@ def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> tuple[float, ...
         )
     # Exact arithmetic on the decimals as written, so that 0 to 1 in 10 bins has the edge 0.3.
     low, high = Fraction(repr(read.min)), Fraction(repr(read.max))
-    edges = tuple(float(low + (high - low) * i / read.bins) for i in range(read.bins + 1))
+    edges = [float(low + (high - low) * i / read.bins) for i in range(read.bins + 1)]
     if first_fall(edges) is not None:
         raise file.error(
             f"{read.bins} bins between {read.min!r} and {read.max!r} are narrower than numbers can "
@@ -248,11 +260,7 @@ def _placed(
     error: SchemaError, name: str, table: Mapping[str, object], file: TomlFile, at: KeyPath
 ) -> SchemaError:
     """A fault of an attribute, with the line of the key that its message begins with."""
-    message = str(error)
-    prefix = f"attribute {name!r}: "
-    if not message.startswith(prefix):
-        return error
-    message = message.removeprefix(prefix)
+    message = str(error).removeprefix(f"attribute {name!r}: ")
     key = message.split(maxsplit=1)[0].rstrip(":")
     if key not in table:
         return file.error(message, at)
