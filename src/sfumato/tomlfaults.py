@@ -7,6 +7,7 @@ because it needs pydantic.
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -65,7 +66,7 @@ def faults(
         else:
             out.setdefault(path, []).append(_message(detail, model, path))
     for path, (words, value) in expected.items():
-        hint = did_you_mean(value, (w[1:-1] for w in words if w.startswith("'")))
+        hint = did_you_mean(value, re.findall("'([^']*)'", " ".join(words)))
         out.setdefault(path, []).insert(0, f"expected {either(words)}, got {got(value)}{hint}")
     return [(path, message) for path, messages in out.items() for message in messages]
 

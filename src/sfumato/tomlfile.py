@@ -131,17 +131,21 @@ def parse_toml(text: str, name: str = "TOML text", folder: Path | None = None) -
     except RecursionError:
         raise SchemaError(f"{name}: lists or tables are nested too deeply to be read") from None
     except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
-        reason = str(error)
-        found = re.search(r" \(at line (\d+), column (\d+)\)$", reason)
-        if found:
-            place = f"{name}, line {found[1]}: not valid TOML at column {found[2]}"
-        else:
-            place = f"{name}: not valid TOML"
-        said = re.sub(r" \(at [^()]*\)$", "", reason)
-        if said.startswith("Exceeds the limit"):
-            said = "a whole number has thousands of digits"
-        raise SchemaError(f"{place}: {said[:1].lower() + said[1:]}") from None
+        raise _invalid(text, name, str(error)) from None
     return TomlFile(name, text, data, folder)
+
+
+def _invalid(text: str, name: str, reason: str) -> SchemaError:
+    """What ``tomllib`` says, with the line in front."""
+    found = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", reason, re.S)
+    digits = re.search(r"[0-9][0-9_]{4000,}", text)
+    if not found and digits:
+        line, said = text.count("\n", 0, digits.start()) + 1, "a number has thousands of digits"
+    elif found and found[2]:
+        line, said = int(found[2]), f"{found[1]} (column {found[3]})"
+    else:  # the fault was seen at the end of the text
+        line, said = text.rstrip().count("\n") + 1, found[1] if found else reason
+    return SchemaError(f"{name}, line {line}: not valid TOML: {said[:1].lower() + said[1:]}")
 
 
 def validated(model: type[ModelT], data: object, file: TomlFile, at: KeyPath) -> ModelT:

@@ -25,7 +25,7 @@ from sfumato.domain.ordered import first_fall
 from sfumato.domain.write import write_domain
 from sfumato.errors import SchemaError
 from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml, validated
-from sfumato.wording import did_you_mean, got
+from sfumato.wording import did_you_mean, got, shown
 
 __all__ = ["FILL_IN", "MOST_BINS", "domain_from", "read_domain", "write_domain"]
 
@@ -50,6 +50,12 @@ def _moment(value: object) -> datetime:
     raise ValueError(f"expected a date such as 2024-01-31 or 2024-01-31T08:00:00, got {what}")
 
 
+def _no_truth_values(values: object) -> object:
+    if isinstance(values, list) and any(isinstance(v, bool) for v in values):
+        raise ValueError('true and false are no values of a category; use kind = "boolean"')
+    return values
+
+
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
@@ -64,7 +70,7 @@ class _Table(BaseModel):
 class _CategoryTable(_Table):
     kind: Literal["category"]
     outside: Literal["drop", "other"] = "drop"
-    values: list[str | int]
+    values: Annotated[list[str | int], BeforeValidator(_no_truth_values)]
 
 
 class _HierarchyTable(_Table):
@@ -129,14 +135,29 @@ def domain_from(file: TomlFile) -> Domain:
         file = _other_file(file, tables)
         tables = file.data.get("domain")
     if not isinstance(tables, Mapping) or not tables:
-        near = did_you_mean("domain", [key for key in file.data if key != "domain"])
-        raise file.error(
-            f"there are no tables [domain.NAME]{near or ';'} declare one for each attribute, for "
-            'example [domain.sex] with kind = "category" and values = ["Female", "Male"]',
-            ("domain",) if "domain" in file.data else (),
-        )
+        raise _no_tables(file)
     _require_filled_in(tables, file)
-    return Domain([_attribute(name, table, file) for name, table in tables.items()])
+    attributes, faults = list[Attribute](), list[str]()
+    for name, table in tables.items():
+        try:
+            attributes.append(_attribute(name, table, file))
+        except SchemaError as error:
+            faults.append(str(error))
+    if faults:
+        raise SchemaError("\n".join(faults))
+    return Domain(attributes)
+
+
+def _no_tables(file: TomlFile) -> SchemaError:
+    near = [key for key in file.data if key != "domain" and did_you_mean(key, ["domain"])]
+    key = "domain" if "domain" in file.data else near[0] if near else None
+    return file.error(
+        "there are no tables [domain.NAME]"
+        + (f" but there is {shown(key)}; did you mean 'domain'?" if near else ";")
+        + ' declare one for each attribute, for example [domain.sex] with kind = "category" and '
+        'values = ["Female", "Male"]',
+        () if key is None else (key,),
+    )
 
 
 def _other_file(file: TomlFile, name: str) -> TomlFile:
