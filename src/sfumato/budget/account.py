@@ -246,5 +246,5 @@ def _six_digits(value: Fraction, rounded: Callable[[Fraction], int]) -> Fraction
     if value <= 0:
         return Fraction(0)
     bits = value.numerator.bit_length() - value.denominator.bit_length()
-    scale = Fraction(10) ** (5 - math.floor(bits * math.log10(2)))
+    scale = Fraction(10) ** (6 - math.ceil(bits * math.log10(2)))
     return Fraction(rounded(value * scale)) / scale

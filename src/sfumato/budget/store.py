@@ -363,7 +363,7 @@ def _prepare(engine: Engine) -> None:
 
     @event.listens_for(engine, "connect")
     def durable(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-        connection.isolation_level = None  # type: ignore[attr-defined]  # we say BEGIN ourselves
+        connection.isolation_level = None  # we say BEGIN ourselves
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {_WAIT_SECONDS * 1000}")
         cursor.execute("PRAGMA synchronous = FULL")  # NORMAL could lose a debit with the power

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The budget noun: what it accepts, keeps and says."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from sfumato.budget import Budget, check_neighbours
+from sfumato.budget.budget import number_text
+from sfumato.errors import BudgetError
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (1, Fraction(1)),
+        (0.1, Fraction(1, 10)),  # as written, not the double 0.1000000000000000055
+        ("0.1", Fraction(1, 10)),
+        ("1e-3", Fraction(1, 1000)),
+        ("2/3", Fraction(2, 3)),
+        (Fraction(2, 3), Fraction(2, 3)),
+        (Decimal("0.25"), Fraction(1, 4)),
+        (np.float64(0.1), Fraction(1, 10)),
+        (np.int64(3), Fraction(3)),
+    ],
+)
+def test_numbers_are_kept_exactly_as_written(given, kept):
+    assert Budget(epsilon=given).epsilon == kept
+    assert Budget(rho=given).rho == kept
+    assert Budget(mu=given).mu == kept
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [0, -1, math.nan, math.inf, -math.inf, "abc", "", "nan", "1/0", "1e999999999", True, [1], b"1",
+     10**7, "1e-101", "1/-3"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["epsilon", "rho", "mu"])
+def test_parameters_out_of_range_are_refused_with_the_name_and_the_value(name, bad):
+    with pytest.raises(BudgetError, match=name):
+        Budget(**{name: bad})
+
+
+@pytest.mark.parametrize("bad", [-1e-9, 1, 1.5, math.nan, math.inf, "x", True, "1e-301"])
+def test_delta_outside_zero_to_one_is_refused(bad):
+    with pytest.raises(BudgetError, match="delta"):
+        Budget(epsilon=1, delta=bad)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"delta": 1e-9}, {"epsilon": 1, "rho": 1}, {"epsilon": 1, "mu": 1}, {"rho": 1, "mu": 1},
+     {"rho": 1, "delta": 1e-9}, {"mu": 1, "delta": 1e-9}],
+)  # fmt: skip
+def test_a_budget_is_exactly_one_of_its_three_forms(arguments):
+    with pytest.raises(BudgetError):
+        Budget(**arguments)
+
+
+def test_delta_zero_or_absent_is_a_pure_budget():
+    assert Budget(epsilon=1).is_pure
+    assert Budget(epsilon=1, delta=0) == Budget(epsilon=1)
+    assert Budget(epsilon=1).gaussian_mu is None
+    assert not Budget(epsilon=1, delta=1e-9).is_pure
+    assert not Budget(rho=1).is_pure
+
+
+def test_a_rho_budget_allows_mu_whose_half_square_is_rho():
+    # mu = sqrt(2 rho): exact where the root is, else the double below it.
+    assert Budget(rho=2).gaussian_mu == 2.0
+    mu = Budget(rho=1).gaussian_mu
+    assert Fraction(mu) ** 2 <= 2 < Fraction(math.nextafter(mu, 2)) ** 2
+    assert Budget(rho="1/8").pure_epsilon == Fraction(1, 2)  # epsilon^2 / 2 = 1/8
+
+
+def test_a_mu_budget_allows_the_pure_epsilon_of_its_corner():
+    # Phi^-1(3/4) = 0.674489750196081743; 1/(1 + e^epsilon) = 1/4 means epsilon = log 3.
+    budget = Budget(mu="1.348979500392163486")
+    assert math.isclose(float(budget.pure_epsilon), math.log(3), rel_tol=1e-15)
+    assert budget.gaussian_mu <= budget.mu
+
+
+def test_a_budget_describes_itself_as_people_write_it():
+    assert Budget(epsilon=1, delta=1e-9).describe() == "epsilon = 1, delta = 1e-9"
+    assert Budget(epsilon=0.5).describe() == "epsilon = 0.5"
+    assert Budget(rho="1/3").describe() == "rho = 0.333333333333"
+    assert repr(Budget(mu=2)) == "Budget(mu = 2)"
+    assert number_text(Fraction(0)) == "0"
+    assert number_text(Fraction(10**400)) == "1e400"
+    assert number_text(Fraction(1250000)) == "1250000"
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [Budget(epsilon="1/3", delta=1e-9), Budget(epsilon=2), Budget(rho=0.1), Budget(mu="7/5")],
+)
+def test_json_pickle_and_hash_keep_the_budget(budget):
+    assert Budget.from_json(json.loads(json.dumps(budget.as_json()))) == budget
+    assert pickle.loads(pickle.dumps(budget)) == budget  # noqa: S301
+    assert hash(Budget.from_json(budget.as_json())) == hash(budget)
+
+
+@pytest.mark.parametrize("bad", [None, [], {"epsilon": 1, "other": 2}, {"delta": "1e-9"}, "1"])
+def test_json_that_is_not_a_budget_is_refused(bad):
+    with pytest.raises(BudgetError):
+        Budget.from_json(bad)
+
+
+def test_a_budget_cannot_be_changed():
+    budget = Budget(epsilon=1)
+    with pytest.raises(AttributeError):
+        budget.epsilon = Fraction(2)
+
+
+@pytest.mark.parametrize("bad", ["add_remove", "", None, 1, "Replace-One"])
+def test_neighbours_have_two_names_only(bad):
+    with pytest.raises(BudgetError, match="replace-one"):
+        check_neighbours(bad)
+
+
+def test_the_modules_of_nouns_import_no_heavy_package():
+    code = (
+        "import sys, types; pkg = types.ModuleType('sfumato');"
+        "import importlib.util as u; pkg.__path__ = list(u.find_spec('sfumato')"
+        ".submodule_search_locations); sys.modules['sfumato'] = pkg; import sfumato.budget;"
+        "print([m for m in ('numpy','scipy','sqlalchemy','flint','dp_accounting','sqlite3')"
+        " if m in sys.modules])"
+    )
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert seen.stdout.strip() == "[]"

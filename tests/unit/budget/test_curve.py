@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Gaussian curve against mpmath at 400 digits: right value, right side."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import dp_accounting
+import mpmath
+import pytest
+
+from sfumato.budget import Budget, curve
+from sfumato.budget.accounting import gaussian_delta, gaussian_epsilon
+from sfumato.errors import BudgetError
+
+DIGITS = 400
+
+
+def true_delta(epsilon, mu):
+    """Balle, Wang 2018, Theorem 8, in numbers long enough for every case below."""
+    with mpmath.workdps(DIGITS):
+        eps, m = (mpmath.mpf(x.numerator) / x.denominator for x in (epsilon, mu))
+        tail = lambda x: mpmath.erfc(x / mpmath.sqrt(2)) / 2  # noqa: E731
+        return tail(eps / m - m / 2) - mpmath.exp(eps) * tail(eps / m + m / 2)
+
+
+def at_most(value, bound):
+    with mpmath.workdps(DIGITS):
+        return value <= mpmath.mpf(bound.numerator) / bound.denominator
+
+
+CASES = [
+    (epsilon, delta)
+    for epsilon in ("1e-8", "0.01", "1", "3.7", "50", "2000")
+    for delta in ("1e-30", "1e-9", "1e-3", "0.4")
+]
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), CASES)
+def test_gaussian_mu_is_the_largest_double_within_the_budget(epsilon, delta):
+    budget = Budget(epsilon=epsilon, delta=delta)
+    mu = budget.gaussian_mu
+    above = math.nextafter(mu, math.inf)
+    assert at_most(true_delta(budget.epsilon, Fraction(mu)), budget.delta)
+    assert not at_most(true_delta(budget.epsilon, Fraction(above)), budget.delta)
+
+
+@pytest.mark.parametrize("mu", ["1e-7", "0.02", "1", "6", "40"])
+@pytest.mark.parametrize("delta", ["1e-30", "1e-9", "0.01"])
+def test_gaussian_epsilon_is_the_smallest_double_that_holds(mu, delta):
+    mu, delta = Fraction(mu), Fraction(delta)
+    epsilon = gaussian_epsilon(mu, delta)
+    assert at_most(true_delta(Fraction(epsilon), mu), delta)
+    if epsilon > 0:
+        below = math.nextafter(epsilon, 0)
+        assert not at_most(true_delta(Fraction(below), mu), delta)
+
+
+@pytest.mark.parametrize("mu", ["1e-6", "0.3", "1", "9"])
+@pytest.mark.parametrize("epsilon", ["0", "1e-6", "0.7", "12"])
+def test_gaussian_delta_is_the_smallest_double_above_the_truth(mu, epsilon):
+    mu, epsilon = Fraction(mu), Fraction(epsilon)
+    delta = gaussian_delta(mu, epsilon)
+    truth = true_delta(epsilon, mu)
+    assert at_most(truth, Fraction(delta))
+    assert delta == 5e-324 or not at_most(truth, Fraction(math.nextafter(delta, 0)))
+
+
+def test_hand_computed_points_of_the_curve():
+    # epsilon = 0: total variation Phi(mu/2) - Phi(-mu/2); Phi(0.5) = 0.691462461274013...
+    assert math.isclose(gaussian_delta(1, 0), 2 * 0.691462461274013 - 1, rel_tol=1e-14)
+    # epsilon = mu^2/2: delta = 1/2 - e^(mu^2/2) Phi(-mu); Phi(-1) = 0.158655253931457...
+    expected = 0.5 - math.exp(0.5) * 0.158655253931457
+    assert math.isclose(gaussian_delta(1, 0.5), expected, rel_tol=1e-13)
+    assert gaussian_epsilon(1, 0.39) == 0.0  # delta above the total variation
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-9), (0.1, 1e-6), (5, 1e-5), (0.5, 0.01)])
+def test_gaussian_mu_agrees_with_dp_accounting(epsilon, delta):
+    sigma = dp_accounting.get_sigma_gaussian(epsilon, delta)
+    assert math.isclose(Budget(epsilon=epsilon, delta=delta).gaussian_mu, 1 / sigma, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [("1e-100", "1e-300"), ("1e6", "1e-300"), ("1e6", "0.999"), ("1e-100", "0.5")],
+)
+def test_extreme_budgets_have_a_finite_positive_mu_that_converts_back(epsilon, delta):
+    budget = Budget(epsilon=epsilon, delta=delta)
+    mu = budget.gaussian_mu
+    assert 0 < mu < math.inf
+    assert gaussian_epsilon(Fraction(mu), budget.delta) <= curve.float_up(budget.epsilon)
+
+
+def test_more_epsilon_or_more_delta_never_allows_less():
+    mus = [Budget(epsilon=e, delta=1e-9).gaussian_mu for e in (0.1, 0.2, 1, 1.0000001, 8)]
+    assert mus == sorted(set(mus))
+    mus = [Budget(epsilon=1, delta=d).gaussian_mu for d in (1e-30, 1e-12, 1e-9, 1e-3)]
+    assert mus == sorted(set(mus))
+
+
+def test_pure_to_gaussian_corner_by_hand_and_by_mpmath():
+    # 1/(1 + e^log 3) = 1/4 and Phi(-0.6744897501960817) = 1/4.
+    mu = curve.mu_of_pure_up(Fraction(math.log(3)))
+    assert math.isclose(mu, 2 * 0.6744897501960817, rel_tol=1e-15)
+    for epsilon in (Fraction(1, 10**6), Fraction(1), Fraction(30)):
+        mu = curve.mu_of_pure_up(epsilon)
+        with mpmath.workdps(60):
+            corner = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon.numerator) / epsilon.denominator))
+            assert mpmath.ncdf(-mpmath.mpf(mu) / 2) <= corner
+            assert mpmath.ncdf(-mpmath.mpf(math.nextafter(mu, 0)) / 2) > corner
+        assert curve.pure_of_mu_down(Fraction(mu)) >= float(epsilon)
+
+
+def test_closed_bounds_beyond_the_range_of_balls_stay_on_the_safe_side():
+    just_below, just_above = Fraction(10**7), Fraction(10**7) + 1
+    assert curve.gaussian_epsilon_up(just_above, Fraction(1, 10**9)) >= (
+        curve.gaussian_epsilon_up(just_below, Fraction(1, 10**9))
+    )
+    assert curve.mu_of_pure_up(just_above) >= curve.mu_of_pure_up(just_below)
+
+
+@pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(2), Fraction(10**40), Fraction(0)])
+def test_rounded_roots_and_floats_bracket_the_exact_value(value):
+    assert Fraction(curve.sqrt_down(value)) ** 2 <= value <= Fraction(curve.sqrt_up(value)) ** 2
+    assert Fraction(curve.float_down(value)) <= value <= Fraction(curve.float_up(value))
+
+
+@pytest.mark.parametrize(("mu", "delta"), [(-1, 1e-9), (1, 0), (1, 1), (1, 2), ("x", 0.1)])
+def test_conversions_refuse_bad_parameters(mu, delta):
+    with pytest.raises(BudgetError):
+        gaussian_epsilon(mu, delta)
