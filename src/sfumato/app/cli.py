@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line, as a table of contents: each body is a function in ``commands``.
+
+Exit codes: 0 done; 2 refused, with one message on standard error; 1 an error that should not
+happen; 130 interrupted. Results go to standard output, progress and messages to standard error.
+Heavy modules are imported by the bodies, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.app.failures import guarded
+from sfumato.app.output import Output
+
+__all__ = ["app", "main"]
+
+
+def _examples(*lines: str) -> str:
+    """The epilog of a command: lines that can be pasted into a shell."""
+    return "\n".join(["[bold]Examples[/bold]", *(f"  [cyan]{line}[/cyan]" for line in lines)])
+
+
+def _flag(*names: str, text: str) -> object:
+    """An option without a value (and without the type that typer would print beside it)."""
+    return typer.Option(*names, metavar="", help=text)
+
+
+app = typer.Typer(
+    name="sfumato",
+    help="Private answers to linear queries, as sharp as mathematics allows.",
+    epilog=_examples("sfumato demo", "sfumato plan release.toml", "sfumato release release.toml"),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+ledger_app = typer.Typer(
+    help="Look into a ledger: what was spent, what is left, is it intact.",
+    no_args_is_help=True,
+    epilog=_examples("sfumato ledger show adult.ledger", "sfumato ledger verify adult.ledger"),
+)
+app.add_typer(ledger_app, name="ledger")
+
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec file (TOML).")]
+LedgerFile = Annotated[str, typer.Argument(metavar="LEDGER", help="The ledger file.")]
+Json = Annotated[bool, _flag("--json", text="Write the result as JSON to stdout, nothing else.")]
+Quiet = Annotated[bool, _flag("--quiet", "-q", text="Show no progress bars and no remarks.")]
+Mechanism = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Use this mechanism, e.g. gaussian-tree or table; default is the best forecast.",
+    ),
+]
+Error = Annotated[
+    float | None,
+    typer.Option(
+        metavar="COUNTS",
+        help="Solve the other way: the smallest budget whose typical error is this many counts.",
+    ),
+]
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        from sfumato import __version__
+
+        typer.echo(f"sfumato {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", metavar="", callback=_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Private answers to linear queries, as sharp as mathematics allows."""
+
+
+@app.command(
+    epilog=_examples("sfumato demo", "sfumato demo --epsilon 0.1 --out /tmp/small-budget"),
+)
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(
+        "sfumato-demo"
+    ),
+    epsilon: Annotated[str, typer.Option(metavar="NUMBER", help="The budget: epsilon.")] = "1",
+    delta: Annotated[str, typer.Option(metavar="NUMBER", help="The budget: delta.")] = "1e-9",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Release a shipped table: answers, charts and a report in a minute.
+
+    All 2-way marginals and the age distribution by sex of the Adult census
+    table, with differential privacy.
+    """
+    from sfumato.app.commands.demo import demo as body
+
+    body(out, epsilon, delta, Output(json, quiet))
+
+
+@app.command(
+    epilog=_examples(
+        "sfumato draft people.parquet",
+        "sfumato draft people.csv --out schema.toml",
+        "sfumato draft survey.duckdb::answers --out schema.toml",
+    ),
+)
+def draft(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="CSV, Parquet (globs too) or FILE.duckdb::TABLE.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the draft here instead of to stdout."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Draft a schema from column types, for you to complete.
+
+    Ranges and lists of values are left open on purpose: they must come from
+    public knowledge, and would not be public if they were read off the data.
+    """
+    from sfumato.app.commands.draft import draft as body
+
+    body(file, out, Output(json))
+
+
+@app.command(
+    epilog=_examples(
+        "sfumato plan release.toml",
+        "sfumato plan release.toml --error 50",
+        "sfumato plan release.toml --mechanism gaussian --json",
+    ),
+)
+def plan(
+    spec: SpecFile,
+    mechanism: Mechanism = None,
+    error: Error = None,
+    show_all: Annotated[bool, _flag("--all", text="List every group, however many.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Forecast the errors of a release; touches no data, costs nothing.
+
+    The source need not even exist. All mechanisms that fit are shown side by
+    side; the one with the least forecast error is chosen.
+    """
+    from sfumato.app.commands.plan import plan as body
+
+    body(spec, mechanism, error, show_all, Output(json, quiet))
+
+
+@app.command(
+    epilog=_examples(
+        "sfumato release release.toml",
+        "sfumato release release.toml --out results --notebook",
+        "sfumato release release.toml --ledger people.ledger --key 2026-q1",
+        "sfumato release release.toml --synthetic 10000 --yes",
+    ),
+)
+def release(
+    spec: SpecFile,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the files go (default: release.out of the spec)."),
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="The ledger to debit (default: ledger.path of the spec)."
+        ),
+    ] = None,
+    no_ledger: Annotated[
+        bool, _flag("--no-ledger", text="Release without a ledger: you keep track of the budget.")
+    ] = False,
+    mechanism: Mechanism = None,
+    error: Error = None,
+    notebook: Annotated[
+        bool, _flag("--notebook", text="Also write a notebook that reads the release.")
+    ] = False,
+    synthetic: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Also write N synthetic records, at no extra cost."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Name this request: the same key returns the stored answer, a new one spends.",
+        ),
+    ] = None,
+    yes: Annotated[bool, _flag("--yes", "-y", text="Do not ask before spending.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Count, debit, measure, and write the answers and a report.
+
+    Writes answers.parquet, report.html and provenance.json. The cost is
+    debited in the ledger before any noise is drawn. Running the same spec
+    again returns the stored answer and costs nothing.
+    """
+    from sfumato.app.commands.release import Wishes
+    from sfumato.app.commands.release import release as body
+
+    wishes = Wishes(out, ledger, no_ledger, notebook, synthetic, key, yes)
+    body(spec, mechanism, error, wishes, Output(json, quiet))
+
+
+@app.command(
+    epilog=_examples(
+        "sfumato compare release.toml", "sfumato compare release.toml --rows 48842 --out compare"
+    ),
+)
+def compare(
+    spec: SpecFile,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the charts (PNG and HTML) here.")
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Also show errors as shares of N records, with the local model beside.",
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare all mechanisms on one workload: forecasts, bounds, charts.
+
+    Touches no data and costs nothing.
+    """
+    from sfumato.app.commands.compare import compare as body
+
+    body(spec, out, rows, Output(json, quiet))
+
+
+@ledger_app.command("show", epilog=_examples("sfumato ledger show adult.ledger --json"))
+def ledger_show(path: LedgerFile, json: Json = False) -> None:
+    """Show the total budget, what was spent by which release, and what is left."""
+    from sfumato.app.commands.ledger import show
+
+    show(path, Output(json))
+
+
+@ledger_app.command("verify", epilog=_examples("sfumato ledger verify adult.ledger"))
+def ledger_verify(path: LedgerFile, json: Json = False) -> None:
+    """Replay the chain of entries and recompute every cost.
+
+    Exit code 2 if anything is off.
+    """
+    from sfumato.app.commands.ledger import verify
+
+    verify(path, Output(json))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    with guarded():
+        app(args=None if arguments is None else list(arguments))
+    sys.exit(0)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bodies of the commands: read, call the library, show."""

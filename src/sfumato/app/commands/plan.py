@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sfumato plan``: the forecast of a spec file, before anything is spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sfumato.app.output import Output
+from sfumato.app.show import candidates_table, groups_table, heading, plan_document, plan_facts
+from sfumato.app.spec import read_spec
+
+__all__ = ["plan"]
+
+
+def plan(
+    path: Path, mechanism: str | None, error: float | None, show_all: bool, output: Output
+) -> None:
+    """Show what a release would answer with.
+
+    Privacy: a function of the spec alone; the table is not opened.
+    """
+    spec = read_spec(path).asking(mechanism, error)
+    with output.bars() as bars:
+        found = spec.plan(bars.phase("planning"))
+        document = plan_document(found)
+    output.result(
+        document,
+        heading(f"Plan of {path}", "no data was touched, nothing was spent"),
+        plan_facts(found),
+        "",
+        heading("Mechanisms", "forecast errors in counts"),
+        candidates_table(found.candidates),
+        heading("Query groups", "forecast errors in counts"),
+        groups_table(found.groups, show_all),
+    )

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every mechanism on one workload: forecasts, the bounds of the notes, and how they scale.
+
+Public arithmetic only. A mechanism's error is its error at one budget times the ratio of privacy
+losses (1/epsilon for Laplace noise, 1/mu for Gaussian noise), so one plan per mechanism gives a
+whole curve.
+
+The bounds hold for all queries at once with probability ``1 - BETA`` (C. Dwork, A. Roth, 2014,
+"The algorithmic foundations of differential privacy", Theorem 3.8, for Laplace noise; Gaussian
+tails and a union bound; T-H. H. Chan, E. Shi, D. Song, 2011, "Private and continual release of
+statistics", for sums; W. Hoeffding, 1963, for randomized response).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log10, sqrt
+from typing import TYPE_CHECKING, Final
+
+from sfumato.budget import Budget
+from sfumato.budget.curve import float_down
+from sfumato.errors import PlanError, SfumatoError
+from sfumato.plan import bounds
+from sfumato.plan.planner import MECHANISMS
+
+if TYPE_CHECKING:
+    from sfumato.app.spec import Spec
+    from sfumato.flow import Plan, Progress
+    from sfumato.local import RandomizedResponse
+
+__all__ = ["BETA", "SHARE", "Bound", "Comparison", "Entry", "Point", "compare"]
+
+BETA: Final = 0.05
+SHARE: Final = 0.01  # "rows needed" is for every answer within 1% of the records
+
+LOCAL: Final = "randomized response"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One mechanism: its forecast in counts, or why it does not apply."""
+
+    mechanism: str
+    rmse: float | None
+    largest: float | None
+    bound: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound of the notes: in counts (of ``rows`` records in the local model), and rows needed."""
+
+    name: str
+    formula: str
+    counts: float | None
+    rows_needed: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a curve of the charts."""
+
+    mechanism: str
+    at: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Forecasts and bounds of a workload, and the curves of the two charts."""
+
+    queries: int
+    budget: Budget
+    rows: int | None
+    entries: tuple[Entry, ...]
+    bounds: tuple[Bound, ...]
+    over_epsilon: tuple[Point, ...]
+    over_rows: tuple[Point, ...]
+
+
+def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> Comparison:
+    """Plan a spec with every mechanism, one after the other."""
+    best = spec.plan()
+    fixed = replace(spec, budget=best.budget, error=None)
+    plans: dict[str, Plan] = {}
+    entries = []
+    for i, name in enumerate(MECHANISMS):
+        if progress is not None:
+            progress(i, len(MECHANISMS), name)
+        try:
+            found = replace(fixed, mechanism=name).plan()
+        except PlanError:
+            reasons = {c.mechanism: c.note for c in best.candidates}
+            entries.append(Entry(name, None, None, None, reasons.get(name) or "does not fit"))
+            continue
+        plans[name] = found
+        entries.append(Entry(name, found.rmse, found.largest_error, found.error_bound(BETA), ""))
+    response, trouble = _response(best)
+    return Comparison(
+        queries=best.workload.queries,
+        budget=best.budget,
+        rows=rows,
+        entries=tuple(entries),
+        bounds=(*_central_bounds(best), _local_bound(best, response, trouble, rows)),
+        over_epsilon=tuple(_over_epsilon(plans, best.budget)),
+        over_rows=() if rows is None else tuple(_over_rows(plans, best, response, rows)),
+    )
+
+
+def _central_bounds(best: Plan) -> list[Bound]:
+    work, k = best.workload, best.workload.queries
+    loss_1, loss_2 = float_down(best.budget.pure_epsilon), best.budget.gaussian_mu
+    steps = best.rows_per_unit * (1 if best.neighbours == "add-remove" else 2)
+    delta_1 = work.sensitivity(1) * steps
+    cells = work.domain.cells(n for t in work.terms for n in t.attributes)
+    out = [
+        Bound(
+            "Laplace on the queries",
+            "ln(k/beta) Delta_1 / epsilon",
+            bounds.laplace_error(k, 1, loss_1, BETA, delta_1),
+            bounds.laplace_rows_needed(k, SHARE, loss_1, BETA, delta_1),
+        )
+    ]
+    if loss_2 is not None:
+        delta_2 = work.sensitivity(2) * _gaussian_steps(best)
+        out.append(
+            Bound(
+                "Gaussian on the queries",
+                "sqrt(2 ln(2k/beta)) Delta_2 / mu",
+                bounds.gaussian_error(k, 1, loss_2, BETA, delta_2),
+                bounds.gaussian_rows_needed(k, SHARE, loss_2, BETA, delta_2),
+            )
+        )
+    out.append(
+        Bound(
+            "Laplace on the table",
+            "sqrt(8 ln(2k/beta) m) / epsilon, m cells",
+            bounds.table_error(k, cells, 1, loss_1 / steps, BETA),
+            bounds.table_rows_needed(k, cells, SHARE, loss_1 / steps, BETA),
+        )
+    )
+    return out
+
+
+def _gaussian_steps(best: Plan) -> float:
+    """How far neighbours move a column in L2: once, or the distance of two columns."""
+    if best.neighbours == "add-remove":
+        return float(best.rows_per_unit)
+    is_nonnegative = all(t.is_nonnegative for t in best.workload.terms)
+    return best.rows_per_unit * (sqrt(2) if is_nonnegative else 2)
+
+
+def _response(best: Plan) -> tuple[RandomizedResponse | None, str]:
+    """The response over the joint cells of all asked attributes, or why there is none."""
+    from sfumato.local import joint_response
+
+    work = best.workload
+    names = work.domain.in_order(n for t in work.terms for n in t.attributes)
+    epsilon = best.budget.pure_epsilon / best.rows_per_unit
+    try:
+        return joint_response([work.domain[n].size for n in names], epsilon), ""
+    except SfumatoError as error:
+        return None, str(error)
+
+
+def _spread(best: Plan) -> float:
+    """The greatest ``max(q) - min(q)`` of any query."""
+    pairs = [t.coefficient_bounds() for t in best.workload.terms]
+    return max(float((high - low).max()) for low, high in pairs)
+
+
+def _local_bound(
+    best: Plan, response: RandomizedResponse | None, trouble: str, rows: int | None
+) -> Bound:
+    from sfumato.local import error_bound, rows_needed
+
+    formula = "sqrt(n ln(2k/beta) / 2) / (p - q), n records"
+    if response is None:
+        return Bound(f"{LOCAL} (local model)", formula, None, None, trouble)
+    k, spread = best.workload.queries, _spread(best)
+    return Bound(
+        f"{LOCAL} (local model)",
+        formula,
+        None if rows is None else error_bound(response, rows, k, BETA, spread),
+        rows_needed(response, SHARE, BETA, k, spread),
+        "" if rows is not None else "grows with the records: give --rows N",
+    )
+
+
+def _grid(low: float, high: float, points: int) -> list[float]:
+    """Evenly spaced on a logarithmic scale."""
+    step = (log10(high) - log10(low)) / (points - 1)
+    return [10 ** (log10(low) + step * i) for i in range(points)]
+
+
+def _over_epsilon(plans: dict[str, Plan], budget: Budget) -> list[Point]:
+    """The rmse of every mechanism at other epsilons, the delta staying the same."""
+    if budget.epsilon is None:
+        return []
+    points = []
+    for epsilon in _grid(float(budget.epsilon) / 10, float(budget.epsilon) * 10, 21):
+        other = Budget(epsilon=epsilon, delta=budget.delta)
+        for name, plan in plans.items():
+            points.append(Point(name, epsilon, plan.rmse * _loss_ratio(plan, budget, other)))
+    return points
+
+
+def _loss_ratio(plan: Plan, budget: Budget, other: Budget) -> float:
+    if plan.strategy.noise == "laplace":
+        return float(budget.pure_epsilon / other.pure_epsilon)
+    return (budget.gaussian_mu or 0.0) / (other.gaussian_mu or 1.0)
+
+
+def _over_rows(
+    plans: dict[str, Plan], best: Plan, response: RandomizedResponse | None, rows: int
+) -> list[Point]:
+    """The bound on the error of all answers, as a share of n records."""
+    from sfumato.local import error_bound
+
+    sizes: Sequence[float] = _grid(max(rows / 100, 10), max(rows * 100, 1000), 21)
+    points = [
+        Point(name, n, plan.error_bound(BETA) / n) for name, plan in plans.items() for n in sizes
+    ]
+    if response is not None:
+        k, spread = best.workload.queries, _spread(best)
+        for n in sizes:
+            bound = error_bound(response, round(n), k, BETA, spread)
+            points.append(Point(LOCAL, n, bound / round(n)))
+    return points

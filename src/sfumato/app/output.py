@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the command line writes: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sfumato.app.progress import Bars
+
+__all__ = ["Output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How one run of a command shows its results.
+
+    With ``as_json`` standard output holds one JSON document and nothing else.
+    """
+
+    as_json: bool = False
+    is_quiet: bool = False
+
+    def result(self, document: Mapping[str, object], *shown: RenderableType) -> None:
+        """Write the result: the document as JSON, or what is shown to people."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+            return
+        from rich.console import Console
+
+        console = Console(highlight=False, soft_wrap=False)
+        for part in shown:
+            console.print(part)
+
+    def text(self, text: str) -> None:
+        """Write plain text to standard output, as it is."""
+        sys.stdout.write(text)
+
+    def note(self, message: str) -> None:
+        """Write a remark for people to standard error."""
+        if not self.is_quiet:
+            sys.stderr.write(message + "\n")
+
+    @contextmanager
+    def bars(self) -> Iterator[Bars]:
+        """Progress bars on standard error; none when it is not a terminal."""
+        from sfumato.app.progress import bars
+
+        is_shown = sys.stderr.isatty() and not self.is_quiet and not self.as_json
+        with bars(is_shown) as shown:
+            yield shown
+
+    def confirm(self, question: str) -> bool:
+        """Ask on a terminal; without one the answer is yes, as the command itself was the order."""
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return True
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How plans and ledgers look on a terminal and as JSON. All numbers here are public."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from sfumato.budget import Budget
+    from sfumato.domain.unit import PrivacyUnit
+    from sfumato.plan.forecast import Candidate, Forecast, GroupForecast
+
+__all__ = [
+    "budget_document",
+    "candidates_table",
+    "counts",
+    "facts",
+    "groups_table",
+    "heading",
+    "neighbours_in_words",
+    "plan_document",
+    "plan_facts",
+    "table",
+]
+
+MOST_GROUPS = 12
+
+
+def counts(value: float | None) -> str:
+    """A number of counts, as short as is honest.
+
+    >>> counts(1234.56), counts(41.07), counts(0.0123), counts(None)
+    ('1,235', '41.1', '0.0123', '-')
+    """
+    if value is None:
+        return "-"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def heading(text: str, remark: str = "") -> Text:
+    """A line in bold, with a remark behind it."""
+    return Text.assemble((text, "bold"), (f"  {remark}" if remark else "", "dim"))
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and values in two columns."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(f" {name}", escape(value))
+    return grid
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> Table:
+    """A table whose first ``text_columns`` (and any column called ``note``) are text."""
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
+    for i, name in enumerate(columns):
+        is_text = i < text_columns or name == "note"
+        shown.add_column(name, justify="left" if is_text else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*(escape(cell) for cell in row))
+    return shown
+
+
+def neighbours_in_words(neighbours: str, unit: PrivacyUnit | None) -> str:
+    """Who is protected, in plain words."""
+    if unit is None:
+        who = "one record"
+    else:
+        who = f"all records of one {unit.column} (at most {unit.rows} are counted)"
+    change = "added or removed" if neighbours == "add-remove" else "replaced"
+    return f"{neighbours}: {who} may be {change}"
+
+
+def plan_facts(plan: Forecast) -> Table:
+    """The plan in a few lines."""
+    work = plan.workload
+    certificate = plan.certificate
+    return facts(
+        [
+            (
+                "queries",
+                f"{work.queries:,} in {len(work.terms):,} groups over {len(work.domain)} "
+                "attributes",
+            ),
+            ("budget", plan.budget.describe()),
+            ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
+            ("mechanism", plan.mechanism),
+            ("forecast rmse", f"{counts(plan.rmse)} counts, over all queries"),
+            ("largest error", f"{counts(plan.largest_error)} counts, of the worst query"),
+            ("gamma", f"{plan.gamma:.4g} (the rmse at unit noise)"),
+            (
+                "certificate",
+                f"{certificate:.4g} times a lower bound on the error of every factorization"
+                if certificate is not None
+                else "not known for this workload",
+            ),
+            ("cost", plan.cost.describe()),
+        ]
+    )
+
+
+def candidates_table(candidates: Sequence[Candidate]) -> Table:
+    """All mechanisms that were considered, side by side."""
+    return table(
+        ["mechanism", "rmse", "largest", "note"],
+        (
+            (
+                c.mechanism,
+                counts(c.rmse),
+                counts(c.largest),
+                "chosen" if c.is_chosen else c.note,
+            )
+            for c in candidates
+        ),
+    )
+
+
+def groups_table(groups: Sequence[GroupForecast], show_all: bool = False) -> Table:
+    """The forecast of each group; the first dozen unless all are wanted."""
+    listed = groups if show_all else groups[:MOST_GROUPS]
+    rows = [(g.name, f"{g.queries:,}", counts(g.rmse), counts(g.largest)) for g in listed]
+    if len(listed) < len(groups):
+        rest = len(groups) - len(listed)
+        rows.append((f"... and {rest} more groups (--all lists them)", "", "", ""))
+    return table(["group", "queries", "rmse", "largest"], rows)
+
+
+def budget_document(budget: Budget) -> dict[str, float]:
+    """A budget as JSON numbers."""
+    parts = {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "rho": budget.rho,
+        "mu": budget.mu,
+    }
+    return {name: float(value) for name, value in parts.items() if value}
+
+
+def plan_document(plan: Forecast) -> dict[str, object]:
+    """A plan as JSON: the keys are described in docs/cli.md and stay stable."""
+    unit = plan.unit
+    return {
+        "queries": plan.workload.queries,
+        "mechanism": plan.mechanism,
+        "rmse": plan.rmse,
+        "largest": plan.largest_error,
+        "gamma": plan.gamma,
+        "certificate": plan.certificate,
+        "objective": plan.objective,
+        "budget": budget_document(plan.budget),
+        "cost": plan.cost.as_json(),
+        "neighbours": plan.neighbours,
+        "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+        "groups": [
+            {"name": g.name, "queries": g.queries, "rmse": g.rmse, "largest": g.largest}
+            for g in plan.groups
+        ],
+        "candidates": [
+            {
+                "mechanism": c.mechanism,
+                "rmse": c.rmse,
+                "largest": c.largest,
+                "note": c.note,
+                "is_chosen": c.is_chosen,
+            }
+            for c in plan.candidates
+        ],
+    }

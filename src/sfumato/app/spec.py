@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spec file: everything a release needs, in one TOML file that people can review.
+
+    [data]        source, name, domain, neighbours, unit, rows_per_unit
+    [domain.*]    the attributes (unless data.domain names a file that declares them)
+    [[workload]]  what is asked
+    [budget]      epsilon and delta, rho, mu, or the error to reach
+    [plan]        mechanism, objective                       (optional)
+    [ledger]      path, and the total budget of the table    (optional)
+    [release]     out, level, project                        (optional)
+
+Reading it touches no data: the source need not exist. Every fault is a ``SchemaError`` with the
+file and the line. The keys are described in docs/spec.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sfumato.app.shipped import is_shipped, shipped_domain, shipped_table
+from sfumato.budget import Budget, Neighbours
+from sfumato.domain.schema import domain_from
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import BudgetError, PlanError, SchemaError
+from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml, validated
+
+if TYPE_CHECKING:
+    from sfumato.domain import Domain
+    from sfumato.flow import Plan, Progress
+    from sfumato.workload import Workload
+
+__all__ = ["DEFAULT_DELTA", "LedgerSpec", "Spec", "read_spec"]
+
+DEFAULT_DELTA = "1e-9"
+
+Amount = int | float | str
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(**STRICT)
+
+
+class _Data(_Table):
+    source: Text | None = None
+    name: Text | None = None
+    domain: Text | None = None
+    neighbours: Literal["add-remove", "replace-one"] = "add-remove"
+    unit: Text | None = None
+    rows_per_unit: Annotated[int, Field(ge=1)] | None = None
+
+
+class _Budget(_Table):
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
+    mu: Amount | None = None
+    error: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class _Plan(_Table):
+    mechanism: Text | None = None
+    objective: Literal["rmse", "max"] = "rmse"
+
+
+class _Ledger(_Table):
+    path: Text
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
+    mu: Amount | None = None
+
+
+class _Release(_Table):
+    out: Text | None = None
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    project: bool = True
+
+
+class _File(_Table):
+    data: _Data = _Data()
+    domain: dict[str, object] | str | None = None
+    workload: list[dict[str, object]] | None = None
+    budget: _Budget
+    plan: _Plan = _Plan()
+    ledger: _Ledger | None = None
+    release: _Release = _Release()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSpec:
+    """Where the ledger is kept, and the total budget that its first use writes into it."""
+
+    path: str
+    total: Budget | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What to release: the table, its domain, the queries, the budget, where the results go.
+
+    ``budget`` is None when an ``error`` to reach is given instead.
+    """
+
+    path: Path
+    source: str | None
+    name: str | None
+    domain: Domain
+    workload: Workload
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    budget: Budget | None
+    error: float | None
+    delta: str
+    mechanism: str | None
+    objective: str
+    ledger: LedgerSpec | None
+    out: Path
+    level: float
+    project: bool
+
+    def plan(self, progress: Progress | None = None) -> Plan:
+        """The plan of this release; touches no data and costs nothing."""
+        from fractions import Fraction
+
+        from sfumato.flow import plan
+
+        return plan(
+            self.workload,
+            self.budget,
+            self.neighbours,
+            self.objective,
+            self.mechanism,
+            error=self.error,
+            delta=Fraction(self.delta),
+            unit=self.unit,
+            progress=progress,
+        )
+
+    def table(self) -> str:
+        """The source of the records, for ``Plan.release``."""
+        if self.source is None:
+            raise SchemaError(
+                f"{self.path}: data: the key 'source' is missing, so there is nothing to release; "
+                'name the table, for example source = "people.parquet" (sfumato plan works without)'
+            )
+        return self.source
+
+    def asking(self, mechanism: str | None = None, error: float | None = None) -> Spec:
+        """The same release with another mechanism, or with an error to reach as its budget."""
+        spec = self if mechanism is None else replace(self, mechanism=mechanism)
+        if error is None:
+            return spec
+        if not 0 < error < float("inf"):
+            raise PlanError(
+                f"the error to reach must be a finite number above 0, in counts; got {error!r}"
+            )
+        return replace(spec, budget=None, error=error)
+
+
+def read_spec(path: str | Path) -> Spec:
+    """The release that a spec file describes."""
+    from sfumato.workload.toml import workload_from
+
+    file = read_toml(path)
+    tables = validated(_File, file.data, file, ())
+    folder = file.folder or Path()
+    domain = _domain(file, tables)
+    budget, error, delta = _asked_budget(file, tables.budget)
+    return Spec(
+        path=Path(path),
+        source=_source(file, tables.data, folder),
+        name=tables.data.name,
+        domain=domain,
+        workload=workload_from(file, domain),
+        neighbours=tables.data.neighbours,
+        unit=_unit(file, tables.data),
+        budget=budget,
+        error=error,
+        delta=delta,
+        mechanism=tables.plan.mechanism,
+        objective=tables.plan.objective,
+        ledger=_ledger(file, tables.ledger, folder),
+        out=folder / (tables.release.out or f"{Path(path).stem}-out"),
+        level=tables.release.level,
+        project=tables.release.project,
+    )
+
+
+def _domain(file: TomlFile, tables: _File) -> Domain:
+    named = tables.data.domain
+    if named is None:
+        return domain_from(file)
+    if tables.domain is not None:
+        raise file.error(
+            "the domain is given twice, here and by data.domain; keep one of them", ("domain",)
+        )
+    at: KeyPath = ("data", "domain")
+    if is_shipped(named):
+        return domain_from(read_toml(_shipped(file, at, shipped_domain, named)))
+    return domain_from(read_toml((file.folder or Path()) / named))
+
+
+def _source(file: TomlFile, data: _Data, folder: Path) -> str | None:
+    """The source as ``open_table`` takes it; a relative path starts at the folder of the spec."""
+    named = data.source
+    if named is None or "://" in named:
+        return named
+    if is_shipped(named):
+        return str(_shipped(file, ("data", "source"), shipped_table, named))
+    return str(folder / named)
+
+
+def _shipped(file: TomlFile, at: KeyPath, find: Callable[[str], Path], name: str) -> Path:
+    try:
+        return find(name)
+    except SchemaError as error:
+        raise file.error(str(error), at) from None
+
+
+def _unit(file: TomlFile, data: _Data) -> PrivacyUnit | None:
+    if (data.unit is None) != (data.rows_per_unit is None):
+        key = "unit" if data.unit is not None else "rows_per_unit"
+        raise file.error(
+            "a privacy unit needs both its column (unit) and a bound on the rows of one unit "
+            '(rows_per_unit), for example unit = "person_id" and rows_per_unit = 5',
+            ("data", key),
+        )
+    if data.unit is None or data.rows_per_unit is None:
+        return None
+    return PrivacyUnit(data.unit, data.rows_per_unit)
+
+
+def _asked_budget(file: TomlFile, table: _Budget) -> tuple[Budget | None, float | None, str]:
+    """The budget, or the error to reach; and the delta that goes with the error."""
+    if table.error is None:
+        return _budget(file, table, "budget"), None, DEFAULT_DELTA
+    for key in ("epsilon", "rho", "mu"):
+        if getattr(table, key) is not None:
+            raise file.error(
+                f"an error to reach and {key} are both given; keep error to solve for the smallest "
+                f"budget, or {key} to spend exactly that",
+                ("budget", key),
+            )
+    delta = DEFAULT_DELTA if table.delta is None else table.delta
+    # Any epsilon will do: this asks whether delta is legal.
+    checked = _budget(file, _Budget(epsilon=1, delta=delta), "budget")
+    return None, table.error, str(checked.delta)
+
+
+def _budget(file: TomlFile, table: _Budget | _Ledger, name: str) -> Budget:
+    """The budget of a table of the file; its faults get the line of the key they are about."""
+    try:
+        if table.delta is not None and not isinstance(table.delta, str) and table.delta == 0:
+            raise BudgetError("delta must lie in (0, 1), got 0; for a pure budget leave it out")
+        return Budget(epsilon=table.epsilon, delta=table.delta, rho=table.rho, mu=table.mu)
+    except BudgetError as error:
+        message = str(error)
+        first = message.split(maxsplit=1)[0]
+        is_key = first in type(table).model_fields
+        raise file.error(message, (name, first) if is_key else (name,)) from None
+
+
+def _ledger(file: TomlFile, table: _Ledger | None, folder: Path) -> LedgerSpec | None:
+    if table is None:
+        return None
+    given = [key for key in ("epsilon", "delta", "rho", "mu") if getattr(table, key) is not None]
+    path = table.path if "://" in table.path else str(folder / table.path)
+    return LedgerSpec(path, _budget(file, table, "ledger") if given else None)
