@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Count: exact numbers of records per cell of a marginal, or per condition.
+
+Only what is asked is counted, from one encoded copy of the table (`records`), as plain SQL over
+columns of small integers: a GROUP BY per marginal, several of them in one query. A marginal that
+is part of another asked one is summed from it. Cells that no record falls in are zero, and
+nothing about the result but its numbers depends on the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.domain import Domain
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.vault.conditions import Compiled, compile_condition
+from sfumato.vault.fit import check_columns
+from sfumato.vault.records import Records, engine_failed, read_records
+from sfumato.vault.sensitive import Redacted, Sensitive, sealed
+from sfumato.vault.tables import Table
+from sfumato.wording import shown
+from sfumato.workload.predicates import Condition
+
+__all__ = ["GREATEST_COUNT", "MOST_CELLS", "Counts", "count_conditions", "count_marginals"]
+
+GREATEST_COUNT: Final = 2**40
+"""Counts are clamped here: min(x, 2^40) moves by at most 1 when x does."""
+
+MOST_CELLS: Final = 2**27
+"""The most cells that are held at a time, over all marginals of one call (1 GiB)."""
+
+_CHEAP_SUM: Final = 2**24  # cells; summing them takes less than a scan of a middling table
+_MARGINALS_PER_QUERY: Final = 16
+_CELLS_PER_QUERY: Final = 2**22
+_COMPARISONS_PER_QUERY: Final = 1024
+
+Integers = npt.NDArray[np.int64]
+AttributeSet = tuple[str, ...]
+Progress = Callable[[int, int, str], None]
+
+
+class Counts(Redacted):
+    """The exact table of every asked attribute set; which sets there are is public.
+
+    >>> Counts({(): np.array(104729)})
+    <exact counts: not shown>
+    """
+
+    __slots__ = ("_tables",)
+
+    def __init__(self, tables: Mapping[AttributeSet, Integers]) -> None:
+        self._tables = dict(tables)
+
+    @property
+    def attribute_sets(self) -> tuple[AttributeSet, ...]:
+        """What was counted."""
+        return tuple(self._tables)
+
+    def reveal(self, attributes: AttributeSet) -> Integers:
+        """The exact table over these attributes, an axis each; called inside the vault only."""
+        try:
+            return self._tables[attributes]
+        except (KeyError, TypeError):
+            pass
+        raise WorkloadError(f"the marginal over {shown(attributes)} was not counted")
+
+
+def count_marginals(
+    table: Table,
+    domain: Domain,
+    attribute_sets: Iterable[AttributeSet],
+    unit: PrivacyUnit | None = None,
+    progress: Progress | None = None,
+    *,
+    most_cells: int = MOST_CELLS,
+) -> Counts:
+    """``h_A[c]`` = number of kept records in cell ``c``, for each attribute set ``A`` asked.
+
+    The empty set is the number of kept records. Names stand in the order of the domain.
+
+    Privacy: none; the result is exact and stays in the vault. Sizes, errors and the queries that
+    run depend on public inputs only.
+    Neighbours: one row (or one unit) more or less changes each table by at most 1 (or
+    ``unit.rows``) in L1, since a record falls in exactly one cell of each.
+    """
+    asked = list(dict.fromkeys(tuple(names) for names in attribute_sets))
+    _check_sets(asked, domain, most_cells)
+    check_columns(table, domain, unit)
+    sources = _sources(asked, domain)
+    scanned = [names for names in asked if sources[names] == names]
+    tell = progress or _silent
+    tell(0, len(scanned) + 1, "reading")
+    records = read_records(table, domain, {name for names in scanned for name in names}, unit)
+    tables: dict[AttributeSet, Integers] = {}
+    for group in _grouped(scanned, domain):
+        tell(len(tables) + 1, len(scanned) + 1, "counting")
+        tables |= sealed(
+            partial(_scan, records, group),
+            engine_failed(table, domain),
+        )
+    # Larger sets first: what a table is summed from is there already.
+    for names in sorted(asked, key=len, reverse=True):
+        if names not in tables:
+            tables[names] = _summed(tables[sources[names]], sources[names], names)
+    tell(len(scanned) + 1, len(scanned) + 1, "counting")
+    return Counts({names: _clamped(tables[names]) for names in asked})
+
+
+def count_conditions(
+    table: Table,
+    domain: Domain,
+    conditions: Sequence[Condition],
+    unit: PrivacyUnit | None = None,
+) -> Sensitive[Integers]:
+    """``q_i(h)`` = number of kept records for which condition ``i`` holds.
+
+    Privacy: none; the result is exact and stays in the vault.
+    Neighbours: one row (or one unit) more or less changes each number by at most 1 (or
+    ``unit.rows``).
+    """
+    compiled = [
+        compile_condition(c, domain, lambda name: f"c{domain.index(name)}") for c in conditions
+    ]
+    check_columns(table, domain, unit)
+    records = read_records(
+        table, domain, frozenset().union(*(c.attributes for c in compiled)), unit
+    )
+    found = [
+        sealed(
+            partial(_scan_conditions, records, group),
+            engine_failed(table, domain),
+        )
+        for group in _chunks(compiled)
+    ]
+    return Sensitive(_clamped(np.concatenate([np.zeros(0, np.int64), *found])))
+
+
+def _check_sets(asked: Sequence[AttributeSet], domain: Domain, most_cells: int) -> None:
+    for names in asked:
+        if names != domain.in_order(names):
+            raise WorkloadError(
+                f"the attributes {shown(names)} must be named once, in the order of the domain: "
+                f"{shown(domain.in_order(names))}"
+            )
+    cells = sum(domain.cells(names) for names in asked)
+    if cells > most_cells:
+        largest = max(asked, key=domain.cells)
+        raise TooLarge(
+            f"counting needs {cells:,} cells ({8 * cells:,} bytes), {domain.cells(largest):,} of "
+            f"them over {', '.join(largest)}; at most {most_cells:,} ({8 * most_cells:,} bytes) "
+            "are held: ask for fewer attributes at a time, or declare wider bins"
+        )
+
+
+def _sources(asked: Sequence[AttributeSet], domain: Domain) -> dict[AttributeSet, AttributeSet]:
+    """For each set, the smallest asked set that it is summed from, or itself when scanned."""
+    by_size = sorted(asked, key=domain.cells)
+    sources = {}
+    for names in asked:
+        wider = (w for w in by_size if len(w) > len(names) and set(names) <= set(w))
+        source = next(wider, names)
+        sources[names] = source if domain.cells(source) <= _CHEAP_SUM else names
+    return sources
+
+
+def _grouped(sets: Sequence[AttributeSet], domain: Domain) -> list[list[AttributeSet]]:
+    """Sets that are counted by one query, so that its result stays small."""
+    groups: list[list[AttributeSet]] = []
+    room = 0
+    for names in sets:
+        cells = domain.cells(names)
+        if not groups or len(groups[-1]) == _MARGINALS_PER_QUERY or cells > room:
+            groups.append([])
+            room = _CELLS_PER_QUERY
+        groups[-1].append(names)
+        room -= cells
+    return groups
+
+
+def _scan(records: Records, group: Sequence[AttributeSet]) -> dict[AttributeSet, Integers]:
+    """One query: the counts of every set of the group."""
+    shapes = [tuple(records.domain[name].size for name in names) for names in group]
+    parts = [_group_by(records, i, names) for i, names in enumerate(group)]
+    rows = records.engine.fetch(" UNION ALL ".join(parts))
+    tables = {}
+    for i, (names, shape) in enumerate(zip(group, shapes, strict=True)):
+        mine = rows["marginal"] == i
+        counts = np.zeros(int(np.prod(shape, dtype=object)), dtype=np.int64)
+        counts[rows["cell"][mine]] = rows["records"][mine]
+        tables[names] = counts.reshape(shape)
+    return tables
+
+
+def _group_by(records: Records, number: int, names: AttributeSet) -> str:
+    """``SELECT number, cell, count`` with the cell in row-major order."""
+    cell = "0"
+    for name in names:
+        column = f"CAST({records.column(name)} AS BIGINT)"
+        cell = column if cell == "0" else f"({cell} * {records.domain[name].size} + {column})"
+    grouped = "GROUP BY 2" if names else ""
+    return (
+        f"SELECT {number} AS marginal, {cell} AS cell, COUNT(*) AS records "  # noqa: S608
+        f"FROM {records.name} {grouped}"
+    )
+
+
+def _scan_conditions(records: Records, group: Sequence[Compiled]) -> Integers:
+    """One query: how many records satisfy each condition."""
+    sums = ", ".join(f"COUNT(CASE WHEN {c.sql} THEN 1 END) AS q{i}" for i, c in enumerate(group))
+    row = records.engine.fetch(f"SELECT {sums} FROM {records.name}")  # noqa: S608
+    return np.array([row[f"q{i}"][0] for i in range(len(group))], dtype=np.int64)
+
+
+def _chunks(compiled: Sequence[Compiled]) -> list[list[Compiled]]:
+    chunks: list[list[Compiled]] = []
+    room = 0
+    for condition in compiled:
+        if not chunks or condition.size > room:
+            chunks.append([])
+            room = _COMPARISONS_PER_QUERY
+        chunks[-1].append(condition)
+        room -= condition.size
+    return chunks
+
+
+def _summed(wide: Integers, source: AttributeSet, names: AttributeSet) -> Integers:
+    """The table over ``names`` from one over more attributes."""
+    axes = tuple(i for i, name in enumerate(source) if name not in names)
+    return np.asarray(wide.sum(axis=axes, dtype=np.int64))
+
+
+def _clamped(counts: Integers) -> Integers:
+    clamped = np.minimum(counts, GREATEST_COUNT)
+    clamped.setflags(write=False)
+    return np.asarray(clamped)
+
+
+def _silent(done: int, total: int, label: str) -> None:
+    """Progress that nobody watches."""

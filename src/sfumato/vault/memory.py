@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables in memory: pandas, polars, pyarrow, and whatever speaks Arrow.
+
+A column is converted only when it is asked for. Its type comes from the dtype, never from the
+values: a pandas column of dtype ``object`` has none, so it is read as texts, as CSV is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sfumato.errors import TableError
+from sfumato.vault.sensitive import sealed
+from sfumato.wording import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+__all__ = ["Columns", "read_memory"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Columns:
+    """The columns of a table in memory: their types, and how to get some of them."""
+
+    types: Mapping[str, pa.DataType]
+    untyped: frozenset[str]
+    get: Callable[[Sequence[str]], pa.Table]
+
+
+def read_memory(source: object) -> Columns:
+    """The columns of a dataframe or Arrow table."""
+    module = type(source).__module__.partition(".")[0]
+    if module == "pandas" and type(source).__name__ == "DataFrame":
+        return _pandas(source)  # type: ignore[arg-type]
+    return _arrow(_as_arrow(source, module))
+
+
+def _as_arrow(source: object, module: str) -> pa.Table:
+    import pyarrow as pa
+
+    message = (
+        f"a {type(source).__module__}.{type(source).__qualname__} is not a table; give a path, a "
+        "pandas, polars or pyarrow table, an ibis table, or anything with __arrow_c_stream__"
+    )
+    if isinstance(source, pa.Table):
+        return source
+    if isinstance(source, pa.RecordBatch):
+        return pa.Table.from_batches([source])
+    if isinstance(source, pa.RecordBatchReader):
+        return sealed(source.read_all, "the stream of record batches cannot be read")
+    if module == "polars":
+        return sealed(lambda: _from_polars(source), message)
+    if hasattr(source, "__arrow_c_stream__"):
+        return sealed(lambda: pa.table(source), message)
+
+    import narwhals as nw
+
+    frame = sealed(lambda: nw.from_native(source, eager_only=True), message)
+    return sealed(frame.to_arrow, message)
+
+
+def _from_polars(source: pl.DataFrame | pl.LazyFrame) -> pa.Table:
+    return (source if hasattr(source, "to_arrow") else source.collect()).to_arrow()
+
+
+def _arrow(table: pa.Table) -> Columns:
+    import pyarrow as pa
+
+    names = table.column_names
+    _check_unique(names)
+    untyped = frozenset(f.name for f in table.schema if pa.types.is_null(f.type))
+
+    def get(wanted: Sequence[str]) -> pa.Table:
+        return pa.table({name: _plain(table[name]) for name in wanted})
+
+    return Columns(_types(names, get=lambda name: table.slice(0, 0)[name]), untyped, get)
+
+
+def _pandas(frame: pd.DataFrame) -> Columns:
+    import pyarrow as pa
+
+    names = [str(name) for name in frame.columns]
+    _check_unique(names)
+    place = {name: i for i, name in enumerate(names)}
+    kinds = zip(names, map(str, frame.dtypes), strict=True)
+    untyped = frozenset(name for name, kind in kinds if kind == "object")
+
+    def column(name: str, rows: int | None = None) -> pa.ChunkedArray:
+        series = frame.iloc[:rows, place[name]]
+        if name in untyped:
+            gone = series.isna().tolist()
+            texts = [None if g else str(v) for v, g in zip(series.tolist(), gone, strict=True)]
+            return pa.chunked_array([pa.array(texts, pa.string())])
+        array = pa.array(series, from_pandas=True)
+        return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+    def get(wanted: Sequence[str]) -> pa.Table:
+        return pa.table({name: _plain(column(name)) for name in wanted})
+
+    return Columns(_types(names, get=lambda name: column(name, 0)), untyped, get)
+
+
+def _types(
+    names: Sequence[str], get: Callable[[str], pa.ChunkedArray]
+) -> Mapping[str, pa.DataType]:
+    """The type of each column, from its first zero rows."""
+    return {
+        name: sealed(
+            partial(lambda name: _plain(get(name)).type, name),
+            f"the column {shown(name)} is of a type that Arrow cannot hold; leave it out",
+        )
+        for name in names
+    }
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same values in a type that every engine reads."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if pa.types.is_dictionary(kind):
+        return column.cast(kind.value_type)
+    if hasattr(pa.types, "is_string_view") and pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    return column
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    if twice is not None:
+        raise TableError(f"the table names the column {shown(twice)} twice; rename one")

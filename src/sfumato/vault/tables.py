@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open a table: a file, a glob, a table of a DuckDB file, a dataframe, an ibis table.
+
+    open_table("people.parquet")          open_table("people-*.csv")
+    open_table("people.duckdb::visits")   open_table(dataframe)
+
+Opening looks at column names and types only, which are public. What the columns hold is read
+when it is counted, and what does not fit the schema is refused before that (`fit`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from sfumato.errors import TableError
+from sfumato.vault.engine import Engine
+from sfumato.vault.files import TABLE_MARK, read_file
+from sfumato.vault.memory import read_memory
+from sfumato.vault.sensitive import sealed
+
+if TYPE_CHECKING:
+    import ibis.expr.datatypes as dt
+    import ibis.expr.types as ir
+
+    from sfumato.vault.records import Records
+
+__all__ = ["Table", "column_types", "open_table", "public_name"]
+
+
+class Table:
+    """Rows that only the vault reads, with the public names and types of their columns.
+
+    A column is *untyped* when its values came without a type (CSV): it is then read as text, and
+    every value is interpreted as the schema asks.
+    """
+
+    __slots__ = ("_read", "engine", "name", "records", "secret", "types", "untyped")
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        types: Mapping[str, dt.DataType],
+        untyped: frozenset[str],
+        read: Callable[[Sequence[str]], tuple[ir.Table, Sequence[str]]],
+    ) -> None:
+        self.name = name
+        self.engine = engine
+        self.types = dict(types)
+        self.untyped = untyped
+        self._read = read
+        # The encoded records of the last count, and the key that chooses the rows of a privacy
+        # unit: kept here, so that all counts of one release describe the same records.
+        self.records: Records | None = None
+        self.secret: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<table {self.name}: {len(self.types)} columns, rows not shown>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TableError(f"the table {self.name} cannot be copied or pickled; open it again")
+
+    def read(self, columns: Sequence[str]) -> tuple[ir.Table, Sequence[str]]:
+        """An expression that holds these columns, and their names in it; nothing is read yet."""
+        return self._read(columns)
+
+
+def open_table(source: object) -> Table:
+    """The table behind a path, a dataframe or an ibis table; columns are looked at, rows are not.
+
+    Privacy: the result and every error depend on names and types only.
+    """
+    if isinstance(source, Table):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return _from_file(source)
+    if _is_ibis(source):
+        return _from_ibis(source)
+    return _from_memory(source)
+
+
+def column_types(source: object) -> dict[str, str]:
+    """The name of every column with its type, as ibis names it (``int64``, ``string``, ...).
+
+    Columns of a CSV file are ``string``: nothing is guessed from their values.
+    """
+    return {name: str(kind) for name, kind in open_table(source).types.items()}
+
+
+def public_name(source: object) -> str:
+    """What to call a table in a ledger or a report: the name of its file, without directories.
+
+    >>> public_name("data/people.duckdb::visits")
+    'people.duckdb::visits'
+    """
+    if isinstance(source, Table):
+        return source.name
+    if isinstance(source, str | os.PathLike):
+        path, mark, table = _text(source).partition(TABLE_MARK)
+        return Path(path).name + mark + table
+    if _is_ibis(source):
+        return _ibis_name(source)
+    return f"{type(source).__module__.partition('.')[0]} table in memory"
+
+
+def _from_file(source: str | os.PathLike[str]) -> Table:
+    engine = _started()
+    rows, is_untyped = read_file(_text(source), engine)
+    untyped = frozenset(rows.columns) if is_untyped else frozenset()
+    return Table(public_name(source), engine, dict(rows.schema()), untyped, _reader(rows))
+
+
+def _from_ibis(source: ir.Table) -> Table:
+    name = _ibis_name(source)
+    backend = sealed(source.get_backend, f"the ibis table {name!r} has no engine behind it")
+    engine = Engine(backend)
+    # Asking for no rows makes ibis hand its tables in memory, if any, to the engine.
+    sealed(source.limit(0).execute, f"the ibis table {name!r} cannot be run by its engine")
+    return Table(name, engine, dict(source.schema()), frozenset(), _reader(source))
+
+
+def _from_memory(source: object) -> Table:
+    import pyarrow as pa
+
+    columns = read_memory(source)
+    engine = _started()
+    names = list(columns.types)
+
+    def read(wanted: Sequence[str]) -> tuple[ir.Table, Sequence[str]]:
+        held = columns.get(list(dict.fromkeys(wanted)))
+        places = [f"x{i}" for i in range(len(wanted))]  # engines take "a" and "A" for one name
+        return engine.upload(pa.table([held[name] for name in wanted], names=places)), places
+
+    def types() -> dict[str, dt.DataType]:
+        empty = [pa.array([], kind) for kind in columns.types.values()]
+        places = [f"x{i}" for i in range(len(names))]
+        schema = engine.upload(pa.table(empty, names=places)).schema()
+        return {name: schema[place] for name, place in zip(names, places, strict=True)}
+
+    found = sealed(types, "the table has a column of a type that DuckDB cannot hold; leave it out")
+    return Table(public_name(source), engine, found, columns.untyped, read)
+
+
+def _reader(rows: ir.Table) -> Callable[[Sequence[str]], tuple[ir.Table, Sequence[str]]]:
+    return lambda wanted: (rows, wanted)
+
+
+def _started() -> Engine:
+    return sealed(Engine.start, "DuckDB cannot be started; check its installation")
+
+
+def _text(source: str | os.PathLike[str]) -> str:
+    text = os.fspath(source)
+    if not text or "\0" in text:
+        raise TableError("the path of the table is empty or holds a zero byte; give a file name")
+    return text
+
+
+def _is_ibis(source: object) -> bool:
+    if type(source).__module__.partition(".")[0] != "ibis":
+        return False
+    import ibis.expr.types as ir
+
+    return isinstance(source, ir.Table)
+
+
+def _ibis_name(source: object) -> str:
+    name = getattr(source, "get_name", lambda: "ibis table")
+    return str(sealed(name, "the ibis table has no name"))
