@@ -10,8 +10,10 @@ from sfumato.workload.build import (
     prefixes,
     product,
     ranges,
+    windows,
 )
 from sfumato.workload.predicates import attribute
+from sfumato.workload.sql import sql
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -25,4 +27,6 @@ __all__ = [
     "prefixes",
     "product",
     "ranges",
+    "sql",
+    "windows",
 ]

@@ -1,34 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words with which workloads are written: marginals, prefixes, ranges, products, ..."""
+"""The words with which workloads are written: marginals, prefixes, ranges, products, ...
+
+Wherever an attribute is asked cell by cell (the tables of ``marginals``, the ``by`` of the
+others), ``attribute.level`` asks for the groups of that level instead.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain import Attribute, Domain
-from sfumato.errors import WorkloadError
-from sfumato.workload.coefficients import Groups, Matrix, integer_entries
-from sfumato.workload.predicates import Condition
-from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.domain import Attribute, Domain, Level
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.wording import shown
+from sfumato.workload.coefficients import Groups, Matrix, integer_entries, numeric_array
+from sfumato.workload.predicates import Condition, check_conditions
+from sfumato.workload.queries import (
+    Array,
+    Identity,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+    check_entries,
+)
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 from sfumato.workload.workload import Ratio, Workload
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
 __all__ = [
+    "cell_queries",
     "conjunctions",
     "explicit",
+    "level_queries",
     "marginals",
     "means",
     "predicates",
     "prefixes",
     "product",
     "ranges",
+    "windows",
 ]
 
 Asked = str | QuerySet | npt.NDArray[np.generic] | Sequence[Sequence[float]]
+
+MOST_TERMS = 2**18  # groups of queries in one workload (100 attributes have 161,700 triples)
 
 
 def product(domain: Domain, queries: Mapping[str, Asked], name: str | None = None) -> Workload:
@@ -42,11 +67,15 @@ def product(domain: Domain, queries: Mapping[str, Asked], name: str | None = Non
     >>> len(product(domain, {"age": "prefix", "sex": "identity"}))
     200
     """
+    if not isinstance(queries, Mapping):
+        raise WorkloadError(
+            f"a product takes a query set per attribute, {{'age': 'prefix'}}, got {shown(queries)}"
+        )
     factors = []
     for attr in domain.in_order(queries):
-        found = _query_set(domain[attr], queries[attr])
-        if not isinstance(found, Total):
-            factors.append((attr, found))
+        asked = queries[attr]
+        if not isinstance(asked, Total) and not (isinstance(asked, str) and asked == "total"):
+            factors.append((attr, _query_set(domain[attr], asked)))
     return Workload(domain, (Product(domain, name or _name(factors), 1.0, tuple(factors)),))
 
 
@@ -59,25 +88,46 @@ def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
     ['age x sex', 'age x race', 'sex x race']
     """
     if isinstance(ways, int) and not isinstance(ways, bool):
-        if not 0 <= ways <= len(domain):
-            raise WorkloadError(
-                f"{ways}-way marginals cannot be asked of {len(domain)} attributes; allowed are 0 "
-                f"to {len(domain)}"
-            )
-        listed: list[Sequence[str]] = list(combinations(domain.names, ways))
-    elif isinstance(ways, str) or not isinstance(ways, Iterable):
-        raise WorkloadError(f"marginals take a number of ways or a list of names, got {ways!r}")
+        listed: Sequence[Sequence[str]] = _subsets(domain.names, ways)
     else:
-        listed = [(s,) if isinstance(s, str) else tuple(s) for s in ways]
-    if not listed:
-        raise WorkloadError("the list of marginals is empty; name at least one set of attributes")
+        listed = _listed(ways)
+    # One object per attribute, however many tables it is in.
+    known = {name: cell_queries(domain, name) for name in {n for names in listed for n in names}}
     terms = []
     for names in listed:
-        if len(set(names)) != len(names):
+        found = dict(known[n] for n in names)
+        if len(found) != len(names):
             raise WorkloadError(f"a marginal names an attribute twice: {', '.join(names)}")
-        factors = tuple((n, Identity(domain[n].size)) for n in domain.in_order(names))
-        terms.append(Product(domain, _name(list(factors)), 1.0, factors))
+        factors = tuple((attr, found[attr]) for attr in domain.in_order(found))
+        terms.append(Product(domain, _name(factors), 1.0, factors))
     return Workload(domain, tuple(terms))
+
+
+def _listed(ways: object) -> list[tuple[str, ...]]:
+    given = [] if isinstance(ways, str) or not isinstance(ways, Iterable) else list(ways)
+    sets = [(s,) if isinstance(s, str) else s for s in given]
+    if not given or not all(
+        isinstance(s, Sequence) and all(isinstance(name, str) for name in s) for s in sets
+    ):
+        raise WorkloadError(
+            "marginals take a number of ways or a list of sets of names, [('age', 'sex'), ...], "
+            f"got {shown(ways)}"
+        )
+    return [tuple(s) for s in sets]
+
+
+def _subsets(names: Sequence[str], ways: int) -> list[tuple[str, ...]]:
+    if not 0 <= ways <= len(names):
+        raise WorkloadError(
+            f"{shown(ways)}-way marginals cannot be asked of {len(names)} attributes; allowed are "
+            f"0 to {len(names)}"
+        )
+    if comb(len(names), ways) > MOST_TERMS:
+        raise TooLarge(
+            f"{len(names)} attributes have {comb(len(names), ways):,} tables of {ways}; the most "
+            f"in one workload are {MOST_TERMS:,}: list the ones that are needed"
+        )
+    return list(combinations(names, ways))
 
 
 def prefixes(domain: Domain, attr: str, by: Sequence[str] = ()) -> Workload:
@@ -88,6 +138,13 @@ def prefixes(domain: Domain, attr: str, by: Sequence[str] = ()) -> Workload:
 def ranges(domain: Domain, attr: str, by: Sequence[str] = ()) -> Workload:
     """All intervals of an attribute, for each combination of the ``by`` attributes."""
     return _along(domain, attr, by, "ranges")
+
+
+def windows(domain: Domain, attr: str, width: int, by: Sequence[str] = ()) -> Workload:
+    """All intervals of ``width`` neighbouring cells, for each combination of ``by``."""
+    if isinstance(width, bool) or not isinstance(width, int):
+        raise WorkloadError(f"the width of windows is a whole number, got {shown(width)}")
+    return _along(domain, attr, by, f"windows({width})")
 
 
 def conjunctions(domain: Domain, ways: int, attributes: Sequence[str] | None = None) -> Workload:
@@ -104,22 +161,39 @@ def conjunctions(domain: Domain, ways: int, attributes: Sequence[str] | None = N
             f"conjunctions need yes/no attributes of two cells; {', '.join(wide)} have more: use "
             "marginals or predicates for them"
         )
-    if not 1 <= ways <= len(chosen):
+    if isinstance(ways, bool) or not isinstance(ways, int) or not 1 <= ways <= len(chosen):
         raise WorkloadError(
-            f"{ways}-way conjunctions cannot be asked of {len(chosen)} yes/no attributes"
+            f"{shown(ways)}-way conjunctions cannot be asked of {len(chosen)} yes/no attributes; "
+            f"allowed are 1 to {len(chosen)}"
         )
-    return marginals(domain, list(combinations(domain.in_order(chosen), ways)))
+    return marginals(domain, _subsets(domain.in_order(chosen), ways))
 
 
 def predicates(
-    domain: Domain, conditions: Sequence[Condition], labels: Sequence[str] = ()
+    domain: Domain, conditions: Sequence[Condition | str], labels: Sequence[str] = ()
 ) -> Workload:
-    """One counting query per condition (see ``sf.attribute``)."""
-    listed = tuple(conditions)
-    term = Predicates(domain, "predicates", 1.0, listed, tuple(labels))
-    for name in term.attributes:
-        domain.index(name)
-    return Workload(domain, (term,))
+    """One counting query per condition, built with ``sf.attribute`` or written as in SQL's WHERE.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
+    >>> age = sf.attribute(domain, "age")
+    >>> sf.predicates(domain, [(age >= 25) & (age < 45), "age < 18 OR sex = 1"]).terms[0].labels
+    ('age >= 25 and age < 45', 'age < 18 OR sex = 1')
+    """
+    if isinstance(conditions, Condition | str):
+        conditions = [conditions]
+    listed = tuple(_condition(domain, c) for c in conditions)
+    check_conditions(listed, domain)
+    written = tuple(str(c) for c in conditions) if not labels else tuple(labels)
+    return Workload(domain, (Predicates(domain, "predicates", 1.0, listed, written),))
+
+
+def _condition(domain: Domain, given: Condition | str) -> Condition:
+    if not isinstance(given, str):
+        return given
+    from sfumato.workload.sql import sql_condition
+
+    return sql_condition(domain, given)
 
 
 def means(
@@ -131,26 +205,47 @@ def means(
     """The mean of a number per record, for each combination of the ``by`` attributes.
 
     Two linear queries each: the sum (of the middle of the bin, so the schema's range is the
-    clipping bound) and the count; the release shows their quotient with its interval. ``values``
-    gives a number for every cell instead (a statistical query with values in [0, 1], say).
+    clipping bound) and the number of records; the release shows their quotient with its interval.
+    Cells ``(other)`` and ``(missing)`` count in neither. ``values`` gives a number for every
+    declared value instead (a statistical query with values in [0, 1], say), or for every cell,
+    where nan says that a cell counts in neither.
     """
-    attribute = domain[attr]
-    numbers = attribute.numbers() if values is None else np.asarray(values, dtype=np.float64)
-    if numbers.shape != (attribute.size,):
+    numbers, counted = _numbers(domain[attr], values)
+    rows = {"sum": np.where(counted, numbers, 0.0), "number": counted}
+    terms: list[Term] = []
+    for title, row in rows.items():
+        asked = Matrix.of(row, (f"{title} of {attr}",), title)
+        terms += _along(domain, attr, by, asked, f"{title} of").terms
+    return Workload(domain, tuple(terms), (Ratio(f"mean {_by(attr, by)}", 0, 1),))
+
+
+def _numbers(
+    attribute: Attribute, values: Sequence[float] | None
+) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """One number per cell, and which cells have one."""
+    check_entries(attribute.size, f"a number for every cell of {attribute.name!r}")
+    declared = np.arange(attribute.size) < attribute.value_count
+    if values is None:
+        return attribute.numbers(), declared
+    given = np.asarray(values, dtype=np.float64)
+    if given.shape == (attribute.value_count,):
+        extra = np.full(attribute.size - attribute.value_count, np.nan)
+        given = np.concatenate([given, extra])
+    if given.shape != (attribute.size,):
         raise WorkloadError(
-            f"attribute {attr!r} has {attribute.size} cells, {numbers.size} values were given"
+            f"attribute {attribute.name!r} has {attribute.value_count} values and "
+            f"{attribute.size} cells, {given.size} numbers were given"
         )
-    if attr in by:
-        raise WorkloadError(f"the mean of {attr!r} cannot also be by {attr!r}")
-    row = Matrix.of(numbers, title="sum")
-    counted = (numbers != 0) | (np.arange(attribute.size) < attribute.value_count)
-    ones = Matrix.of(counted.astype(np.int64), title="count")
-    group = product(domain, {attr: row, **dict.fromkeys(by, "identity")}, f"sum of {_by(attr, by)}")
-    count = product(
-        domain, {attr: ones, **dict.fromkeys(by, "identity")}, f"number of {_by(attr, by)}"
-    )
-    joined = group | count
-    return Workload(domain, joined.terms, (Ratio(f"mean {_by(attr, by)}", 0, 1),))
+    missing = attribute.missing_code
+    if missing is not None and not (np.isnan(given[missing]) or given[missing] == 0):
+        raise WorkloadError(
+            f"attribute {attribute.name!r}: a missing value counts in neither the sum nor the "
+            "number; give nan for it"
+        )
+    counted = ~np.isnan(given)
+    if missing is not None:
+        counted[missing] = False
+    return given, counted
 
 
 def explicit(
@@ -161,52 +256,90 @@ def explicit(
     Cells are in row-major order of ``attrs``. Dense arrays and scipy sparse matrices are taken;
     coefficients are kept to multiples of 2^-20.
     """
-    from scipy.sparse import csr_matrix, issparse
+    from scipy.sparse import csr_matrix
 
+    attrs = (attrs,) if isinstance(attrs, str) else tuple(attrs)
     names = domain.in_order(attrs)
-    if len(names) != len(tuple(attrs)):
-        raise WorkloadError(f"an attribute is named twice in {list(attrs)}")
-    given = (
-        csr_matrix(matrix) if issparse(matrix) else csr_matrix(np.atleast_2d(np.asarray(matrix)))
-    )
-    if given.shape[0] < 1 or given.shape[1] != domain.cells(names):
+    if len(names) != len(attrs):
+        raise WorkloadError(f"an attribute is named twice in {', '.join(attrs)}")
+    cells = domain.cells(names)
+    check_entries(cells, f"the table of {' x '.join(names)}")
+    given = _sparse(matrix)
+    if given.shape[0] < 1 or given.shape[1] != cells:
         raise WorkloadError(
-            f"the attributes {', '.join(attrs)} have {domain.cells(names):,} cells, the matrix has "
-            f"shape {given.shape}; give one row per query and one column per cell"
+            f"the attributes {', '.join(attrs)} have {cells:,} cells, the matrix has shape "
+            f"{given.shape}; give one row per query and one column per cell"
         )
     data, bits = integer_entries(given.data)
     entries = csr_matrix((data, given.indices, given.indptr), shape=given.shape)
-    if names != tuple(attrs):
-        sizes = [domain[a].size for a in attrs]
-        cells = np.arange(domain.cells(attrs)).reshape(sizes)
-        entries = entries[:, cells.transpose([list(attrs).index(n) for n in names]).reshape(-1)]
+    if names != attrs:
+        columns = np.arange(cells).reshape([domain[a].size for a in attrs])
+        entries = entries[:, columns.transpose([attrs.index(n) for n in names]).reshape(-1)]
     title = f"explicit {' x '.join(names)}".strip()
-    term: Term = Explicit(domain, title, 1.0, names, entries, bits, tuple(labels))
+    term = Explicit(domain, title, 1.0, names, entries, bits, tuple(labels))
     return Workload(domain, (term,))
 
 
-def _along(domain: Domain, attr: str, by: Sequence[str], kind: str) -> Workload:
-    if isinstance(by, str):
-        by = [by]
-    if attr in by:
-        raise WorkloadError(f"{attr!r} cannot be both the attribute and in by")
-    if not domain[attr].is_ordered:
+def _sparse(matrix: object) -> csr_matrix:
+    from scipy.sparse import csr_matrix, issparse
+
+    if not issparse(matrix):
+        dense = np.atleast_2d(numeric_array(matrix))
+        if dense.ndim != 2:
+            raise WorkloadError(f"a matrix of queries has two axes, got shape {dense.shape}")
+        return csr_matrix(dense)
+    given = csr_matrix(matrix)
+    numeric_array(given.data)
+    given.sum_duplicates()
+    return given
+
+
+def cell_queries(domain: Domain, name: str) -> tuple[str, QuerySet]:
+    """An attribute cell by cell; ``attribute.level`` group by group."""
+    if name not in domain and isinstance(name, str):
+        attr, dot, level = name.rpartition(".")
+        if dot and attr in domain:
+            return attr, level_queries(domain[attr], domain[attr].level(level))
+    return name, Identity(domain[name].size)
+
+
+def level_queries(attribute: Attribute, level: Level) -> Groups:
+    """The groups of a level; cells ``(other)`` and ``(missing)`` are in none."""
+    extra = (-1,) * (attribute.size - attribute.value_count)
+    return Groups(attribute.size, level.name, level.groups, level.group_of + extra)
+
+
+def _along(
+    domain: Domain, attr: str, by: Sequence[str], kind: str | Matrix, title: str = ""
+) -> Workload:
+    by = (by,) if isinstance(by, str) else tuple(by)
+    if isinstance(kind, str) and not domain[attr].is_ordered:
         raise WorkloadError(
             f"attribute {attr!r} is a {domain[attr].kind} and has no order; {kind} queries need an "
             "integer, numeric or datetime attribute"
         )
-    return product(domain, {attr: kind, **dict.fromkeys(by, "identity")}, f"{kind} {_by(attr, by)}")
+    queries: dict[str, Asked] = {attr: kind}
+    for name in by:
+        other, cells = cell_queries(domain, name)
+        if other in queries:
+            raise WorkloadError(f"{attr!r} by {', '.join(by)} names {other!r} twice")
+        queries[other] = cells
+    return product(domain, queries, f"{title or kind} {_by(attr, by)}")
 
 
 def _by(attr: str, by: Sequence[str]) -> str:
+    by = (by,) if isinstance(by, str) else by
     return f"{attr} by {', '.join(by)}" if by else attr
 
 
-def _name(factors: list[tuple[str, QuerySet]]) -> str:
-    if not factors:
-        return "total"
-    plain = [n if isinstance(q, Identity) else f"{q.name} {n}" for n, q in factors]
-    return " x ".join(plain)
+def _name(factors: Sequence[tuple[str, QuerySet]]) -> str:
+    return " x ".join(_factor_name(n, q) for n, q in factors) or "total"
+
+
+def _factor_name(name: str, queries: QuerySet) -> str:
+    if isinstance(queries, Identity):
+        return name
+    return f"{name}.{queries.level}" if isinstance(queries, Groups) else f"{queries.name} {name}"
 
 
 def _query_set(attribute: Attribute, asked: Asked) -> QuerySet:
@@ -214,22 +347,19 @@ def _query_set(attribute: Attribute, asked: Asked) -> QuerySet:
         return asked
     if not isinstance(asked, str):
         return Matrix.of(asked)
-    word, _, argument = asked.strip().removesuffix(")").partition("(")
-    simple: dict[str, type[Total | Identity | Prefix | Ranges]] = {
-        "total": Total,
+    simple: dict[str, type[Identity | Prefix | Ranges]] = {
         "identity": Identity,
         "prefix": Prefix,
         "ranges": Ranges,
     }
-    if word in simple and not argument:
-        return simple[word](attribute.size)
-    if word == "windows" and argument.strip().isdigit():
-        return Windows(attribute.size, int(argument))
-    if word == "groups":
-        level = attribute.level(argument.strip())
-        extra = (-1,) * (attribute.size - attribute.value_count)
-        return Groups(attribute.size, level.name, level.groups, level.group_of + extra)
+    if asked.strip() in simple:
+        return simple[asked.strip()](attribute.size)
+    found = re.fullmatch(r"\s*(windows|groups)\s*\((.*)\)\s*", asked, re.DOTALL)
+    if found and found[1] == "groups":
+        return level_queries(attribute, attribute.level(found[2].strip()))
+    if found and re.fullmatch(r"\s*[0-9]{1,18}\s*", found[2]):
+        return Windows(attribute.size, int(found[2]))
     raise WorkloadError(
-        f"attribute {attribute.name!r}: {asked!r} is not a query set; allowed are total, identity, "
-        "prefix, ranges, windows(WIDTH), groups(LEVEL) or a matrix"
+        f"attribute {attribute.name!r}: {shown(asked)} is not a query set; allowed are total, "
+        "identity, prefix, ranges, windows(WIDTH), groups(LEVEL) or a matrix"
     )

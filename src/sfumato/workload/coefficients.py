@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Query sets on one attribute given by their coefficients: groups of a hierarchy, matrices."""
+"""Query sets on one attribute given by their coefficients: groups of a hierarchy, matrices.
+
+Coefficients that a person gives are kept as integers times a power of two. What the vault
+computes with them is therefore exact, and so is the sensitivity computed from them.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.errors import WorkloadError
-from sfumato.workload.queries import Array, Integers, Numbers, QuerySet
+from sfumato.workload.queries import Array, Integers, Numbers, QuerySet, widened
 
-__all__ = ["Groups", "Matrix", "integer_entries"]
+__all__ = ["Groups", "Matrix", "integer_entries", "numeric_array"]
 
 ENTRY_BITS = 20  # bits after the point that are kept of a given coefficient
 
@@ -28,6 +32,18 @@ class Groups(QuerySet):
     level: str
     labels: tuple[str, ...]
     group_of: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.group_of) != self.size or not self.labels:
+            raise WorkloadError(
+                f"groups of {self.size} cells need one group number per cell and at least one "
+                f"label, got {len(self.group_of)} numbers and {len(self.labels)} labels"
+            )
+        if not -1 <= min(self.group_of) <= max(self.group_of) < len(self.labels):
+            raise WorkloadError(
+                f"group numbers must be between -1 (in none) and {len(self.labels) - 1}"
+            )
 
     @cached_property
     def _assignment(self) -> Integers:
@@ -45,6 +61,7 @@ class Groups(QuerySet):
 
     def apply(self, x: Numbers) -> Numbers:
         """Sums by group."""
+        x = widened(x)
         out = np.zeros((self.rows, *x.shape[1:]), dtype=x.dtype)
         grouped = self._assignment >= 0
         np.add.at(out, self._assignment[grouped], x[grouped])
@@ -86,6 +103,7 @@ class Matrix(QuerySet):
     title: str = field(default="matrix")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.entries.ndim != 2 or self.entries.shape[1] != self.size or not len(self.entries):
             raise WorkloadError(
                 f"a matrix of queries on {self.size} cells needs {self.size} columns and at least "
@@ -102,7 +120,10 @@ class Matrix(QuerySet):
         cls, coefficients: npt.ArrayLike, labels: tuple[str, ...] = (), title: str = "matrix"
     ) -> Matrix:
         """From an array of numbers, one row per query."""
-        entries, bits = integer_entries(np.atleast_2d(np.asarray(coefficients)))
+        given = np.atleast_2d(numeric_array(coefficients))
+        if given.ndim != 2:
+            raise WorkloadError(f"a matrix of queries has two axes, got shape {given.shape}")
+        entries, bits = integer_entries(given)
         return cls(entries.shape[1], entries, bits, labels, title)
 
     @property
@@ -120,23 +141,38 @@ class Matrix(QuerySet):
         """Bits after the point."""
         return self.bits
 
+    @cached_property
+    def _coefficients(self) -> Array:
+        out = np.ldexp(self.entries, -self.bits)
+        out.setflags(write=False)
+        return out
+
     def apply(self, x: Numbers) -> Numbers:
         """``Q x``, times 2^fraction_bits when ``x`` holds integers."""
-        if x.dtype.kind in "iuO":
+        x = widened(x)
+        if x.dtype.kind in "iO":
             return np.tensordot(self.entries.astype(x.dtype), x, axes=1)
-        return np.tensordot(self.dense(), x, axes=1)
+        return np.tensordot(self._coefficients, x, axes=1)
 
     def adjoint(self, y: Numbers) -> Numbers:
-        """``Q' y``."""
-        return np.tensordot(self.dense().T, y, axes=1)
+        """``Q' y``, in floats."""
+        return np.tensordot(self._coefficients.T, np.asarray(y, dtype=np.float64), axes=1)
 
     def column_powers(self, p: int) -> Array:
         """Sums of ``|q|^p`` down the columns."""
-        return np.asarray((np.abs(self.dense()) ** p).sum(axis=0), dtype=np.float64)
+        return _power_sums(self.entries, self.bits, p, axis=0)
+
+    def row_powers(self, p: int) -> Array:
+        """Sums of ``|q|^p`` along the rows."""
+        return _power_sums(self.entries, self.bits, p, axis=1)
+
+    def coefficient_bounds(self) -> tuple[Array, Array]:
+        """The ends of each row."""
+        return self._coefficients.min(axis=1), self._coefficients.max(axis=1)
 
     def dense(self) -> Array:
         """The coefficients as floats (exact: at most 53 bits)."""
-        return np.ldexp(self.entries, -self.bits)
+        return self._coefficients.copy()
 
     @property
     def greatest(self) -> float:
@@ -149,15 +185,23 @@ class Matrix(QuerySet):
         return bool((self.entries >= 0).all())
 
 
+def numeric_array(values: object) -> npt.NDArray[Any]:
+    """An array of finite real numbers from what a person gave."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of unequal length
+        raise WorkloadError("the rows of a matrix of queries must be equally long") from None
+    if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        raise WorkloadError("the coefficients of a query must be finite numbers")
+    return array
+
+
 def integer_entries(coefficients: npt.NDArray[Any]) -> tuple[Integers, int]:
     """Coefficients as integers times 2^-bits, with the least bits (at most 20) that hold them.
 
     Coefficients with more bits after the point are rounded to the nearest multiple of 2^-20.
     """
-    values = np.asarray(coefficients)
-    if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-        raise WorkloadError("the coefficients of a query must be finite numbers")
-    values = values.astype(np.float64)
+    values = numeric_array(coefficients).astype(np.float64)
     if np.abs(values).max(initial=0.0) >= 2.0**31:
         raise WorkloadError("the coefficients of a query must be below 2^31; scale the query")
     for bits in range(ENTRY_BITS + 1):
@@ -165,3 +209,14 @@ def integer_entries(coefficients: npt.NDArray[Any]) -> tuple[Integers, int]:
         if bits == ENTRY_BITS or (scaled == np.rint(scaled)).all():
             break
     return np.rint(scaled).astype(np.int64), bits
+
+
+def _power_sums(entries: Integers, bits: int, p: int, axis: int) -> Array:
+    """``sum |entries 2^-bits|^p`` along an axis: exact while 64 bits hold it, else rounded up."""
+    size = np.abs(entries)
+    count = entries.shape[axis]
+    if int(size.max(initial=0)) ** p * count < 2**63:
+        return np.asarray(np.ldexp((size**p).sum(axis=axis), -bits * p))
+    # A float sum of n terms errs by less than n 2^-52 relatively (Higham 2002, section 4.2).
+    sums = (size.astype(np.float64) ** p).sum(axis=axis) * (1 + count * 2.0**-51)
+    return np.asarray(np.ldexp(sums, -bits * p))

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
 from sfumato.domain import Domain
-from sfumato.errors import TooLarge
-from sfumato.workload.queries import DENSE_LIMIT, Array, Numbers
-from sfumato.workload.terms import Product, Term
+from sfumato.errors import WorkloadError
+from sfumato.workload.queries import Array, Numbers, check_entries
+from sfumato.workload.terms import Predicates, Product, Term
 
-__all__ = ["Gram"]
+__all__ = ["Gram", "marginal", "spread"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,13 @@ class Gram:
 
     def apply(self, x: Numbers) -> Array:
         """``V x`` for an array of the domain's shape."""
-        table = np.asarray(x, dtype=np.float64).reshape(self.domain.shape)
+        check_entries(self.domain.size, "a vector over all cells of the domain")
+        table = np.asarray(x, dtype=np.float64)
+        if table.size != self.domain.size:
+            raise WorkloadError(
+                f"a vector over the cells has {self.domain.size:,} entries, got {table.size:,}"
+            )
+        table = table.reshape(self.domain.shape)
         out = np.zeros(self.domain.shape)
         for term in self.terms:
             reduced = marginal(table, self.domain, term.attributes)
@@ -44,23 +50,21 @@ class Gram:
     def dense(self) -> Array:
         """V as a matrix over the cells in row-major order."""
         m = self.domain.size
-        if m * m > DENSE_LIMIT:
-            raise TooLarge(
-                f"the Gram matrix of {m:,} cells needs {8 * m * m / 2**30:,.1f} GiB, the limit is "
-                f"{8 * DENSE_LIMIT / 2**30:.0f} GiB; use apply instead"
-            )
+        check_entries(m * m, f"the Gram matrix of {m:,} cells (apply needs no matrix)")
         unit = np.eye(m)
         return np.array([self.apply(row).reshape(-1) for row in unit])
 
     def trace(self) -> float:
         """The sum over queries of the squared row norm."""
-        total = 0.0
-        for term in self.terms:
-            outside = self.domain.size // term.cells
-            parts = term.column_factors(2)
-            spread_over = term.cells // prod(v.size for _, v in parts)
-            total += term.weight**2 * outside * spread_over * prod(float(v.sum()) for _, v in parts)
-        return total
+        return sum(t.weight**2 * self._squares(t) for t in self.terms)
+
+    def _squares(self, term: Term) -> float:
+        """``|F_t|^2`` over all cells of the domain; infinite when floats cannot say it."""
+        repeats = self.domain.size // term.cells
+        outside = float(repeats) if repeats < 2**1000 else inf
+        if isinstance(term, Predicates):
+            return outside * float(term.row_powers(2).sum())
+        return outside * prod(float(v.sum()) for _, v in term.column_factors(2))
 
 
 def marginal(table: Numbers, domain: Domain, names: Sequence[str]) -> Numbers:

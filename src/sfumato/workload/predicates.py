@@ -11,19 +11,37 @@ passed through to an engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 import numpy.typing as npt
 
 from sfumato.domain import Attribute, Domain
-from sfumato.domain.attributes import Value
+from sfumato.domain.attributes import Comparison, Value
 from sfumato.errors import WorkloadError
+from sfumato.wording import did_you_mean, listing, shown
 
-__all__ = ["And", "Attr", "Condition", "Everything", "In", "Not", "Or", "attribute", "indicator"]
+__all__ = [
+    "And",
+    "Attr",
+    "Condition",
+    "Everything",
+    "In",
+    "Mask",
+    "Not",
+    "Or",
+    "attribute",
+    "check_conditions",
+    "indicator",
+    "leaves",
+    "truth_table",
+]
 
 Mask = npt.NDArray[np.bool_]
+
+DEEPEST = 100  # levels of brackets in a condition; what walks over one may then call itself
 
 
 class Condition:
@@ -32,13 +50,13 @@ class Condition:
     __slots__ = ()
 
     def __and__(self, other: Condition) -> Condition:
-        return And((self, _checked(other)))
+        return And((*_parts(self, And), *_parts(_checked(other), And)))
 
     def __or__(self, other: Condition) -> Condition:
-        return Or((self, _checked(other)))
+        return Or((*_parts(self, Or), *_parts(_checked(other), Or)))
 
     def __invert__(self) -> Condition:
-        return Not(self)
+        return self.part if isinstance(self, Not) else Not(self)
 
     def __bool__(self) -> bool:
         raise WorkloadError("a condition has no truth value; combine conditions with &, | and ~")
@@ -128,49 +146,57 @@ class Attr:
         self._attribute = attribute
 
     def _where(self, cells: Mask, text: str) -> Condition:
-        codes = tuple(int(c) for c in np.flatnonzero(cells))
+        codes = tuple(np.flatnonzero(cells).tolist())
         return In(self._attribute.name, codes, f"{self._attribute.name} {text}")
 
+    def _compared(self, comparison: Comparison, value: object) -> Condition:
+        constant = _constant(value)
+        cells = self._attribute.select(comparison, constant)
+        return self._where(cells, f"{comparison} {constant}")
+
     def __eq__(self, value: object) -> Condition:  # type: ignore[override]
-        return self._where(self._attribute.select("=", _constant(value)), f"= {value}")
+        return self._compared("=", value)
 
     def __ne__(self, value: object) -> Condition:  # type: ignore[override]
-        return self._where(self._attribute.select("!=", _constant(value)), f"!= {value}")
+        return self._compared("!=", value)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __lt__(self, value: Value) -> Condition:
-        return self._where(self._attribute.select("<", value), f"< {value}")
+        return self._compared("<", value)
 
     def __le__(self, value: Value) -> Condition:
-        return self._where(self._attribute.select("<=", value), f"<= {value}")
+        return self._compared("<=", value)
 
     def __gt__(self, value: Value) -> Condition:
-        return self._where(self._attribute.select(">", value), f"> {value}")
+        return self._compared(">", value)
 
     def __ge__(self, value: Value) -> Condition:
-        return self._where(self._attribute.select(">=", value), f">= {value}")
+        return self._compared(">=", value)
 
     def isin(self, values: Iterable[Value]) -> Condition:
         """True for any of the values."""
-        listed = list(values)
+        listed = [values] if isinstance(values, str) else [_constant(v) for v in values]
         if not listed:
             raise WorkloadError(f"attribute {self._attribute.name!r}: the list of values is empty")
-        cells = np.any([self._attribute.select("=", v) for v in listed], axis=0)
+        cells = self._attribute.select("=", listed[0])
+        for value in listed[1:]:
+            cells |= self._attribute.select("=", value)
         return self._where(cells, f"in ({', '.join(map(str, listed))})")
 
     def between(self, low: Value, high: Value) -> Condition:
         """True from ``low`` to ``high``, both included."""
-        cells = self._attribute.select(">=", low) & self._attribute.select("<=", high)
-        return self._where(cells, f"between {low} and {high}")
+        first, last = _constant(low), _constant(high)
+        cells = self._attribute.select(">=", first) & self._attribute.select("<=", last)
+        return self._where(cells, f"between {first} and {last}")
 
     def in_group(self, level: str, group: str) -> Condition:
         """True for the values of one group of a level."""
         found = self._attribute.level(level)
         if group not in found.groups:
             raise WorkloadError(
-                f"level {level!r} of {self._attribute.name!r} has no group {group!r}; it has: "
-                f"{', '.join(found.groups)}"
+                f"level {level!r} of {self._attribute.name!r} has no group {shown(group)}; it has: "
+                f"{listing(found.groups)}{did_you_mean(group, found.groups)}"
             )
         wanted = found.groups.index(group)
         codes = tuple(c for c, g in enumerate(found.group_of) if g == wanted)
@@ -189,40 +215,110 @@ def attribute(domain: Domain, name: str) -> Attr:
     return Attr(domain[name])
 
 
-def indicator(condition: Condition, domain: Domain, names: tuple[str, ...]) -> Mask:
+def indicator(condition: Condition, domain: Domain, names: Sequence[str]) -> Mask:
     """The condition as an array of truth values over the cells of the named attributes."""
-    shape = tuple(domain[n].size for n in names)
+    shape = [domain[n].size for n in names]
+    return truth_table(condition, names, shape, lambda leaf: _cells_of(leaf, domain))
+
+
+def truth_table(
+    condition: Condition,
+    names: Sequence[str],
+    shape: Sequence[int],
+    cells_of: Callable[[In], Mask],
+) -> Mask:
+    """The condition over a table whose axes are the named attributes.
+
+    ``cells_of`` says in which positions along its own axis a leaf holds: cells, or classes of
+    cells that are not told apart.
+    """
     if isinstance(condition, Everything):
         return np.ones(shape, dtype=np.bool_)
     if isinstance(condition, In):
         axis = names.index(condition.attribute)
-        cells = np.zeros(shape[axis], dtype=np.bool_)
-        cells[list(condition.codes)] = True
         along = [1] * len(shape)
         along[axis] = shape[axis]
-        return np.broadcast_to(cells.reshape(along), shape)
+        return np.broadcast_to(cells_of(condition).reshape(along), shape)
     if isinstance(condition, Not):
-        return ~indicator(condition.part, domain, names)
+        return ~truth_table(condition.part, names, shape, cells_of)
     if isinstance(condition, And | Or):
         combine = np.logical_and if isinstance(condition, And) else np.logical_or
         out = np.full(shape, isinstance(condition, And), dtype=np.bool_)
         for part in condition.parts:
-            out = combine(out, indicator(part, domain, names))
+            combine(out, truth_table(part, names, shape, cells_of), out=out)
         return out
-    raise WorkloadError(f"{condition!r} is not a condition; build one with sf.attribute")
+    raise _not_a_condition(condition)
+
+
+def leaves(condition: Condition) -> Iterator[In]:
+    """The parts that look at one attribute."""
+    waiting = [condition]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, In):
+            yield part
+        elif isinstance(part, Not):
+            waiting.append(part.part)
+        elif isinstance(part, And | Or):
+            waiting.extend(part.parts)
+
+
+def check_conditions(conditions: Iterable[object], domain: Domain) -> None:
+    """Refuse what is not a condition on this domain, or is nested too deeply to walk over."""
+    waiting = [(condition, 1) for condition in conditions]
+    while waiting:
+        condition, depth = waiting.pop()
+        if depth > DEEPEST:
+            raise WorkloadError(
+                f"a condition is nested more than {DEEPEST} levels deep; write it with fewer "
+                "brackets"
+            )
+        if isinstance(condition, In):
+            size = domain[condition.attribute].size
+            if condition.codes and not 0 <= min(condition.codes) <= max(condition.codes) < size:
+                raise WorkloadError(
+                    f"attribute {condition.attribute!r} has cells 0 to {size - 1}; a condition "
+                    "names others"
+                )
+        elif isinstance(condition, Not):
+            waiting.append((condition.part, depth + 1))
+        elif isinstance(condition, And | Or):
+            waiting.extend((part, depth + 1) for part in condition.parts)
+        elif not isinstance(condition, Everything):
+            raise _not_a_condition(condition)
+
+
+def _cells_of(leaf: In, domain: Domain) -> Mask:
+    cells = np.zeros(domain[leaf.attribute].size, dtype=np.bool_)
+    cells[list(leaf.codes)] = True
+    return cells
+
+
+def _parts(condition: Condition, kind: type[And | Or]) -> tuple[Condition, ...]:
+    """Chains of one operator stay flat however long they are."""
+    return condition.parts if isinstance(condition, kind) else (condition,)
 
 
 def _checked(condition: object) -> Condition:
     if not isinstance(condition, Condition):
         raise WorkloadError(
-            f"{condition!r} is not a condition; put comparisons in brackets: (a >= 1) & (b == 2)"
+            f"{shown(condition)} is not a condition; put comparisons in brackets: "
+            "(a >= 1) & (b == 2)"
         )
     return condition
 
 
-def _constant(value: object) -> Value:
-    from datetime import date
+def _not_a_condition(given: object) -> WorkloadError:
+    return WorkloadError(
+        f"{shown(given)} is not a condition; build one with sf.attribute(domain, name)"
+    )
 
+
+def _constant(value: object) -> Value:
+    if isinstance(value, np.generic):
+        value = value.item()
     if not isinstance(value, str | int | float | bool | date):
-        raise WorkloadError(f"an attribute is compared with a number, text or date, not {value!r}")
+        raise WorkloadError(
+            f"an attribute is compared with a number, text or date, not {shown(value)}"
+        )
     return value

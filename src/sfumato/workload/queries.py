@@ -31,13 +31,38 @@ __all__ = [
     "Ranges",
     "Total",
     "Windows",
+    "check_entries",
+    "widened",
 ]
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]  # integers (exact) or floats
 
-DENSE_LIMIT = 2**27  # entries of a matrix that may be built (1 GiB of float64)
+DENSE_LIMIT = 2**27  # numbers that may be held in one array (1 GiB of float64)
+
+
+def check_entries(count: int, what: str) -> None:
+    """Refuse, before anything is allocated, an array of ``count`` numbers that is too large."""
+    if count > DENSE_LIMIT:
+        raise TooLarge(
+            f"{what} would hold {count:,} numbers ({count / 2**27:,.1f} GiB), the limit is "
+            f"{DENSE_LIMIT:,}; ask about fewer or coarser cells, or fewer queries at once"
+        )
+
+
+def widened(x: Numbers) -> Numbers:
+    """The same numbers, integers in at least 64 bits so that sums of them do not wrap around.
+
+    Sums are exact while their absolute values stay below 2^63; arrays of Python integers
+    (``dtype=object``) are exact at any size.
+    """
+    if x.dtype.kind == "b" or (x.dtype.kind in "iu" and x.dtype.itemsize < 8):
+        return x.astype(np.int64)
+    if x.dtype.kind == "u":
+        fits = x.size == 0 or int(x.max()) < 2**63
+        return x.astype(np.int64 if fits else object)
+    return x
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +70,11 @@ class QuerySet(ABC):
     """Linear queries on the ``size`` cells of one attribute."""
 
     size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise WorkloadError(f"queries need at least one cell, got {self.size}")
+        check_entries(self.size, f"a query on {self.size:,} cells")
 
     @property
     @abstractmethod
@@ -58,7 +88,7 @@ class QuerySet(ABC):
 
     @abstractmethod
     def apply(self, x: Numbers) -> Numbers:
-        """``Q x`` along the first axis; exact for integers."""
+        """``Q x`` along the first axis; integers stay exact, scaled by 2^fraction_bits."""
 
     @abstractmethod
     def adjoint(self, y: Numbers) -> Numbers:
@@ -69,17 +99,17 @@ class QuerySet(ABC):
         """For each cell, the sum of ``|q|^p`` over the queries: the p-th power of a column norm."""
 
     def gram_apply(self, x: Numbers) -> Numbers:
-        """``Q'Q x`` along the first axis."""
-        return self.adjoint(self.apply(x))
+        """``Q'Q x`` along the first axis, in floats."""
+        return self.adjoint(self.apply(np.asarray(x, dtype=np.float64)))
 
     def gram(self) -> Array:
         """``Q'Q`` as a dense matrix."""
-        self._check_dense(self.size)
+        check_entries(self.size**2, f"the Gram matrix of {self.size:,} cells")
         return np.asarray(self.gram_apply(np.eye(self.size)), dtype=np.float64)
 
     def dense(self) -> Array:
         """``Q`` as a dense matrix."""
-        self._check_dense(self.rows)
+        check_entries(self.rows * self.size, f"{self.rows:,} queries on {self.size:,} cells")
         return np.asarray(self.apply(np.eye(self.size)), dtype=np.float64)
 
     def intervals(self) -> tuple[Integers, Integers] | None:
@@ -117,14 +147,6 @@ class QuerySet(ABC):
         """Whether no coefficient is below zero."""
         return True
 
-    def _check_dense(self, rows: int) -> None:
-        if rows * self.size > DENSE_LIMIT:
-            raise TooLarge(
-                f"a dense {rows:,} x {self.size:,} matrix needs "
-                f"{8 * rows * self.size / 2**30:,.1f} GiB, the limit is "
-                f"{8 * DENSE_LIMIT / 2**30:.0f} GiB; use fewer cells or queries"
-            )
-
 
 @dataclass(frozen=True, eq=False)
 class _Intervals(QuerySet):
@@ -137,12 +159,13 @@ class _Intervals(QuerySet):
     def apply(self, x: Numbers) -> Numbers:
         """Differences of the running total."""
         starts, ends = self.intervals()
-        running = _running(x)
+        running = _running(widened(x))
         return running[ends] - running[starts]
 
     def adjoint(self, y: Numbers) -> Numbers:
         """Each query's value on its interval: +y at the start, -y after the end, summed up."""
         starts, ends = self.intervals()
+        y = widened(y)
         jumps = np.zeros((self.size + 1, *y.shape[1:]), dtype=y.dtype)
         np.add.at(jumps, starts, y)
         np.subtract.at(jumps, ends, y)
@@ -193,11 +216,11 @@ class Identity(_Intervals):
 
     def apply(self, x: Numbers) -> Numbers:
         """``x`` itself."""
-        return x
+        return widened(x)
 
     def adjoint(self, y: Numbers) -> Numbers:
         """``y`` itself."""
-        return y
+        return widened(y)
 
     def column_powers(self, p: int) -> Array:  # noqa: ARG002  0/1 coefficients: the same for all p
         """All ones."""
@@ -225,11 +248,11 @@ class Prefix(_Intervals):
 
     def apply(self, x: Numbers) -> Numbers:
         """The running total."""
-        return np.cumsum(x, axis=0)
+        return np.cumsum(widened(x), axis=0)
 
     def adjoint(self, y: Numbers) -> Numbers:
         """The running total from the end."""
-        return np.cumsum(y[::-1], axis=0)[::-1]
+        return np.cumsum(widened(y)[::-1], axis=0)[::-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +271,7 @@ class Ranges(_Intervals):
 
     def intervals(self) -> tuple[Integers, Integers]:
         """All pairs."""
-        self._check_dense(self.size)
+        check_entries(self.rows, f"all {self.rows:,} ranges of {self.size:,} cells")
         starts, lasts = np.triu_indices(self.size)
         return starts.astype(np.int64), lasts.astype(np.int64) + 1
 
@@ -259,6 +282,7 @@ class Ranges(_Intervals):
 
     def gram_apply(self, x: Numbers) -> Numbers:
         """``V_ij = (min + 1)(size - max)``, by two running totals."""
+        x = np.asarray(x, dtype=np.float64)
         i = np.arange(self.size, dtype=np.float64).reshape(-1, *[1] * (x.ndim - 1))
         left, right = i + 1, self.size - i
         below = np.cumsum(left * x, axis=0)
@@ -273,6 +297,7 @@ class Windows(_Intervals):
     width: int
 
     def __post_init__(self) -> None:
+        QuerySet.__post_init__(self)
         if not 1 <= self.width <= self.size:
             raise WorkloadError(
                 f"a window of {self.width} cells does not fit; allowed are 1 to {self.size}"

@@ -2,33 +2,42 @@
 """The greatest column norm of a union of terms, without building its matrix.
 
 The column of a cell has p-th power norm ``sum_t s_t prod_A n_{t,A}(cell)``, where ``n_{t,A}`` is an
-array over one attribute (or over a few, for explicit terms). The greatest over all cells is
-found exactly when it can be: attributes fall into independent blocks, only the non-dominated
-cells of a block can be part of a maximum, and the combinations of those are enumerated. When
-they are too many, the sum of the terms' own maxima is used, which is never too small.
+array over one attribute (or over a few, for explicit terms and conditions). Its maximum over all
+cells is found like this:
 
-Theorem (Dwork, McSherry, Nissim, Smith 2006, for p = 1; Dwork et al. 2006, "Our data, ourselves",
-for p = 2): the 1 -> p norm of M is the L_p sensitivity of ``h -> M h`` when one record is added
-or removed.
+1. Cells of an attribute that no array tells apart are merged.
+2. Attributes that share an array form a block; blocks are independent choices.
+3. Of a block only the cells that are not dominated (no other cell is at least as large in every
+   term) can be part of a maximum.
+4. Blocks are combined one by one. A term whose last block was combined is a plain number, so all
+   such terms are summed, and dominated combinations are dropped again.
+
+When a step would hold too much, the sum of the terms' own maxima is used, which is never too
+small; ``is_exact`` says which it was.
+
+Theorem (Dwork, McSherry, Nissim, Smith 2006, for p = 1; Dwork, Kenthapadi, McSherry, Mironov,
+Naor 2006, "Our data, ourselves", for p = 2): the 1 -> p norm of M is the L_p sensitivity of
+``h -> M h`` when one record is added or removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 import numpy as np
 
-from sfumato.workload.queries import Array
-from sfumato.workload.terms import Term
+from sfumato.workload.classes import joint_classes
+from sfumato.workload.queries import Array, Integers
+from sfumato.workload.terms import Predicates, Product, Term
 
 __all__ = ["ColumnNorm", "greatest_column_power"]
 
-BLOCK_CELLS = 2**22  # cells of a block of attributes that are searched together
-COMBINATIONS = 2**20  # combinations of non-dominated cells that are tried
-PARETO = 512  # distinct columns among which dominated ones are dropped
+SEARCHED = 2**24  # numbers held at once while blocks are searched and combined
+COMPARED = 2**31  # comparisons spent on dropping dominated cells
+RIVALS = 512  # cells that every other one is compared with
 
 # Sums and products of at most 2^20 non-negative floats err by less than 2^20 * 2^-52 relatively;
 # the answer is multiplied by this, so that it is never below the exact value.
@@ -43,90 +52,214 @@ class ColumnNorm:
     is_exact: bool
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Factor:
+    """An array over classes of cells of some attributes; None means one class per cell."""
+
+    names: tuple[str, ...]
+    values: Array
+    class_of: tuple[Integers, ...] | None = None
+
+    def classes(self, axis: int) -> Integers:
+        """The class of every cell along an axis, cells with equal values joined."""
+        if self.values.ndim == 1:
+            values = self.values if self.class_of is None else self.values[self.class_of[0]]
+            return _numbered(values)
+        if self.class_of is not None:
+            return self.class_of[axis]
+        slices = np.moveaxis(self.values, axis, 0)
+        return _numbered(slices.reshape(len(slices), -1))
+
+    def at(self, cells: Sequence[Integers]) -> Array:
+        """The values at the given cells of each attribute."""
+        if self.class_of is not None:
+            cells = [of[c] for of, c in zip(self.class_of, cells, strict=True)]
+        return self.values[np.ix_(*cells)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Block:
+    """Independent choices: ``columns[row_of[t], j]`` is the share of term t when j is chosen."""
+
+    row_of: dict[int, int]
+    columns: Array
+
+
 def greatest_column_power(terms: Sequence[Term], scales: Sequence[float], p: int) -> ColumnNorm:
     """``max over cells of sum_t scales[t] * sum_{q in t} |q(cell)|^p``, rounded up.
 
     A Laplace or Gaussian release that adds noise of scale 1 to a term divided by its noise scale
-    ``b`` passes ``scales = b^-p``.
+    ``b`` passes ``scales = b^-p``. The answer is not rounded where floats compute it exactly.
     """
     scale = np.array(scales, dtype=np.float64)
-    factors: list[list[tuple[tuple[str, ...], Array]]] = []
-    exact = True
-    for i, term in enumerate(terms):
-        varying = []
-        for names, values in term.column_factors(p):
-            if names and values.min() < values.max():
-                varying.append((names, values))
-            else:
-                scale[i] *= float(values.max(initial=0.0)) if names else float(values)
-                exact &= bool(names)
-        factors.append(varying)
-    blocks = _blocks(factors)
-    shapes = _shapes(factors)
-    candidates = []
-    for block in blocks:
-        if prod(shapes[name] for name in block) > BLOCK_CELLS:
-            return ColumnNorm(_sum_of_maxima(factors, scale) * ROUND_UP, is_exact=False)
-        candidates.append(_non_dominated(_columns(block, factors, shapes)))
-    if prod(c.shape[1] for c in candidates) > COMBINATIONS:
-        return ColumnNorm(_sum_of_maxima(factors, scale) * ROUND_UP, is_exact=False)
-    best = 0.0
-    for choice in product(*(range(c.shape[1]) for c in candidates)):
-        column = scale.copy()
-        for cells, j in zip(candidates, choice, strict=True):
-            column *= cells[:, j]
-        best = max(best, float(column.sum()))
-    return ColumnNorm(best * ROUND_UP, exact)
+    gathered = _gather(terms, p)
+    varies = {id(f): _varies(f) for found in gathered for f in found}
+    for i, found in enumerate(gathered):
+        scale[i] *= prod(float(f.values.max()) for f in found if not varies[id(f)])
+    factors = [[f for f in found if varies[id(f)]] for found in gathered]
+    tops = (prod(float(f.values.max()) for f in found) for found in factors)
+    limit = sum(float(s) * top for s, top in zip(scale, tops, strict=True))
+    greatest = _search(factors, scale)
+    power = limit if greatest is None else greatest
+    if not _is_exact_in_floats(terms, scales, gathered, p, limit):
+        power *= ROUND_UP
+    is_known = all(t.has_small_classes for t in terms if isinstance(t, Predicates))
+    return ColumnNorm(power, is_known and greatest is not None)
 
 
-def _sum_of_maxima(factors: list[list[tuple[tuple[str, ...], Array]]], scale: Array) -> float:
-    return float(sum(s * prod(v.max() for _, v in f) for s, f in zip(scale, factors, strict=True)))
+def _gather(terms: Sequence[Term], p: int) -> list[list[_Factor]]:
+    """The arrays of every term; query sets that are the same object give the same array."""
+    known: dict[tuple[str, int], _Factor] = {}
+    out: list[list[_Factor]] = []
+    for term in terms:
+        if isinstance(term, Product):
+            for name, queries in term.factors:
+                if (name, id(queries)) not in known:
+                    known[name, id(queries)] = _Factor((name,), queries.column_powers(p))
+            out.append([known[name, id(queries)] for name, queries in term.factors])
+        elif isinstance(term, Predicates) and term.has_small_classes and term.attributes:
+            out.append([_Factor(term.attributes, term.class_counts, term.classes.class_of)])
+        else:
+            out.append([_Factor(names, values) for names, values in term.column_factors(p)])
+    return out
 
 
-def _shapes(factors: list[list[tuple[tuple[str, ...], Array]]]) -> dict[str, int]:
-    return {n: s for f in factors for names, v in f for n, s in zip(names, v.shape, strict=True)}
+def _varies(factor: _Factor) -> bool:
+    return bool(factor.names) and bool(factor.values.min() < factor.values.max())
 
 
-def _blocks(factors: list[list[tuple[tuple[str, ...], Array]]]) -> list[tuple[str, ...]]:
+def _is_exact_in_floats(
+    terms: Sequence[Term],
+    scales: Sequence[float],
+    gathered: list[list[_Factor]],
+    p: int,
+    limit: float,
+) -> bool:
+    """Whether all numbers are multiples of one power of two, and few enough for 53 bits."""
+    bits = p * max((t.fraction_bits for t in terms), default=0)
+    if bits > 52 or limit * 2.0**bits >= 2.0**53:
+        return False
+    if not all(float(s).is_integer() for s in scales):
+        return False
+    distinct = {id(f): f.values for fs in gathered for f in fs}
+    scaled = (np.ldexp(values, bits) for values in distinct.values())
+    return all(bool((s == np.rint(s)).all()) for s in scaled)
+
+
+def _search(factors: list[list[_Factor]], scale: Array) -> float | None:
+    """The maximum, or None when it would hold too much."""
+    distinct = {id(f): f for fs in factors for f in fs}
+    cells = _representatives(distinct.values())
+    values = {key: f.at([cells[n] for n in f.names]) for key, f in distinct.items()}
+    blocks = []
+    for names in _independent(distinct.values()):
+        block = _block(names, factors, values, {n: len(cells[n]) for n in names})
+        if block is None:
+            return None
+        blocks.append(block)
+    return _combined(blocks, scale)
+
+
+def _representatives(factors: Iterable[_Factor]) -> dict[str, Integers]:
+    """For each attribute, one cell of every class that no array tells apart."""
+    keys: dict[str, list[Integers]] = {}
+    for factor in factors:
+        for axis, name in enumerate(factor.names):
+            keys.setdefault(name, []).append(factor.classes(axis))
+    joint = {name: joint_classes(found) for name, found in keys.items()}
+    return {name: np.unique(of, return_index=True)[1] for name, of in joint.items()}
+
+
+def _numbered(values: Array) -> Integers:
+    """Equal entries (rows) get equal numbers."""
+    if values.size > SEARCHED:
+        return np.arange(len(values))
+    return np.unique(values, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
+
+
+def _independent(factors: Iterable[_Factor]) -> list[tuple[str, ...]]:
     """Attributes that share an array belong together."""
     blocks: list[set[str]] = []
-    for names in (names for f in factors for names, _ in f):
+    for names in sorted({f.names for f in factors}):
         joined = [b for b in blocks if b & set(names)]
         blocks = [b for b in blocks if not b & set(names)] + [set(names).union(*joined)]
     return [tuple(sorted(b)) for b in blocks]
 
 
-def _columns(
-    block: tuple[str, ...],
-    factors: list[list[tuple[tuple[str, ...], Array]]],
-    shapes: dict[str, int],
-) -> Array:
-    """Terms x cells of the block: the product of each term's arrays over the block."""
-    shape = tuple(shapes[name] for name in block)
-    out = np.ones((len(factors), prod(shape)))
-    for i, term in enumerate(factors):
-        for names, values in term:
-            if names[0] not in block:
-                continue
-            order = [names.index(n) for n in block if n in names]
-            spread = [shapes[n] if n in names else 1 for n in block]
-            aligned = values.transpose(order).reshape(spread)
-            out[i] *= np.broadcast_to(aligned, shape).reshape(-1)
-    return out
+def _block(
+    names: tuple[str, ...],
+    factors: list[list[_Factor]],
+    values: dict[int, Array],
+    sizes: dict[str, int],
+) -> _Block | None:
+    """The non-dominated cells of a block, terms with equal arrays sharing a row."""
+    shape = tuple(sizes[name] for name in names)
+    rows: dict[tuple[int, ...], int] = {}
+    row_of: dict[int, int] = {}
+    arrays: list[list[_Factor]] = []
+    for t, found in enumerate(factors):
+        inside = [f for f in found if f.names[0] in sizes]
+        key = tuple(id(f) for f in inside)
+        if inside:
+            row_of[t] = rows.setdefault(key, len(rows))
+            if row_of[t] == len(arrays):
+                arrays.append(inside)
+    if len(arrays) * prod(shape) > SEARCHED:
+        return None
+    columns = np.ones((len(arrays), *shape))
+    for row, inside in zip(columns, arrays, strict=True):
+        for f in inside:
+            order = [f.names.index(n) for n in names if n in f.names]
+            spread = [sizes[n] if n in f.names else 1 for n in names]
+            row *= values[id(f)].transpose(order).reshape(spread)
+    flat = columns.reshape(len(arrays), -1)
+    return _Block(row_of, flat[:, _non_dominated(flat)])
 
 
-def _non_dominated(columns: Array) -> Array:
-    """The distinct columns that no other column exceeds everywhere."""
-    constant = (columns == columns[:, :1]).all(axis=1)
-    varying = np.unique(columns[~constant], axis=0)
-    distinct = np.unique(columns, axis=1)
-    if len(varying) == 1:
-        row = int(np.flatnonzero(~constant)[0])
-        return distinct[:, [int(distinct[row].argmax())]]
-    # Visiting by falling sum, a column can only be dominated by one that was kept before it.
-    kept: list[Array] = []
-    for j in np.argsort(-distinct.sum(axis=0), kind="stable"):
-        column = distinct[:, j]
-        if not any((k >= column).all() for k in kept[:PARETO]):
-            kept.append(column)
-    return np.array(kept).T
+def _combined(blocks: list[_Block], scale: Array) -> float | None:
+    """The greatest sum over terms of products over blocks, over all combinations of choices."""
+    left = Counter(t for block in blocks for t in block.row_of)
+    pending: dict[int, Array] = {}
+    settled = np.array([sum(s for t, s in enumerate(scale) if t not in left)], dtype=np.float64)
+    for block in sorted(blocks, key=lambda b: b.columns.shape[1]):
+        before, count = settled.size, block.columns.shape[1]
+        if before * count * (len(pending) + len(block.row_of) + 1) > SEARCHED:
+            return None
+        settled = np.repeat(settled, count)
+        pending = {t: np.repeat(v, count) for t, v in pending.items()}
+        spread = np.tile(block.columns, before)
+        for t, row in block.row_of.items():
+            share = pending.pop(t, scale[t]) * spread[row]
+            left[t] -= 1
+            if left[t]:
+                pending[t] = share
+            else:
+                settled += share
+        kept = _non_dominated(np.array([*pending.values(), settled]))
+        settled = settled[kept]
+        pending = {t: v[kept] for t, v in pending.items()}
+    return float(settled.max())
+
+
+def _non_dominated(columns: Array) -> Integers:
+    """Where the distinct columns are that no other column matches or exceeds in every row.
+
+    Some dominated columns may stay, which costs time and is never wrong.
+    """
+    varying = np.unique(columns[(columns != columns[:, :1]).any(axis=1)], axis=0)
+    if len(varying) <= 1:
+        return np.array([varying[0].argmax() if len(varying) else 0])
+    _, first = np.unique(varying, axis=1, return_index=True)
+    order = first[np.argsort(-varying[:, first].sum(axis=0), kind="stable")]
+    if len(order) * len(varying) * RIVALS > COMPARED:
+        return np.asarray(order)
+    at_once = max(1, SEARCHED // (len(varying) * 2 * RIVALS))
+    kept = np.zeros(0, dtype=np.int64)
+    for start in range(0, len(order), min(at_once, RIVALS)):
+        chunk = order[start : start + min(at_once, RIVALS)]
+        rivals = np.concatenate([kept[:RIVALS], chunk])
+        wins = np.asarray((varying[:, rivals, None] >= varying[:, None, chunk]).all(axis=0))
+        itself = np.arange(len(chunk))
+        wins[len(rivals) - len(chunk) + itself, itself] = False
+        kept = np.concatenate([kept, chunk[~wins.any(axis=0)]])
+    return kept

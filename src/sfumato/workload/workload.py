@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sfumato.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.wording import shown
 from sfumato.workload.gram import Gram, marginal
-from sfumato.workload.queries import Array, Numbers
+from sfumato.workload.queries import Array, Numbers, widened
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Term
 
@@ -60,7 +62,12 @@ class Workload:
         return sum(t.rows for t in self.terms)
 
     def __len__(self) -> int:
+        if self.queries > sys.maxsize:
+            raise TooLarge(f"len() cannot say {self.queries:,}; ask for .queries instead")
         return self.queries
+
+    def __bool__(self) -> bool:
+        return True
 
     def __or__(self, other: Workload) -> Workload:
         if not isinstance(other, Workload):
@@ -78,9 +85,9 @@ class Workload:
         return Workload(self.domain, self.terms + other.terms, self.ratios + moved)
 
     def __mul__(self, weight: float) -> Workload:
-        if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-            raise WorkloadError(f"a weight must be a finite number above 0, got {weight!r}")
-        return replace(self, terms=tuple(t.weighted(weight) for t in self.terms))
+        if not isinstance(weight, int | float | np.number) or not 0 < weight < float("inf"):
+            raise WorkloadError(f"a weight must be a finite number above 0, got {shown(weight)}")
+        return replace(self, terms=tuple(t.weighted(float(weight)) for t in self.terms))
 
     __rmul__ = __mul__
 
@@ -92,19 +99,20 @@ class Workload:
 
     def evaluate(self, counts: Numbers) -> Array:
         """The exact answers on an array of counts of the domain's shape, group after group."""
-        table = np.asarray(counts)
         if self.domain.size > EVALUATED or self.queries > EVALUATED:
             raise TooLarge(
                 f"{self.queries:,} queries on {self.domain.size:,} cells cannot be evaluated at "
                 f"once; the limit is {EVALUATED:,} of each"
             )
+        table = np.asarray(counts)
         if table.shape != self.domain.shape:
             raise WorkloadError(
                 f"counts have shape {table.shape}, the domain has {self.domain.shape}"
             )
-        if table.dtype.kind not in "iuf":
+        is_whole = table.dtype.kind == "O" and all(isinstance(n, int) for n in table.flat)
+        if table.dtype.kind not in "iuf" and not is_whole:
             raise WorkloadError(f"counts must be numbers, got an array of {table.dtype}")
-        wide = table.astype(np.int64) if table.dtype.kind in "iu" else table
+        wide = _summable(table)
         return np.concatenate(
             [t.answer(marginal(wide, self.domain, t.attributes)) for t in self.terms]
         )
@@ -131,11 +139,24 @@ class Workload:
         return hashlib.sha256(head + canonical_bytes(self.terms)).hexdigest()
 
 
+def _summable(table: Numbers) -> Numbers:
+    """The table in a type that holds the sum of any of its cells."""
+    numbers = widened(table)
+    is_large = numbers.dtype.kind == "i" and np.abs(numbers.astype(np.float64)).sum() >= 2.0**62
+    return numbers.astype(object) if is_large else numbers
+
+
 def _with_distinct_names(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+    taken = {term.name for term in terms}
     seen: dict[str, int] = {}
     out = []
     for term in terms:
-        seen[term.name] = seen.get(term.name, 0) + 1
-        again = seen[term.name]
-        out.append(term if again == 1 else replace(term, name=f"{term.name} ({again})"))
+        number = seen.get(term.name, 0) + 1
+        name = term.name
+        while number > 1 and (name == term.name or name in taken):
+            name = f"{term.name} ({number})"
+            number += name in taken
+        seen[term.name] = number
+        taken.add(name)
+        out.append(term if name == term.name else replace(term, name=name))
     return tuple(out)

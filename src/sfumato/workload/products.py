@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of 1-D query sets: the terms that scale to any number of attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from sfumato.errors import WorkloadError
+from sfumato.workload.queries import Array, Identity, Numbers, QuerySet, widened
+from sfumato.workload.term import Term, check_order
+
+__all__ = ["Product"]
+
+MOST_BITS = 256  # bits after the point of a product of given coefficients
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Term):
+    """All combinations of one query per attribute; attributes not named are totalled."""
+
+    factors: tuple[tuple[str, QuerySet], ...]
+
+    def __post_init__(self) -> None:
+        check_order(self.domain, self.attributes)
+        for name, queries in self.factors:
+            if queries.size != self.domain[name].size:
+                raise WorkloadError(
+                    f"attribute {name!r} has {self.domain[name].size} cells, its queries are over "
+                    f"{queries.size}"
+                )
+        if self.fraction_bits > MOST_BITS:
+            raise WorkloadError(
+                f"the coefficients of {self.name!r} have {self.fraction_bits} bits after the "
+                f"point, the most are {MOST_BITS}; give matrices of whole numbers"
+            )
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The named attributes."""
+        return tuple(name for name, _ in self.factors)
+
+    @property
+    def rows(self) -> int:
+        """The product of the numbers of queries."""
+        return prod(q.rows for _, q in self.factors)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The number of queries per attribute."""
+        return tuple(q.rows for _, q in self.factors)
+
+    def apply(self, table: Numbers) -> Numbers:
+        """Each query set along its own axis."""
+        self._check_rows()
+        out = np.asarray(table).reshape(self.shape)
+        # Those that shrink their axis most come first: no step is then larger than the table or
+        # the answers, whichever is larger.
+        order = sorted(range(len(self.factors)), key=lambda i: self._growth(i))
+        for axis in order:
+            queries = self.factors[axis][1]
+            out = np.moveaxis(queries.apply(np.moveaxis(out, axis, 0)), 0, axis)
+        return widened(out.reshape(-1))
+
+    def adjoint(self, y: Numbers) -> Array:
+        """The adjoints along each axis."""
+        out = np.asarray(y, dtype=np.float64).reshape(self.row_shape)
+        order = sorted(range(len(self.factors)), key=lambda i: -self._growth(i))
+        for axis in order:
+            queries = self.factors[axis][1]
+            out = np.moveaxis(queries.adjoint(np.moveaxis(out, axis, 0)), 0, axis)
+        return out
+
+    def _growth(self, axis: int) -> float:
+        queries = self.factors[axis][1]
+        return queries.rows / queries.size
+
+    def gram_apply(self, table: Numbers) -> Array:
+        """``F'F`` on a table, axis by axis, without the queries."""
+        out = np.asarray(table, dtype=np.float64).reshape(self.shape)
+        for axis, (_, queries) in enumerate(self.factors):
+            out = np.moveaxis(queries.gram_apply(np.moveaxis(out, axis, 0)), 0, axis)
+        return out
+
+    def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
+        """One vector per attribute."""
+        return [((name,), q.column_powers(p)) for name, q in self.factors]
+
+    def row_powers(self, p: int) -> Array:
+        """The outer product of those of the factors."""
+        self._check_rows()
+        return _outer([q.row_powers(p) for _, q in self.factors])
+
+    def coefficient_bounds(self) -> tuple[Array, Array]:
+        """Products of bounds: the extremes are among the products of the ends."""
+        self._check_rows()
+        low, high = np.ones(1), np.ones(1)
+        for _, queries in self.factors:
+            a, b = queries.coefficient_bounds()
+            ends = [np.outer(x, y).ravel() for x in (low, high) for y in (a, b)]
+            low, high = np.min(ends, axis=0), np.max(ends, axis=0)
+        return low, high
+
+    @property
+    def fraction_bits(self) -> int:
+        """The sum of those of the factors."""
+        return sum(q.fraction_bits for _, q in self.factors)
+
+    @property
+    def greatest(self) -> float:
+        """The product of those of the factors."""
+        return prod((q.greatest for _, q in self.factors), start=1.0)
+
+    @property
+    def is_nonnegative(self) -> bool:
+        """Whether all factors are."""
+        return all(q.is_nonnegative for _, q in self.factors)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it asks for the table of its attributes itself."""
+        return all(isinstance(q, Identity) for _, q in self.factors)
+
+
+def _outer(vectors: Sequence[Array]) -> Array:
+    out = np.ones(1)
+    for vector in vectors:
+        out = np.outer(out, vector).reshape(-1)
+    return out

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From coefficients, groups and a WHERE to one term over the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.domain import Domain
+from sfumato.errors import SqlError, TooLarge
+from sfumato.workload.coefficients import Groups, Matrix, integer_entries
+from sfumato.workload.predicates import And, Condition, In, Mask, Or, indicator
+from sfumato.workload.queries import Array, Identity, Integers, QuerySet, check_entries
+from sfumato.workload.sql_aggregates import Linear
+from sfumato.workload.sql_conditions import Asked, conjunction
+from sfumato.workload.terms import WIDE_CELLS, Explicit, Predicates, Product, Term
+
+__all__ = ["Grouped", "linear_term"]
+
+Number = TypeVar("Number", bound=np.generic)
+
+MOST_CONDITIONS = 1024  # groups of a condition too wide to tabulate, each counted on its own
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """A column of GROUP BY: its groups, and the group of every cell (-1 for none)."""
+
+    column: Asked
+
+    @property
+    def name(self) -> str:
+        """The attribute."""
+        return self.column.attribute.name
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """What the groups are called."""
+        level = self.column.level
+        return level.groups if level else tuple(map(str, self.column.attribute.labels))
+
+    @cached_property
+    def group_of(self) -> Integers:
+        """The group of every cell."""
+        return self.column.groups
+
+    def among(self, cells: Mask) -> tuple[tuple[str, ...], Integers]:
+        """The labels and the renumbered cells of the groups that hold some of these cells."""
+        kept = np.unique(self.group_of[cells & (self.group_of >= 0)])
+        number = np.full(len(self.labels) + 1, -1, dtype=np.int64)
+        number[kept] = np.arange(len(kept))
+        return tuple(self.labels[g] for g in kept), number[self.group_of]
+
+
+class _Split:
+    """A linear query taken apart: what is about single attributes, and what is not."""
+
+    def __init__(self, domain: Domain, name: str, where: Condition, linear: Linear) -> None:
+        self.domain = domain
+        self.name = name
+        self.rows: dict[str, Mask] = {}  # cells of one attribute that WHERE leaves
+        self.weights: dict[str, Array] = {}  # coefficients that depend on one attribute
+        self.texts: dict[str, list[str]] = {}  # what was said about an attribute
+        self.where: list[Condition] = []  # conditions of WHERE on several attributes
+        self.joint: list[Condition] = []  # other conditions on several attributes
+        self.pieces: tuple[tuple[Condition, float], ...] = ()  # numbers on several attributes
+        self.scalar = 1.0
+        for part in conjunction([where]):
+            cells = self._single(part)
+            if cells is None:
+                self.where.append(part)
+            elif cells:
+                ((attr, mask),) = cells.items()
+                self.rows[attr] = self.rows.get(attr, True) & mask
+        self._require([linear.only])
+        self._add_pieces([piece for piece in linear.pieces if piece[1] != 0])
+        if linear.column is not None and linear.numbers is not None:
+            self._weigh(linear.column, linear.numbers)
+
+    def _single(self, part: Condition) -> dict[str, Mask] | None:
+        """The cells of the one attribute of a condition; nothing where it always holds."""
+        if len(part.attributes) > 1:
+            return None
+        if not part.attributes:
+            if not indicator(part, self.domain, ()):
+                raise self.always_zero()
+            return {}
+        (attr,) = part.attributes
+        self.texts.setdefault(attr, []).append(str(part))
+        return {attr: indicator(part, self.domain, (attr,))}
+
+    def _require(self, conditions: Sequence[Condition]) -> None:
+        for part in conjunction(conditions):
+            cells = self._single(part)
+            if cells is None:
+                self.joint.append(part)
+            else:
+                for attr, mask in cells.items():
+                    self._weigh(attr, mask.astype(np.float64))
+
+    def _add_pieces(self, pieces: Sequence[tuple[Condition, float]]) -> None:
+        attributes = frozenset().union(*(c.attributes for c, _ in pieces))
+        if not pieces:
+            raise self.always_zero()
+        if len(attributes) <= 1:
+            names = tuple(attributes)
+            value = sum(number * indicator(c, self.domain, names) for c, number in pieces)
+            if names:
+                self.texts.setdefault(names[0], []).extend(str(c) for c, _ in pieces)
+                self._weigh(names[0], np.asarray(value, dtype=np.float64))
+            else:
+                self.scalar = float(np.asarray(value))
+                if self.scalar == 0:
+                    raise self.always_zero()
+        elif len(pieces) == 1:
+            self.scalar = pieces[0][1]
+            self._require([pieces[0][0]])
+        else:
+            self.pieces = tuple(pieces)
+
+    def _weigh(self, attr: str, values: Array) -> None:
+        self.weights[attr] = self.weights.get(attr, 1.0) * values
+
+    def fold_scalar(self, grouped: Sequence[str]) -> None:
+        """A number that all records share is put on one attribute."""
+        if self.scalar == 1.0:
+            return
+        smallest = min(self.domain.names, key=lambda n: self.domain[n].size)
+        attr = next(iter((*self.weights, *self.rows, *grouped)), smallest)
+        self._weigh(attr, np.full(self.domain[attr].size, self.scalar))
+
+    @property
+    def is_product(self) -> bool:
+        """Whether every part is about one attribute."""
+        return not self.where and not self.joint and not self.pieces
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether all coefficients are 0 or 1; the branches of a CASE are disjoint."""
+        return all(_is_01(w) for w in self.weights.values()) and all(
+            number == 1 for _, number in self.pieces
+        )
+
+    def attributes(self, grouped: Sequence[Grouped]) -> tuple[str, ...]:
+        """All attributes that the query looks at."""
+        conditions = [*self.where, *self.joint, *(c for c, _ in self.pieces)]
+        names = [g.name for g in grouped] + [*self.rows, *self.weights]
+        return self.domain.in_order([*names, *(a for c in conditions for a in c.attributes)])
+
+    def always_zero(self) -> SqlError:
+        """No cell of the domain adds to the answer."""
+        return SqlError(
+            f"{self.name}: by the schema no record can count here, so the answer is always 0; "
+            "check the condition"
+        )
+
+
+def linear_term(
+    domain: Domain, name: str, grouped: Sequence[Grouped], where: Condition, linear: Linear
+) -> Term:
+    """One query per group: the sum of the coefficients of its records that satisfy WHERE."""
+    split = _Split(domain, name, where, linear)
+    split.fold_scalar([g.name for g in grouped])
+    if split.is_product:
+        return _product(split, grouped)
+    names = split.attributes(grouped)
+    if split.is_counting and (not grouped or domain.cells(names) > WIDE_CELLS):
+        return _conditions(split, grouped)
+    return _tabulated(split, grouped, names)
+
+
+def _product(split: _Split, grouped: Sequence[Grouped]) -> Product:
+    by_name = {g.name: g for g in grouped}
+    factors: list[tuple[str, QuerySet]] = []
+    for attr in split.attributes(grouped):
+        size = split.domain[attr].size
+        cells = split.rows.get(attr, np.ones(size, dtype=np.bool_))
+        weights = split.weights.get(attr, np.ones(size))
+        if attr in by_name:
+            factors.append((attr, _group_factor(split, by_name[attr], cells, weights)))
+            continue
+        row = cells * weights
+        if not row.any():
+            raise split.always_zero()
+        if (row != 1).any():
+            text = " and ".join(split.texts.get(attr, [attr]))
+            factors.append((attr, Matrix.of(row, (text,), "where")))
+    return Product(split.domain, split.name, 1.0, tuple(factors))
+
+
+def _group_factor(split: _Split, group: Grouped, cells: Mask, weights: Array) -> QuerySet:
+    """The groups that WHERE leaves; other conditions and numbers change only the coefficients."""
+    if cells.all() and (weights == 1).all() and group.column.level is None:
+        return Identity(len(cells))
+    labels, group_of = group.among(cells)
+    if not (cells & (weights != 0) & (group_of >= 0)).any():
+        raise split.always_zero()
+    level = group.column.level.name if group.column.level else group.name
+    if _is_01(weights):
+        chosen = np.where(cells & (weights == 1), group_of, -1)
+        return Groups(len(cells), level, labels, tuple(chosen.tolist()))
+    check_entries(len(labels) * len(cells), f"a matrix of the groups of {group.name!r}")
+    entries = np.zeros((len(labels), len(cells)))
+    at = np.flatnonzero(cells & (group_of >= 0))
+    entries[group_of[at], at] = weights[at]
+    return Matrix.of(entries, labels, level)
+
+
+def _conditions(split: _Split, grouped: Sequence[Grouped]) -> Predicates:
+    """One condition per group: too many cells to tabulate, or nothing to group."""
+    always: list[Condition] = [*split.where, *split.joint]
+    if split.pieces:
+        always.append(Or(tuple(c for c, _ in split.pieces)))
+    by_name = {g.name: g for g in grouped}
+    choices: list[list[tuple[str, Condition]]] = []
+    for attr in split.domain.in_order([*by_name, *split.rows, *split.weights]):
+        size = split.domain[attr].size
+        cells = split.rows.get(attr, np.ones(size, dtype=np.bool_))
+        counted = cells & (split.weights.get(attr, np.ones(size)) == 1)
+        text = " and ".join(split.texts.get(attr, [attr]))
+        if attr not in by_name:
+            always.append(In(attr, tuple(np.flatnonzero(counted).tolist()), text))
+            continue
+        labels, group_of = by_name[attr].among(cells)
+        column = str(by_name[attr].column)
+        choices.append(
+            [
+                (f"{column} = {label}", _in_group(attr, counted & (group_of == g), label))
+                for g, label in enumerate(labels)
+            ]
+        )
+    if prod(map(len, choices)) > MOST_CONDITIONS:
+        raise _too_large(split, grouped)
+    conditions, labels_of = [], []
+    for choice in product(*choices):
+        conditions.append(And((*(c for _, c in choice), *always)))
+        labels_of.append(", ".join(label for label, _ in choice) or split.name)
+    return Predicates(split.domain, split.name, 1.0, tuple(conditions), tuple(labels_of))
+
+
+def _in_group(attr: str, cells: Mask, label: str) -> Condition:
+    return In(attr, tuple(np.flatnonzero(cells).tolist()), f"{attr} = {label}")
+
+
+def _tabulated(split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]) -> Explicit:
+    """Coefficients over all cells of the attributes together."""
+    from scipy.sparse import csr_matrix
+
+    domain = split.domain
+    if domain.cells(names) > WIDE_CELLS:
+        raise _too_large(split, grouped)
+    shape = tuple(domain[n].size for n in names)
+
+    def along(attr: str, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        return values.reshape([-1 if n == attr else 1 for n in names])
+
+    inside = np.ones(shape, dtype=np.bool_)
+    for attr, mask in split.rows.items():
+        inside &= along(attr, mask)
+    for part in split.where:
+        inside &= indicator(part, domain, names)
+    values = inside.astype(np.float64)
+    for attr, weights in split.weights.items():
+        values *= along(attr, weights)
+    for part in split.joint:
+        values *= indicator(part, domain, names)
+    if split.pieces:
+        values *= sum(number * indicator(c, domain, names) for c, number in split.pieces)
+    group = np.zeros(shape, dtype=np.int64)
+    for g in grouped:
+        own = along(g.name, g.group_of)
+        group = np.where((group < 0) | (own < 0), -1, group * len(g.labels) + own)
+    kept = np.unique(group[inside & (group >= 0)])
+    if not len(kept) or not values.any():
+        raise split.always_zero()
+    columns = np.flatnonzero((values != 0) & (group >= 0))
+    data, bits = integer_entries(values.reshape(-1)[columns])
+    rows = np.searchsorted(kept, group.reshape(-1)[columns])
+    entries = csr_matrix((data, (rows, columns)), shape=(len(kept), values.size))
+    labels = tuple(_label(grouped, int(k)) or split.name for k in kept)
+    return Explicit(domain, split.name, 1.0, names, entries, bits, labels)
+
+
+def _label(grouped: Sequence[Grouped], number: int) -> str:
+    parts = []
+    for g in reversed(grouped):
+        number, own = divmod(number, len(g.labels))
+        parts.append(f"{g.column} = {g.labels[own]}")
+    return ", ".join(reversed(parts))
+
+
+def _too_large(split: _Split, grouped: Sequence[Grouped]) -> TooLarge:
+    names = split.attributes(grouped)
+    return TooLarge(
+        f"{split.name}: the condition looks at {', '.join(names)} together, "
+        f"{split.domain.cells(names):,} cells, more than the {WIDE_CELLS:,} that are tabulated; "
+        "join conditions on different columns with AND only, or group by fewer cells"
+    )
+
+
+def _is_01(weights: Array) -> bool:
+    return bool(((weights == 0) | (weights == 1)).all())

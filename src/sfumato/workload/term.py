@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every kind of term can do: the interface that plans, vault and release code against."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from sfumato.domain import Domain
+from sfumato.errors import WorkloadError
+from sfumato.workload.queries import Array, Numbers, check_entries, widened
+
+__all__ = ["Term", "check_order"]
+
+
+@dataclass(frozen=True, eq=False)
+class Term(ABC):
+    """A group of linear queries over the table of ``attributes``.
+
+    ``weight`` says how much the queries matter to the planner; it does not scale the answers.
+    """
+
+    domain: Domain
+    name: str
+    weight: float
+
+    @property
+    @abstractmethod
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes it looks at, in the order of the domain."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """The number of queries."""
+
+    @abstractmethod
+    def apply(self, table: Numbers) -> Numbers:
+        """The answers on a table of shape ``shape``, as a vector.
+
+        Integer tables give exact integers, scaled by 2^fraction_bits: in 64 bits while ``greatest
+        * 2^fraction_bits`` times the total of the table is below 2^63, which the caller sees to;
+        at any size for arrays of Python integers.
+        """
+
+    @abstractmethod
+    def adjoint(self, y: Numbers) -> Array:
+        """The transposed map: a value per query to a value per cell of the table."""
+
+    @abstractmethod
+    def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
+        """Arrays over attributes whose product is, per cell, the sum of ``|q|^p`` over queries."""
+
+    @abstractmethod
+    def row_powers(self, p: int) -> Array:
+        """For each query, the sum of ``|q|^p`` over the cells of the table."""
+
+    @abstractmethod
+    def coefficient_bounds(self) -> tuple[Array, Array]:
+        """The least and the greatest coefficient of each query."""
+
+    @property
+    @abstractmethod
+    def fraction_bits(self) -> int:
+        """Every coefficient is a multiple of 2^-fraction_bits."""
+
+    @property
+    @abstractmethod
+    def greatest(self) -> float:
+        """The greatest absolute coefficient."""
+
+    @property
+    @abstractmethod
+    def is_nonnegative(self) -> bool:
+        """Whether no coefficient is below zero."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the table it reads."""
+        return tuple(self.domain[a].size for a in self.attributes)
+
+    @property
+    def cells(self) -> int:
+        """The number of cells of the table it reads."""
+        return prod(self.shape)
+
+    def weighted(self, factor: float) -> Term:
+        """The same queries, mattering ``factor`` times as much."""
+        return replace(self, weight=self.weight * factor)
+
+    def answer(self, table: Numbers) -> Array:
+        """The answers on a table, as floats; those on integers are computed exactly first."""
+        numbers = widened(np.asarray(table))
+        if numbers.dtype.kind not in "iO":
+            return np.asarray(self.apply(numbers), dtype=np.float64)
+        # No partial sum exceeds this, and floats of it err by far less than the factor 2 kept.
+        reach = float(np.abs(numbers.astype(np.float64)).sum()) * self.greatest
+        if numbers.dtype.kind == "i" and reach * 2.0**self.fraction_bits >= 2.0**62:
+            numbers = numbers.astype(object)
+        return np.ldexp(np.asarray(self.apply(numbers), dtype=np.float64), -self.fraction_bits)
+
+    def _check_rows(self) -> None:
+        check_entries(self.rows, f"group {self.name!r} of {self.rows:,} queries")
+
+
+def check_order(domain: Domain, names: tuple[str, ...]) -> None:
+    """Refuse attributes that are unknown, named twice, or not in the order of the domain."""
+    if domain.in_order(names) != names:
+        raise WorkloadError(
+            f"the attributes of a term must be named once each, in the order of the domain: "
+            f"{', '.join(domain.in_order(names))}; got {', '.join(names)}"
+        )
