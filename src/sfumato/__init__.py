@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sfumato.workload import prefixes as prefixes
     from sfumato.workload import product as product
     from sfumato.workload import ranges as ranges
+    from sfumato.workload import sql as sql
 
 __version__ = "0.1.0"
 
@@ -51,6 +52,7 @@ _HOMES = {
     "prefixes": "sfumato.workload",
     "product": "sfumato.workload",
     "ranges": "sfumato.workload",
+    "sql": "sfumato.workload",
 }
 
 __all__ = [*sorted(_HOMES), "plan"]
