@@ -123,17 +123,11 @@ def read_domain(path: str | Path) -> Domain:
 def domain_from(file: TomlFile) -> Domain:
     """The domain that the ``[domain.NAME]`` tables of a TOML document declare.
 
-    ``domain = "other.toml"`` instead of tables takes it from another file, found from the
-    folder of this one.
-
     >>> from sfumato.tomlfile import parse_toml
     >>> domain_from(parse_toml('[domain.sex]\\nkind = "category"\\nvalues = ["Female", "Male"]'))
     Domain({sex: 2})
     """
     tables = file.data.get("domain")
-    if isinstance(tables, str):
-        file = _other_file(file, tables)
-        tables = file.data.get("domain")
     if not isinstance(tables, Mapping) or not tables:
         raise _no_tables(file)
     _require_filled_in(tables, file)
@@ -158,18 +152,6 @@ def _no_tables(file: TomlFile) -> SchemaError:
         'values = ["Female", "Male"]',
         () if key is None else (key,),
     )
-
-
-def _other_file(file: TomlFile, name: str) -> TomlFile:
-    if file.folder is None:
-        raise file.error("only a file can take its domain from another file", ("domain",))
-    other = read_toml(file.folder / name)
-    if isinstance(other.data.get("domain"), str):
-        raise other.error(
-            f"{file.name} takes its domain from here, so here it must be tables [domain.NAME]",
-            ("domain",),
-        )
-    return other
 
 
 def _require_filled_in(tables: Mapping[str, object], file: TomlFile) -> None:

@@ -88,25 +88,13 @@ def test_the_order_of_the_tables_is_the_order_of_the_attributes():
     assert read(text).names == ("z", "a", "m")
 
 
-def test_a_domain_may_live_in_another_file(tmp_path):
-    folder = tmp_path / "schemas"
-    folder.mkdir()
-    (folder / "people.toml").write_text(ALL_KINDS)
-    (tmp_path / "release.toml").write_text('domain = "schemas/people.toml"\n')
-    assert read_domain(tmp_path / "release.toml") == read(ALL_KINDS)
-
-
-def test_faults_of_a_domain_in_another_file_name_that_file(tmp_path):
+def test_read_domain_names_the_file_as_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people.toml").write_text(ALL_KINDS)
+    assert read_domain("people.toml") == Domain.from_toml(tmp_path / "people.toml")
     (tmp_path / "people.toml").write_text('[domain.age]\nkind = "ineger"\n')
-    (tmp_path / "release.toml").write_text('domain = "people.toml"\n')
-    with pytest.raises(SchemaError, match=r"people\.toml, line 2: domain\.age\.kind"):
-        read_domain(tmp_path / "release.toml")
-
-
-def test_a_domain_in_another_file_must_be_there_itself(tmp_path):
-    (tmp_path / "release.toml").write_text('domain = "release.toml"\n')
-    with pytest.raises(SchemaError, match=r"here it must be tables \[domain\.NAME\]"):
-        read_domain(tmp_path / "release.toml")
+    with pytest.raises(SchemaError, match=r"^people\.toml, line 2: domain\.age\.kind"):
+        read_domain("people.toml")
 
 
 AGE = '[domain.age]\nkind = "integer"\n'
@@ -120,7 +108,7 @@ FAULTS = [
     ("[data]\nsource = 'x'", None, "there are no tables [domain.NAME]; declare one"),
     ('\n[domains.age]\nkind = "integer"', 2, "there is 'domains'; did you mean 'domain'?"),
     ("domain = 3", 1, "domain: there are no tables [domain.NAME]"),
-    ('domain = "people.toml"', 1, "only a file can take its domain from another file"),
+    ('domain = "people.toml"', 1, "domain: there are no tables [domain.NAME]"),
     ("[domain]\nage = 100", 2, "domain.age: expected a table that declares an attribute, got"),
     ("[domain.age]\nmin = 1\nmax = 2", 1, "'kind' must be one of 'category', 'hierarchy'"),
     ("[domain.age]\nmin = 1\nmax = 2", 1, "it is missing"),
