@@ -48,6 +48,7 @@ __all__ = [
     "prefixes",
     "product",
     "ranges",
+    "subsets",
     "windows",
 ]
 
@@ -88,7 +89,7 @@ def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
     ['age x sex', 'age x race', 'sex x race']
     """
     if isinstance(ways, int) and not isinstance(ways, bool):
-        listed: Sequence[Sequence[str]] = _subsets(domain.names, ways)
+        listed: Sequence[Sequence[str]] = subsets(domain.names, ways)
     else:
         listed = _listed(ways)
     # One object per attribute, however many tables it is in.
@@ -116,7 +117,8 @@ def _listed(ways: object) -> list[tuple[str, ...]]:
     return [tuple(s) for s in sets]
 
 
-def _subsets(names: Sequence[str], ways: int) -> list[tuple[str, ...]]:
+def subsets(names: Sequence[str], ways: int) -> list[tuple[str, ...]]:
+    """All sets of ``ways`` of the names, unless there are too many."""
     if not 0 <= ways <= len(names):
         raise WorkloadError(
             f"{shown(ways)}-way marginals cannot be asked of {len(names)} attributes; allowed are "
@@ -166,7 +168,7 @@ def conjunctions(domain: Domain, ways: int, attributes: Sequence[str] | None = N
             f"{shown(ways)}-way conjunctions cannot be asked of {len(chosen)} yes/no attributes; "
             f"allowed are 1 to {len(chosen)}"
         )
-    return marginals(domain, _subsets(domain.in_order(chosen), ways))
+    return marginals(domain, subsets(domain.in_order(chosen), ways))
 
 
 def predicates(

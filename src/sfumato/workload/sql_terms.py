@@ -26,6 +26,7 @@ __all__ = ["Grouped", "linear_term"]
 
 Number = TypeVar("Number", bound=np.generic)
 
+SMALL_MATRIX = 2**20  # entries; the chosen cells of a larger attribute are kept as groups
 MOST_CONDITIONS = 1024  # groups of a condition too wide to tabulate, each counted on its own
 
 
@@ -203,14 +204,15 @@ def _group_factor(split: _Split, group: Grouped, cells: Mask, weights: Array) ->
     if not (cells & (weights != 0) & (group_of >= 0)).any():
         raise split.always_zero()
     level = group.column.level.name if group.column.level else group.name
-    if _is_01(weights):
+    is_small = group.column.level is None and len(labels) * len(cells) <= SMALL_MATRIX
+    if _is_01(weights) and not is_small:
         chosen = np.where(cells & (weights == 1), group_of, -1)
         return Groups(len(cells), level, labels, tuple(chosen.tolist()))
     check_entries(len(labels) * len(cells), f"a matrix of the groups of {group.name!r}")
     entries = np.zeros((len(labels), len(cells)))
     at = np.flatnonzero(cells & (group_of >= 0))
     entries[group_of[at], at] = weights[at]
-    return Matrix.of(entries, labels, level)
+    return Matrix.of(entries, labels, "cells of")
 
 
 def _conditions(split: _Split, grouped: Sequence[Grouped]) -> Predicates:
