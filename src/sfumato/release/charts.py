@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Altair charts of answers and forecasts, the same on the page, in a notebook and in a PNG.
+
+Data goes into a chart as CSV text under short field names, which keeps reports small and keeps
+attribute names (with dots, brackets, quotes) out of Vega's field syntax; labels appear as titles
+and axis texts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from sfumato.errors import SfumatoError
+from sfumato.plan.forecast import Candidate
+from sfumato.release.export import replaced
+from sfumato.release.labels import label_text
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+    Chart: TypeAlias = alt.Chart | alt.LayerChart
+
+__all__ = ["candidates_chart", "cdf_band", "heat_map", "interval_bars", "write_chart"]
+
+ACCENT = "#2f7fa3"
+CHOSEN = "#d1603d"
+WIDTH = 560
+
+Width = int | Literal["container"]
+
+
+def interval_bars(
+    frame: pd.DataFrame,
+    label: str | None,
+    *,
+    value: str = "value",
+    is_upright: bool = True,
+    width: Width = WIDTH,
+) -> Chart:
+    """Bars from zero with the interval of every answer; one bar per row, in the given order."""
+    import altair as alt
+
+    names = [""] * len(frame) if label is None else [label_text(v) for v in frame[label].tolist()]
+    columns = {"x": names, "v": frame[value], "l": frame["low"], "h": frame["high"]}
+    base = alt.Chart(_inline(columns))
+    place = {"sort": None, "title": label, "axis": alt.Axis(labelOverlap=True, labelAngle=0)}
+    tip = [_tip("x", label or "query", "N"), *_number_tips(value)]
+    if is_upright:
+        kind = alt.X("x:N", **place)
+        bars = base.mark_bar(color=ACCENT).encode(kind, alt.Y("v:Q", title=value), tooltip=tip)
+        whiskers = base.mark_rule().encode(kind, alt.Y("l:Q"), alt.Y2("h:Q"))
+        height: int | alt.Step = 260
+    else:
+        kind_y = alt.Y("x:N", sort=None, title=label, axis=alt.Axis(labelLimit=320))
+        bars = base.mark_bar(color=ACCENT).encode(kind_y, alt.X("v:Q", title=value), tooltip=tip)
+        whiskers = base.mark_rule().encode(kind_y, alt.X("l:Q"), alt.X2("h:Q"))
+        height = alt.Step(20)
+    return (bars + whiskers).properties(width=width, height=height)
+
+
+def cdf_band(
+    frame: pd.DataFrame, attr: str, by: str | None = None, *, width: Width = WIDTH
+) -> Chart:
+    """Running totals as step lines with the band of their intervals, one line per ``by`` value."""
+    import altair as alt
+
+    labels = frame[attr]
+    kind = {"i": "Q", "u": "Q", "f": "Q", "M": "T"}.get(labels.dtype.kind, "O")
+    places = labels.tolist() if kind == "Q" else [label_text(v) for v in labels.tolist()]
+    names = [""] * len(frame) if by is None else [label_text(v) for v in frame[by].tolist()]
+    columns = {"x": places, "v": frame["value"], "l": frame["low"], "h": frame["high"], "s": names}
+    base = alt.Chart(_inline(columns, dates=("x",) if kind == "T" else ()))
+    x = alt.X(f"x:{kind}", title=attr, sort=None, scale=alt.Scale(zero=False, nice=False))
+    if kind == "O":
+        x = alt.X("x:O", title=attr, sort=None)
+    if by is None:
+        colour = pale = alt.value(ACCENT)
+    else:
+        key = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3)
+        colour = alt.Color("s:N", title=by, sort=None, legend=key)
+        pale = alt.Color("s:N", sort=None, legend=None)  # its key would be as pale as the band
+    tip = [_tip("x", f"{attr} up to", kind), *([] if by is None else [_tip("s", by, "N")])]
+    line = base.mark_line(interpolate="step-after", strokeWidth=1.5).encode(
+        x,
+        alt.Y("v:Q", title="records up to here"),
+        color=colour,
+        tooltip=[*tip, *_number_tips("value")],
+    )
+    band = base.mark_area(interpolate="step-after", opacity=0.25).encode(
+        x, alt.Y("l:Q"), alt.Y2("h:Q"), color=pale
+    )
+    return (band + line).properties(width=width, height=300)
+
+
+def heat_map(frame: pd.DataFrame, x: str, y: str, *, width: Width = WIDTH) -> Chart:
+    """The answers of a two-way table by colour."""
+    import altair as alt
+
+    across = [label_text(v) for v in frame[x].tolist()]
+    down = [label_text(v) for v in frame[y].tolist()]
+    columns = {"x": across, "y": down, "v": frame["value"], "l": frame["low"], "h": frame["high"]}
+    rows = len(set(down))
+    step = 22 if rows <= 16 else max(4, min(14, 420 // rows))
+    tip = [_tip("x", x, "N"), _tip("y", y, "N"), *_number_tips("value")]
+    return (
+        alt.Chart(_inline(columns))
+        .mark_rect()
+        .encode(
+            alt.X("x:N", sort=None, title=x, axis=alt.Axis(labelOverlap=True, labelLimit=120)),
+            alt.Y("y:N", sort=None, title=y, axis=alt.Axis(labelOverlap=True, labelLimit=180)),
+            alt.Color("v:Q", title="value", scale=alt.Scale(scheme="viridis")),
+            tooltip=tip,
+        )
+        .properties(width=width, height=rows * step)
+    )
+
+
+def candidates_chart(candidates: Iterable[Candidate], *, width: Width = WIDTH) -> Chart:
+    """The forecast error of every mechanism that fits, least first, the chosen one marked."""
+    import altair as alt
+
+    fitting = sorted((c for c in candidates if c.rmse is not None), key=lambda c: c.rmse or 0.0)
+    columns = {
+        "x": [c.mechanism for c in fitting],
+        "v": [c.rmse for c in fitting],
+        "m": [c.largest for c in fitting],
+        "c": ["chosen" if c.is_chosen else "considered" for c in fitting],
+    }
+    colour = alt.Color(
+        "c:N",
+        title=None,
+        scale=alt.Scale(domain=["chosen", "considered"], range=[CHOSEN, ACCENT]),
+        legend=alt.Legend(orient="top"),
+    )
+    tip = [_tip("x", "mechanism", "N"), _tip("v", "rmse", "Q"), _tip("m", "largest error", "Q")]
+    return (
+        alt.Chart(_inline(columns))
+        .mark_bar()
+        .encode(
+            alt.Y("x:N", sort=None, title=None, axis=alt.Axis(labelLimit=240)),
+            alt.X("v:Q", title="forecast root mean square error, in counts"),
+            color=colour,
+            tooltip=tip,
+        )
+        .properties(width=width, height=alt.Step(24))
+    )
+
+
+def write_chart(chart: Chart, path: str | Path) -> None:
+    """Save a chart as PNG or SVG, by the ending of the name; needs no browser."""
+    kind = Path(path).suffix.lower().removeprefix(".")
+    if kind not in ("png", "svg"):
+        raise SfumatoError(f"a chart is saved as .png or .svg, got {str(path)!r}")
+    options = {"ppi": 144} if kind == "png" else {}
+    with replaced(path) as temporary:
+        chart.save(str(temporary), format=kind, **options)
+
+
+def _inline(columns: Mapping[str, object], dates: Sequence[str] = ()) -> alt.InlineData:
+    """Columns as CSV text: a tenth of the size of a list of records."""
+    import altair as alt
+    import pandas as pd
+
+    frame = pd.DataFrame(columns)
+    numeric = [n for n in frame.columns if frame[n].dtype.kind in "iuf"]
+    frame[numeric] = frame[numeric].replace([np.inf, -np.inf], np.nan)
+    parse = {n: "number" if n in numeric else "date" if n in dates else "string" for n in frame}
+    text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=parse))
+
+
+def _tip(field: str, title: str, kind: str) -> alt.Tooltip:
+    import altair as alt
+
+    return alt.Tooltip(
+        f"{field}:{kind}", title=title, **({"format": ",.4~r"} if kind == "Q" else {})
+    )
+
+
+def _number_tips(value: str) -> list[alt.Tooltip]:
+    return [_tip("v", value, "Q"), _tip("l", "low", "Q"), _tip("h", "high", "Q")]

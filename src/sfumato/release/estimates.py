@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unbiased answers with their intervals: the numbers behind every table of a release.
+
+An answer is ``a = q h + e`` where the law of the error e depends on the plan only. With c the
+level-quantile of ``|e|``, the interval ``[a - c, a + c]`` holds the true answer with probability
+``level``, whatever the data are. The true answer also lies in the set of feasible answers (a count
+is not negative, nor more than the number of records where that is public), so cutting both the
+answer and its interval to that set moves neither away from the truth: coverage stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.plan.forecast import Forecast
+from sfumato.refine.reconstruct import clamp, feasible_bounds
+from sfumato.workload.queries import Array
+
+__all__ = ["Estimates"]
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """The unbiased answers of every group, and what they say about the truth.
+
+    ``rows`` is the number of records where that is public (``replace-one`` neighbours).
+
+    Privacy: functions of released measurements and of public numbers (post-processing: Dwork,
+    Roth 2014, Proposition 2.1).
+    Neighbours: those of the forecast.
+    """
+
+    forecast: Forecast
+    unbiased: Sequence[Array]
+    rows: int | None
+    is_projected: bool
+
+    def value(self, term: int) -> Array:
+        """The published answers of a group: unbiased, cut to what is feasible if projected."""
+        return self._cut(term, self.unbiased[term])
+
+    def standard_error(self, term: int) -> Array:
+        """The standard deviation of the unbiased answers of a group."""
+        return self.forecast.standard_errors(term)
+
+    def interval(self, term: int, level: float) -> tuple[Array, Array]:
+        """Ends that enclose each true answer of a group with probability at least ``level``."""
+        half = self.forecast.half_widths(term, level)
+        unbiased = self.unbiased[term]
+        return self._cut(term, unbiased - half), self._cut(term, unbiased + half)
+
+    def _cut(self, term: int, numbers: Array) -> Array:
+        if not self.is_projected:
+            return np.asarray(numbers, dtype=np.float64)
+        return clamp(numbers, feasible_bounds(self.forecast.workload.terms[term], self.rows))

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers as files: Arrow, Parquet and CSV, each complete or not there at all.
+
+One long table: group, query in words, one labelled column per attribute (null where a group does
+not ask about it), numbers. It is made and written group by group, so that a file may be larger
+than what fits in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.errors import SfumatoError
+from sfumato.release.estimates import Estimates
+from sfumato.release.frames import (
+    NUMBERS,
+    Group,
+    all_groups,
+    group_name,
+    key_term,
+    long_numbers,
+)
+from sfumato.release.labels import Labels, axes_of, label_text, places_along, texts_of
+from sfumato.release.provenance import provenance_json
+from sfumato.workload.queries import Integers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["METADATA_KEY", "arrow_table", "arrow_tables", "replaced", "write_csv", "write_parquet"]
+
+METADATA_KEY = b"sfumato"
+ROW_GROUP = 2**17
+
+
+def arrow_tables(
+    estimates: Estimates, provenance: Mapping[str, object], level: float
+) -> Iterator[pa.Table]:
+    """The long table group by group, all parts with one schema."""
+    workload = estimates.forecast.workload
+    schema = _schema(estimates, provenance)
+    for group in all_groups(workload):
+        yield _part(estimates, group, schema, level)
+
+
+def arrow_table(estimates: Estimates, provenance: Mapping[str, object], level: float) -> pa.Table:
+    """The long table in memory."""
+    import pyarrow as pa
+
+    return pa.concat_tables(arrow_tables(estimates, provenance, level)).unify_dictionaries()
+
+
+def write_parquet(
+    estimates: Estimates, provenance: Mapping[str, object], level: float, path: Path
+) -> None:
+    """The long table as one Parquet file, with the provenance record in its metadata."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with parquet.ParquetWriter(path, _schema(estimates, provenance), compression="zstd") as writer:
+        held: list[pa.Table] = []
+        for part in arrow_tables(estimates, provenance, level):
+            held.append(part)
+            # Groups are gathered into row groups of a fair size, never split across calls.
+            if sum(p.num_rows for p in held) >= ROW_GROUP:
+                writer.write_table(pa.concat_tables(held), row_group_size=ROW_GROUP)
+                held = []
+        if held:
+            writer.write_table(pa.concat_tables(held), row_group_size=ROW_GROUP)
+
+
+def write_csv(
+    estimates: Estimates, provenance: Mapping[str, object], level: float, path: Path
+) -> None:
+    """The long table as CSV; texts that a spreadsheet would run as a formula get a ``'`` first."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    schema = _schema(estimates, provenance)
+    texts = [pa.types.is_dictionary(f.type) or pa.types.is_string(f.type) for f in schema]
+    safe = pa.schema(
+        [
+            pa.field(_harmless_text(f.name), pa.string() if is_text else f.type)
+            for f, is_text in zip(schema, texts, strict=True)
+        ]
+    )
+    with csv.CSVWriter(path, safe) as writer:
+        for part in arrow_tables(estimates, provenance, level):
+            columns = [
+                _harmless(column.cast(pa.string())) if is_text else column
+                for column, is_text in zip(part.columns, texts, strict=True)
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=safe))
+
+
+@contextmanager
+def replaced(path: str | Path) -> Iterator[Path]:
+    """A temporary file beside ``path`` that takes its place when the block ends well."""
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=".sfumato-", dir=target.parent)
+        os.close(handle)
+    except OSError as error:
+        raise cannot_write(target, error) from None
+    temporary = Path(name)
+    try:
+        try:
+            yield temporary
+            temporary.chmod(0o666 & ~_umask())  # mkstemp gives 0600
+            temporary.replace(target)
+        except OSError as error:
+            raise cannot_write(target, error) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def cannot_write(path: Path, error: OSError) -> SfumatoError:
+    """One clear message for a file that could not be written."""
+    return SfumatoError(
+        f"cannot write {path}: {error.strerror or error}; choose a folder that exists and that "
+        "you may write to"
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _schema(estimates: Estimates, provenance: Mapping[str, object]) -> pa.Schema:
+    """Attribute columns hold numbers or times where all their labels are, else texts."""
+    import pyarrow as pa
+
+    workload = estimates.forecast.workload
+    kinds: dict[str, set[str]] = {}
+    for group in all_groups(workload):
+        for axis in axes_of(key_term(workload, group)):
+            for name, labels in axis.columns:
+                kinds.setdefault(name, set()).add(labels.dtype.kind)
+    text = pa.dictionary(pa.int32(), pa.string())
+    typed = {
+        frozenset("i"): pa.int64(),
+        frozenset("f"): pa.float64(),
+        frozenset("if"): pa.float64(),
+        frozenset("b"): pa.bool_(),
+        frozenset("M"): pa.timestamp("us"),
+    }
+    fields = [pa.field("group", text), pa.field("query", pa.string())]
+    fields += [pa.field(name, typed.get(frozenset(found), text)) for name, found in kinds.items()]
+    fields += [pa.field(name, pa.float64()) for name in NUMBERS]
+    return pa.schema(fields, metadata={METADATA_KEY: provenance_json(provenance).encode()})
+
+
+def _part(estimates: Estimates, group: Group, schema: pa.Schema, level: float) -> pa.Table:
+    import pyarrow as pa
+
+    workload = estimates.forecast.workload
+    term = key_term(workload, group)
+    columns: dict[str, pa.Array] = {
+        name: pa.array(numbers, pa.float64())
+        for name, numbers in zip(NUMBERS, long_numbers(estimates, group, level), strict=True)
+    }
+    named = pa.array([group_name(workload, group)], pa.string())
+    codes = pa.array(np.zeros(term.rows, dtype=np.int32))
+    columns["group"] = pa.DictionaryArray.from_arrays(codes, named)
+    columns["query"] = pa.array(texts_of(term), pa.string())
+    axes = axes_of(term)
+    for i, axis in enumerate(axes):
+        places = places_along([a.rows for a in axes], i)
+        for name, labels in axis.columns:
+            columns[name] = _labels(labels, places, schema.field(name).type)
+    absent = (f for f in schema if f.name not in columns)
+    columns |= {f.name: pa.nulls(term.rows, f.type) for f in absent}
+    return pa.Table.from_arrays([columns[f.name] for f in schema], schema=schema)
+
+
+def _labels(labels: Labels, places: Integers, kind: pa.DataType) -> pa.Array:
+    """The labels of an axis at the given places, texts as codes into the few there are."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(kind):
+        return pa.array(labels, kind).take(pa.array(places))
+    texts = pa.array([label_text(v) for v in labels.tolist()], pa.string()).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(texts.indices.take(pa.array(places)), texts.dictionary)
+
+
+def _harmless(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    is_formula = pc.match_substring_regex(texts, r"^[=+\-@\t\r]")
+    return pc.if_else(is_formula, pc.binary_join_element_wise("'", texts, ""), texts)
+
+
+def _harmless_text(text: str) -> str:
+    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text

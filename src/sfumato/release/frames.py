@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers as dataframes: all groups in one long frame, or one group with labelled columns.
+
+Built from whole arrays, never row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.release.estimates import Estimates
+from sfumato.release.labels import Labels, columns_of, texts_of
+from sfumato.release.ratios import means_of
+from sfumato.wording import did_you_mean, listing
+from sfumato.workload.coefficients import Matrix
+from sfumato.workload.queries import Array, Total
+from sfumato.workload.terms import Product, Term
+from sfumato.workload.workload import Ratio, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "MOST_ROWS",
+    "NUMBERS",
+    "Group",
+    "check_rows",
+    "find_groups",
+    "group_frame",
+    "group_names",
+    "joined_frame",
+    "key_term",
+    "long_frame",
+    "long_numbers",
+]
+
+MOST_ROWS = 5 * 10**7
+NUMBERS = ("value", "standard_error", "low", "high", "unbiased")
+
+Group = int | Ratio  # the number of a term, or a ratio of two terms
+
+
+def all_groups(workload: Workload) -> list[Group]:
+    """Every term, then every ratio."""
+    return [*range(len(workload.terms)), *workload.ratios]
+
+
+def group_name(workload: Workload, group: Group) -> str:
+    """The name under which a group is asked for."""
+    return group.name if isinstance(group, Ratio) else workload.terms[group].name
+
+
+def group_names(workload: Workload) -> tuple[str, ...]:
+    """The names of all groups."""
+    return tuple(group_name(workload, g) for g in all_groups(workload))
+
+
+def key_term(workload: Workload, group: Group) -> Term:
+    """A term whose labels are those of the group.
+
+    The one row of numbers that a mean sums up is no label: what is left are the attributes by
+    which it is taken.
+    """
+    if not isinstance(group, Ratio):
+        return workload.terms[group]
+    term = workload.terms[group.numerator]
+    if not isinstance(term, Product):
+        return term
+    kept = tuple(
+        (name, q) for name, q in term.factors if not (isinstance(q, Matrix | Total) and q.rows == 1)
+    )
+    return Product(term.domain, group.name, 1.0, kept)
+
+
+def find_groups(
+    workload: Workload,
+    attr: str | Iterable[str] | None,
+    by: str | Iterable[str] | None,
+    group: str | None,
+) -> list[Group]:
+    """The groups of this name, or those over exactly these attributes.
+
+    The two halves of a mean are found by their names only; the mean itself is found by its
+    attributes when nothing else is.
+    """
+    if group is not None:
+        if attr is not None or by is not None:
+            raise WorkloadError("give either group= or attributes, not both")
+        found = [g for g in all_groups(workload) if group_name(workload, g) == group]
+        if not found:
+            names = group_names(workload)
+            raise WorkloadError(
+                f"no group is named {group!r}{did_you_mean(group, names)}; the groups are: "
+                f"{listing(names, 100)}"
+            )
+        return found
+    wanted = workload.domain.in_order([*_names(attr), *_names(by)])
+    halves = {t for r in workload.ratios for t in (r.numerator, r.denominator)}
+    terms = [
+        t
+        for t, term in enumerate(workload.terms)
+        if t not in halves and workload.domain.in_order(term.attributes) == wanted
+    ]
+    ratios = [r for r in workload.ratios if workload.terms[r.numerator].attributes == wanted]
+    if not terms and not ratios:
+        raise WorkloadError(
+            f"no group is over exactly the attributes {listing(wanted, 30)}; the groups are: "
+            f"{listing(group_names(workload), 100)}; ask with group=NAME, or for all with answers()"
+        )
+    return [*terms] or [*ratios]
+
+
+def group_frame(estimates: Estimates, group: Group, level: float) -> pd.DataFrame:
+    """One row per query: its labels, then its numbers."""
+    import pandas as pd
+
+    workload = estimates.forecast.workload
+    term = key_term(workload, group)
+    check_rows(term.rows)
+    columns: dict[str, Labels] = columns_of(term)
+    if isinstance(group, Ratio):
+        means = means_of(estimates, group, level)
+        names = ("sum", "count", "mean", "standard_error", "low", "high")
+        columns |= {name: getattr(means, name) for name in names}
+    else:
+        columns |= dict(zip(NUMBERS, long_numbers(estimates, group, level), strict=True))
+    return pd.DataFrame(columns)
+
+
+def joined_frame(estimates: Estimates, groups: Sequence[Group], level: float) -> pd.DataFrame:
+    """The frames of groups with equal columns, told apart by a column ``group``."""
+    import pandas as pd
+
+    if len(groups) == 1:
+        return group_frame(estimates, groups[0], level)
+    workload = estimates.forecast.workload
+    names = [group_name(workload, g) for g in groups]
+    check_rows(sum(key_term(workload, g).rows for g in groups))
+    frames = [group_frame(estimates, g, level) for g in groups]
+    if any(list(f.columns) != list(frames[0].columns) for f in frames):
+        raise WorkloadError(
+            f"{len(groups)} groups are over these attributes and have different columns; choose "
+            f"one with group=: {listing(names, 100)}"
+        )
+    for name, frame in zip(names, frames, strict=True):
+        same = pd.Categorical([name] * len(frame), categories=names)
+        frame.insert(0, "group", pd.Series(same))
+    return pd.concat(frames, ignore_index=True)
+
+
+def long_numbers(estimates: Estimates, group: Group, level: float) -> tuple[Array, ...]:
+    """Value, standard error, low, high and unbiased answer of every query of a group.
+
+    A quotient of two noisy numbers has no unbiased estimate: NaN.
+    """
+    if isinstance(group, Ratio):
+        m = means_of(estimates, group, level)
+        return m.mean, m.standard_error, m.low, m.high, np.full(m.mean.shape, np.nan)
+    low, high = estimates.interval(group, level)
+    value, error = estimates.value(group), estimates.standard_error(group)
+    return value, error, low, high, np.asarray(estimates.unbiased[group], dtype=np.float64)
+
+
+def long_frame(estimates: Estimates, level: float) -> pd.DataFrame:
+    """All groups under one another: group, query in words, numbers."""
+    import pandas as pd
+
+    workload = estimates.forecast.workload
+    groups = all_groups(workload)
+    sizes = [key_term(workload, g).rows for g in groups]
+    check_rows(sum(sizes))
+    names = pd.Categorical.from_codes(
+        np.repeat(np.arange(len(groups)), sizes), categories=pd.Index(group_names(workload))
+    )
+    texts = np.concatenate([texts_of(key_term(workload, g)) for g in groups])
+    numbers = [long_numbers(estimates, g, level) for g in groups]
+    joined = [np.concatenate(column) for column in zip(*numbers, strict=True)]
+    columns = dict(zip(NUMBERS, joined, strict=True))
+    return pd.DataFrame({"group": names, "query": texts, **columns})
+
+
+def check_rows(rows: int) -> None:
+    """Refuse a frame that does not fit in memory, before it is built."""
+    if rows > MOST_ROWS:
+        raise TooLarge(
+            f"the answers asked for have {rows:,} rows, at most {MOST_ROWS:,} fit in one frame; "
+            "take one group at a time with answers(group=NAME), or write them with to_parquet"
+        )
+
+
+def _names(given: str | Iterable[str] | None) -> list[str]:
+    if given is None:
+        return []
+    return [given] if isinstance(given, str) else list(given)

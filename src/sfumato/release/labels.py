@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each released number is the answer to, in the words of the schema.
+
+A product of query sets is labelled axis by axis: every attribute gives one column (two for
+intervals), and a text for people. Labels come from the domain, which is public, and are built as
+arrays, so that a group of a million queries is labelled in a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.domain import Attribute, DateTime, Domain, Integer, Numeric
+from sfumato.workload.coefficients import Groups, Matrix
+from sfumato.workload.queries import Identity, Integers, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.workload.terms import Explicit, Predicates, Product, Term
+
+__all__ = [
+    "RESERVED",
+    "Axis",
+    "Labels",
+    "axes_of",
+    "cell_labels",
+    "columns_of",
+    "has_whole_days",
+    "label_text",
+    "lower_ends",
+    "places_along",
+    "texts_of",
+    "upper_ends",
+]
+
+Labels = npt.NDArray[Any]  # whole numbers, numbers, truth values, times, or objects (texts, mixed)
+
+_QUERY_COLUMNS: Final = ("group", "query", "value", "standard_error", "low", "high", "unbiased")
+RESERVED: Final = frozenset([*_QUERY_COLUMNS, "sum", "count", "mean", "probability"])
+"""Columns of answers; an attribute of such a name gets `` (attribute)`` after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The queries along one attribute: label columns, and one text per query."""
+
+    rows: int
+    columns: tuple[tuple[str, Labels], ...]
+    texts: npt.NDArray[np.object_]
+
+
+def axes_of(term: Term) -> tuple[Axis, ...]:
+    """The axes of a term, whose queries are all combinations in row-major order."""
+    if isinstance(term, Product):
+        return tuple(_axis(term.domain, name, queries) for name, queries in term.factors)
+    return (Axis(term.rows, (), _objects(_given_texts(term))),)
+
+
+def columns_of(term: Term) -> dict[str, Labels]:
+    """One array of labels per column, as long as the term has queries."""
+    axes = axes_of(term)
+    if not isinstance(term, Product):
+        return {"query": axes[0].texts}
+    shape = [axis.rows for axis in axes]
+    return {
+        name: labels[places_along(shape, i)]
+        for i, axis in enumerate(axes)
+        for name, labels in axis.columns
+    }
+
+
+def places_along(shape: Sequence[int], axis: int) -> Integers:
+    """The position along one axis of every entry of an array, in row-major order.
+
+    >>> places_along([2, 3], 0).tolist(), places_along([2, 3], 1).tolist()
+    ([0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2])
+    """
+    along = [1] * len(shape)
+    along[axis] = shape[axis]
+    places = np.arange(shape[axis], dtype=np.int64).reshape(along)
+    return np.broadcast_to(places, shape).reshape(-1)
+
+
+def texts_of(term: Term) -> npt.NDArray[np.object_]:
+    """One line per query: ``age <= 30, sex = Male``."""
+    out = None
+    for axis in axes_of(term):
+        out = axis.texts if out is None else np.add.outer(out + ", ", axis.texts).reshape(-1)
+    return _objects(["everything"]) if out is None else out
+
+
+def cell_labels(attribute: Attribute) -> Labels:
+    """The label of every cell; numbers and times stay numbers and times where all cells are."""
+    has_extra = attribute.size > attribute.value_count
+    if has_extra:
+        return _objects(attribute.labels)
+    if isinstance(attribute, Integer) and attribute.width == 1:
+        return lower_ends(attribute)
+    if isinstance(attribute, DateTime):
+        return lower_ends(attribute)
+    if attribute.kind == "boolean":
+        return np.array([False, True])
+    return _plain(attribute.labels)
+
+
+def lower_ends(attribute: Attribute) -> Labels:
+    """The least value of every declared bin (the value itself where bins are single values)."""
+    if isinstance(attribute, Integer):
+        return attribute.min + attribute.width * _counting(attribute)
+    if isinstance(attribute, Numeric):
+        return np.array(attribute.edges[:-1])
+    if isinstance(attribute, DateTime):
+        return np.array(attribute.starts, dtype="datetime64[us]")
+    return _plain([attribute.value_label(c) for c in range(attribute.value_count)])
+
+
+def upper_ends(attribute: Attribute) -> Labels:
+    """The greatest value of every declared bin; the upper edge for numeric bins and for times.
+
+    Bins of whole days end with their last day; bins of hours and minutes at the instant where the
+    next one starts.
+    """
+    if isinstance(attribute, Integer):
+        ends = attribute.min + attribute.width * (_counting(attribute) + 1) - 1
+        return np.asarray(np.minimum(ends, attribute.max))
+    if isinstance(attribute, Numeric):
+        return np.array(attribute.edges[1:])
+    if isinstance(attribute, DateTime):
+        after = [*attribute.starts[1:], attribute.end]
+        if has_whole_days(attribute):
+            after = [_last_day(moment) for moment in after]
+        return np.array(after, dtype="datetime64[us]")
+    return lower_ends(attribute)
+
+
+def has_whole_days(attribute: DateTime) -> bool:
+    """Whether every bin starts at midnight, so that its labels are dates."""
+    return not isinstance(attribute.value_label(0), datetime)
+
+
+def _last_day(after: datetime) -> datetime:
+    """The last day that has an instant before ``after``."""
+    before = after - timedelta(microseconds=1)
+    return datetime(before.year, before.month, before.day)
+
+
+def _counting(attribute: Attribute) -> Labels:
+    # Integers of more than 62 bits are legal in a schema; Python integers hold them.
+    fits = isinstance(attribute, Integer) and max(abs(attribute.min), abs(attribute.max)) < 2**62
+    return np.arange(attribute.value_count, dtype=np.int64).astype(np.int64 if fits else object)
+
+
+def _axis(domain: Domain, name: str, queries: QuerySet) -> Axis:
+    attribute = domain[name]
+    column = name if name not in RESERVED else _free(f"{name} (attribute)", domain)
+    if isinstance(queries, Identity):
+        labels = cell_labels(attribute)
+        return Axis(queries.rows, ((column, labels),), _worded(f"{name} = ", attribute.labels))
+    if isinstance(queries, Prefix):
+        ends = _ends(attribute, upper_ends(attribute))
+        return Axis(queries.rows, ((column, ends),), _prefix_texts(attribute, ends))
+    if isinstance(queries, Ranges | Windows):
+        starts, stops = queries.intervals()
+        low = _ends(attribute, lower_ends(attribute))
+        high = _ends(attribute, upper_ends(attribute))
+        first = _worded(f"{name} from ", _as_days(attribute, low))
+        last = _worded(" to ", _as_days(attribute, high))
+        texts = first[starts] + last[stops - 1]
+        begin, end = _free(f"{name}_from", domain), _free(f"{name}_to", domain)
+        return Axis(queries.rows, ((begin, low[starts]), (end, high[stops - 1])), texts)
+    if isinstance(queries, Groups):
+        labels = _objects(queries.labels)
+        return Axis(
+            queries.rows, ((column, labels),), _worded(f"{name}.{queries.level} = ", labels)
+        )
+    if isinstance(queries, Total):
+        return Axis(1, (), _objects([f"all {name}"]))
+    labels = _objects(_matrix_labels(queries))
+    # One query tells nothing apart: it needs no column.
+    columns = ((column, labels),) if queries.rows > 1 else ()
+    return Axis(queries.rows, columns, _worded(f"{name}: ", labels))
+
+
+def _prefix_texts(attribute: Attribute, ends: Labels) -> npt.NDArray[np.object_]:
+    """``age <= 30``; ``<`` where the end is the start of the next bin."""
+    is_open = isinstance(attribute, Numeric) or (
+        isinstance(attribute, DateTime) and not has_whole_days(attribute)
+    )
+    sign = "<" if is_open else "<="
+    texts = _worded(f"{attribute.name} {sign} ", _as_days(attribute, ends))
+    last = attribute.value_count - 1
+    if isinstance(attribute, Numeric):  # the last bin holds its upper edge
+        texts[last] = f"{attribute.name} <= {label_text(ends[last])}"
+    for code in range(attribute.value_count, attribute.size):
+        texts[code] = f"{attribute.name} up to {ends[code]}"
+    return texts
+
+
+def _free(column: str, domain: Domain) -> str:
+    """A column name that is no attribute's."""
+    while column in domain:
+        column += "_"
+    return column
+
+
+def _as_days(attribute: Attribute, ends: Labels) -> Labels:
+    """Dates without a time where bins are whole days."""
+    if isinstance(attribute, DateTime) and has_whole_days(attribute) and ends.dtype.kind == "M":
+        return ends.astype("datetime64[D]")
+    return ends
+
+
+def _ends(attribute: Attribute, ends: Labels) -> Labels:
+    """Ends of the declared bins, then the labels of the cells for other and missing values."""
+    if attribute.size == attribute.value_count:
+        return ends
+    extra = [attribute.label(code) for code in range(attribute.value_count, attribute.size)]
+    return _objects([*_as_days(attribute, ends).tolist(), *extra])
+
+
+def _matrix_labels(queries: QuerySet) -> Sequence[object]:
+    given = queries.labels if isinstance(queries, Matrix) else ()
+    if given:
+        return given
+    if queries.rows == 1:
+        return [queries.name]
+    return [f"{queries.name} {i + 1}" for i in range(queries.rows)]
+
+
+def _given_texts(term: Term) -> Sequence[object]:
+    if isinstance(term, Explicit | Predicates) and term.labels:
+        return term.labels
+    if isinstance(term, Predicates):
+        return [str(condition) for condition in term.conditions]
+    return [f"query {i + 1}" for i in range(term.rows)]
+
+
+def _plain(labels: Sequence[object]) -> Labels:
+    """Whole numbers as such, everything else as objects."""
+    if all(isinstance(v, int) and not isinstance(v, bool) and abs(v) < 2**62 for v in labels):
+        return np.array(labels, dtype=np.int64)
+    return _objects(labels)
+
+
+def _objects(labels: Sequence[object]) -> npt.NDArray[np.object_]:
+    out = np.empty(len(labels), dtype=object)
+    out[:] = labels
+    return out
+
+
+def _worded(before: str, labels: Sequence[object] | Labels) -> npt.NDArray[np.object_]:
+    values = labels.tolist() if isinstance(labels, np.ndarray) else labels
+    return _objects([before + label_text(v) for v in values])
+
+
+def label_text(value: object) -> str:
+    """A label as people read it: no needless fraction, no needless seconds.
+
+    >>> label_text(5000.0), label_text(datetime(2024, 1, 1, 8)), label_text("Male")
+    ('5000', '2024-01-01 08:00', 'Male')
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    if isinstance(value, datetime):
+        is_whole = value.second == value.microsecond == 0
+        return value.isoformat(sep=" ", timespec="minutes" if is_whole else "auto")
+    return str(value)

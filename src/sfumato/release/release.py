@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A release: answers with error bars, how they were made, and every form they are published in.
+
+Last room of the flow: it takes what left the vault, which is public, and the forecast of the plan.
+Nothing here reads data or costs privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.budget import Budget
+from sfumato.errors import WorkloadError
+from sfumato.plan.forecast import Forecast
+from sfumato.randomness import system_words
+from sfumato.refine.measurement import Measured
+from sfumato.refine.reconstruct import reconstruct
+from sfumato.refine.synthesize import (
+    ReleasedTable,
+    released_tables,
+    released_total,
+    synthesize,
+)
+from sfumato.release.estimates import Estimates
+from sfumato.release.export import arrow_table, replaced, write_csv, write_parquet
+from sfumato.release.frames import find_groups, group_names, joined_frame, long_frame
+from sfumato.release.provenance import cost_in_words, provenance_of
+from sfumato.release.quantiles import quantile_frame
+from sfumato.release.records import record_frame
+from sfumato.release.saving import save_all
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from sfumato.budget.entries import Entry
+
+__all__ = ["LEVEL", "Release"]
+
+LEVEL = 0.95
+_SHOWN_GROUPS = 12
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """Published answers of one plan on one table.
+
+    Privacy: a function of the measurements that the vault released (post-processing: Dwork, Roth
+    2014, Proposition 2.1); ``provenance`` states the guarantee.
+    Neighbours: those of the forecast.
+    """
+
+    forecast: Forecast
+    measured: Measured
+    estimates: Estimates
+    provenance: Mapping[str, object]
+
+    @classmethod
+    def of(
+        cls,
+        forecast: Forecast,
+        measured: Measured,
+        *,
+        project: bool = True,
+        entry: Entry | None = None,
+        provenance: Mapping[str, object] | None = None,
+    ) -> Release:
+        """Reconstruct the answers from what was measured, and cut them to what is feasible.
+
+        ``entry`` is the debit that paid for it; ``provenance`` adds public facts to the record.
+        """
+        unbiased = reconstruct(forecast, measured)
+        record = provenance_of(
+            forecast, rows=measured.rows, is_projected=project, entry=entry, given=provenance
+        )
+        return cls(
+            forecast, measured, Estimates(forecast, unbiased, measured.rows, project), record
+        )
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups of queries; the last are the means, if any were asked."""
+        return group_names(self.forecast.workload)
+
+    @property
+    def rows(self) -> int | None:
+        """The number of records where it is public, else None."""
+        return self.measured.rows
+
+    @property
+    def budget(self) -> Budget:
+        """The budget that was promised."""
+        return self.forecast.budget
+
+    def answers(
+        self,
+        attr: str | Iterable[str] | None = None,
+        by: str | Iterable[str] | None = None,
+        *,
+        group: str | None = None,
+        level: float = LEVEL,
+    ) -> pd.DataFrame:
+        """Answers with standard errors and intervals that hold the truth with chance ``level``.
+
+        Called bare: all groups in one long frame. With attributes (``answers("age", by="sex")``)
+        or ``group="age x sex"``: one labelled column per attribute. ``value`` is the answer cut to
+        what is feasible, ``unbiased`` the one before that.
+        """
+        _check_level(level)
+        if attr is None and by is None and group is None:
+            return long_frame(self.estimates, level)
+        found = find_groups(self.forecast.workload, attr, by, group)
+        return joined_frame(self.estimates, found, level)
+
+    def quantiles(
+        self,
+        attr: str,
+        probabilities: float | Sequence[float],
+        by: str | Sequence[str] | None = None,
+        level: float = LEVEL,
+    ) -> pd.DataFrame:
+        """Quantiles of an attribute (0.5 is the median), for each cell of ``by``, with intervals.
+
+        From the running totals (``sf.prefixes``) if they were released, else from a table.
+        """
+        _check_level(level)
+        wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
+        names = [by] if isinstance(by, str) else list(by or ())
+        return quantile_frame(self.estimates, self.measured, attr, wanted, names, level)
+
+    @cached_property
+    def total(self) -> float:
+        """The number of records: the public one, or an estimate from the released answers."""
+        return released_total(self._tables, self.rows)
+
+    def synthetic(self, rows: int | None = None) -> pd.DataFrame:
+        """Records drawn from the released one- and two-way tables; costs nothing.
+
+        As many as the released total says, unless ``rows`` is given. ``frame.attrs["notes"]`` says
+        which attributes they know about and how they hang together.
+        """
+        words = system_words()
+        domain = self.forecast.workload.domain
+        wanted = round(self.total) if rows is None else rows
+        drawn = synthesize(domain, self._tables, self.total, wanted, words)
+        return record_frame(domain, drawn, words)
+
+    def to_arrow(self, level: float = LEVEL) -> pa.Table:
+        """All answers as one Arrow table: the long frame with one column per attribute."""
+        _check_level(level)
+        return arrow_table(self.estimates, self.provenance, level)
+
+    def to_parquet(self, path: str | Path, level: float = LEVEL) -> None:
+        """All answers as one Parquet file; its metadata holds the provenance record."""
+        _check_level(level)
+        with replaced(path) as temporary:
+            write_parquet(self.estimates, self.provenance, level, temporary)
+
+    def to_csv(self, path: str | Path, level: float = LEVEL) -> None:
+        """All answers as one CSV file that is safe to open in a spreadsheet."""
+        _check_level(level)
+        with replaced(path) as temporary:
+            write_csv(self.estimates, self.provenance, level, temporary)
+
+    def report(self, level: float = LEVEL) -> str:
+        """The report as one HTML page that needs nothing else, not even a network."""
+        from sfumato.release.report import report_html
+
+        _check_level(level)
+        return report_html(self, level)
+
+    def save(
+        self, directory: str | Path, *, level: float = LEVEL, synthetic: int | bool = False
+    ) -> dict[str, Path]:
+        """Write answers.parquet, provenance.json and report.html; return their paths.
+
+        ``synthetic`` adds synthetic.parquet, of so many records (True: as many as the total).
+        Either all files are written or none.
+        """
+        _check_level(level)
+        return save_all(self, Path(directory), level, synthetic)
+
+    @cached_property
+    def _tables(self) -> list[ReleasedTable]:
+        return released_tables(self.forecast, self.estimates.unbiased)
+
+    def __repr__(self) -> str:
+        forecast = self.forecast
+        lines = [
+            f"Release of {forecast.workload.queries:,} answers in {len(self.groups)} groups",
+            f"  budget     {forecast.budget.describe()} ({forecast.neighbours})",
+            f"  mechanism  {forecast.mechanism}, rmse {forecast.rmse:.4g} counts",
+        ]
+        lines += [
+            f"  {g.name}: {g.queries:,} answers, rmse {g.rmse:.4g}"
+            for g in forecast.groups[:_SHOWN_GROUPS]
+        ]
+        if len(forecast.groups) > _SHOWN_GROUPS:
+            lines.append(f"  ... and {len(forecast.groups) - _SHOWN_GROUPS} more groups")
+        lines += [f"  {r.name}: means" for r in forecast.workload.ratios]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        forecast = self.forecast
+        rows = "".join(
+            f"<tr><td style='text-align:left'>{escape(g.name)}</td><td>{g.queries:,}</td>"
+            f"<td>{g.rmse:.4g}</td><td>{g.largest:.4g}</td></tr>"
+            for g in forecast.groups[:_SHOWN_GROUPS]
+        )
+        rest = len(forecast.groups) - _SHOWN_GROUPS
+        more = f"<p>&hellip; and {rest} more groups</p>" if rest > 0 else ""
+        means = ", ".join(escape(r.name) for r in forecast.workload.ratios)
+        return (
+            f"<div><p><b>Release</b> of {forecast.workload.queries:,} answers in "
+            f"{len(self.groups)} groups<br>{escape(forecast.budget.describe())} "
+            f"({escape(forecast.neighbours)}), spent "
+            f"{escape(cost_in_words(forecast.cost, forecast.budget))}<br>"
+            f"{escape(forecast.mechanism)}, root mean square error {forecast.rmse:.4g} counts</p>"
+            "<table><thead><tr><th style='text-align:left'>group</th><th>answers</th><th>rmse</th>"
+            f"<th>largest error</th></tr></thead><tbody>{rows}</tbody></table>{more}"
+            f"{f'<p>means: {means}</p>' if means else ''}"
+            "<p><code>.answers()</code>, <code>.answers(group=&hellip;)</code>, "
+            "<code>.quantiles(&hellip;)</code>, <code>.save(&hellip;)</code></p></div>"
+        )
+
+
+def _check_level(level: float) -> None:
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise WorkloadError(
+            f"a confidence level must lie strictly between 0 and 1, got {level!r}; 0.95 is usual"
+        )
