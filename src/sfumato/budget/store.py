@@ -13,11 +13,11 @@ opens and when a transaction begins). `sqlalchemy` is imported here and nowhere 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from sqlite3 import OperationalError
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
@@ -180,7 +180,7 @@ class Store:
         with self._explained("written"):
             raw = self.engine.raw_connection()
             try:
-                with suppress(OperationalError):  # another process is doing the same
+                with suppress(sqlite3.OperationalError):  # another process is doing the same
                     raw.cursor().execute("PRAGMA journal_mode = WAL")
             finally:
                 raw.close()
@@ -189,7 +189,7 @@ class Store:
     def _explained(self, verb: str) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, sqlite3.Error, UnicodeError) as error:
             cause = getattr(error, "orig", None) or error
             raise LedgerError(
                 f"the ledger {self.name} cannot be {verb} ({type(cause).__name__}: "
@@ -247,14 +247,14 @@ def record_at(connection: Connection, sequence: int) -> tuple[str, str] | None:
     """Return (hash, text) of a record."""
     query = select(_RECORD.c.hash, _RECORD.c.text).where(_RECORD.c.sequence == sequence)
     row = connection.execute(query).one_or_none()
-    return None if row is None else (row.hash, row.text)
+    return None if row is None else (str(row.hash), str(row.text))
 
 
 def all_records(connection: Connection) -> Iterator[tuple[int, str, str]]:
     """Yield (sequence, hash, text) of all records, oldest first."""
     query = select(_RECORD.c.sequence, _RECORD.c.hash, _RECORD.c.text)
     for row in connection.execute(query.order_by(_RECORD.c.sequence)):
-        yield row.sequence, row.hash, row.text
+        yield row.sequence, str(row.hash), str(row.text)
 
 
 def request(connection: Connection, key: str) -> RequestRow | None:
@@ -320,13 +320,19 @@ def answer_of(connection: Connection, debit: int) -> bytes | None:
     """Return the stored bytes of an answer."""
     query = select(_ANSWER.c.data).where(_ANSWER.c.debit == debit)
     data = connection.execute(query).scalar_one_or_none()
-    return None if data is None else bytes(data)
+    return None if data is None else _bytes(data)
 
 
 def all_answers(connection: Connection) -> Iterator[tuple[int, bytes]]:
     """Yield (debit, bytes) of all stored answers."""
     for row in connection.execute(select(_ANSWER.c.debit, _ANSWER.c.data)):
-        yield row.debit, bytes(row.data)
+        yield row.debit, _bytes(row.data)
+
+
+def _bytes(value: object) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise LedgerError("a stored answer is damaged; restore the newest backup")
 
 
 def open_store(place: str | Path) -> tuple[Store, Path | None]:

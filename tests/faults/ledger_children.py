@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Children of the fault tests: they use a ledger until they are killed or refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from fractions import Fraction
+
+from sqlalchemy import event
+
+from sfumato.budget import Cost, journal, store
+
+COST = Cost.pure(Fraction(1, 1000))
+
+POINTS = (
+    "before begin",
+    "after begin",
+    "after update",
+    "before commit",
+    "after commit",
+    "after head",
+    "after noise",
+    "before send",
+    "during send",
+    "after send",
+)
+
+
+def fork(work):
+    """Run ``work`` in a child; it must end by itself or be killed. Returns its process number."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return child
+
+
+def nothing(_point):
+    """Go on."""
+
+
+class Killer:
+    """Ends its own process, as if the power had gone, at the n-th visit of a named point."""
+
+    def __init__(self, point, visit):
+        self.point, self.left = point, visit
+
+    def __call__(self, point):
+        if point == self.point:
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def put_points(ledger, at):
+    """Make the ledger code of this process call ``at`` at the named points."""
+    engine = ledger._journal.store.engine
+    event.listen(engine, "commit", lambda _: at("before commit"))
+    advance, append, read = store.advance, journal.append_head, journal.read_last_head
+
+    def advance_at(connection, seen, record):
+        at("after begin")
+        done = advance(connection, seen, record)
+        at("after update")
+        return done
+
+    def append_at(path, head):
+        at("after commit")
+        append(path, head)
+        at("after head")
+
+    def read_at(path):
+        at("before begin")
+        return read(path)
+
+    store.advance = advance_at
+    journal.append_head = append_at
+    journal.read_last_head = read_at
+
+
+def answer_and_send(ledger, key, sent, at=nothing):
+    """What a server does with one request: the answer leaves as one line of a file."""
+
+    def produce():
+        noise = os.urandom(8).hex().encode()
+        at("after noise")
+        return noise
+
+    answer = ledger.answer_once(COST, {"key": key}, key, produce)
+    send(key, answer, sent, at)
+
+
+def send(key, answer, sent, at=nothing):
+    at("before send")
+    line = f"{key} {answer.decode()}\n".encode()
+    with opened(sent) as file:
+        os.write(file, line[:5])
+        at("during send")
+        os.write(file, line[5:])
+    at("after send")
+
+
+@contextmanager
+def opened(path):
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def released(path):
+    """The answers that left, also those of which only a part did."""
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    return [tuple(line.decode().split(" ")) for line in lines if b" " in line]

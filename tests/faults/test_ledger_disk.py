@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Full and read-only disks: a LedgerError, nothing released, nothing half written."""
+
+from __future__ import annotations
+
+import os
+import resource
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+
+from sfumato.budget import Budget, Cost, Ledger
+from sfumato.errors import LedgerError
+from tests.faults.ledger_children import answer_and_send, fork, released
+
+COST = Cost.pure(Fraction(1, 1000))
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    made = Ledger.create(tmp_path / "d.ledger", Budget(epsilon=2), "t", "add-remove")
+    made.store(made.debit(COST, {}, "before"), b"kept")
+    return made
+
+
+@pytest.mark.parametrize("room", [0, 3000, 16_000])
+def test_a_full_disk_refuses_and_releases_nothing_that_is_not_debited(ledger, tmp_path, room):
+    """No file of the child may grow beyond the limit, as on a disk without space."""
+    sent = tmp_path / "sent"
+
+    def work():
+        limit = Path(ledger.place).stat().st_size + room
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        try:
+            for number in range(2000):
+                answer_and_send(ledger, str(number), sent)
+        except LedgerError:
+            os._exit(7)
+
+    _, status = os.waitpid(fork(work), 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    opened = Ledger.open(ledger.place)
+    report = opened.verify()
+    assert report.problems == ()
+    assert report.burnt <= 1
+    for key, answer in released(sent):
+        assert opened.answer(key) == answer.encode()
+    assert opened.answer("before") == b"kept"
+    answer_and_send(opened, "space again", sent)
+
+
+def test_a_full_disk_for_the_head_file_refuses_and_the_debit_stays_spent(ledger):
+    """The debit is committed but unwitnessed, so it is not returned; its units are gone."""
+    head = Path(ledger.place + ".head")
+    kept = head.read_bytes()
+    head.unlink()
+    head.mkdir()
+    with pytest.raises(LedgerError, match="head file"):
+        ledger.debit(COST, {}, "k")
+    head.rmdir()
+    head.write_bytes(kept)
+    assert Ledger.open(ledger.place).verify().is_whole
+
+
+def read_only(connection, _entry):
+    connection.execute("PRAGMA query_only = ON")
+
+
+def test_a_read_only_ledger_still_answers_but_refuses_debits(ledger):
+    engine = ledger._journal.store.engine
+    event.listen(engine, "connect", read_only)
+    with pytest.raises(LedgerError, match="cannot be written"):
+        ledger.debit(COST, {}, "k")
+    assert ledger.answer("before") == b"kept"
+    event.remove(engine, "connect", read_only)
+    assert ledger.spent().debits == 1
+    assert ledger.verify().is_whole
+
+
+def test_a_failing_store_leaves_the_debit_reserved_and_sends_nothing(ledger, tmp_path):
+    engine = ledger._journal.store.engine
+    sent = tmp_path / "sent"
+
+    def produce_on_a_failing_disk():
+        event.listen(engine, "connect", read_only)
+        return b"noise that must not leave"
+
+    with pytest.raises(LedgerError, match="cannot be written"):
+        ledger.answer_once(COST, {}, "k", produce_on_a_failing_disk)
+    event.remove(engine, "connect", read_only)
+    assert released(sent) == []
+    assert ledger.answer("k") is None
+    assert ledger.verify().reserved == 1

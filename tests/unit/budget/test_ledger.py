@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger, one process: debit, store, burn, answer, open, refuse."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from datetime import UTC, datetime
+from fractions import Fraction
+
+import pytest
+
+from sfumato.budget import Budget, Cost, Ledger, composed_epsilon, request_key
+from sfumato.errors import BudgetError, BudgetExhausted, LedgerError
+
+QUARTER = Cost.pure(Fraction(1, 4))
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "people.ledger"
+
+
+@pytest.fixture
+def ledger(place):
+    return Ledger.create(place, Budget(epsilon=1), "people#7f3a", "add-remove")
+
+
+def test_a_new_ledger_knows_its_table_and_has_spent_nothing(ledger, place):
+    assert (ledger.table_id, ledger.neighbours) == ("people#7f3a", "add-remove")
+    assert ledger.budget == Budget(epsilon=1)
+    assert ledger.entries() == ()
+    assert ledger.spent().share == 0
+    assert ledger.how_many_more(QUARTER) == 4
+    assert sorted(path.name for path in place.parent.iterdir()) == [
+        "people.ledger",
+        "people.ledger.head",
+    ]
+
+
+def test_a_debit_is_reserved_then_answered_and_returns_the_same_bytes_for_ever(ledger, place):
+    entry = ledger.debit(QUARTER, {"ask": "total"}, "key-1")
+    assert entry.state == "reserved"
+    assert ledger.answer("key-1") is None
+    assert ledger.store(entry, b"\x00noisy\xff").state == "answered"
+    assert ledger.answer("key-1") == b"\x00noisy\xff"
+    assert Ledger.open(place).answer("key-1") == b"\x00noisy\xff"
+    assert ledger.spent().share == Fraction(1, 4)
+
+
+def test_debit_refuses_when_the_cost_exceeds_what_remains_and_writes_nothing(ledger):
+    for number in range(3):
+        ledger.debit(QUARTER, {"n": number}, f"k{number}")
+    before = ledger.verify()
+    with pytest.raises(BudgetExhausted, match=r"costs 0\.3 epsilon, 0\.25 of 1 remains"):
+        ledger.debit(Cost.pure(Fraction(3, 10)), {}, "too much")
+    assert ledger.verify() == before
+    ledger.debit(QUARTER, {}, "last")
+    assert ledger.how_many_more(Cost.pure(Fraction(1, 10**12))) == 0
+
+
+def test_gaussian_noise_against_a_pure_budget_is_refused_and_nothing_is_debited(ledger):
+    with pytest.raises(BudgetError, match="pure"):
+        ledger.debit(Cost.gaussian(Fraction(1, 100)), {}, "k")
+    assert ledger.entries() == ()
+
+
+def test_an_answered_key_cannot_be_debited_again(ledger):
+    ledger.store(ledger.debit(QUARTER, {}, "k"), b"a")
+    with pytest.raises(LedgerError, match="is answered"):
+        ledger.debit(QUARTER, {}, "k")
+    assert ledger.spent().debits == 1
+
+
+def test_a_key_that_is_being_answered_by_a_live_process_is_refused(ledger, place):
+    ledger.debit(QUARTER, {}, "k")
+    with pytest.raises(LedgerError, match="being answered"):
+        ledger.debit(QUARTER, {}, "k")
+    assert Ledger.open(place).entries()[0].state == "reserved"
+
+
+def test_a_burnt_debit_stays_spent_is_never_answered_and_frees_its_key(ledger):
+    lost = ledger.debit(QUARTER, {}, "k")
+    assert ledger.burn(lost).state == "burnt"
+    with pytest.raises(LedgerError, match="burnt"):
+        ledger.store(lost, b"late")
+    assert ledger.answer("k") is None
+    again = ledger.debit(QUARTER, {}, "k")
+    with pytest.raises(LedgerError, match="must not be sent"):
+        ledger.store(lost, b"late")
+    ledger.store(again, b"new noise, paid for again")
+    assert ledger.answer("k") == b"new noise, paid for again"
+    assert ledger.spent().share == Fraction(1, 2)
+    assert [entry.state for entry in ledger.entries()] == ["burnt", "answered"]
+    assert ledger.verify().is_whole
+
+
+def test_an_answer_is_stored_once(ledger):
+    entry = ledger.debit(QUARTER, {}, "k")
+    ledger.store(entry, b"first")
+    with pytest.raises(LedgerError, match="answered, not"):
+        ledger.store(entry, b"second")
+    with pytest.raises(LedgerError):
+        ledger.burn(entry)
+    assert ledger.answer("k") == b"first"
+
+
+def test_answer_once_draws_once_and_debits_first(ledger):
+    drawn = []
+
+    def produce():
+        assert ledger.spent().debits == 1  # the debit is there before the noise
+        drawn.append(1)
+        return b"noisy"
+
+    assert ledger.answer_once(QUARTER, {"q": 1}, "k", produce) == b"noisy"
+    assert ledger.answer_once(QUARTER, {"q": 1}, "k", produce) == b"noisy"
+    assert drawn == [1]
+    with pytest.raises(LedgerError, match="another request"):
+        ledger.answer_once(QUARTER, {"q": 2}, "k", produce)
+
+
+def test_answer_once_burns_the_debit_when_producing_fails(ledger):
+    def fail():
+        raise RuntimeError("no answer")
+
+    with pytest.raises(RuntimeError):
+        ledger.answer_once(QUARTER, {}, "k", fail)
+    assert [entry.state for entry in ledger.entries()] == ["burnt"]
+    assert ledger.spent().share == Fraction(1, 4)
+
+
+def test_requests_are_canonical_and_given_as_object_or_bytes(ledger):
+    first = ledger.debit(QUARTER, {"b": [1, 2.5], "a": "x"}, "k1")
+    second = ledger.debit(QUARTER, b'{ "a": "x", "b": [1, 2.5] }', "k2")
+    assert first.request == second.request == '{"a":"x","b":[1,2.5]}'
+    assert request_key({"a": 1, "b": 2}) == request_key({"b": 2, "a": 1})
+    assert request_key({"a": 1}) != request_key({"a": 2})
+
+
+@pytest.mark.parametrize("bad", [{"a": math.nan}, {"a": {1, 2}}, b"{", b"\xff", 3])
+def test_requests_that_are_not_json_are_refused(ledger, bad):
+    with pytest.raises(LedgerError, match="JSON"):
+        ledger.debit(QUARTER, bad, "k")
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 201, "line\nbreak", None, b"k"])
+def test_keys_are_short_printable_strings(ledger, bad):
+    with pytest.raises(LedgerError, match="key"):
+        ledger.debit(QUARTER, {}, bad)
+
+
+def test_answers_are_bytes(ledger):
+    with pytest.raises(LedgerError, match="bytes"):
+        ledger.store(ledger.debit(QUARTER, {}, "k"), "text")
+
+
+def test_an_existing_ledger_is_never_created_over(ledger, place):
+    ledger.debit(QUARTER, {}, "k")
+    with pytest.raises(LedgerError, match="already holds"):
+        Ledger.create(place, Budget(epsilon=9), "people#7f3a", "add-remove")
+    assert Ledger.open(place).spent().share == Fraction(1, 4)
+
+
+def test_open_or_create_creates_then_opens_and_keeps_the_budget(place):
+    asked = ("people", "replace-one")
+    assert not Ledger.exists(place)
+    with pytest.raises(LedgerError, match="give a budget"):
+        Ledger.open_or_create(place, *asked)
+    assert not place.exists()
+    Ledger.open_or_create(place, *asked, Budget(rho=1))
+    assert Ledger.exists(place)
+    assert Ledger.open_or_create(place, *asked).budget == Budget(rho=1)
+    assert Ledger.open_or_create(place, *asked, Budget(rho=9)).budget == Budget(rho=1)
+
+
+@pytest.mark.usefixtures("ledger")
+def test_a_ledger_of_another_table_or_neighbour_relation_is_refused(place):
+    with pytest.raises(LedgerError, match=r"belongs to table 'people#7f3a'"):
+        Ledger.open_or_create(place, "others", "add-remove")
+    with pytest.raises(LedgerError, match="add-remove"):
+        Ledger.open_or_create(place, "people#7f3a", "replace-one")
+    with pytest.raises(BudgetError, match="neighbours"):
+        Ledger.open_or_create(place, "people#7f3a", "both")
+
+
+@pytest.mark.parametrize("bad", ["sqlite://", "sqlite:///:memory:", "nonsense://x", "://"])
+def test_places_that_cannot_hold_a_ledger_are_refused(bad):
+    with pytest.raises(LedgerError):
+        Ledger.create(bad, Budget(rho=1), "t", "add-remove")
+
+
+def test_a_missing_ledger_or_folder_is_one_clear_message(tmp_path):
+    with pytest.raises(LedgerError, match="no ledger"):
+        Ledger.open(tmp_path / "none.ledger")
+    with pytest.raises(LedgerError, match="cannot be"):
+        Ledger.create(tmp_path / "no" / "folder.ledger", Budget(rho=1), "t", "add-remove")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_not_a_ledger_is_refused_and_left_alone(tmp_path):
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to look like a file" * 100)
+    before = text.read_bytes()
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    database = other.read_bytes()
+    for path in (text, other):
+        with pytest.raises(LedgerError):
+            Ledger.open(path)
+        with pytest.raises(LedgerError):
+            Ledger.create(path, Budget(rho=1), "t", "add-remove")
+    assert text.read_bytes() == before
+    assert other.read_bytes() == database
+
+
+def test_a_url_and_a_path_are_the_same_ledger(ledger, place):
+    ledger.debit(QUARTER, {}, "k")
+    assert Ledger.open(f"sqlite:///{place}").spent().debits == 1
+
+
+def test_the_database_is_told_to_be_durable(ledger):
+    with ledger._journal.store.reading() as connection:
+        asked = ("journal_mode", "synchronous", "busy_timeout")
+        values = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in asked]
+    assert values == ["wal", 2, 60000]  # 2 is FULL
+
+
+def test_the_check_constraint_is_a_second_fence(ledger, place):
+    ledger.debit(QUARTER, {}, "k")
+    connection = sqlite3.connect(place)
+    with pytest.raises(sqlite3.IntegrityError, match="never_overspent"):
+        connection.execute("UPDATE sfumato_account SET spent = total + 1")
+    connection.close()
+
+
+def test_an_account_row_changed_behind_the_ledger_is_refused(ledger, place):
+    ledger.debit(QUARTER, {}, "k")
+    connection = sqlite3.connect(place)
+    with connection:
+        connection.execute("UPDATE sfumato_account SET spent = 0")
+    connection.close()
+    with pytest.raises(LedgerError, match="do not match"):
+        ledger.debit(QUARTER, {}, "k2")
+    with pytest.raises(LedgerError, match="do not match"):
+        Ledger.open(place)
+
+
+def test_spent_is_reported_in_every_currency(place):
+    ledger = Ledger.create(place, Budget(epsilon=2, delta=1e-9), "t", "add-remove")
+    costs = [Cost.pure(Fraction(1, 2)), Cost.gaussian(Fraction(1, 100))]
+    for number, cost in enumerate(costs):
+        ledger.debit(cost, {}, str(number))
+    spent = ledger.spent()
+    assert spent.debits == 2
+    assert spent.rho == Fraction(1, 8) + Fraction(1, 200)
+    assert (spent.mu_squared, spent.pure_epsilon) == (Fraction(1, 100), Fraction(1, 2))
+    assert spent.epsilon == composed_epsilon(costs, 1e-9)
+    assert ledger.spent(delta=1e-6).epsilon < spent.epsilon
+    assert ledger.verify().is_whole
+
+
+@pytest.mark.parametrize("budget", [Budget(rho=1), Budget(mu=1), Budget(epsilon=1, delta=1e-9)])
+def test_what_remains_can_be_debited_and_then_nothing_remains(tmp_path, budget):
+    for kind in ("gaussian", "pure"):
+        ledger = Ledger.create(tmp_path / f"{kind}.ledger", budget, "t", "add-remove")
+        ledger.debit(Cost.pure(ledger.remaining().pure_epsilon / 3), {}, "a")
+        ledger.debit(Cost.gaussian(Fraction(ledger.remaining().gaussian_mu) ** 2 / 3), {}, "b")
+        left = ledger.remaining()
+        cost = (
+            Cost.gaussian(Fraction(left.gaussian_mu) ** 2)
+            if kind == "gaussian"
+            else Cost.pure(left.pure_epsilon)
+        )
+        ledger.debit(cost, {}, "c")
+        assert ledger.remaining().share < Fraction(1, 10**12)
+        assert ledger.verify().is_whole
+
+
+def test_times_come_from_the_clock_that_was_given(place):
+    clock = lambda: datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)  # noqa: E731
+    ledger = Ledger.create(place, Budget(rho=1), "t", "add-remove", now=clock)
+    assert ledger.debit(QUARTER, {}, "k").time == "2001-02-03T04:05:06+00:00"
+
+
+def test_a_debit_whose_process_ended_is_burnt_on_open_and_on_the_same_key(ledger, place):
+    def leave_reserved(key):
+        if (child := os.fork()) == 0:
+            ledger.debit(QUARTER, {}, key)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    leave_reserved("a")
+    assert ledger.debit(QUARTER, {}, "a").state == "reserved"  # burnt, and paid again
+    leave_reserved("b")
+    states = {entry.key: entry.state for entry in Ledger.open(place).entries()}
+    assert states == {"a": "reserved", "b": "burnt"}
+    assert ledger.verify().burnt == 2
+
+
+def test_a_debit_of_a_live_process_survives_another_process_opening_the_ledger(ledger, place):
+    ready, go = os.pipe(), os.pipe()
+    if (child := os.fork()) == 0:
+        entry = ledger.debit(QUARTER, {}, "k")
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        ledger.store(entry, b"answer of the child")
+        os._exit(0)
+    os.read(ready[0], 1)
+    other = Ledger.open(place)
+    assert [entry.state for entry in other.entries()] == ["reserved"]
+    with pytest.raises(LedgerError, match="being answered"):
+        other.debit(QUARTER, {}, "k")
+    os.write(go[1], b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    assert other.answer("k") == b"answer of the child"

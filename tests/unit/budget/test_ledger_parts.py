@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records, head files and owners on their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from fractions import Fraction
+
+import pytest
+
+from sfumato.budget import Budget, Cost
+from sfumato.budget.entries import (
+    GENESIS,
+    Answered,
+    Burnt,
+    Debited,
+    Opened,
+    Record,
+    Vouched,
+    canonical_json,
+)
+from sfumato.budget.head import Head, append_head, read_heads, read_last_head
+from sfumato.budget.owner import is_gone, this_process
+from sfumato.errors import LedgerError
+
+FACTS = [
+    Opened(Budget(epsilon="1/3", delta=1e-9), "tablé", "add-remove"),
+    Debited("key", '{"a":1}', Cost.pure(Fraction(1, 7), 3) + Cost.gaussian(1), "someone"),
+    Answered(1, "0" * 64),
+    Burnt(1),
+    Vouched(),
+]
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
+@pytest.mark.parametrize("pure_spent", [None, 0, 12])
+def test_records_survive_writing_and_reading(fact, pure_spent):
+    record = Record(3, "2001-02-03T04:05:06+00:00", GENESIS, 10**17, pure_spent, fact)
+    assert Record.read(record.text()) == record
+    assert record.text().isascii()
+
+
+@pytest.mark.parametrize("missing", ["version", "sequence", "previous", "spent", "kind", "key"])
+def test_a_record_that_lacks_a_field_is_refused(missing):
+    line = json.loads(Record(1, "t", GENESIS, 0, None, FACTS[1]).text())
+    del line[missing]
+    with pytest.raises(LedgerError):
+        Record.read(canonical_json(line))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"version":1}', '{"version":7}', "\x00"])
+def test_text_that_is_no_record_is_refused(text):
+    with pytest.raises(LedgerError):
+        Record.read(text)
+
+
+def test_the_hash_depends_on_every_field():
+    base = Record(3, "t", GENESIS, 5, None, Burnt(1))
+    others = [
+        Record(4, "t", GENESIS, 5, None, Burnt(1)),
+        Record(3, "u", GENESIS, 5, None, Burnt(1)),
+        Record(3, "t", "1" * 64, 5, None, Burnt(1)),
+        Record(3, "t", GENESIS, 6, None, Burnt(1)),
+        Record(3, "t", GENESIS, 5, 0, Burnt(1)),
+        Record(3, "t", GENESIS, 5, None, Burnt(2)),
+        Record(3, "t", GENESIS, 5, None, Answered(1, "")),
+    ]
+    hashes = {Record.hash_of(record.text()) for record in [base, *others]}
+    assert len(hashes) == 8
+
+
+def test_heads_are_read_back_and_the_largest_number_counts(tmp_path):
+    path = tmp_path / "h"
+    assert read_last_head(path) is None
+    lines = [Head(0, "a" * 64), Head(2, "b" * 64), Head(1, "c" * 64)]
+    for line in lines:
+        append_head(path, line)
+    assert list(read_heads(path)) == lines
+    assert read_last_head(path) == lines[1]
+
+
+def test_a_torn_line_is_no_line_and_swallows_none(tmp_path):
+    path = tmp_path / "h"
+    append_head(path, Head(0, "a" * 64))
+    with path.open("a") as file:
+        file.write("1 " + "b" * 30)
+    assert read_last_head(path) == Head(0, "a" * 64)
+    append_head(path, Head(2, "c" * 64))
+    assert list(read_heads(path)) == [Head(0, "a" * 64), Head(2, "c" * 64)]
+
+
+def test_only_the_end_of_a_long_head_file_is_read_for_the_last_line(tmp_path):
+    path = tmp_path / "h"
+    path.write_text("".join(f"{n} {n:064d}\n" for n in range(5000)))
+    assert read_last_head(path) == Head(4999, f"{4999:064d}")
+    assert sum(1 for _ in read_heads(path)) == 5000
+
+
+def test_a_head_file_that_cannot_be_written_is_a_ledger_error(tmp_path):
+    with pytest.raises(LedgerError, match="cannot be written"):
+        append_head(tmp_path / "none" / "h", Head(0, "a" * 64))
+    with pytest.raises(LedgerError, match="cannot be read"):
+        read_last_head(tmp_path)
+
+
+def test_this_process_is_not_gone_and_an_ended_one_is():
+    assert not is_gone(this_process())
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, this_process().encode())
+        os.read(reader, 0)
+        os._exit(0)
+    owner = os.read(reader, 1000).decode()
+    os.waitpid(child, 0)
+    assert owner != this_process()
+    assert is_gone(owner)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")  # noqa: PTH110
+def test_a_process_number_used_again_is_told_by_its_start_time():
+    machine, boot, namespace, pid, start = this_process().split(" ")
+    assert is_gone(" ".join((machine, boot, namespace, pid, str(int(start) - 1))))
+
+
+def test_what_cannot_be_known_counts_as_alive():
+    machine, boot, namespace, pid, _ = this_process().split(" ")
+    gone = "4194304999"  # above every process number
+    assert not is_gone(" ".join(("other-machine", boot, namespace, gone, "1")))
+    assert not is_gone(" ".join((machine, boot, "pid:[1]", gone, "1")))
+    assert not is_gone("nonsense")
+    assert not is_gone(" ".join((machine, boot, namespace, pid, "-")))
