@@ -152,7 +152,7 @@ class Attr:
     def _compared(self, comparison: Comparison, value: object) -> Condition:
         constant = _constant(value)
         cells = self._attribute.select(comparison, constant)
-        return self._where(cells, f"{comparison} {constant}")
+        return self._where(cells, f"{comparison} {_said(constant)}")
 
     def __eq__(self, value: object) -> Condition:  # type: ignore[override]
         return self._compared("=", value)
@@ -182,13 +182,13 @@ class Attr:
         cells = self._attribute.select("=", listed[0])
         for value in listed[1:]:
             cells |= self._attribute.select("=", value)
-        return self._where(cells, f"in ({', '.join(map(str, listed))})")
+        return self._where(cells, f"in ({', '.join(map(_said, listed))})")
 
     def between(self, low: Value, high: Value) -> Condition:
         """True from ``low`` to ``high``, both included."""
         first, last = _constant(low), _constant(high)
         cells = self._attribute.select(">=", first) & self._attribute.select("<=", last)
-        return self._where(cells, f"between {first} and {last}")
+        return self._where(cells, f"between {_said(first)} and {_said(last)}")
 
     def in_group(self, level: str, group: str) -> Condition:
         """True for the values of one group of a level."""
@@ -312,6 +312,11 @@ def _not_a_condition(given: object) -> WorkloadError:
     return WorkloadError(
         f"{shown(given)} is not a condition; build one with sf.attribute(domain, name)"
     )
+
+
+def _said(constant: Value) -> str:
+    """The constant in a label; Python refuses to write out integers of 4,300 digits."""
+    return shown(constant) if isinstance(constant, int) else str(constant)
 
 
 def _constant(value: object) -> Value:

@@ -93,15 +93,17 @@ def greatest_column_power(terms: Sequence[Term], scales: Sequence[float], p: int
     """
     scale = np.array(scales, dtype=np.float64)
     gathered = _gather(terms, p)
-    varies = {id(f): _varies(f) for found in gathered for f in found}
+    distinct = {id(f): f for found in gathered for f in found}
+    top = {key: float(f.values.max()) for key, f in distinct.items()}
+    varies = {key: bool(f.values.min() < top[key]) for key, f in distinct.items()}
     for i, found in enumerate(gathered):
-        scale[i] *= prod(float(f.values.max()) for f in found if not varies[id(f)])
+        scale[i] *= prod(top[id(f)] for f in found if not varies[id(f)])
     factors = [[f for f in found if varies[id(f)]] for found in gathered]
-    tops = (prod(float(f.values.max()) for f in found) for found in factors)
-    limit = sum(float(s) * top for s, top in zip(scale, tops, strict=True))
+    own = (prod(top[id(f)] for f in found) for found in factors)
+    limit = sum(float(s) * greatest for s, greatest in zip(scale, own, strict=True))
     greatest = _search(factors, scale)
     power = limit if greatest is None else greatest
-    if not _is_exact_in_floats(terms, scales, gathered, p, limit):
+    if not _is_exact_in_floats(terms, scales, distinct.values(), p, limit):
         power *= ROUND_UP
     is_known = all(t.has_small_classes for t in terms if isinstance(t, Predicates))
     return ColumnNorm(power, is_known and greatest is not None)
@@ -124,14 +126,10 @@ def _gather(terms: Sequence[Term], p: int) -> list[list[_Factor]]:
     return out
 
 
-def _varies(factor: _Factor) -> bool:
-    return bool(factor.names) and bool(factor.values.min() < factor.values.max())
-
-
 def _is_exact_in_floats(
     terms: Sequence[Term],
     scales: Sequence[float],
-    gathered: list[list[_Factor]],
+    factors: Iterable[_Factor],
     p: int,
     limit: float,
 ) -> bool:
@@ -141,8 +139,7 @@ def _is_exact_in_floats(
         return False
     if not all(float(s).is_integer() for s in scales):
         return False
-    distinct = {id(f): f.values for fs in gathered for f in fs}
-    scaled = (np.ldexp(values, bits) for values in distinct.values())
+    scaled = (np.ldexp(f.values, bits) for f in factors)
     return all(bool((s == np.rint(s)).all()) for s in scaled)
 
 

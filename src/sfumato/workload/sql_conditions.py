@@ -66,6 +66,13 @@ class Asked:
     attribute: Attribute
     level: Level | None = None
 
+    def __post_init__(self) -> None:
+        if self.attribute.size > MOST_LISTED:
+            raise TooLarge(
+                f"column {self.attribute.name!r} has {self.attribute.size:,} cells, the most that "
+                f"are listed one by one are {MOST_LISTED:,}: give it wider bins"
+            )
+
     def __str__(self) -> str:
         return f"{self.attribute.name}.{self.level.name}" if self.level else self.attribute.name
 
@@ -80,11 +87,6 @@ class Asked:
     @property
     def groups(self) -> Integers:
         """The group of every cell, -1 for none; without a level, every cell is a group."""
-        if self.attribute.size > MOST_LISTED:
-            raise TooLarge(
-                f"column {self.attribute.name!r} has {self.attribute.size:,} cells, the most that "
-                f"are listed one by one are {MOST_LISTED:,}: give it wider bins"
-            )
         if self.level is None:
             return np.arange(self.attribute.size, dtype=np.int64)
         extra = (-1,) * (self.attribute.size - self.attribute.value_count)
