@@ -34,7 +34,7 @@ __all__ = ["BETA", "SHARE", "Bound", "Comparison", "Entry", "Point", "compare"]
 BETA: Final = 0.05
 SHARE: Final = 0.01  # "rows needed" is for every answer within 1% of the records
 
-LOCAL: Final = "randomized response"
+LOCAL: Final = "local model"  # randomized response at the client
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +162,9 @@ def _response(best: Plan) -> tuple[RandomizedResponse | None, str]:
     epsilon = best.budget.pure_epsilon / best.rows_per_unit
     try:
         return joint_response([work.domain[n].size for n in names], epsilon), ""
-    except SfumatoError as error:
-        return None, str(error)
+    except SfumatoError:
+        cells = work.domain.cells(names)
+        return None, f"{cells:,} joint cells are too many for one report"
 
 
 def _spread(best: Plan) -> float:
@@ -177,16 +178,16 @@ def _local_bound(
 ) -> Bound:
     from sfumato.local import error_bound, rows_needed
 
-    formula = "sqrt(n ln(2k/beta) / 2) / (p - q), n records"
+    formula = "sqrt(n ln(2k/beta)/2) / (p - q), n records"
     if response is None:
-        return Bound(f"{LOCAL} (local model)", formula, None, None, trouble)
+        return Bound(LOCAL, formula, None, None, trouble)
     k, spread = best.workload.queries, _spread(best)
     return Bound(
-        f"{LOCAL} (local model)",
+        LOCAL,
         formula,
         None if rows is None else error_bound(response, rows, k, BETA, spread),
         rows_needed(response, SHARE, BETA, k, spread),
-        "" if rows is not None else "grows with the records: give --rows N",
+        "" if rows is not None else "grows with the records; give --rows",
     )
 
 

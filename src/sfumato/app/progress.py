@@ -31,11 +31,20 @@ class Bars:
             return None
         return lambda done, total, label: self._move(name, done, total, label)
 
-    def by_label(self) -> Callable[[int, int, str], None] | None:
-        """A callable (done, total, label) that moves the bar named by the label."""
+    def of_release(self) -> Callable[[int, int, str], None] | None:
+        """A callable (done, total, label) for ``Plan.release``: it counts, then it measures."""
         if self.shown is None:
             return None
-        return lambda done, total, label: self._move(label, done, total, "")
+        return lambda done, total, label: self._move(
+            label if label == "measuring" else "counting", done, total, ""
+        )
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """A bar that is empty while one piece of work goes on, and then full."""
+        self._move(name, 0, 1, "")
+        yield
+        self._move(name, 1, 1, "")
 
     def _move(self, name: str, done: int, total: int, detail: str) -> None:
         if self.shown is None:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
     from sfumato.budget import Budget
@@ -29,7 +31,7 @@ __all__ = [
     "table",
 ]
 
-MOST_GROUPS = 12
+FIRST_GROUPS, LAST_GROUPS = 9, 3
 
 
 def counts(value: float | None) -> str:
@@ -62,10 +64,18 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> Table:
     """A table whose first ``text_columns`` (and any column called ``note``) are text."""
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=True,
+        padding=(0, 1, 0, 1),
+        collapse_padding=True,
+        header_style="bold",
+    )
     for i, name in enumerate(columns):
         is_text = i < text_columns or name == "note"
-        shown.add_column(name, justify="left" if is_text else "right", overflow="fold")
+        side: Literal["left", "right"] = "left" if is_text else "right"
+        shown.add_column(name, justify=side, overflow="fold", no_wrap=i > 0 and name != "note")
     for row in rows:
         shown.add_row(*(escape(cell) for cell in row))
     return shown
@@ -104,7 +114,7 @@ def plan_facts(plan: Forecast) -> Table:
                 if certificate is not None
                 else "not known for this workload",
             ),
-            ("cost", plan.cost.describe()),
+            ("cost", cost_in_words(plan.cost, plan.budget)),
         ]
     )
 
@@ -126,12 +136,11 @@ def candidates_table(candidates: Sequence[Candidate]) -> Table:
 
 
 def groups_table(groups: Sequence[GroupForecast], show_all: bool = False) -> Table:
-    """The forecast of each group; the first dozen unless all are wanted."""
-    listed = groups if show_all else groups[:MOST_GROUPS]
-    rows = [(g.name, f"{g.queries:,}", counts(g.rmse), counts(g.largest)) for g in listed]
-    if len(listed) < len(groups):
-        rest = len(groups) - len(listed)
-        rows.append((f"... and {rest} more groups (--all lists them)", "", "", ""))
+    """The forecast of each group; of many groups the first and the last few."""
+    rows = [(g.name, f"{g.queries:,}", counts(g.rmse), counts(g.largest)) for g in groups]
+    hidden = len(rows) - FIRST_GROUPS - LAST_GROUPS
+    if hidden > 1 and not show_all:
+        rows[FIRST_GROUPS:-LAST_GROUPS] = [(f"... {hidden} more, see --all", "", "", "")]
     return table(["group", "queries", "rmse", "largest"], rows)
 
 

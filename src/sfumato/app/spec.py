@@ -84,7 +84,7 @@ class _Release(_Table):
 
 class _File(_Table):
     data: _Data = _Data()
-    domain: dict[str, object] | str | None = None
+    domain: dict[str, object] | None = None
     workload: list[dict[str, object]] | None = None
     budget: _Budget
     plan: _Plan = _Plan()

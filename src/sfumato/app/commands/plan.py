@@ -25,11 +25,12 @@ def plan(
         document = plan_document(found)
     output.result(
         document,
-        heading(f"Plan of {path}", "no data was touched, nothing was spent"),
+        heading(f"Plan of {path}", "no data touched, nothing spent"),
         plan_facts(found),
         "",
         heading("Mechanisms", "forecast errors in counts"),
         candidates_table(found.candidates),
+        "",
         heading("Query groups", "forecast errors in counts"),
         groups_table(found.groups, show_all),
     )

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sfumato compare``: every mechanism on the same workload."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.app.comparison import BETA, SHARE, Comparison
+from sfumato.app.comparison import compare as compared
+from sfumato.app.files import check_folder, filled_folder
+from sfumato.app.output import Output
+from sfumato.app.show import budget_document, counts, facts, heading, table
+from sfumato.app.spec import read_spec
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["compare"]
+
+
+def compare(path: Path, out: Path | None, rows: int | None, output: Output) -> None:
+    """Show forecasts and bounds side by side, and draw them.
+
+    Privacy: a function of the spec and of the given number of rows; the table is not opened.
+    """
+    spec = read_spec(path)
+    if out is not None:
+        check_folder(out)
+    with output.bars() as bars:
+        found = compared(spec, rows, bars.phase("planning"))
+    written = [] if out is None else _write(found, out)
+    rest = f", {rows:,} records" if rows is not None else ""
+    output.result(
+        _document(found, written),
+        heading(f"Mechanisms for {path}", "no data touched, nothing spent"),
+        facts([("asked", f"{found.queries:,} queries, {found.budget.describe()}{rest}")]),
+        "",
+        heading("Forecasts", f"in counts; all answers are within the bound with {1 - BETA:.0%}"),
+        _forecasts(found),
+        *_not_fitting(found),
+        "",
+        heading("Known bounds", f"on the error of all answers at once, with {1 - BETA:.0%}"),
+        _bounds(found),
+        *(f" {b.name}: {b.note}" for b in found.bounds if b.note),
+        "",
+        *(f"Written: {file}" for file in written),
+    )
+
+
+def _forecasts(found: Comparison) -> Table:
+    least = min((e.rmse for e in found.entries if e.rmse is not None), default=None)
+    columns = ["mechanism", "rmse", "largest", "all within"]
+    columns += [] if found.rows is None else ["share of records"]
+    rows = []
+    for e in found.entries:
+        if e.rmse is not None:
+            share = [] if found.rows is None else [_share(e.bound, found.rows)]
+            note = "least error" if e.rmse == least else ""
+            numbers = [counts(e.rmse), counts(e.largest), counts(e.bound)]
+            rows.append([e.mechanism, *numbers, *share, note])
+    return table([*columns, "note"], rows)
+
+
+def _not_fitting(found: Comparison) -> list[str]:
+    """One line per reason, with the mechanisms that it rules out."""
+    reasons: dict[str, list[str]] = {}
+    for e in found.entries:
+        if e.rmse is None:
+            reasons.setdefault(e.note, []).append(e.mechanism)
+    return [f" not fitting: {', '.join(names)} ({why})" for why, names in reasons.items()]
+
+
+def _bounds(found: Comparison) -> Table:
+    columns = ["mechanism", "counts"]
+    columns += [] if found.rows is None else ["share of records"]
+    columns += [f"records for {SHARE:.0%}"]
+    rows = []
+    for b in found.bounds:
+        share = [] if found.rows is None else [_share(b.counts, found.rows)]
+        needed = "-" if b.rows_needed is None else f"{b.rows_needed:,}"
+        rows.append([b.name, counts(b.counts), *share, needed])
+    return table(columns, rows)
+
+
+def _share(bound: float | None, rows: int) -> str:
+    if bound is None:
+        return "-"
+    share = bound / rows
+    return "above 1" if share > 1 else f"{share:.3g}"
+
+
+def _write(found: Comparison, out: Path) -> list[str]:
+    """One PNG per chart and one page with all of them, which needs no network."""
+    from sfumato.app.charts import charts_of
+    from sfumato.release.charts import write_chart
+    from sfumato.release.page import page
+
+    charts = charts_of(found)
+    if not charts:
+        return []
+    title = f"Mechanisms for {found.queries:,} queries"
+    places = "".join(f'<div class="chart" data-chart="{i}"></div>' for i in range(len(charts)))
+    html = page(title, f"<h1>{title}</h1>{places}", [c.to_dict() for c in charts.values()])
+    with filled_folder(out) as folder:
+        for name, chart in charts.items():
+            write_chart(chart, folder / f"{name}.png")
+        (folder / "compare.html").write_text(html, encoding="utf-8")
+    return [str(out / name) for name in (*(f"{n}.png" for n in charts), "compare.html")]
+
+
+def _document(found: Comparison, written: list[str]) -> dict[str, object]:
+    return {
+        "queries": found.queries,
+        "budget": budget_document(found.budget),
+        "rows": found.rows,
+        "beta": BETA,
+        "share": SHARE,
+        "mechanisms": [asdict(e) for e in found.entries],
+        "bounds": [asdict(b) for b in found.bounds],
+        "over_epsilon": [asdict(p) for p in found.over_epsilon],
+        "over_rows": [asdict(p) for p in found.over_rows],
+        "files": written,
+    }

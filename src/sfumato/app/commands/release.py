@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sfumato release``: everything that can be refused is refused before anything is spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.app.files import check_folder
+from sfumato.app.output import Output
+from sfumato.app.publish import publish, published_document, published_facts
+from sfumato.app.show import heading
+from sfumato.app.spec import LedgerSpec, Spec, read_spec
+from sfumato.budget.account import Account
+from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError
+
+if TYPE_CHECKING:
+    from sfumato.budget.ledger import Ledger
+    from sfumato.flow import Plan
+
+__all__ = ["Wishes", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line asks for beside the spec."""
+
+    out: Path | None = None
+    ledger: str | None = None
+    no_ledger: bool = False
+    notebook: bool = False
+    synthetic: int | None = None
+    key: str | None = None
+    yes: bool = False
+
+
+def release(
+    path: Path, mechanism: str | None, error: float | None, wishes: Wishes, output: Output
+) -> None:
+    """Plan, check, ask, release, write.
+
+    Privacy: that of ``Plan.release``; what is shown depends on public numbers only.
+    """
+    from sfumato.vault.fit import check_columns
+    from sfumato.vault.tables import open_table, public_name
+
+    spec = read_spec(path).asking(mechanism, error)
+    at = _ledger(spec, wishes)
+    out = wishes.out or spec.out
+    check_folder(out)
+    with output.bars() as bars:
+        plan = spec.plan(bars.phase("planning"))
+
+    table = open_table(spec.table())
+    check_columns(table, spec.domain, spec.unit)
+    book = None if at is None else _book(at, plan, spec.name or public_name(table))
+    is_stored = book is not None and book.answer(wishes.key or plan.digest()) is not None
+    if book is not None and not is_stored:
+        _check_left(book, plan)
+    _remark(at, book, output)
+    if not (is_stored or wishes.yes or output.confirm(_question(plan, book))):
+        raise SfumatoError("stopped before anything was spent")
+
+    with output.bars() as bars:
+        result = plan.release(
+            table,
+            ledger=book,
+            project=spec.project,
+            key=wishes.key,
+            progress=bars.of_release(),
+        )
+        files = publish(
+            result, out, spec.level, wishes.synthetic, path if wishes.notebook else None
+        )
+    remark = "the stored answer: nothing was spent" if is_stored else ""
+    output.result(
+        published_document(result, files, book, is_stored),
+        heading(f"Released {plan.workload.queries:,} answers", remark),
+        published_facts(result, files, book, is_stored),
+    )
+
+
+def _ledger(spec: Spec, wishes: Wishes) -> LedgerSpec | None:
+    """The ledger that is debited; None only if that was asked for."""
+    if wishes.no_ledger:
+        if wishes.ledger is not None:
+            raise LedgerError("--ledger and --no-ledger are both given; keep one of them")
+        return None
+    if wishes.ledger is not None:
+        total = None if spec.ledger is None else spec.ledger.total
+        return LedgerSpec(wishes.ledger, total)
+    if spec.ledger is None:
+        raise LedgerError(
+            f"{spec.path} names no ledger, so nothing would remember what this release spends; add "
+            'a table [ledger] with path = "NAME.ledger", or give --ledger PATH, or give '
+            "--no-ledger if you keep track of the budget yourself"
+        )
+    return spec.ledger
+
+
+def _book(at: LedgerSpec, plan: Plan, table_id: str) -> Ledger:
+    """The ledger of this table; a new one is created only if this release fits into it."""
+    from sfumato.budget.ledger import Ledger
+
+    total = at.total or plan.budget
+    if not Ledger.exists(at.path):
+        fresh = Account(total)
+        if fresh.plus(plan.cost).is_overdrawn:
+            raise BudgetExhausted(fresh.refusal(plan.cost))
+        if "://" not in at.path:
+            check_folder(Path(at.path).parent)
+            Path(at.path).parent.mkdir(parents=True, exist_ok=True)
+    return Ledger.open_or_create(at.path, table_id, plan.neighbours, total)
+
+
+def _check_left(book: Ledger, plan: Plan) -> None:
+    """Refuse before the table is read; the debit itself checks again, in one transaction."""
+    from sfumato.release.provenance import cost_in_words
+
+    if not book.how_many_more(plan.cost):
+        raise BudgetExhausted(
+            f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}; of the "
+            f"total {book.budget.describe()} in {book.place}, {book.remaining().describe()}; lower "
+            "the cost or ask the curator"
+        )
+
+
+def _remark(at: LedgerSpec | None, book: Ledger | None, output: Output) -> None:
+    if at is not None and book is not None and at.total not in (None, book.budget):
+        output.note(
+            f"The spec gives a total of {at.total.describe() if at.total else ''}, the ledger was "
+            f"opened with {book.budget.describe()}; the ledger's holds."
+        )
+
+
+def _question(plan: Plan, book: Ledger | None) -> str:
+    """What is about to be spent, in one line."""
+    from sfumato.release.provenance import cost_in_words
+
+    left = ""
+    if book is not None:
+        share = float(100 * book.remaining().share)
+        left = f" The ledger has {share:.4g}% of {book.budget.describe()} left."
+    return f"This release spends {cost_in_words(plan.cost, plan.budget)}.{left} Go on?"

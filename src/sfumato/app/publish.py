@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a release into a folder and say what was written; shared by ``release`` and ``demo``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.app.show import budget_document, counts, facts, neighbours_in_words
+from sfumato.release.provenance import cost_in_words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sfumato.budget.ledger import Ledger
+    from sfumato.release import Release
+
+__all__ = ["publish", "published_document", "published_facts"]
+
+
+def publish(
+    result: Release, out: Path, level: float, synthetic: int | None, notebook_of: Path | None
+) -> dict[str, Path]:
+    """Write the files of a release; their paths by kind.
+
+    ``notebook_of`` is the spec that a notebook plans again, if one is wanted. The notebook names
+    it from its own folder, so that both can be moved together.
+    """
+    from sfumato.release.notebook import write_notebook
+
+    files = result.save(out, level=level, synthetic=False if synthetic is None else synthetic)
+    if notebook_of is not None:
+        files["notebook"] = out / "notebook.ipynb"
+        write_notebook(files["notebook"], os.path.relpath(notebook_of, out), ".")
+    return files
+
+
+def published_document(
+    result: Release, files: dict[str, Path], book: Ledger | None, is_stored: bool
+) -> dict[str, object]:
+    """A release as JSON: public facts and paths, no answers (they are in the files)."""
+    forecast = result.forecast
+    return {
+        "queries": forecast.workload.queries,
+        "mechanism": forecast.mechanism,
+        "rmse": forecast.rmse,
+        "largest": forecast.largest_error,
+        "budget": budget_document(forecast.budget),
+        "cost": forecast.cost.as_json(),
+        "neighbours": forecast.neighbours,
+        "is_stored": is_stored,
+        "ledger": None
+        if book is None
+        else {
+            "path": book.place,
+            "entry": result.provenance.get("ledger"),
+            "remaining_share": float(book.remaining().share),
+        },
+        "files": {kind: str(path) for kind, path in files.items()},
+    }
+
+
+def published_facts(
+    result: Release, files: dict[str, Path], book: Ledger | None, is_stored: bool
+) -> Table:
+    """A release in a few lines: what was promised, how good it is, where it is."""
+    forecast = result.forecast
+    cost = cost_in_words(forecast.cost, forecast.budget)
+    rows = [
+        ("budget", forecast.budget.describe()),
+        ("neighbours", neighbours_in_words(forecast.neighbours, forecast.unit)),
+        ("spent", f"nothing now; {cost} when it was first released" if is_stored else cost),
+        ("mechanism", forecast.mechanism),
+        ("forecast rmse", f"{counts(forecast.rmse)} counts, over all queries"),
+    ]
+    if book is None:
+        rows.append(("ledger", "none: nothing remembers what was spent"))
+    else:
+        left = float(100 * book.remaining().share)
+        rows.append(("ledger", f"{book.place}: {left:.4g}% of {book.budget.describe()} left"))
+    return facts([*rows, *((kind, str(path)) for kind, path in files.items())])
