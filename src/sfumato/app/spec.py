@@ -86,7 +86,7 @@ class _File(_Table):
     data: _Data = _Data()
     domain: dict[str, object] | None = None
     workload: list[dict[str, object]] | None = None
-    budget: _Budget
+    budget: _Budget | None = None
     plan: _Plan = _Plan()
     ledger: _Ledger | None = None
     release: _Release = _Release()
@@ -236,8 +236,12 @@ def _unit(file: TomlFile, data: _Data) -> PrivacyUnit | None:
     return PrivacyUnit(data.unit, data.rows_per_unit)
 
 
-def _asked_budget(file: TomlFile, table: _Budget) -> tuple[Budget | None, float | None, str]:
+def _asked_budget(file: TomlFile, table: _Budget | None) -> tuple[Budget | None, float | None, str]:
     """The budget, or the error to reach; and the delta that goes with the error."""
+    if table is None:
+        raise file.error(
+            "there is no table [budget]; add one, with epsilon = 1 and delta = 1e-9 for example"
+        )
     if table.error is None:
         return _budget(file, table, "budget"), None, DEFAULT_DELTA
     for key in ("epsilon", "rho", "mu"):
@@ -256,9 +260,10 @@ def _asked_budget(file: TomlFile, table: _Budget) -> tuple[Budget | None, float 
 def _budget(file: TomlFile, table: _Budget | _Ledger, name: str) -> Budget:
     """The budget of a table of the file; its faults get the line of the key they are about."""
     try:
-        if table.delta is not None and not isinstance(table.delta, str) and table.delta == 0:
+        budget = Budget(epsilon=table.epsilon, delta=table.delta, rho=table.rho, mu=table.mu)
+        if table.delta is not None and not budget.delta:
             raise BudgetError("delta must lie in (0, 1), got 0; for a pure budget leave it out")
-        return Budget(epsilon=table.epsilon, delta=table.delta, rho=table.rho, mu=table.mu)
+        return budget
     except BudgetError as error:
         message = str(error)
         first = message.split(maxsplit=1)[0]
