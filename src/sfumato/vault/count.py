@@ -25,7 +25,7 @@ from sfumato.vault.records import Records, engine_failed, read_records
 from sfumato.vault.sensitive import Redacted, Sensitive, sealed
 from sfumato.vault.tables import Table
 from sfumato.wording import shown
-from sfumato.workload.predicates import Condition
+from sfumato.workload.predicates import Condition, check_conditions
 
 __all__ = ["GREATEST_COUNT", "MOST_CELLS", "Counts", "count_conditions", "count_marginals"]
 
@@ -124,9 +124,8 @@ def count_conditions(
     Neighbours: one row (or one unit) more or less changes each number by at most 1 (or
     ``unit.rows``).
     """
-    compiled = [
-        compile_condition(c, domain, lambda name: f"c{domain.index(name)}") for c in conditions
-    ]
+    check_conditions(conditions, domain)
+    compiled = [compile_condition(c, lambda name: f"c{domain.index(name)}") for c in conditions]
     check_columns(table, domain, unit)
     records = read_records(
         table, domain, frozenset().union(*(c.attributes for c in compiled)), unit

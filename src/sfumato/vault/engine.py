@@ -32,10 +32,12 @@ _CONFIG = {
 }
 
 # A line of a CSV file is read as one text: the delimiter is a control sign that no text holds and
-# there are no quotes, so that whatever stands in a line cannot reach into the next one.
+# there are no quotes, so that whatever stands in a line cannot reach into the next one. Without
+# `strict_mode = false`, lines that end in different ways would make the reader fail.
 _LINES = (
     "columns = {'line': 'VARCHAR'}, auto_detect = false, header = true, delim = '\x01', "
-    "quote = '', escape = '', ignore_errors = true, null_padding = false"
+    "quote = '', escape = '', ignore_errors = true, null_padding = false, "
+    "strict_mode = false"
 )
 
 
@@ -132,19 +134,11 @@ class Engine:
         columns = ", ".join(
             f"{_unquoted(f'parts[{i}]')} AS {quoted(name)}" for i, name in enumerate(names, 1)
         )
-        lines = f"read_csv({_list(paths)}, {_LINES}"
-
-        def query(options: str) -> str:
-            return (
-                f"SELECT {columns} FROM (SELECT {split} AS parts FROM {lines}{options}) "  # noqa: S608
-                f"WHERE line <> '') WHERE len(parts) = {len(names)}"
-            )
-
-        try:
-            # Without it, lines that end in different ways make the reader fail.
-            return self.view(query(", strict_mode = false"))
-        except Exception:  # before DuckDB 1.2 there was no such option, and no need of it
-            return self.view(query(""))
+        lines = f"read_csv({_list(paths)}, {_LINES})"
+        return self.view(
+            f"SELECT {columns} FROM (SELECT {split} AS parts FROM {lines} WHERE line <> '') "  # noqa: S608
+            f"WHERE len(parts) = {len(names)}"
+        )
 
     def attach(self, path: str) -> list[str]:
         """Open a DuckDB file for reading; the ``schema.table`` names in it."""

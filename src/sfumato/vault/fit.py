@@ -81,8 +81,8 @@ def _fault(table: Table, attribute: Attribute) -> str:
     if not is_untyped and held not in _FITTING[declared]:
         return (
             f"attribute {name!r} is declared as {declared}, but its column is of type "
-            f"{table.types[name]}; a {declared} needs {either(_FITTING[declared])}: change the "
-            "schema or convert the column"
+            f"{table.types[name]}; it needs one of {either(_FITTING[declared])}: change the schema "
+            "or convert the column"
         )
     numbers = _bounds(attribute)
     limit = _EXACT_IN_WORDS if held in ("integer", "boolean") else _EXACT_IN_FLOATS

@@ -94,10 +94,10 @@ def _query(table: Table, domain: Domain, wanted: frozenset[str], unit: PrivacyUn
     # Which rows of a unit are kept must not hang on what is asked: the hash covers all codes.
     needed = [a for a in domain if unit or a.name in wanted or not always_kept(a)]
     names = [a.name for a in needed] + ([unit.column] if unit else [])
-    rows, places = table.read(names)
+    rows, places = table.read(names or [domain.names[0]])
     held = [
         Held(rows[place], table.types[name], name in table.untyped)
-        for place, name in zip(places, names, strict=True)
+        for place, name in zip(places, names, strict=False)
     ]
     rows, found = _with_lookups(rows, table.engine, needed, held)
     columns = {

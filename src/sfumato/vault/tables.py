@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from sfumato.errors import TableError
 from sfumato.vault.engine import Engine
@@ -159,7 +159,7 @@ def _text(source: str | os.PathLike[str]) -> str:
     return text
 
 
-def _is_ibis(source: object) -> bool:
+def _is_ibis(source: object) -> TypeGuard[ir.Table]:
     if type(source).__module__.partition(".")[0] != "ibis":
         return False
     import ibis.expr.types as ir
@@ -167,6 +167,8 @@ def _is_ibis(source: object) -> bool:
     return isinstance(source, ir.Table)
 
 
-def _ibis_name(source: object) -> str:
-    name = getattr(source, "get_name", lambda: "ibis table")
-    return str(sealed(name, "the ibis table has no name"))
+def _ibis_name(source: ir.Table) -> str:
+    try:
+        return str(source.get_name())
+    except Exception:  # an expression that is no table of its engine has none
+        return "ibis table"

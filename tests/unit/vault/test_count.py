@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact counts, checked against pandas and numpy, and what is refused before counting."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from sfumato.domain import Boolean, Category, Domain, Integer, Level, Numeric
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import TableError, TooLarge, WorkloadError
+from sfumato.vault import count as counting
+from sfumato.vault.conditions import compile_condition
+from sfumato.vault.count import count_conditions, count_marginals
+from sfumato.vault.engine import Engine
+from sfumato.vault.records import read_records
+from sfumato.vault.tables import Table, open_table
+from sfumato.workload.predicates import And, Everything, In, Not, Or
+from tests.vault_reference import SOURCES, make_source
+from tests.words import SeededWords
+
+REGION = Level("region", ("north", "south"), (0, 1, 1))
+DOMAIN = Domain(
+    [
+        Integer("age", 0, 99, 10, outside="clamp"),
+        Category("town", ("a", "b", "c"), outside="other", levels=(REGION,)),
+        Boolean("employed", nulls="missing"),
+        Numeric("income", (0, 10, 100, 1000)),
+    ]
+)
+
+
+def frame(rows: int, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    income = rng.choice([0.0, 9.999, 10.0, 50.0, 1000.0, 1000.5, np.nan], rows)
+    employed = rng.choice([True, False, None], rows)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(-20, 140, rows),
+            "town": rng.choice(["a", "b", "c", "d", "A"], rows),
+            "employed": pd.array(employed, dtype="boolean"),
+            "income": income,
+        }
+    )
+
+
+def pandas_codes(rows: pd.DataFrame) -> pd.DataFrame:
+    """The same cells as DOMAIN says, in pandas."""
+    codes = pd.DataFrame(
+        {
+            "age": (rows.age.clip(0, 99) // 10).astype(int),
+            "town": rows.town.map({"a": 0, "b": 1, "c": 2}).fillna(3).astype(int),
+            "employed": rows.employed.astype(object).map({False: 0, True: 1}).fillna(2).astype(int),
+            "income": pd.cut(
+                rows.income, [0, 10, 100, np.nextafter(1000, 2000)], right=False
+            ).cat.codes,
+        }
+    )
+    return codes[codes.income >= 0]
+
+
+def pandas_counts(codes: pd.DataFrame, names: tuple[str, ...]) -> np.ndarray:
+    shape = [DOMAIN[name].size for name in names]
+    out = np.zeros(shape, dtype=np.int64)
+    for cell, number in codes.groupby(list(names)).size().items():
+        out[cell] = number
+    return out
+
+
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    return frame(5000)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_marginals_agree_with_pandas_from_every_source(kind, people, tmp_path):
+    source = make_source(kind, pa.Table.from_pandas(people), tmp_path)
+    sets = [names for ways in (1, 2, 4) for names in combinations(DOMAIN.names, ways)]
+    counts = count_marginals(open_table(source), DOMAIN, [*sets, ()])
+    codes = pandas_codes(people)
+    assert counts.attribute_sets == (*sets, ())
+    for names in sets:
+        table = counts.reveal(names)
+        assert table.dtype == np.int64
+        assert not table.flags.writeable
+        np.testing.assert_array_equal(table, pandas_counts(codes, names), strict=True)
+    assert counts.reveal(()).shape == ()
+    assert int(counts.reveal(())) == len(codes)
+
+
+def test_a_table_without_rows_counts_to_zero():
+    none = pa.Table.from_pandas(frame(1)).slice(0, 0)
+    counts = count_marginals(open_table(none), DOMAIN, [("age", "town"), ("income",), ()])
+    assert counts.reveal(("age", "town")).tolist() == np.zeros((10, 4)).tolist()
+    assert counts.reveal(()) == 0
+    only_total = count_marginals(open_table(none), DOMAIN, [()])
+    assert only_total.reveal(()) == 0
+    assert count_conditions(open_table(none), DOMAIN, [Everything()]).reveal().tolist() == [0]
+
+
+def test_the_total_alone_is_counted_when_no_attribute_can_drop_a_record():
+    domain = Domain([Integer("age", 0, 9, outside="other", nulls="missing")])
+    table = open_table(pa.table({"age": [1, None, 99]}))
+    assert count_marginals(table, domain, [()]).reveal(()) == 3
+
+
+def test_permuting_the_rows_gives_the_same_integers(people):
+    sets = list(combinations(DOMAIN.names, 2))
+    shuffled = people.sample(frac=1, random_state=1)
+    one, other = (count_marginals(open_table(p), DOMAIN, sets) for p in (people, shuffled))
+    for names in sets:
+        np.testing.assert_array_equal(one.reveal(names), other.reveal(names))
+
+
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    seen: list[str] = []
+    fetch = Engine.fetch
+
+    def recorded(engine: Engine, query: str) -> object:
+        seen.append(query)
+        return fetch(engine, query)
+
+    monkeypatch.setattr(Engine, "fetch", recorded)
+    return seen
+
+
+def test_sub_marginals_are_summed_and_only_what_is_asked_is_counted(people, monkeypatch):
+    seen = queries(monkeypatch)
+    asked = [("age",), ("age", "town"), (), ("town",), ("employed",)]
+    counts = count_marginals(open_table(people), DOMAIN, asked)
+    assert len(seen) == 1
+    assert seen[0].count("GROUP BY") == 2
+    codes = pandas_codes(people)
+    for names in asked[:-1]:
+        if names:
+            np.testing.assert_array_equal(counts.reveal(names), pandas_counts(codes, names))
+    with pytest.raises(WorkloadError, match="was not counted"):
+        counts.reveal(("income",))
+
+
+def test_a_great_marginal_is_not_summed_but_its_parts_are_scanned(people, monkeypatch):
+    monkeypatch.setattr(counting, "_CHEAP_SUM", 20)
+    seen = queries(monkeypatch)
+    count_marginals(open_table(people), DOMAIN, [("age", "town"), ("town",), ()])
+    assert seen[0].count("COUNT(*)") == 2  # the total is summed from the towns
+
+
+def test_the_table_is_read_once_for_marginals_and_conditions(people, monkeypatch):
+    read = []
+    whole = Table.read
+
+    def recorded(table: Table, columns: list[str]) -> object:
+        read.append(columns)
+        return whole(table, columns)
+
+    monkeypatch.setattr(Table, "read", recorded)
+    table = open_table(people)
+    count_marginals(table, DOMAIN, [("age", "town")])
+    count_conditions(table, DOMAIN, [In("town", (0,))])
+    count_marginals(table, DOMAIN, [("age",)])
+    assert len(read) == 1
+    count_conditions(table, DOMAIN, [In("employed", (0,))])
+    count_marginals(table, DOMAIN, [("age", "town", "employed")])
+    assert len(read) == 2
+
+
+def test_many_marginals_are_counted_in_a_few_queries_and_told_of(monkeypatch):
+    seen, told = queries(monkeypatch), []
+    names = [f"x{i}" for i in range(14)]
+    rows = pa.table({name: np.arange(50) % (i + 2) for i, name in enumerate(names)})
+    domain = Domain({name: i + 2 for i, name in enumerate(names)})
+    pairs = list(combinations(names, 2))
+    count_marginals(open_table(rows), domain, pairs, progress=lambda *now: told.append(now))
+    assert len(seen) == 6
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert told[0] == (0, 92, "reading")
+    assert told[-1] == (92, 92, "counting")
+
+
+class Untouchable(Table):
+    """A table that fails the test when it is read."""
+
+    def read(self, columns: object) -> object:
+        raise AssertionError(f"the table was read: {columns}")
+
+
+def test_too_many_cells_are_refused_before_the_table_is_touched():
+    domain = Domain({"a": 10**6, "b": 10**6, "c": 10**12})
+    table = open_table(pa.table({"a": [0], "b": [0], "c": [0]}))
+    blind = Untouchable(table.name, table.engine, table.types, table.untyped, lambda _: None)
+    with pytest.raises(TooLarge) as caught:
+        count_marginals(blind, domain, [("a",), ("a", "b")])
+    message = str(caught.value)
+    assert "1,000,001,000,000 cells (8,000,008,000,000 bytes)" in message
+    assert "over a, b" in message
+    assert "at most 134,217,728 (1,073,741,824 bytes)" in message
+    with pytest.raises(TooLarge):
+        count_marginals(blind, Domain({"a": 3, "b": 2, "c": 2}), [("a", "b", "c")], most_cells=11)
+    with pytest.raises(TableError, match="could not be counted"):
+        count_marginals(blind, Domain({"a": 3, "b": 2, "c": 2}), [("a", "b", "c")], most_cells=12)
+
+
+def test_attribute_sets_are_checked(people):
+    table = open_table(people)
+    with pytest.raises(WorkloadError, match="in the order of the domain"):
+        count_marginals(table, DOMAIN, [("town", "age")])
+    with pytest.raises(WorkloadError, match="in the order of the domain"):
+        count_marginals(table, DOMAIN, [("age", "age")])
+    with pytest.raises(WorkloadError, match="unknown attribute 'height'"):
+        count_marginals(table, DOMAIN, [("height",)])
+
+
+def test_counts_are_clamped(people, monkeypatch):
+    assert counting.GREATEST_COUNT == 2**40
+    monkeypatch.setattr(counting, "GREATEST_COUNT", 300)
+    counts = count_marginals(open_table(people), DOMAIN, [("age",), ()])
+    np.testing.assert_array_equal(
+        counts.reveal(("age",)), np.minimum(pandas_counts(pandas_codes(people), ("age",)), 300)
+    )
+    assert counts.reveal(()) == 300
+    assert count_conditions(open_table(people), DOMAIN, [Everything()]).reveal() == [300]
+
+
+def test_the_shipped_table_is_whole():
+    """48,842 records; marginal sums by pandas on the same file."""
+    path = Path(str(files("sfumato") / "data" / "adult.parquet"))
+    rows = pd.read_parquet(path)
+    assert rows.shape == (48_842, 15)
+    assert rows.income.unique().tolist() == ["<=50K", ">50K"]
+    assert not (rows == "?").any(axis=None)
+    assert rows.isna().sum().to_dict() == dict.fromkeys(rows.columns, 0) | {
+        "workclass": 2799,
+        "occupation": 2809,
+        "native-country": 857,
+    }
+    domain = Domain([Integer("age", 17, 90), Category("sex", ("Female", "Male"))])
+    counts = count_marginals(open_table(path), domain, [("age", "sex")]).reveal(("age", "sex"))
+    table = rows.groupby(["age", "sex"]).size().unstack(fill_value=0).reindex(range(17, 91))
+    np.testing.assert_array_equal(counts, table.fillna(0).to_numpy())
+
+
+# --- conditions
+
+
+def test_conditions_agree_with_numpy(people):
+    codes = pandas_codes(people)
+    age, town, employed = (codes[n].to_numpy() for n in ("age", "town", "employed"))
+    cases = [
+        (Everything(), np.ones(len(codes), bool)),
+        (In("age", (2, 3, 4)), (age >= 2) & (age <= 4)),
+        (In("age", (7, 0, 1, 3, 3)), np.isin(age, [0, 1, 3, 7])),
+        (In("age", ()), np.zeros(len(codes), bool)),
+        (Not(In("employed", (0,))), employed != 0),
+        (And((In("age", (5,)), Not(In("town", (0, 1))))), (age == 5) & (town > 1)),
+        (Or((In("age", (5,)), In("town", (3,)), In("employed", (2,)))),
+         (age == 5) | (town == 3) | (employed == 2)),
+        (And(()), np.ones(len(codes), bool)),
+        (Or(()), np.zeros(len(codes), bool)),
+        (Not(Everything()), np.zeros(len(codes), bool)),
+    ]  # fmt: skip
+    found = count_conditions(open_table(people), DOMAIN, [condition for condition, _ in cases])
+    assert found.reveal().dtype == np.int64
+    assert found.reveal().tolist() == [int(truth.sum()) for _, truth in cases]
+
+
+def test_no_conditions_give_no_numbers(people):
+    assert count_conditions(open_table(people), DOMAIN, []).reveal().shape == (0,)
+
+
+def test_many_conditions_are_cut_into_queries(people, monkeypatch):
+    seen = queries(monkeypatch)
+    rng = np.random.default_rng(5)
+    wanted = [tuple(np.flatnonzero(rng.random(10) < 0.5).tolist()) for _ in range(2000)]
+    found = count_conditions(open_table(people), DOMAIN, [In("age", codes) for codes in wanted])
+    ages = pandas_counts(pandas_codes(people), ("age",))
+    assert found.reveal().tolist() == [int(ages[list(codes)].sum()) for codes in wanted]
+    assert 1 < len(seen) < 20
+
+
+def test_conditions_outside_the_domain_are_refused(people):
+    table = open_table(people)
+    for bad in (In("age", (10,)), In("age", (-1,))):
+        with pytest.raises(WorkloadError, match="cells 0 to 9"):
+            count_conditions(table, DOMAIN, [bad])
+    with pytest.raises(WorkloadError, match="unknown attribute"):
+        count_conditions(table, DOMAIN, [In("height", (1,))])
+    with pytest.raises(WorkloadError, match="is not a condition"):
+        count_conditions(table, DOMAIN, ["age > 5"])
+    deep = In("age", (1,))
+    for _ in range(1000):
+        deep = Not(deep)
+    with pytest.raises(WorkloadError, match="nested more than"):
+        count_conditions(table, DOMAIN, [deep])
+    assert table.records is None
+
+
+def test_conditions_hold_integers_and_column_names_only():
+    odd = 'x"; DROP TABLE people; --'
+    found = compile_condition(In(odd, (1, 2)), lambda _: "c0")
+    assert found.sql == "(c0 BETWEEN 1 AND 2)"
+
+
+# --- privacy unit
+
+
+def visits(seed: int = 0, rows: int = 4000, owners: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    owner = rng.geometric(0.02, rows) % owners
+    return pd.DataFrame({"person": owner, "id": owner, "kind": rng.integers(0, 4, rows)})
+
+
+VISITS = Domain([Integer("id", 0, 299), Integer("kind", 0, 2)])  # kind 3 is dropped
+
+
+def per_person(source: object, rows: int | None, domain: Domain = VISITS) -> np.ndarray:
+    unit = None if rows is None else PrivacyUnit("person", rows)
+    return count_marginals(open_table(source), domain, [("id", "kind")], unit).reveal(
+        ("id", "kind")
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_no_unit_keeps_more_rows_than_the_bound(rows):
+    whole = per_person(visits(), None)
+    kept = per_person(visits(), rows)
+    assert whole.sum(axis=1).max() > rows, "without the bound some unit must exceed it"
+    # After dropping, each unit keeps as many rows as it may.
+    np.testing.assert_array_equal(kept.sum(axis=1), np.minimum(whole.sum(axis=1), rows))
+    assert (kept <= whole).all()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "polars"])
+def test_units_without_an_identifier_are_dropped(kind, tmp_path):
+    rows = visits().astype({"person": "Int64"})
+    rows.loc[rows["id"] % 2 == 0, "person"] = pd.NA
+    kept = per_person(make_source(kind, pa.Table.from_pandas(rows), tmp_path), 5)
+    assert kept[0::2].sum() == 0
+    assert kept[1::2].sum() > 0
+
+
+def test_a_unit_may_be_text_or_float():
+    rows = visits()
+    bound = per_person(rows, 2).sum(axis=1)
+    for kind in ("str", "float64"):
+        np.testing.assert_array_equal(
+            per_person(rows.astype({"person": kind}), 2).sum(axis=1), bound
+        )
+    gone = rows.assign(person=rows.person.astype(float).where(rows.person != 7))
+    assert per_person(gone, 2)[7].sum() == 0
+
+
+def kept_rows(
+    rows: pd.DataFrame, seed: int, attributes: tuple[str, ...] = VISITS.names
+) -> np.ndarray:
+    table = open_table(rows)
+    unit = PrivacyUnit("person", 2)
+    read_records(table, VISITS, attributes, unit, SeededWords(seed))
+    return count_marginals(table, VISITS, [VISITS.names], unit).reveal(VISITS.names)
+
+
+def test_one_unit_more_changes_the_rows_of_no_other_one():
+    rows = visits()
+    fewer = rows[rows.person != 17]
+    one, other = kept_rows(rows, 1), kept_rows(fewer.sample(frac=1, random_state=3), 1)
+    assert (one[17].sum(), other[17].sum()) == (2, 0)
+    np.testing.assert_array_equal(np.delete(one, 17, axis=0), np.delete(other, 17, axis=0))
+
+
+def test_the_rows_of_a_unit_hang_on_the_key_and_not_on_what_is_asked():
+    rows = visits()
+    np.testing.assert_array_equal(kept_rows(rows, 1, ("id",)), kept_rows(rows, 1))
+    assert (kept_rows(rows, 1) != kept_rows(rows, 2)).any()
+    assert (per_person(rows, 2) != per_person(rows, 2)).any(), "each table draws its own key"
+
+
+def test_all_counts_of_one_table_describe_the_same_rows():
+    table, unit = open_table(visits()), PrivacyUnit("person", 2)
+    first = count_marginals(table, VISITS, [("kind",)], unit).reveal(("kind",))
+    met = count_conditions(table, VISITS, [In("kind", (k,)) for k in range(3)], unit).reveal()
+    both = count_marginals(table, VISITS, [("id", "kind")], unit).reveal(("id", "kind"))
+    np.testing.assert_array_equal(first, met)
+    np.testing.assert_array_equal(both.sum(axis=0), first)
+
+
+def test_a_unit_that_is_also_an_attribute_is_counted():
+    domain = Domain([Integer("person", 0, 299)])
+    kept = count_marginals(open_table(visits()), domain, [("person",)], PrivacyUnit("person", 1))
+    assert kept.reveal(("person",)).max() == 1
+
+
+def test_a_missing_unit_column_is_refused():
+    with pytest.raises(TableError, match="lacks 'patient'"):
+        count_marginals(open_table(visits()), VISITS, [()], PrivacyUnit("patient", 1))

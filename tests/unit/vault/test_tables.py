@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening tables: every kind of source, and one clear message for what cannot be one."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import date
+
+import duckdb
+import ibis
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Numeric
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import TableError
+from sfumato.vault.count import count_marginals
+from sfumato.vault.fit import check_columns
+from sfumato.vault.tables import column_types, open_table, public_name
+from tests.vault_reference import SOURCES, make_source
+
+PEOPLE = pa.table({"age": [30, 41, 30, None], "sex": ["F", "M", "M", None]})
+DOMAIN = Domain([Integer("age", 30, 41, nulls="missing"), Category("sex", ("F", "M"))])
+
+
+def ages(source: object) -> list[int]:
+    counts = count_marginals(open_table(source), DOMAIN, [("age",)]).reveal(("age",))
+    return np.repeat(np.arange(30, 43), counts).tolist()
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_kind_of_source_gives_the_same_counts(kind, tmp_path):
+    assert ages(make_source(kind, PEOPLE, tmp_path)) == [30, 30, 41]
+
+
+def test_an_ibis_table_is_counted_where_it_lives():
+    backend = ibis.duckdb.connect()
+    backend.con.register("given", PEOPLE)
+    backend.raw_sql("CREATE TABLE people AS SELECT * FROM given")
+    backend.con.unregister("given")
+    rows = backend.table("people")
+    assert ages(rows) == [30, 30, 41]
+    assert ages(rows.filter(rows.sex == "M").mutate(age=rows.age + 0)) == [30, 41]
+    left = backend.raw_sql("SELECT table_name FROM information_schema.tables").fetchall()
+    assert left == [("people",)], "temporary tables must not stay behind"
+    assert ages(ibis.memtable(PEOPLE)) == [30, 30, 41]
+
+
+def test_a_dataframe_without_types_is_read_as_text():
+    """The type of such a column would otherwise hang on its values."""
+    mixed = pd.DataFrame({"age": pd.Series([30, "41", None, "?"], dtype=object), "sex": ["F"] * 4})
+    assert column_types(mixed)["age"] == "string"
+    assert ages(mixed) == [30, 41, 42]
+
+
+def test_pandas_extension_types_are_read():
+    frame = pd.DataFrame(
+        {
+            "age": pd.array([30, None, 41], dtype="Int8"),
+            "sex": pd.Categorical(["F", "M", "M"], categories=["M", "F", "never"]),
+        }
+    )
+    assert ages(frame) == [30, 41, 42]
+
+
+def test_polars_types_are_read():
+    frame = pl.DataFrame(PEOPLE).with_columns(pl.col("sex").cast(pl.Categorical))
+    assert ages(frame) == [30, 30, 41]
+    assert ages(frame.lazy()) == [30, 30, 41]
+
+
+def test_anything_with_an_arrow_stream_is_a_table():
+    class Stream:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return PEOPLE.__arrow_c_stream__(requested_schema)
+
+    assert ages(Stream()) == [30, 30, 41]
+
+
+def test_columns_that_nobody_declared_are_never_touched():
+    class Unreadable:
+        def __str__(self) -> str:
+            raise AssertionError("this column was read")
+
+    frame = PEOPLE.to_pandas().assign(secret=[Unreadable()] * 4)
+    assert ages(frame) == [30, 30, 41]
+
+
+def test_column_names_that_differ_only_in_capitals_are_kept_apart():
+    frame = pa.table({"AGE": [41, 41], "age": [30, 30], "sex": ["F", "F"]})
+    assert ages(frame) == [30, 30]
+
+
+def test_names_with_quotes_blanks_and_sql_are_only_names(tmp_path):
+    odd = 'a "b"; DROP TABLE x; --'
+    frame = pa.table({odd: [1, 1, 0]})
+    pq.write_table(frame, tmp_path / "it's [1].parquet")
+    pa.csv.write_csv(frame, tmp_path / "it's.csv")
+    for source in (frame, tmp_path / "it's [1].parquet", tmp_path / "it's.csv"):
+        counts = count_marginals(open_table(source), Domain({odd: 2}), [(odd,)])
+        assert counts.reveal((odd,)).tolist() == [1, 2]
+
+
+def test_types_come_without_reading_values(tmp_path):
+    (tmp_path / "people.csv").write_text("age,sex\n30,F\n")
+    assert column_types(tmp_path / "people.csv") == {"age": "string", "sex": "string"}
+    assert column_types(PEOPLE) == {"age": "int64", "sex": "string"}
+    dates = pd.DataFrame({"day": pd.to_datetime(["2024-01-01"]), "x": [1.5], "ok": [True]})
+    assert list(column_types(dates).values()) == ["timestamp(6)", "float64", "boolean"] or list(
+        column_types(dates).values()
+    ) == ["timestamp(9)", "float64", "boolean"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "age;sex\n30;F\n41;M\n30;M\n",
+        "age\tsex\n30\tF\n41\tM\n30\tM\n",
+        '"age","sex"\r\n30,"F"\r\n41,"M"\r\n"30","M"\r\n',
+        "\ufeffage, sex\n30, F\n41, M\n30, M",
+        'id,age,sex,note\n1,30,F,x\n2,41,M,"a, b"\n3,30,M,"say ""no"""\n',
+    ],
+)
+def test_common_forms_of_csv_are_read(text, tmp_path):
+    (tmp_path / "people.csv").write_bytes(text.encode())
+    assert ages(tmp_path / "people.csv") == [30, 30, 41]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"30",
+        b"30,F,9,9",
+        b'30,"F',
+        b'30,"F"x',
+        b'3"0,F',
+        b"30,\xff\xfe",
+        b"",
+        b"\r",
+        b"30," + b"F" * 3_000_000,
+        b'"",',
+        b"\x00,\x01",
+        b"#",
+        b'"30,F\\"',
+    ],
+)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_malformed_line_is_no_record_and_harms_no_other(line, end, tmp_path):
+    """One line is one record: what stands in it cannot reach into the next."""
+    lines = [b"age,sex", b"41,M", b"30,F", line, b"30,M", line, b"41,F", b""]
+    (tmp_path / "people.csv").write_bytes(end.join(lines))
+    assert ages(tmp_path / "people.csv") == [30, 30, 41, 41]
+
+
+def test_lines_that_end_in_different_ways_are_read(tmp_path):
+    (tmp_path / "people.csv").write_bytes(b"age,sex\n30,F\r\n41,M\n30,M\r\n")
+    assert ages(tmp_path / "people.csv") == [30, 30, 41]
+
+
+def refusal(source: object) -> str:
+    with pytest.raises(TableError) as caught:
+        open_table(source)
+    return str(caught.value)
+
+
+def test_paths_that_lead_nowhere_are_refused(tmp_path):
+    assert refusal(tmp_path / "none.parquet").startswith("no such file: ")
+    assert refusal(f"{tmp_path}/*.parquet").startswith("no file matches ")
+    assert "is a directory" in refusal(tmp_path)
+    (tmp_path / "people.xlsx").write_text("x")
+    assert "no known ending" in refusal(tmp_path / "people.xlsx")
+    assert "is an address" in refusal("s3://bucket/people.parquet")
+    assert "is empty" in refusal("")
+    assert "is not a table" in refusal(17)
+    assert "is not a table" in refusal({"age": [1]})
+
+
+def test_damaged_files_are_refused_without_their_contents(tmp_path):
+    for name in ("people.parquet", "people.duckdb"):
+        (tmp_path / name).write_text("104729 is in the file")
+        assert "104729" not in refusal(tmp_path / name)
+    (tmp_path / "people.csv").write_bytes(b"\xff\xfe1\x000\x00")
+    assert "UTF-8" in refusal(tmp_path / "people.csv")
+    (tmp_path / "people.csv").write_text("")
+    assert "no first line" in refusal(tmp_path / "people.csv")
+    (tmp_path / "people.csv").write_text("a,A\n1,2\n")
+    assert "twice" in refusal(tmp_path / "people.csv")
+    (tmp_path / "people.csv").write_text("a,,b\n1,2,3\n")
+    assert "without a name" in refusal(tmp_path / "people.csv")
+
+
+def test_files_of_one_table_must_agree(tmp_path):
+    pq.write_table(PEOPLE, tmp_path / "a.parquet")
+    pq.write_table(PEOPLE.select(["age"]), tmp_path / "b.parquet")
+    assert "different columns" in refusal(tmp_path / "*.parquet")
+    (tmp_path / "a.csv").write_text("age,sex\n")
+    (tmp_path / "b.csv").write_text("sex,age\n")
+    assert "different first lines" in refusal(tmp_path / "*.csv")
+    assert "different kinds" in refusal(tmp_path / "a.*")
+
+
+def test_tables_of_a_duckdb_file_are_named(tmp_path):
+    make_source("duckdb", PEOPLE, tmp_path)
+    path = tmp_path / "people.duckdb"
+    assert "main.empty" in refusal(path)
+    assert "did you mean 'main.visits'" in refusal(f"{path}::visit")
+    assert ages(f"{path}::main.visits") == [30, 30, 41]
+    with duckdb.connect(str(path)) as database:
+        database.execute("DROP TABLE empty")
+    assert ages(path) == [30, 30, 41], "the only table needs no name"
+    pq.write_table(PEOPLE, tmp_path / "people.parquet")
+    assert "holds only one" in refusal(f"{tmp_path / 'people.parquet'}::visits")
+
+
+def test_a_missing_column_is_named_beside_those_there_are():
+    table = open_table(PEOPLE)
+    with pytest.raises(TableError) as caught:
+        check_columns(table, Domain({"aeg": 2, "sex": 2}), PrivacyUnit("person", 1))
+    message = str(caught.value)
+    assert "lacks 'aeg', 'person'" in message
+    assert "its columns are 'age', 'sex'; did you mean 'age'?" in message
+
+
+TYPED = pa.table(
+    {
+        "integer": pa.array([1]),
+        "float": pa.array([1.0]),
+        "text": pa.array(["1"]),
+        "boolean": pa.array([True]),
+        "date": pa.array([date(2024, 1, 1)]),
+        "list": pa.array([[1]]),
+    }
+)
+FITTING = {
+    "text category": {"text"},
+    "number category": {"integer", "float"},
+    "integer": {"integer", "float", "boolean"},
+    "numeric": {"integer", "float"},
+    "boolean": {"boolean", "integer"},
+    "datetime": {"date"},
+}
+
+
+@pytest.mark.parametrize("declared", FITTING)
+def test_a_schema_that_contradicts_column_types_is_refused_before_anything_is_read(declared):
+    make = {
+        "text category": lambda name: Category(name, ("1",)),
+        "number category": lambda name: Category(name, (1,)),
+        "integer": lambda name: Integer(name, 0, 1),
+        "numeric": lambda name: Numeric(name, (0, 1)),
+        "boolean": Boolean,
+        "datetime": lambda name: DateTime(name, date(2024, 1, 1), date(2025, 1, 1)),
+    }[declared]
+    table = open_table(TYPED)
+    for name in set(TYPED.column_names) - FITTING[declared]:
+        with pytest.raises(TableError, match=f"{name!r} is declared as"):
+            count_marginals(table, Domain([make(name)]), [(name,)])
+        assert table.records is None
+    for name in FITTING[declared]:
+        assert count_marginals(table, Domain([make(name)]), [()]).reveal(()) == 1
+
+
+def test_whole_numbers_that_a_column_cannot_tell_apart_are_refused():
+    floats = open_table(pa.table({"x": [1.0]}))
+    check_columns(floats, Domain([Integer("x", 0, 2**53 - 1)]))
+    with pytest.raises(TableError, match="column of integers"):
+        check_columns(floats, Domain([Integer("x", 0, 2**53)]))
+    integers = open_table(pa.table({"x": [1]}))
+    check_columns(integers, Domain([Integer("x", 0, 2**53)]))
+    with pytest.raises(TableError, match="smaller bounds"):
+        check_columns(integers, Domain([Category("x", (10**30,))]))
+
+
+def test_a_privacy_unit_must_hold_identifiers():
+    with pytest.raises(TableError, match="must hold identifiers"):
+        check_columns(open_table(TYPED), Domain({"integer": 2}), PrivacyUnit("list", 1))
+
+
+def test_public_names_hold_no_directories(tmp_path):
+    assert public_name("/data/2024/people.parquet") == "people.parquet"
+    assert public_name(tmp_path / "a.duckdb") == "a.duckdb"
+    assert public_name("x/a.duckdb::visits") == "a.duckdb::visits"
+    assert public_name(PEOPLE) == "pyarrow table in memory"
+    assert public_name(PEOPLE.to_pandas()) == "pandas table in memory"
+    assert public_name(ibis.table({"a": "int64"}, name="people")) == "people"
+
+
+def test_a_table_shows_no_rows_and_cannot_be_pickled():
+    table = open_table(PEOPLE)
+    assert repr(table) == "<table pyarrow table in memory: 2 columns, rows not shown>"
+    assert open_table(table) is table
+    with pytest.raises(TableError):
+        pickle.dumps(table)
+
+
+def test_other_engines_are_refused_by_name(tmp_path):
+    other = pytest.importorskip("ibis.backends.sqlite")
+    backend = ibis.sqlite.connect(tmp_path / "people.sqlite")
+    backend.raw_sql("CREATE TABLE people (age INTEGER)")
+    assert other is not None
+    assert "lives in sqlite" in refusal(backend.table("people"))
