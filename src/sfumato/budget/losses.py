@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["epsilon_up"]
 
 _INFLATION = 1 + 1e-6  # relative; the sums below err by less than 1e-7
+_ROUNDING = 1e-15  # relative, of a loss
 _CANCELLATION = 1e-14  # of Phi(-a): what the difference of two tails may lose
 _MOST_STEPS = 1024
 _MOST_GROUPS = 4096
@@ -142,6 +143,7 @@ def _coarser(part: PurePart) -> tuple[int, float]:
 
 def _on_grid(losses: Floats, masses: Floats, step: float) -> _Losses:
     """Split each loss between its two grid points, keeping its mass under both neighbours."""
+    losses = losses + _ROUNDING * np.abs(losses)  # a product rounded down must not hide a loss
     below = np.floor(losses / step)
     raised = masses * np.expm1(below * step - losses) / math.expm1(-step)
     raised = np.clip(raised, 0.0, masses)
