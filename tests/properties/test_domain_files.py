@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import tomllib
 from datetime import date
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from sfumato.domain import Domain
 from sfumato.domain.draft import draft
 from sfumato.domain.schema import domain_from
 from sfumato.errors import SchemaError
-from sfumato.tomlfile import TomlFile, parse_toml, toml_key, toml_text
+from sfumato.tomlfile import TomlFile, parse_toml, read_toml, toml_key, toml_text
 from tests import domain_strategies as ds
 
 
@@ -153,6 +155,21 @@ def test_any_text_is_read_or_refused_with_a_schema_error(text):
         message = "some.toml"
         _only_schema_errors(file)
     assert message.startswith("some.toml")
+
+
+@given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
+def test_any_bytes_in_a_file_are_read_or_refused_with_a_schema_error(content):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "some.toml"
+        path.write_bytes(content)
+        try:
+            file = read_toml(path)
+        except SchemaError as error:
+            message = str(error)
+        else:
+            message = file.name
+            _only_schema_errors(file)
+        assert message.startswith(str(path))
 
 
 _KEYS = st.sampled_from(

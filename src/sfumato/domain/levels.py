@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
@@ -40,6 +40,9 @@ __all__ = ["MOST_GROUPED", "hierarchy_values", "levels_from"]
 MOST_GROUPED = 1_000_000
 """The most values an attribute with levels may have: a level names the group of each."""
 
+MOST_LEVELS = 100
+"""The most levels of one attribute; they are resolved recursively."""
+
 LevelTables = Mapping[str, Mapping[str, object]]
 
 
@@ -54,10 +57,10 @@ class _Member:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """One level as written: its groups in order, and their members."""
+    """One level as written: its groups and their numbers, and their members."""
 
     of: str | None
-    groups: tuple[str, ...]
+    groups: Mapping[str, int]
     members: tuple[_Member, ...]
 
 
@@ -70,6 +73,7 @@ class _Levels:
     file: TomlFile
     at: KeyPath
     done: dict[str, Level] = field(default_factory=dict)
+    members: dict[str, list[list[int]]] = field(default_factory=dict)  # per group, its codes
 
     def resolve(self, name: str, asked_by: tuple[str, ...] = ()) -> Level:
         if name in self.done:
@@ -78,23 +82,26 @@ class _Levels:
         if name in asked_by:
             circle = " -> ".join(map(repr, (*asked_by[asked_by.index(name) :], name)))
             raise self.file.error(f"the levels build on each other in a circle: {circle}", self.at)
-        number = {group: i for i, group in enumerate(table.groups)}
+        groups = tuple(table.groups)
         group_of = [-1] * self.attribute.value_count
         for member in table.members:
-            mine = number[member.group]
+            mine = table.groups[member.group]
             for code in self._codes(name, member, (*asked_by, name)):
                 if group_of[code] not in (-1, mine):
-                    other = table.groups[group_of[code]]
                     raise self.file.error(
                         f"{shown(self.attribute.label(code))} is in two groups of one level, "
-                        f"{other!r} and {member.group!r}; keep it in one",
+                        f"{groups[group_of[code]]!r} and {member.group!r}; keep it in one",
                         member.at,
                     )
                 group_of[code] = mine
         try:
-            self.done[name] = Level(name, table.groups, tuple(group_of))
+            self.done[name] = Level(name, groups, tuple(group_of))
         except SchemaError as error:
             raise self.file.error(str(error), (*self.at, name)) from None
+        members = self.members.setdefault(name, [[] for _ in groups])
+        for code, group in enumerate(group_of):
+            if group >= 0:
+                members[group].append(code)
         return self.done[name]
 
     def _codes(self, name: str, member: _Member, asked_by: tuple[str, ...]) -> range | list[int]:
@@ -107,7 +114,8 @@ class _Levels:
             if codes is not None:
                 return codes
         candidates = [of] if of is not None else [n for n in self.tables if n != name]
-        homes = [n for n in candidates if member.item in self.tables[n].groups]
+        is_name = isinstance(member.item, str)
+        homes = [n for n in candidates if is_name and member.item in self.tables[n].groups]
         if len(homes) > 1:
             raise self.file.error(
                 f"{got(member.item)} is a group of {len(homes)} levels ({listing(homes)}); add "
@@ -116,9 +124,8 @@ class _Levels:
             )
         if not homes:
             raise self._unknown(member, candidates, of)
-        level = self.resolve(homes[0], asked_by)
-        wanted = level.groups.index(str(member.item))
-        return [code for code, group in enumerate(level.group_of) if group == wanted]
+        self.resolve(homes[0], asked_by)
+        return self.members[homes[0]][self.tables[homes[0]].groups[str(member.item)]]
 
     def _unknown(self, member: _Member, candidates: list[str], of: str | None) -> SchemaError:
         known: list[object] = [g for n in candidates for g in self.tables[n].groups]
@@ -149,6 +156,8 @@ def levels_from(
             f"{attribute.value_count:,}; give it wider bins",
             at,
         )
+    if len(tables) > MOST_LEVELS:
+        raise file.error(f"at most {MOST_LEVELS} levels are allowed, got {len(tables)}", at)
     points = _POINTS.get(attribute.kind, ())
     by_value = isinstance(attribute, Category)
     read = {
@@ -204,7 +213,7 @@ def _table(
     texts = [key for key, row in rows.items() if isinstance(row, str)]
     if may_be_by_value and len(texts) == len(rows):
         members = tuple(_Member(str(group), value, (*at, value)) for value, group in rows.items())
-        return _Table(of, tuple(dict.fromkeys(m.group for m in members)), members)
+        return _Table(of, _numbered(m.group for m in members), members)
     if may_be_by_value and texts:
         raise file.error(
             "one level is written in two ways; write all its lines as group = [values] or all as "
@@ -218,7 +227,11 @@ def _table(
             found.append(_Member(group, row, (*at, group)))
         else:
             found += [_Member(group, item, (*at, group, i)) for i, item in enumerate(row)]
-    return _Table(of, tuple(rows), tuple(found))
+    return _Table(of, _numbered(rows), tuple(found))
+
+
+def _numbered(groups: Iterable[str]) -> dict[str, int]:
+    return {group: number for number, group in enumerate(dict.fromkeys(groups))}
 
 
 def _without_of(
@@ -281,10 +294,8 @@ def _codes_of(attribute: Attribute, item: object) -> range | None:
 def _listed(attribute: Category, item: object) -> range | None:
     if isinstance(item, str) and isinstance(attribute.values[0], int):
         item = int(item) if re.fullmatch(r"-?[0-9]{1,38}", item) else item  # keys are texts
-    if isinstance(item, bool) or not isinstance(item, str | int) or item not in attribute.values:
-        return None
-    code = attribute.values.index(item)
-    return range(code, code + 1)
+    code = attribute.code(item)
+    return None if code is None else range(code, code + 1)
 
 
 _RANGE = re.compile(

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -78,19 +79,33 @@ class Category(Attribute):
         """The listed value itself."""
         return self.values[code]
 
+    @cached_property
+    def _code_of(self) -> dict[str | int, int]:
+        return {value: code for code, value in enumerate(self.values)}
+
+    def code(self, value: object) -> int | None:
+        """The cell of a listed value, or None.
+
+        >>> Category("size", (1, 2)).code(2), Category("size", (1, 2)).code(True)
+        (1, None)
+        """
+        # True == 1 in Python, but a column of whole numbers holds no truth values.
+        if isinstance(value, bool | np.bool_) or not isinstance(value, Hashable):
+            return None
+        return self._code_of.get(value)  # type: ignore[call-overload, no-any-return]
+
     def _codes_where(self, comparison: Comparison, constant: Value) -> range:
         if comparison not in ("=", "!="):
             raise WorkloadError(
                 f"attribute {self.name!r} is a category and has no order, so {comparison!r} cannot "
                 "be asked; use =, !=, IN or list its values"
             )
-        # True == 1 in Python, but a column of whole numbers holds no truth values.
-        if isinstance(constant, bool | np.bool_) or constant not in self.values:
+        code = self.code(constant)
+        if code is None:
             raise WorkloadError(
                 f"attribute {self.name!r} has no value {shown(constant)}; its values are "
                 f"{listing(self.values)}{did_you_mean(constant, self.values)}"
             )
-        code = self.values.index(constant)
         return range(code, code + 1)
 
 

@@ -388,6 +388,18 @@ def test_a_fault_of_a_level_gives_one_message_with_its_line(text, line, said):
     test_a_fault_gives_one_message_with_its_line(text, line, said)
 
 
+def test_a_hundred_levels_may_build_on_each_other_and_no_more():
+    def chain(count: int) -> str:
+        rows = [N, "[domain.n.levels.l0]\ng0 = '0-4'"]
+        rows += [f"[domain.n.levels.l{i}]\ng{i} = 'g{i - 1}'" for i in range(count - 1, 0, -1)]
+        return "\n".join(rows)
+
+    domain = read(chain(100))
+    assert domain["n"].level("l99").group_of == (0,) * 5 + (-1,) * 5
+    with pytest.raises(SchemaError, match=r"line 6: domain\.n\.levels: at most 100 levels"):
+        read(chain(101))
+
+
 def test_a_value_may_be_named_twice_in_one_group():
     """Lists of codes that overlap within a group say the same thing twice; that harms nobody."""
     domain = read(N + "[domain.n.levels.l]\na = ['0-4', '3-5']")
