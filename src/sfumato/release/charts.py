@@ -79,11 +79,11 @@ def cdf_band(
     if kind == "O":
         x = alt.X("x:O", title=attr, sort=None)
     if by is None:
-        colour = pale = alt.value(ACCENT)
+        colour = alt.value(ACCENT)
     else:
-        key = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3)
+        # Both layers share one key; without an opacity of its own it would be as pale as the band.
+        key = alt.Legend(orient="top", symbolType="stroke", symbolStrokeWidth=3, symbolOpacity=1)
         colour = alt.Color("s:N", title=by, sort=None, legend=key)
-        pale = alt.Color("s:N", sort=None, legend=None)  # its key would be as pale as the band
     tip = [_tip("x", f"{attr} up to", kind), *([] if by is None else [_tip("s", by, "N")])]
     line = base.mark_line(interpolate="step-after", strokeWidth=1.5).encode(
         x,
@@ -92,7 +92,7 @@ def cdf_band(
         tooltip=[*tip, *_number_tips("value")],
     )
     band = base.mark_area(interpolate="step-after", opacity=0.25).encode(
-        x, alt.Y("l:Q"), alt.Y2("h:Q"), color=pale
+        x, alt.Y("l:Q"), alt.Y2("h:Q"), color=colour
     )
     return (band + line).properties(width=width, height=300)
 

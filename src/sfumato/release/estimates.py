@@ -15,11 +15,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sfumato.errors import TooLarge
 from sfumato.plan.forecast import Forecast
+from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.refine.reconstruct import clamp, feasible_bounds
 from sfumato.workload.queries import Array
 
-__all__ = ["Estimates"]
+__all__ = ["Estimates", "half_widths", "widest_quantile"]
+
+_SHAPES = 1 / np.linspace(1e-3, 1, 64)
+
+
+def half_widths(forecast: Forecast, term: int, level: float) -> Array:
+    """Half the width of every interval of a group; never refused, for the answers are paid for.
+
+    Where the exact tails of so many answers do not fit in memory, the widest law that such an
+    answer can have takes their place.
+    """
+    try:
+        return forecast.half_widths(term, level)
+    except TooLarge:
+        quantile = widest_quantile(forecast, level)
+        return np.asarray(quantile * forecast.standard_errors(term), dtype=np.float64)
+
+
+def widest_quantile(forecast: Forecast, level: float) -> float:
+    """The greatest ``level``-quantile of ``|error|``, in standard errors, of any answer.
+
+    Normal for Gaussian noise. A sum of Laplace draws lies between one draw and the normal law
+    (`plan.tails.laplace_mixture_quantile`): the greatest over all of these.
+    """
+    shapes = [np.inf] if forecast.strategy.noise == "gaussian" else [*_SHAPES, np.inf]
+    return float(laplace_mixture_quantile(np.array(shapes), level).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +75,7 @@ class Estimates:
 
     def interval(self, term: int, level: float) -> tuple[Array, Array]:
         """Ends that enclose each true answer of a group with probability at least ``level``."""
-        half = self.forecast.half_widths(term, level)
+        half = half_widths(self.forecast, term, level)
         unbiased = self.unbiased[term]
         return self._cut(term, unbiased - half), self._cut(term, unbiased + half)
 

@@ -22,10 +22,9 @@ from sfumato.release.estimates import Estimates
 from sfumato.release.frames import (
     NUMBERS,
     Group,
-    all_groups,
-    group_name,
     key_term,
     long_numbers,
+    named_groups,
 )
 from sfumato.release.labels import Labels, axes_of, label_text, places_along, texts_of
 from sfumato.release.provenance import provenance_json
@@ -46,8 +45,8 @@ def arrow_tables(
     """The long table group by group, all parts with one schema."""
     workload = estimates.forecast.workload
     schema = _schema(estimates, provenance)
-    for group in all_groups(workload):
-        yield _part(estimates, group, schema, level)
+    for group, name in named_groups(workload).items():
+        yield _part(estimates, group, name, schema, level)
 
 
 def arrow_table(estimates: Estimates, provenance: Mapping[str, object], level: float) -> pa.Table:
@@ -141,7 +140,7 @@ def _schema(estimates: Estimates, provenance: Mapping[str, object]) -> pa.Schema
 
     workload = estimates.forecast.workload
     kinds: dict[str, set[str]] = {}
-    for group in all_groups(workload):
+    for group in named_groups(workload):
         for axis in axes_of(key_term(workload, group)):
             for name, labels in axis.columns:
                 kinds.setdefault(name, set()).add(labels.dtype.kind)
@@ -159,24 +158,25 @@ def _schema(estimates: Estimates, provenance: Mapping[str, object]) -> pa.Schema
     return pa.schema(fields, metadata={METADATA_KEY: provenance_json(provenance).encode()})
 
 
-def _part(estimates: Estimates, group: Group, schema: pa.Schema, level: float) -> pa.Table:
+def _part(
+    estimates: Estimates, group: Group, name: str, schema: pa.Schema, level: float
+) -> pa.Table:
     import pyarrow as pa
 
-    workload = estimates.forecast.workload
-    term = key_term(workload, group)
+    term = key_term(estimates.forecast.workload, group)
     columns: dict[str, pa.Array] = {
-        name: pa.array(numbers, pa.float64())
-        for name, numbers in zip(NUMBERS, long_numbers(estimates, group, level), strict=True)
+        column: pa.array(numbers, pa.float64())
+        for column, numbers in zip(NUMBERS, long_numbers(estimates, group, level), strict=True)
     }
-    named = pa.array([group_name(workload, group)], pa.string())
+    named = pa.array([name], pa.string())
     codes = pa.array(np.zeros(term.rows, dtype=np.int32))
     columns["group"] = pa.DictionaryArray.from_arrays(codes, named)
     columns["query"] = pa.array(texts_of(term), pa.string())
     axes = axes_of(term)
     for i, axis in enumerate(axes):
         places = places_along([a.rows for a in axes], i)
-        for name, labels in axis.columns:
-            columns[name] = _labels(labels, places, schema.field(name).type)
+        for column, labels in axis.columns:
+            columns[column] = _labels(labels, places, schema.field(column).type)
     absent = (f for f in schema if f.name not in columns)
     columns |= {f.name: pa.nulls(term.rows, f.type) for f in absent}
     return pa.Table.from_arrays([columns[f.name] for f in schema], schema=schema)

@@ -7,6 +7,7 @@ Built from whole arrays, never row by row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +16,10 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import Labels, columns_of, texts_of
 from sfumato.release.ratios import means_of
-from sfumato.wording import did_you_mean, listing
+from sfumato.wording import did_you_mean, listing, shown
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Array, Total
-from sfumato.workload.terms import Product, Term
+from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Ratio, Workload
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ __all__ = [
     "check_rows",
     "find_groups",
     "group_frame",
-    "group_names",
     "joined_frame",
     "key_term",
     "long_frame",
     "long_numbers",
+    "named_groups",
 ]
 
 MOST_ROWS = 5 * 10**7
@@ -44,19 +45,18 @@ NUMBERS = ("value", "standard_error", "low", "high", "unbiased")
 Group = int | Ratio  # the number of a term, or a ratio of two terms
 
 
-def all_groups(workload: Workload) -> list[Group]:
-    """Every term, then every ratio."""
-    return [*range(len(workload.terms)), *workload.ratios]
-
-
-def group_name(workload: Workload, group: Group) -> str:
-    """The name under which a group is asked for."""
-    return group.name if isinstance(group, Ratio) else workload.terms[group].name
-
-
-def group_names(workload: Workload) -> tuple[str, ...]:
-    """The names of all groups."""
-    return tuple(group_name(workload, g) for g in all_groups(workload))
+def named_groups(workload: Workload) -> dict[Group, str]:
+    """Every term, then every ratio, each with a name of its own."""
+    names: dict[Group, str] = {t: term.name for t, term in enumerate(workload.terms)}
+    taken = set(names.values())
+    for ratio in workload.ratios:
+        name, again = ratio.name, 1
+        while name in taken:
+            again += 1
+            name = f"{ratio.name} ({again})"
+        taken.add(name)
+        names[ratio] = name
+    return names
 
 
 def key_term(workload: Workload, group: Group) -> Term:
@@ -68,6 +68,8 @@ def key_term(workload: Workload, group: Group) -> Term:
     if not isinstance(group, Ratio):
         return workload.terms[group]
     term = workload.terms[group.numerator]
+    if isinstance(term, Explicit) and term.rows == 1:
+        return replace(term, labels=(group.name,))
     if not isinstance(term, Product):
         return term
     kept = tuple(
@@ -90,12 +92,13 @@ def find_groups(
     if group is not None:
         if attr is not None or by is not None:
             raise WorkloadError("give either group= or attributes, not both")
-        found = [g for g in all_groups(workload) if group_name(workload, g) == group]
+        names = named_groups(workload)
+        found = [g for g, name in names.items() if name == group]
         if not found:
-            names = group_names(workload)
+            known = list(names.values())
             raise WorkloadError(
-                f"no group is named {group!r}{did_you_mean(group, names)}; the groups are: "
-                f"{listing(names, 100)}"
+                f"no group is named {shown(group)}{did_you_mean(group, known)}; the groups are: "
+                f"{listing(known, 100)}"
             )
         return found
     wanted = workload.domain.in_order([*_names(attr), *_names(by)])
@@ -107,9 +110,10 @@ def find_groups(
     ]
     ratios = [r for r in workload.ratios if workload.terms[r.numerator].attributes == wanted]
     if not terms and not ratios:
+        all_names = [*named_groups(workload).values()]
         raise WorkloadError(
             f"no group is over exactly the attributes {listing(wanted, 30)}; the groups are: "
-            f"{listing(group_names(workload), 100)}; ask with group=NAME, or for all with answers()"
+            f"{listing(all_names, 100)}; ask with group=NAME, or for all with answers()"
         )
     return [*terms] or [*ratios]
 
@@ -138,7 +142,8 @@ def joined_frame(estimates: Estimates, groups: Sequence[Group], level: float) ->
     if len(groups) == 1:
         return group_frame(estimates, groups[0], level)
     workload = estimates.forecast.workload
-    names = [group_name(workload, g) for g in groups]
+    known = named_groups(workload)
+    names = [known[g] for g in groups]
     check_rows(sum(key_term(workload, g).rows for g in groups))
     frames = [group_frame(estimates, g, level) for g in groups]
     if any(list(f.columns) != list(frames[0].columns) for f in frames):
@@ -170,11 +175,11 @@ def long_frame(estimates: Estimates, level: float) -> pd.DataFrame:
     import pandas as pd
 
     workload = estimates.forecast.workload
-    groups = all_groups(workload)
+    groups = named_groups(workload)
     sizes = [key_term(workload, g).rows for g in groups]
     check_rows(sum(sizes))
     names = pd.Categorical.from_codes(
-        np.repeat(np.arange(len(groups)), sizes), categories=pd.Index(group_names(workload))
+        np.repeat(np.arange(len(groups)), sizes), categories=pd.Index([*groups.values()])
     )
     texts = np.concatenate([texts_of(key_term(workload, g)) for g in groups])
     numbers = [long_numbers(estimates, g, level) for g in groups]

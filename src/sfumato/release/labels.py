@@ -181,7 +181,8 @@ def _axis(domain: Domain, name: str, queries: QuerySet) -> Axis:
     labels = _objects(_matrix_labels(queries))
     # One query tells nothing apart: it needs no column.
     columns = ((column, labels),) if queries.rows > 1 else ()
-    return Axis(queries.rows, columns, _worded(f"{name}: ", labels))
+    texts = [text if text.startswith(name) else f"{name}: {text}" for text in map(str, labels)]
+    return Axis(queries.rows, columns, _objects(texts))
 
 
 def _prefix_texts(attribute: Attribute, ends: Labels) -> npt.NDArray[np.object_]:

@@ -87,10 +87,11 @@ def provenance_json(provenance: Mapping[str, object]) -> str:
 def guarantee(forecast: Forecast) -> str:
     """The promise in one sentence."""
     unit = forecast.unit
-    change = "added or removed" if forecast.neighbours == "add-remove" else "replaced by others"
+    is_adding = forecast.neighbours == "add-remove"
     if unit is None:
-        what = f"one row is {change.removesuffix('s')}"
+        what = f"one row is {'added or removed' if is_adding else 'replaced by another'}"
     else:
+        change = "added or removed" if is_adding else "replaced by others"
         what = f"all rows of one {unit.column!r} are {change} (at most {unit.rows} are counted)"
     return (
         f"If {what}, the probabilities of what is released here change by no more than "

@@ -30,10 +30,9 @@ import numpy as np
 from sfumato.domain import Attribute, DateTime, Integer
 from sfumato.errors import WorkloadError
 from sfumato.plan.blockwise import Blockwise
-from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.plan.tree import Tree
 from sfumato.refine.measurement import Measured
-from sfumato.release.estimates import Estimates
+from sfumato.release.estimates import Estimates, half_widths, widest_quantile
 from sfumato.release.labels import Labels, cell_labels, has_whole_days, lower_ends, upper_ends
 from sfumato.wording import listing
 from sfumato.workload.queries import Array, Identity, Integers, Prefix
@@ -195,7 +194,7 @@ def _running_totals(
     asked = Product(domain, "running totals", 1.0, factors)
     for t, term in enumerate(workload.terms):
         if isinstance(term, Product) and _is_cdf(term, attr, names):
-            half = partial(forecast.half_widths, t)
+            half = partial(half_widths, forecast, t)
             return RunningTotals(
                 _rows_of(estimates.unbiased[t], asked, attr),
                 partial(_half_rows, half, asked, attr),
@@ -242,7 +241,7 @@ def _from_blocks(
         return None
     best = min(options, key=lambda f: f.strategy.total_variance(0, f.block_variances))
     answers = best.strategy.answer(0, [m.values for m in measured.measurements])
-    half = partial(best.half_widths, 0)
+    half = partial(half_widths, best, 0)
     return RunningTotals(_rows_of(answers, asked, attr), partial(_half_rows, half, asked, attr))
 
 
@@ -266,10 +265,7 @@ def _from_table(estimates: Estimates, asked: Product, attr: str) -> RunningTotal
         return _rows_of(asked.answer(numbers.reshape(term.shape).sum(axis=extra)), asked, attr)
 
     def half_width(level: float) -> Array:
-        # The law of such a sum lies between one Laplace draw and the normal law.
-        ends = [np.inf] if forecast.strategy.noise == "gaussian" else [1.0, np.inf]
-        quantile = float(laplace_mixture_quantile(np.array(ends), level).max())
-        return quantile * summed(forecast.standard_errors(best))
+        return widest_quantile(forecast, level) * summed(forecast.standard_errors(best))
 
     return RunningTotals(summed(estimates.unbiased[best]), half_width)
 

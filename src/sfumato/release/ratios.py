@@ -15,11 +15,14 @@ import numpy as np
 
 from sfumato.plan.blockwise import Blockwise
 from sfumato.release.estimates import Estimates
-from sfumato.workload.queries import Array, QuerySet, Total
+from sfumato.workload.coefficients import Groups
+from sfumato.workload.queries import Array, Identity, Prefix, QuerySet, Ranges, Total, Windows
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Ratio
 
 __all__ = ["Means", "means_of", "quotient_range"]
+
+MOST_ENTRIES = 2**22  # coefficients of one attribute that are compared one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +106,18 @@ def _product_range(numerator: Product, denominator: Product) -> tuple[Array, Arr
 
 
 def _factor_range(n: QuerySet, d: QuerySet) -> tuple[Array, Array]:
-    if n is d or (n.intervals() is not None and type(n) is type(d) and n.name == d.name):
+    if _are_same(n, d):
         return np.ones(n.rows), np.ones(n.rows)
+    if n.rows * n.size > MOST_ENTRIES:
+        return np.full(n.rows, -np.inf), np.full(n.rows, np.inf)
     return _row_range(n.dense(), d.dense())
+
+
+def _are_same(n: QuerySet, d: QuerySet) -> bool:
+    if isinstance(n, Groups) and isinstance(d, Groups):
+        return n.group_of == d.group_of
+    is_plain = isinstance(n, Total | Identity | Prefix | Ranges | Windows)
+    return n is d or (is_plain and type(n) is type(d) and n.name == d.name)
 
 
 def _row_range(n: Array, d: Array) -> tuple[Array, Array]:

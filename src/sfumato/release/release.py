@@ -28,7 +28,7 @@ from sfumato.refine.synthesize import (
 )
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import arrow_table, replaced, write_csv, write_parquet
-from sfumato.release.frames import find_groups, group_names, joined_frame, long_frame
+from sfumato.release.frames import find_groups, joined_frame, long_frame, named_groups
 from sfumato.release.provenance import cost_in_words, provenance_of
 from sfumato.release.quantiles import quantile_frame
 from sfumato.release.records import record_frame
@@ -85,7 +85,7 @@ class Release:
     @property
     def groups(self) -> tuple[str, ...]:
         """The names of the groups of queries; the last are the means, if any were asked."""
-        return group_names(self.forecast.workload)
+        return tuple(named_groups(self.forecast.workload).values())
 
     @property
     def rows(self) -> int | None:

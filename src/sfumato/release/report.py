@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.release.frames import Group, all_groups, group_frame, group_name, key_term
+from sfumato.release.frames import Group, group_frame, key_term, named_groups
 from sfumato.release.labels import label_text
 from sfumato.release.page import page
 from sfumato.release.pictures import chart_of, chosen_groups
@@ -42,11 +42,11 @@ _NUMBERS = ("sum", "count", "mean", "value", "standard_error", "low", "high")
 def report_html(release: Release, level: float) -> str:
     """The whole report as one page that needs no network."""
     workload = release.forecast.workload
-    groups = all_groups(workload)
-    pictured = chosen_groups(workload, groups)
+    groups = named_groups(workload)
+    pictured = chosen_groups(workload, [*groups])
     charts: list[dict[str, object]] = []
     sections = []
-    for number, group in enumerate(groups):
+    for number, (group, name) in enumerate(groups.items()):
         chart = None
         if group in pictured:
             chart = chart_of(release.estimates, group, level, "container")
@@ -54,7 +54,7 @@ def report_html(release: Release, level: float) -> str:
             charts.append(_spec(chart.to_dict()))
         place = len(charts) - 1 if chart is not None else None
         is_open = place == 0 or len(groups) <= 3
-        sections.append(_section(release, group, number, level, place, is_open))
+        sections.append(_section(release, group, f"g{number}", name, level, place, is_open))
     before = [_head(release), _facts(release), _reading(release, level), _forecast(release)]
     after = [_limits(), _record(release)]
     parts = [*before, "<h2>Answers</h2>", _filter(len(groups)), *sections, *after]
@@ -164,11 +164,15 @@ def _filter(groups: int) -> str:
 
 
 def _section(
-    release: Release, group: Group, number: int, level: float, chart: int | None, is_open: bool
+    release: Release,
+    group: Group,
+    anchor: str,
+    name: str,
+    level: float,
+    chart: int | None,
+    is_open: bool,
 ) -> str:
-    workload = release.forecast.workload
-    name = group_name(workload, group)
-    rows = key_term(workload, group).rows
+    rows = key_term(release.forecast.workload, group).rows
     if isinstance(group, Ratio):
         about = f"{rows:,} means"
     else:
@@ -179,7 +183,7 @@ def _section(
     else:
         table = _table(group_frame(release.estimates, group, level))
     return (
-        f'<details id="g{number}" data-name="{escape(name)}"{" open" if is_open else ""}>'
+        f'<details id="{anchor}" data-name="{escape(name)}"{" open" if is_open else ""}>'
         f"<summary><b>{escape(name)}</b><span>{escape(about)}</span></summary>"
         f'<div class="inside">{picture}{table}</div></details>'
     )

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.unit.release.made import people, released, some_counts
+
+import sfumato as sf
+from sfumato.domain import Category, DateTime, Domain, Integer, Numeric
+from sfumato.errors import WorkloadError
+from sfumato.plan.strategy import Strategy
+from sfumato.release import Release
+from sfumato.release.estimates import Estimates
+
+QUARTILES = [0.25, 0.5, 0.75]
+
+
+@pytest.fixture(scope="module")
+def domain():
+    return people()
+
+
+@pytest.fixture(scope="module")
+def counts(domain):
+    return some_counts(domain)
+
+
+def true_quantile(table: np.ndarray, p: float) -> int:
+    """The least cell with a share of at least p at or below it."""
+    return int(np.argmax(np.cumsum(table) >= p * table.sum()))
+
+
+def test_quantiles_of_a_noiseless_cdf_are_the_true_ones(domain, counts):
+    release = released(sf.prefixes(domain, "age", by=["sex"]), counts, seed=None)
+    frame = release.quantiles("age", QUARTILES, by="sex")
+    assert list(frame.columns) == ["sex", "probability", "value", "low", "high"]
+    by_sex = counts.sum(axis=2)
+    truth = [20 + true_quantile(by_sex[:, s], p) for s in range(3) for p in QUARTILES]
+    assert frame["value"].tolist() == truth
+    assert frame["sex"].tolist()[::3] == ["Female", "Male", "(missing)"]
+    assert (frame["low"] <= truth).all()
+    assert (truth <= frame["high"]).all()
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian-table", "laplace-table", "gaussian", "laplace"])
+def test_a_table_gives_quantiles_when_no_cdf_was_asked(domain, counts, mechanism):
+    release = released(sf.marginals(domain, [("age", "sex")]), counts, mechanism, seed=None)
+    frame = release.quantiles("age", QUARTILES)
+    ages = counts.sum(axis=(1, 2))
+    assert frame["value"].tolist() == [20 + true_quantile(ages, p) for p in QUARTILES]
+    assert len(release.quantiles("age", 0.5, by=["sex"])) == 3
+
+
+def test_a_measured_tree_answers_quantiles_over_fewer_attributes(domain, counts):
+    """The CDF by sex was asked; the CDF of all is another query to the same tree."""
+    release = released(sf.prefixes(domain, "age", by=["sex"]), counts, "gaussian-tree", seed=None)
+    ages = counts.sum(axis=(1, 2))
+    wanted = [20 + true_quantile(ages, p) for p in QUARTILES]
+    assert release.quantiles("age", QUARTILES)["value"].tolist() == wanted
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque(Strategy):
+    """A strategy of which no more is known than every strategy must tell."""
+
+    inner: Strategy
+
+    def answer(self, term, values):
+        return self.inner.answer(term, values)
+
+    def variances(self, term, block_variances):
+        return self.inner.variances(term, block_variances)
+
+    def total_variance(self, term, block_variances):
+        return self.inner.total_variance(term, block_variances)
+
+    def greatest_variance(self, term, block_variances):
+        return self.inner.greatest_variance(term, block_variances)
+
+    def effective_terms(self, term):
+        return self.inner.effective_terms(term)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian-table", "laplace-table"])
+def test_any_strategy_gives_quantiles_from_a_table_with_wider_intervals(domain, counts, mechanism):
+    known = released(sf.marginals(domain, [("age", "sex")]), counts, mechanism, seed=5)
+    s = known.forecast.strategy
+    opaque = replace(known.forecast, strategy=Opaque(s.mechanism, s.noise, s.workload, s.blocks, s))
+    estimates = Estimates(opaque, known.estimates.unbiased, None, True)
+    blind = Release(opaque, known.measured, estimates, known.provenance)
+    a, b = known.quantiles("age", QUARTILES), blind.quantiles("age", QUARTILES)
+    assert a["value"].equals(b["value"])
+    assert (b["low"] <= a["low"]).all()
+    assert (a["high"] <= b["high"]).all()
+
+
+def test_cells_for_other_and_missing_values_are_not_part_of_the_order():
+    domain = Domain([Integer("age", 20, 29, outside="other", nulls="missing")])
+    counts = np.array([10] * 10 + [10_000, 10_000])
+    frame = released(sf.prefixes(domain, "age"), counts, seed=None).quantiles("age", [0.05, 0.95])
+    assert frame["value"].tolist() == [20, 29]
+
+
+def test_a_public_total_gives_no_wider_intervals(domain, counts):
+    domain = Domain([Integer("age", 20, 29)])
+    ages = counts.sum(axis=(1, 2))
+    work = sf.prefixes(domain, "age")
+    public = released(work, ages, "gaussian", seed=3, neighbours="replace-one")
+    hidden = Release(
+        public.forecast,
+        replace(public.measured, rows=None),
+        Estimates(public.forecast, public.estimates.unbiased, None, True),
+        public.provenance,
+    )
+    a, b = public.quantiles("age", QUARTILES), hidden.quantiles("age", QUARTILES)
+    assert (a["high"] - a["low"] <= b["high"] - b["low"]).all()
+
+
+def test_values_lie_inside_their_bin_and_ends_are_edges():
+    domain = Domain([Numeric("income", (0, 10, 50, 100))])
+    counts = np.array([1000, 2000, 1000])
+    frame = released(sf.prefixes(domain, "income"), counts, seed=None).quantiles(
+        "income", [0.125, 0.5, 0.75, 1 - 1e-9]
+    )
+    # Linear inside the bin: half of the first, half of the second, all of the second, the end.
+    assert frame["value"].tolist() == pytest.approx([5.0, 30.0, 50.0, 100.0], abs=1e-3)
+    assert frame["low"].isin([0, 10, 50]).all()
+    assert frame["high"].isin([10, 50, 100]).all()
+
+
+def test_wide_integer_bins_give_whole_numbers_inside_the_bin():
+    domain = Domain([Integer("age", 0, 24, 10)])
+    release = released(sf.prefixes(domain, "age"), np.array([4000, 4000, 4000]), seed=None)
+    row = release.quantiles("age", 0.5).iloc[0]
+    assert (row["value"], row["low"], row["high"]) == (14, 10, 19)
+
+
+@pytest.mark.parametrize(
+    ("step", "end", "value", "high"),
+    [
+        ("month", datetime(2024, 4, 1), "2024-02-15", "2024-02-29"),
+        ("hour", datetime(2024, 1, 1, 3), "2024-01-01 01:30", "2024-01-01 02:00"),
+    ],
+)
+def test_dates_and_times_come_back_as_such(step, end, value, high):
+    domain = Domain([DateTime("seen", datetime(2024, 1, 1), end, step)])
+    release = released(sf.prefixes(domain, "seen"), np.array([4000, 4000, 4000]), seed=None)
+    row = release.quantiles("seen", 0.5).iloc[0]
+    assert row["value"] == pd.Timestamp(value)
+    assert row["high"] == pd.Timestamp(high)
+
+
+def test_quantiles_of_nobody_are_unknown_over_the_whole_range(domain):
+    nobody = np.zeros(domain.shape, dtype=np.int64)
+    release = released(sf.prefixes(domain, "age"), nobody, seed=None)
+    row = release.quantiles("age", 0.5).iloc[0]
+    assert pd.isna(row["value"])
+    assert (row["low"], row["high"]) == (20, 29)
+
+
+def test_quantiles_that_cannot_be_had_are_refused_with_what_can(domain, counts):
+    release = released(sf.marginals(domain, [("age", "sex")]), counts)
+    with pytest.raises(WorkloadError, match=r"'age' by 'income'; groups that hold.*'age x sex'"):
+        release.quantiles("age", 0.5, by="income")
+    with pytest.raises(WorkloadError, match="'sex' is a category and has no order"):
+        release.quantiles("sex", 0.5)
+    with pytest.raises(WorkloadError, match="both the attribute and in by"):
+        release.quantiles("age", 0.5, by="age")
+    for wrong in ([], [0.0], [1.0], [0.5, float("nan")]):
+        with pytest.raises(WorkloadError, match="strictly between 0 and 1"):
+            release.quantiles("age", wrong)
+
+
+def test_the_order_of_by_is_the_askers():
+    domain = Domain([Category("b", ("x", "y")), Category("c", ("u", "v")), Integer("a", 0, 9)])
+    work = sf.prefixes(domain, "a", by=["b", "c"])
+    release = released(work, some_counts(domain), seed=None)
+    frame = release.quantiles("a", 0.5, by=["c", "b"])
+    assert list(frame.columns[:2]) == ["c", "b"]
+    assert frame[["c", "b"]].to_numpy().tolist() == [["u", "x"], ["v", "x"], ["u", "y"], ["v", "y"]]
