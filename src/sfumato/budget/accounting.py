@@ -51,7 +51,7 @@ class GaussianPart:
     mu_squared: Fraction
 
     def __post_init__(self) -> None:
-        _check_amount(self.mu_squared, "mu_squared")
+        object.__setattr__(self, "mu_squared", _amount_up(self.mu_squared, "mu_squared"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class PurePart:
     steps: int = 1
 
     def __post_init__(self) -> None:
-        _check_amount(self.epsilon, "epsilon")
+        object.__setattr__(self, "epsilon", _amount_up(self.epsilon, "epsilon"))
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
             raise BudgetError(
                 f"steps must be an integer of at least 1, got {self.steps!r}; "
@@ -242,11 +242,18 @@ def _check_delta(delta: Number) -> Fraction:
     return known
 
 
-def _check_amount(value: object, name: str) -> None:
+def _amount_up(value: object, name: str) -> Fraction:
+    """Return the amount; one of more than 1024 bits is rounded up to 256 good ones."""
     if not isinstance(value, Fraction) or not _LEAST <= value <= _MOST:
         raise BudgetError(
-            f"{name} of a cost must be a Fraction from 1e-250 to 1e15, got {str(value)[:60]}"
+            f"{name} of a cost must be a Fraction from 1e-250 to 1e15, got a "
+            f"{type(value).__name__} outside of it; compute it from the noise scale"
         )
+    top, bottom = value.as_integer_ratio()
+    if max(top.bit_length(), bottom.bit_length()) <= 1024:
+        return value
+    shift = 256 + max(0, bottom.bit_length() - top.bit_length())
+    return Fraction(math.ceil(value * (1 << shift)), 1 << shift)
 
 
 def _fraction(value: object, name: str) -> Fraction:

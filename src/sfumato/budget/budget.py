@@ -35,6 +35,7 @@ Neighbours: TypeAlias = Literal["add-remove", "replace-one"]
 _LARGEST: Final = {"epsilon": 10**6, "rho": 10**6, "mu": 10**3}
 _NAMES: Final = ("epsilon", "delta", "rho", "mu")
 _TINIEST: Final = Fraction(1, 10**100)
+_MOST_BITS: Final = 13_000  # longer numbers could not be written out and read again
 _TINIEST_DELTA: Final = Fraction(1, 10**300)
 
 
@@ -193,12 +194,12 @@ def exact(value: object, name: str) -> Fraction:
     if isinstance(value, bool):
         number = None
     elif isinstance(value, Rational):
-        return Fraction(int(value.numerator), int(value.denominator))
+        number = Fraction(int(value.numerator), int(value.denominator))
     elif isinstance(value, Real):
         number = _read(repr(float(value)))
     else:
         number = _read(str(value)) if isinstance(value, str | Decimal) else None
-    if number is not None:
+    if number is not None and max(map(int.bit_length, number.as_integer_ratio())) <= _MOST_BITS:
         return number
     raise BudgetError(
         f"{name} must be a finite number (int, float, Fraction, Decimal or a decimal string), "
@@ -227,8 +228,8 @@ def _read(text: str) -> Fraction | None:
     except InvalidOperation:
         return None
     # The exponent is checked before the fraction is built: 1e999999999 has a billion digits.
-    modest = all(part.is_finite() and abs(part.adjusted()) < 5000 for part in parts)
-    if len(text) > 10_000 or not modest or parts[1] == 0:
+    modest = all(part.is_finite() and abs(part.adjusted()) < 4000 for part in parts)
+    if len(text) > 8000 or not modest or parts[1] == 0:
         return None
     return Fraction(parts[0]) / Fraction(parts[1])
 
@@ -256,5 +257,8 @@ def _check_delta(value: object) -> Fraction:
 def _short(value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out integers of many thousand digits
+        return f"a very long {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

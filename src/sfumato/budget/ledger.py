@@ -276,11 +276,11 @@ class Ledger:
         entry = self.debit(cost, request, key)
         try:
             answer = produce()
+            self.store(entry, answer)
         except BaseException:
             with suppress(LedgerError):  # then it stays reserved, and is burnt later
                 self.burn(entry)
             raise
-        self.store(entry, answer)
         return answer
 
     def entries(self) -> tuple[Entry, ...]:

@@ -89,6 +89,15 @@ def test_json_that_is_not_a_cost_is_refused(bad):
         Cost.from_json(bad)
 
 
+def test_an_amount_too_long_to_write_is_rounded_up():
+    long = Fraction(1, 3) ** 5000 * 2**7900
+    for amount in (Cost.gaussian(long).mu_squared, Cost.pure(long).pure_epsilon):
+        assert long <= amount <= long * (1 + Fraction(1, 2**250))
+        assert Cost.from_json(Cost.gaussian(amount).as_json()) == Cost.gaussian(amount)
+    with pytest.raises(BudgetError, match="epsilon"):
+        Budget(epsilon=1 + Fraction(1, 2**20_000))
+
+
 def test_only_gaussian_parts_add_their_squares():
     # mu = 3/10 and 4/10 make 5/10.
     delta = Fraction(1, 10**9)
