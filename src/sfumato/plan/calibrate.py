@@ -28,7 +28,6 @@ from sfumato.budget import Neighbours
 from sfumato.errors import PlanError
 from sfumato.plan.strategy import Noise, Strategy
 from sfumato.plan.tails import gaussian_variance, laplace_variance
-from sfumato.workload.sensitivity import greatest_column_power
 
 __all__ = ["BlockNoise", "calibrate", "privacy_loss"]
 
@@ -88,8 +87,7 @@ def privacy_loss(
 ) -> Fraction:
     """``mu^2`` (Gaussian) or ``epsilon`` (Laplace) of measuring with this noise, rounded up."""
     p = _norm(strategy.noise)
-    terms = [b.term for b in strategy.blocks]
-    power = greatest_column_power(terms, [n.scale**-p for n in noise], p).power
+    power = strategy.column_power(p, [n.scale**-p for n in noise]).power
     factor = _neighbour_factor(strategy, neighbours, rows_per_unit)
     # 2^-30 more than the float result covers the few roundings since.
     return Fraction(power) * Fraction(factor) * (1 + Fraction(1, 2**30))

@@ -58,7 +58,7 @@ class Forecast:
     strategy: Strategy
     noise: tuple[BlockNoise, ...]
     candidates: tuple[Candidate, ...]
-    lower_bound: float | None = None
+    bound: float | None = None
 
     @property
     def mechanism(self) -> str:
@@ -106,10 +106,22 @@ class Forecast:
         """``||R||_F ||M||_{1->2} / sqrt(k)``: the root mean square error at unit noise."""
         return self.strategy.gamma
 
-    @property
+    @cached_property
     def certificate(self) -> float | None:
-        """Error over a lower bound on the error of every factorization (>= 1), if one is known."""
-        return None if self.lower_bound is None else self.gamma / self.lower_bound
+        """Error over a lower bound on the error of every factorization (>= 1), if one is known.
+
+        Known for Gaussian noise, add-remove neighbours and the root mean square objective: then
+        ``bound`` holds a lower bound on the weighted squared error at unit noise.
+        """
+        known = self.bound is not None and self.strategy.noise == "gaussian"
+        if not known or self.neighbours != "add-remove" or self.objective != "rmse":
+            return None
+        return sqrt(self.strategy.weighted_error() / (self.bound or 1.0))
+
+    @property
+    def lower_bound(self) -> float | None:
+        """The certified lower bound in the units of ``gamma``."""
+        return None if self.certificate is None else self.gamma / self.certificate
 
     def standard_errors(self, term: int) -> Array:
         """The standard error of every answer of a group."""

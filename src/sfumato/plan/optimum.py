@@ -40,6 +40,7 @@ from sfumato.workload.queries import Array
 
 __all__ = ["Certified", "certified_optimum"]
 
+STARTS = 4
 CORRECTIONS = 20  # pairs that L-BFGS remembers
 MEMORY = 8  # steps that Anderson mixing remembers
 RELAXATION = 1.5
@@ -72,26 +73,30 @@ def certified_optimum(
     tolerance: float = 1e-4,
     most_steps: int = 300,
     all_bind: bool = False,
+    multiplicity: Array | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Certified:
     """Maximise the bound over v until the certificate is within ``1 + tolerance``.
 
     ``root_diagonal(v)`` returns the diagonal of A^1/2 for cell weights v > 0; ``all_bind`` says
-    that no cell is expected to have weight 0 at the optimum.
+    that no cell is expected to have weight 0 at the optimum. ``multiplicity`` counts the cells that
+    share a weight by symmetry.
     """
     from scipy.optimize import minimize
 
-    search = _Search(root_diagonal, (1 + tolerance) ** 2, most_steps, progress)
+    copies = np.ones(cells) if multiplicity is None else multiplicity
+    search = _Search(root_diagonal, copies, (1 + tolerance) ** 2, most_steps, progress)
     with suppress(_Reached):
         if all_bind:
             _mix(search, np.zeros(cells))
-        minimize(
-            search.negative_log_bound,
-            np.sqrt(np.ones(cells) if search.v is None else search.v),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0},
-        )
+        for _ in range(STARTS):  # a line search that fails for rounding is started afresh
+            minimize(
+                search.negative_log_bound,
+                np.sqrt(copies if search.v is None else copies * search.v),
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0},
+            )
     return search.best()
 
 
@@ -105,11 +110,12 @@ class _Search:
     def __init__(
         self,
         root_diagonal: Callable[[Array], Array],
+        copies: Array,
         ratio: float,
         most_steps: int,
         progress: Callable[[int, float], None] | None,
     ) -> None:
-        self.root_diagonal, self.ratio = root_diagonal, ratio
+        self.root_diagonal, self.copies, self.ratio = root_diagonal, copies, ratio
         self.most_steps, self.progress = most_steps, progress
         self.steps, self.lower, self.upper, self.scale = 0, 0.0, np.inf, 1.0
         self.v: Array | None = None
@@ -118,7 +124,7 @@ class _Search:
         """``tr A^1/2``, ``sum(v)`` and the diagonal of X; raises _Reached when it is enough."""
         self.steps += 1
         d = self.root_diagonal(v)
-        trace, total, diagonal = float(d.sum()), float(v.sum()), d / v
+        trace, total, diagonal = float(self.copies @ d), float(self.copies @ v), d / v
         self.lower = max(self.lower, trace**2 / total)
         if trace * float(diagonal.max()) < self.upper:
             self.scale = float(diagonal.max())
@@ -130,10 +136,12 @@ class _Search:
         return trace, total, diagonal
 
     def negative_log_bound(self, z: Array) -> tuple[float, Array]:
-        """``log sum(v) - 2 log tr A^1/2`` and its gradient; d tr A^1/2 / dv = diag(A^1/2) / 2v."""
-        trace, total, diagonal = self.prove(z**2 + LEAST)
-        gradient = (1 / total - diagonal / trace) * 2 * z
-        return log(total) - 2 * log(trace), gradient
+        """``log sum(v) - 2 log tr A^1/2`` and its gradient; d tr A^1/2 / dv = diag(A^1/2) / 2v.
+
+        v = z^2 / copies, as if every copy had its own coordinate.
+        """
+        trace, total, diagonal = self.prove(z**2 / self.copies + LEAST)
+        return log(total) - 2 * log(trace), (1 / total - diagonal / trace) * 2 * z
 
     def best(self) -> Certified:
         if self.v is None:

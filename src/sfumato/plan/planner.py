@@ -17,7 +17,9 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.plan.calibrate import calibrate
+from sfumato.plan.factorization import factorization
 from sfumato.plan.forecast import Candidate, Forecast
+from sfumato.plan.orbits import orbit_problem
 from sfumato.plan.strategy import Block, Noise, Strategy
 from sfumato.plan.tree import BRANCHINGS
 from sfumato.workload.queries import Prefix, Ranges, Windows
@@ -28,6 +30,7 @@ __all__ = ["MECHANISMS", "choose"]
 
 TABLE_CELLS = 2**25  # cells of one measured table (256 MiB of counts)
 MEASURED = 2**27  # values measured in one release
+TOLERANCE = 1e-4  # how close to its lower bound a factorization is driven
 
 Progress = Callable[[int, int, str], None]
 
@@ -72,11 +75,21 @@ def _groups(workload: Workload, noise: Noise, objective: str) -> Strategy:
     return shared_noise(f"{noise}-groups", noise, workload, blocks, source, objective)
 
 
+def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy:  # noqa: ARG001
+    """The certified optimum of a union of products."""
+    problem = orbit_problem(workload)
+    if problem is None:
+        raise _NotFitting("a group is not a product of query sets")
+    found = problem.solve(TOLERANCE)
+    return factorization(workload, problem, found)
+
+
 _BUILDERS: dict[str, Callable[[Workload, Noise, str], Strategy]] = {
     "queries": _queries,
     "table": _table,
     "tree": _tree,
     "groups": _groups,
+    "factorization": _factorization,
 }
 
 MECHANISMS: dict[str, tuple[str, Noise]] = {
@@ -88,6 +101,7 @@ MECHANISMS: dict[str, tuple[str, Noise]] = {
     "gaussian-tree": ("tree", "gaussian"),
     "laplace-groups": ("groups", "laplace"),
     "gaussian-groups": ("groups", "gaussian"),
+    "factorization": ("factorization", "gaussian"),
 }
 
 
@@ -132,8 +146,9 @@ def choose(
         reasons = "; ".join(f"{c.mechanism}: {c.note}" for c in considered)
         raise PlanError(f"no mechanism fits this workload and budget: {reasons}")
     best = min(found, key=_objective_value)
+    bounds = [f.strategy.bound for f in found if f.strategy.bound is not None]
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
-    return replace(best, candidates=shown)
+    return replace(best, candidates=shown, bound=max(bounds, default=None))
 
 
 def _wanted(mechanism: str | None) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import Literal
 
@@ -36,13 +36,15 @@ class Block:
 class Strategy(ABC):
     """Measured blocks and the linear reconstruction of a workload from them.
 
-    ``mechanism`` is the name under which a person can ask for it.
+    ``mechanism`` is the name under which a person can ask for it; ``bound`` a lower bound on
+    ``weighted_error`` of every strategy for the workload, where one was found on the way.
     """
 
     mechanism: str
     noise: Noise
     workload: Workload
     blocks: tuple[Block, ...]
+    bound: float | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def answer(self, term: int, values: Sequence[Array]) -> Array:
@@ -68,11 +70,13 @@ class Strategy(ABC):
         1 means that the answer carries a single draw.
         """
 
+    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+        """The p-th power of ``||M||_{1 -> p}``, block b counting ``scales[b]`` times."""
+        return greatest_column_power([b.term for b in self.blocks], scales, p)
+
     def column_norm(self, p: int) -> ColumnNorm:
         """The p-th power of ``||M||_{1 -> p}`` with blocks scaled by their shares."""
-        return greatest_column_power(
-            [b.term for b in self.blocks], [b.share**p for b in self.blocks], p
-        )
+        return self.column_power(p, [b.share**p for b in self.blocks])
 
     @property
     def is_nonnegative(self) -> bool:
@@ -82,10 +86,17 @@ class Strategy(ABC):
     @property
     def gamma(self) -> float:
         """``||R||_F ||M||_{1->2} / sqrt(k)``: the root mean square error at unit noise."""
-        unit = [b.share**-2 for b in self.blocks]
-        terms = range(len(self.workload.terms))
-        squared = sum(self.total_variance(t, unit) for t in terms) * self.column_norm(2).power
+        squared = sum(self._unit_variances()) * self.column_norm(2).power
         return sqrt(squared / self.workload.queries)
+
+    def weighted_error(self) -> float:
+        """``sum_q w_q^2 |r_q|^2 ||M||_{1->2}^2``: what ``optimum.py`` bounds from below."""
+        pairs = zip(self.workload.terms, self._unit_variances(), strict=True)
+        return sum(t.weight**2 * v for t, v in pairs) * self.column_norm(2).power
+
+    def _unit_variances(self) -> list[float]:
+        unit = [b.share**-2 for b in self.blocks]
+        return [self.total_variance(t, unit) for t in range(len(self.workload.terms))]
 
     def describe(self) -> list[str]:
         """One line per block, for people."""

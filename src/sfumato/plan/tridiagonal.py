@@ -2,7 +2,7 @@
 """Ranges and prefixes on a million cells: A^1/2 from a tridiagonal inverse, in O(cells).
 
 For prefixes with any query weights, and for all ranges, the inverse of the Gram matrix V is
-tridiagonal, hence so is ``T = A^-1 = D^-1/2 V^-1 D^-1/2``. Fractional powers of T are sums of shifted
+tridiagonal, hence so is ``T = A^-1 = D^-1/2 V^-1 D^-1/2``. Powers of T are sums of shifted
 inverses, ``T^-1/2 = sum_j c_j (T + s_j)^-1``, with the nodes of Hale, Higham, Trefethen 2008
 ("Computing A^alpha, log(A), and related matrix functions by contour integrals", method 3), whose
 number grows with the logarithm of the condition number; the diagonal of a shifted inverse costs

@@ -79,9 +79,7 @@ def test_variances_are_the_squared_rows_of_the_reconstruction(strategy: Strategy
 
 def test_gamma_is_the_product_of_the_two_norms(strategy: Strategy) -> None:
     unit = [b.share**-2 for b in strategy.blocks]
-    squared = sum(
-        strategy.variances(t, unit).sum() for t in range(len(strategy.workload.terms))
-    )
+    squared = sum(strategy.variances(t, unit).sum() for t in range(len(strategy.workload.terms)))
     columns = sum(
         b.share**2 * (dense_of(lambda h, b=b: measured_one(b, h)) ** 2).sum(axis=0)
         for b in strategy.blocks

