@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, sqrt
 
 import numpy as np
@@ -85,6 +85,8 @@ def certified_optimum(
     from scipy.optimize import minimize
 
     copies = np.ones(cells) if multiplicity is None else multiplicity
+    count = float(copies.mean())
+    copies = copies / count  # of order 1, whatever the size of the domain
     search = _Search(root_diagonal, copies, (1 + tolerance) ** 2, most_steps, progress)
     with suppress(_Reached):
         if all_bind:
@@ -97,7 +99,8 @@ def certified_optimum(
                 method="L-BFGS-B",
                 options={"maxiter": most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0},
             )
-    return search.best()
+    best = search.best()
+    return replace(best, upper=best.upper * count, lower=best.lower * count)
 
 
 class _Reached(Exception):
