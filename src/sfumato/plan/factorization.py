@@ -244,18 +244,21 @@ def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: in
     rows = []
     for term in workload.terms:
         asked = dict(term.factors) if isinstance(term, Product) else {}
+        pairs = list(zip(problem.axes, part, strict=True))
+        if not all(k == CLASS_PART or _reaches(a, asked.get(a.name), k) for a, k in pairs):
+            continue
         found = np.ones((1, 1), dtype=np.int64)
-        for axis, label in zip(problem.axes, part, strict=True):
-            queries = asked.get(axis.name)
-            if label != CLASS_PART:
-                reaches = queries is not None and axis.residual_gram(queries)[label] > 0
-                found = found if reaches else found[:0]
-            elif axis.classes > 1:
-                found = np.kron(found, _class_rows(axis, queries))
+        for axis, label in pairs:
+            if label == CLASS_PART and axis.classes > 1:
+                found = np.kron(found, _class_rows(axis, asked.get(axis.name)))
         rows.append(found)
     stacked = np.unique(np.concatenate(rows), axis=0)
     _, _, order = qr(stacked.T.astype(np.float64), mode="economic", pivoting=True)
     return np.asarray(stacked[np.sort(order[:rank])], dtype=np.int64)
+
+
+def _reaches(axis: Axis, queries: QuerySet | None, label: int) -> bool:
+    return queries is not None and bool(axis.residual_gram(queries)[label] > 0)
 
 
 def _class_rows(axis: Axis, queries: QuerySet | None) -> Integers:
