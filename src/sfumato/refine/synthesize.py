@@ -176,7 +176,7 @@ def _one_way(name: str, tables: Sequence[ReleasedTable], total: float) -> Array 
 def _two_way(
     one_way: dict[str, Array], tables: Sequence[ReleasedTable], total: float
 ) -> dict[Pair, Array]:
-    """The best table of every released pair, shrunk, projected and fitted to the margins."""
+    """The best table of every pair that depends: shrunk, projected, fitted to the margins."""
     best: dict[Pair, ReleasedTable] = {}
     for table in tables:
         for pair in combinations(table.attributes, 2):
@@ -188,10 +188,21 @@ def _two_way(
         a, b = (one_way[name] for name in pair)
         apart = np.outer(a, b) / total
         shift = table.margin(pair) - apart
-        noise = table.margin_error(pair) ** 2 * shift.size
-        kept = max(0.0, 1 - noise / max(float((shift**2).sum()), 1e-300))
-        out[pair] = _fitted(project_to_simplex(apart + kept * shift, total), a, b)
+        kept = _kept_part(shift, table.margin_error(pair))
+        if kept > 0:
+            out[pair] = _fitted(project_to_simplex(apart + kept * shift, total), a, b)
     return out
+
+
+def _kept_part(shift: Array, error: float) -> float:
+    """The part of a noisy deviation that is not noise: ``1 - noise / energy`` (James, Stein).
+
+    None of it when the energy is within three standard deviations of that of noise alone.
+    """
+    energy = float((shift**2).sum())
+    noise = error**2 * shift.size
+    is_noise = energy <= noise * (1 + 3 * sqrt(2 / shift.size))
+    return 0.0 if is_noise else 1 - noise / energy
 
 
 def _rank(table: ReleasedTable, pair: Pair) -> tuple[bool, float]:

@@ -165,7 +165,7 @@ def _part(
 
     term = key_term(estimates.forecast.workload, group)
     columns: dict[str, pa.Array] = {
-        column: pa.array(numbers, pa.float64())
+        column: pa.array(numbers, pa.float64(), from_pandas=True)  # NaN becomes null
         for column, numbers in zip(NUMBERS, long_numbers(estimates, group, level), strict=True)
     }
     named = pa.array([name], pa.string())

@@ -22,6 +22,7 @@ from sfumato.budget.accounting import Cost, composed_epsilon
 from sfumato.budget.budget import number_text
 from sfumato.errors import SfumatoError
 from sfumato.plan.forecast import Forecast
+from sfumato.version import VERSION
 
 if TYPE_CHECKING:
     from sfumato.budget.entries import Entry
@@ -44,13 +45,11 @@ def provenance_of(
     ``given`` adds facts that the caller knows, such as ``created``; it cannot restate what is
     known here.
     """
-    import sfumato
-
     given = {} if given is None else given
     unit = forecast.unit
     known: dict[str, object] = {
         "schema": SCHEMA,
-        "sfumato": sfumato.__version__,
+        "sfumato": VERSION,
         "created": given.get("created", datetime.now(UTC).isoformat(timespec="seconds")),
         "guarantee": guarantee(forecast),
         "budget": forecast.budget.as_json(),
