@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import sfumato.plan  # loaded first, so that the name `plan` below stays the function
+import sfumato.plan  # noqa: F401  loaded first: the name `plan` below stays the function
 from sfumato.flow import plan as plan
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from sfumato.workload import ranges as ranges
     from sfumato.workload import sql as sql
 
-__version__ = "0.1.0"
 
 _HOMES = {
     "Budget": "sfumato.budget",
@@ -60,6 +59,10 @@ __all__ = [*sorted(_HOMES), "plan"]
 
 def __getattr__(name: str) -> object:
     """Public names are imported on first use, to keep ``import sfumato`` fast."""
+    if name == "__version__":
+        from sfumato.version import VERSION
+
+        return VERSION
     if name not in _HOMES:
         raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -43,9 +43,14 @@ class Measured:
     def to_bytes(self) -> bytes:
         """An exact byte form, to be stored before anything is sent."""
         out = io.BytesIO()
-        arrays = {f"block{i}": _compact(m.units) for i, m in enumerate(self.measurements)}
+        units = [m.units for m in self.measurements]
         rows = -1 if self.rows is None else self.rows
-        np.savez_compressed(out, rows=np.array([rows], dtype=np.int64), **arrays)
+        np.savez_compressed(
+            out,
+            rows=np.array([rows], dtype=np.int64),
+            lengths=np.array([len(u) for u in units], dtype=np.int64),
+            units=_compact(np.concatenate(units)),
+        )
         return out.getvalue()
 
     @classmethod
@@ -53,12 +58,14 @@ class Measured:
         """Read the byte form back."""
         try:
             with np.load(io.BytesIO(stored), allow_pickle=False) as file:
-                rows = int(file["rows"][0])
-                blocks = [_expand(file[f"block{i}"]) for i in range(len(noise))]
+                rows, lengths, units = int(file["rows"][0]), file["lengths"], _expand(file["units"])
         except (KeyError, ValueError, OSError) as error:
+            raise LedgerError("the stored answer of this request cannot be read") from error
+        if len(lengths) != len(noise) or lengths.sum() != len(units):
             raise LedgerError(
                 "the stored answer of this request does not fit the plan; use the plan that made it"
-            ) from error
+            )
+        blocks = np.split(units, np.cumsum(lengths)[:-1])
         parts = tuple(Measurement(b, n) for b, n in zip(blocks, noise, strict=True))
         return cls(parts, None if rows < 0 else rows)
 

@@ -1,1 +1,2 @@
-
+# SPDX-License-Identifier: Apache-2.0
+"""The only room with exact data: tables and engines, counting, noise, measuring. Private."""

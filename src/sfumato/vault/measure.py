@@ -96,7 +96,7 @@ def measure(
 
 
 def exact_values(term: Term, table: Integers) -> Numbers:
-    """``M h`` in steps of ``2^-fraction_bits``: int64 where it cannot overflow, else Python ints."""
+    """``M h`` in steps of ``2^-fraction_bits``: int64 if it cannot overflow, else Python ints."""
     fits = _entry_bits(term) + COUNT_BITS <= WORD_BITS
     return term.apply(table.astype(np.int64 if fits else object))
 
@@ -111,8 +111,14 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
     draw = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
     z = draw(Fraction(law.units), exact.size, words)
     if exact.dtype.kind != "O" and _entry_bits(term) + COUNT_BITS + shift <= WORD_BITS:
-        return (exact << shift) + z
-    return exact.astype(object) * 2**shift + z.astype(object)
+        return np.asarray((exact << shift) + z)
+    return _narrowed(exact.astype(object) * 2**shift + z.astype(object))
+
+
+def _narrowed(noisy: Numbers) -> Numbers:
+    """As int64 where the (already noisy, hence public) values allow it."""
+    fits = all(abs(int(v)) < 2**WORD_BITS for v in noisy)
+    return noisy.astype(np.int64) if fits else noisy
 
 
 def _entry_bits(term: Term) -> int:
