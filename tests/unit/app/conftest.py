@@ -20,7 +20,7 @@ name = "people"
 [domain.age]
 kind = "integer"
 min = 0
-max = 99
+max = 19
 
 [domain.sex]
 kind = "category"
@@ -74,7 +74,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 def write_people(folder: Path) -> None:
     """``people.csv`` (400 records) and ``release.toml``."""
-    rows = [f"{(i * 7) % 100},{'Female' if i % 3 else 'Male'}" for i in range(400)]
+    rows = [f"{(i * 7) % 20},{'Female' if i % 3 else 'Male'}" for i in range(400)]
     (folder / "people.csv").write_text("age,sex\n" + "\n".join(rows) + "\n")
     (folder / "release.toml").write_text(SPEC)
 

@@ -18,7 +18,7 @@ from sfumato.app.cli import main
 Run = Callable[..., Ran]
 
 WIDE = (
-    "\n".join(f'[domain.a{i}]\nkind = "integer"\nmin = 0\nmax = 9999\n' for i in range(3))
+    "\n".join(f'[domain.a{i}]\nkind = "integer"\nmin = 0\nmax = 1999\n' for i in range(3))
     + "\n[[workload]]\nmarginals = 3\n[[workload]]\nmarginals = 1\n"
 )
 
@@ -26,7 +26,7 @@ WIDE = (
 CHANGES: dict[str, tuple[str, str, str]] = {
     "unknown attribute": ('prefix = "age"', 'prefix = "aeg"', "did you mean 'age'?"),
     "overlapping bins": (
-        'kind = "integer"\nmin = 0\nmax = 99',
+        'kind = "integer"\nmin = 0\nmax = 19',
         'kind = "numeric"\nedges = [0, 10, 5, 20]',
         "line 7: domain.age.edges",
     ),
@@ -39,8 +39,12 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "epsilon zero": ("epsilon = 1\n", "epsilon = 0\n", "epsilon must be greater than 0"),
     "epsilon negative": ("epsilon = 1\n", "epsilon = -1\n", "epsilon must be greater than 0"),
     "missing table": ('"people.csv"', '"nobody.csv"', "no such file"),
-    "missing domain file": ('name = "people"', 'domain = "nowhere.toml"', "given twice"),
-    "table lacking a column": ("[domain.sex]", "[domain.gender]", "gender"),
+    "domain given twice": ('name = "people"', 'domain = "nowhere.toml"', "given twice"),
+    "table lacking a column": (
+        "[[workload]]\nmarginals = 1",
+        '[domain.city]\nkind = "boolean"\n\n[[workload]]\nmarginals = 1',
+        "'city'",
+    ),
     "schema contradicting column types": (
         '"people.csv"',
         '"typed.parquet"',
@@ -125,6 +129,17 @@ def test_bad_input_gets_one_message_and_costs_nothing(spent: Path, run: Run, nam
     assert not out.exists()
     assert _state(spent / "people.ledger") == before
     assert _files(spent) == files
+
+
+def test_a_missing_domain_file_is_refused(spent: Path, run: Run) -> None:
+    start, end = SPEC.index("[domain.age]"), SPEC.index("[[workload]]")
+    text = (SPEC[:start] + SPEC[end:]).replace('name = "people"', 'domain = "nowhere.toml"')
+    (spent / "release.toml").write_text(text)
+    before = _state(spent / "people.ledger")
+    ran = run("release", spent / "release.toml", "--key", "second")
+    assert ran.code == 2
+    assert "nowhere.toml: there is no such file" in ran.err
+    assert _state(spent / "people.ledger") == before
 
 
 def test_a_ledger_is_not_created_for_a_release_that_is_refused(folder: Path, run: Run) -> None:

@@ -21,8 +21,8 @@ def test_a_spec_says_everything_that_a_release_needs(folder: Path) -> None:
     assert spec.name == "people"
     assert spec.neighbours == "add-remove"
     assert spec.unit is None
-    assert spec.domain.shape == (100, 2)
-    assert len(spec.workload) == 100 + 2 + 200
+    assert spec.domain.shape == (20, 2)
+    assert len(spec.workload) == 20 + 2 + 40
     assert spec.budget == Budget(epsilon=1, delta="1e-9")
     assert spec.ledger is not None
     assert spec.ledger.path == str(folder / "people.ledger")
@@ -71,7 +71,7 @@ def test_the_domain_may_stand_in_a_file_beside_the_spec(folder: Path) -> None:
     (folder / "schema.toml").write_text(text[start:end])
     spec = text[:start] + text[end:]
     path.write_text(spec.replace('name = "people"', 'domain = "schema.toml"'))
-    assert read_spec(path).domain.shape == (100, 2)
+    assert read_spec(path).domain.shape == (20, 2)
 
 
 def test_shipped_tables_have_a_name(folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_sources_that_are_urls_are_left_alone(rewrite: Rewrite) -> None:
 
 def test_a_plan_needs_no_source_but_a_release_does(rewrite: Rewrite) -> None:
     spec = read_spec(rewrite('source = "people.csv"\n', ""))
-    assert spec.plan().workload.queries == 302
+    assert spec.plan().workload.queries == 62
     with pytest.raises(SchemaError, match="the key 'source' is missing"):
         spec.table()
 

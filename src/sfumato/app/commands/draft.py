@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sfumato.app.files import write_text
@@ -35,7 +36,16 @@ def draft(source: str, out: Path | None, output: Output) -> None:
         return
     if out is None:
         output.text(found.text)
-    for warning in found.warnings:
-        output.note(f"warning: {warning}")
+    for columns, warning in _grouped(found.warnings).items():
+        output.note(f"warning: {columns}: {warning}")
     if out is not None:
         output.note(f"The draft is in {out}: replace every FILL IN, then add what to ask.")
+
+
+def _grouped(warnings: Sequence[str]) -> dict[str, str]:
+    """Columns that get the same warning, in one line."""
+    columns: dict[str, list[str]] = {}
+    for text in warnings:
+        column, _, warning = text.partition(": ")
+        columns.setdefault(warning, []).append(column)
+    return {", ".join(names): warning for warning, names in columns.items()}

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.unit.app.conftest import SPEC, Ran
+
+from sfumato.app.output import Output
+
+Run = Callable[..., Ran]
+
+COMMANDS = [
+    ("demo",),
+    ("draft",),
+    ("plan",),
+    ("release",),
+    ("compare",),
+    ("ledger",),
+    ("ledger", "show"),
+    ("ledger", "verify"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_has_examples_that_start_with_it(
+    command: tuple[str, ...], run: Run
+) -> None:
+    ran = run(*command, "--help")
+    assert ran.code == 0
+    _, _, examples = ran.out.partition("Examples")
+    assert f"sfumato {' '.join(command)}" in examples
+    assert "[bold]" not in ran.out
+
+
+def test_help_lists_the_commands_in_the_order_of_work(run: Run) -> None:
+    text = run("--help").out
+    places = [text.index(f" {name} ") for name in ("demo", "draft", "plan", "release", "compare")]
+    assert places == sorted(places)
+
+
+def test_the_version_is_that_of_the_package(run: Run) -> None:
+    import sfumato
+
+    assert run("--version").out == f"sfumato {sfumato.__version__}\n"
+
+
+def test_help_loads_no_heavy_library() -> None:
+    """`sfumato --help` answers at once because bodies import what they need."""
+    heavy = ["ibis", "duckdb", "pandas", "pyarrow", "altair", "pydantic", "sqlalchemy", "sqlglot"]
+    code = f"import sys, sfumato.app.cli; print([m for m in {heavy} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_a_plan_touches_no_data(folder: Path, run: Run) -> None:
+    (folder / "people.csv").unlink()
+    ran = run("plan", folder / "release.toml")
+    assert ran.code == 0
+    assert "prefix age by sex" in ran.out
+
+
+def test_a_plan_as_json_has_the_documented_keys(folder: Path, run: Run) -> None:
+    ran = run("plan", folder / "release.toml", "--json")
+    found = ran.document
+    assert ran.err == ""
+    assert found["queries"] == 62
+    assert found["neighbours"] == "add-remove"
+    assert found["budget"] == {"epsilon": 1.0, "delta": 1e-9}
+    assert found["certificate"] is None or float(str(found["certificate"])) >= 1
+    groups = found["groups"]
+    assert isinstance(groups, list)
+    assert [g["name"] for g in groups] == ["age", "sex", "prefix age by sex"]
+    assert [g["queries"] for g in groups] == [20, 2, 40]
+    # The rmse over all queries is the mean of squares over groups, weighted by their sizes.
+    squares = sum(g["rmse"] ** 2 * g["queries"] for g in groups) / 62
+    assert found["rmse"] == pytest.approx(squares**0.5)
+    candidates = found["candidates"]
+    assert isinstance(candidates, list)
+    chosen = [c for c in candidates if c["is_chosen"]]
+    assert [c["mechanism"] for c in chosen] == [found["mechanism"]]
+    fitting = [c["rmse"] for c in candidates if c["rmse"] is not None]
+    assert chosen[0]["rmse"] == min(fitting)
+    assert {*candidates[0]} == {"mechanism", "rmse", "largest", "note", "is_chosen"}
+
+
+def test_a_plan_shows_every_candidate_and_marks_one(folder: Path, run: Run) -> None:
+    text = run("plan", folder / "release.toml").out
+    assert text.count("chosen") == 1
+    assert "gaussian-tree" in text
+    assert "laplace-groups" in text
+
+
+def test_many_groups_are_folded_unless_all_are_wanted(folder: Path, run: Run) -> None:
+    names = [f"yes{i}" for i in range(6)]
+    tables = "".join(f'[domain.{name}]\nkind = "boolean"\n' for name in names)
+    (folder / "release.toml").write_text(
+        tables + "[[workload]]\nmarginals = 2\n[budget]\nepsilon = 1\n"
+    )
+    text = run("plan", folder / "release.toml").out
+    # 15 groups: the first 9, the last 3, and how many are between.
+    assert "3 more, see --all" in text
+    assert "yes2 x yes3" not in text
+    assert "yes4 x yes5" in text
+    assert "yes2 x yes3" in run("plan", folder / "release.toml", "--all").out
+
+
+def test_a_mechanism_can_be_asked_for(folder: Path, run: Run) -> None:
+    found = run("plan", folder / "release.toml", "--mechanism", "laplace", "--json").document
+    assert found["mechanism"] == "laplace"
+
+
+def test_an_error_gives_the_smallest_budget_that_reaches_it(folder: Path, run: Run) -> None:
+    at = [run("plan", folder / "release.toml", "--error", e, "--json").document for e in (5, 10)]
+    assert [float(str(d["rmse"])) <= e for d, e in zip(at, (5, 10), strict=True)] == [True, True]
+    assert float(str(at[0]["rmse"])) > 4.99
+    small, large = (d["budget"] for d in at)
+    assert isinstance(small, dict)
+    assert isinstance(large, dict)
+    assert small["epsilon"] > large["epsilon"]
+
+
+@pytest.mark.parametrize("error", ["0", "-1", "nan", "inf"])
+def test_errors_that_make_no_sense_are_refused(folder: Path, run: Run, error: str) -> None:
+    ran = run("plan", folder / "release.toml", f"--error={error}")
+    assert ran.code == 2
+    assert "finite number above 0" in ran.err
+
+
+def test_a_release_writes_its_files_and_debits_the_ledger(folder: Path, run: Run) -> None:
+    out = folder / "out"
+    ran = run("release", folder / "release.toml", "--out", out, "--json")
+    assert ran.code == 0, ran.err
+    assert {p.name for p in out.iterdir()} == {"answers.parquet", "report.html", "provenance.json"}
+    found = ran.document
+    assert found["is_stored"] is False
+    assert found["files"] == {
+        "answers": str(out / "answers.parquet"),
+        "provenance": str(out / "provenance.json"),
+        "report": str(out / "report.html"),
+    }
+    shown = run("ledger", "show", folder / "people.ledger", "--json").document
+    entries = shown["entries"]
+    assert isinstance(entries, list)
+    assert [e["state"] for e in entries] == ["answered"]
+    assert shown["table"] == "people"
+    assert shown["budget"] == {"epsilon": 3.0, "delta": 1e-9}
+    provenance = json.loads((out / "provenance.json").read_text())
+    assert provenance["ledger"]["hash"] == entries[0]["hash"]
+
+
+def test_the_same_release_again_gives_the_same_answers_and_costs_nothing(
+    folder: Path, run: Run
+) -> None:
+    import pandas as pd
+
+    for name in ("one", "two"):
+        assert run("release", folder / "release.toml", "--out", folder / name, "-q").code == 0
+    one, two = (pd.read_parquet(folder / name / "answers.parquet") for name in ("one", "two"))
+    pd.testing.assert_frame_equal(one, two)
+    again = run("release", folder / "release.toml", "--out", folder / "three", "--json").document
+    assert again["is_stored"] is True
+    book = run("ledger", "show", folder / "people.ledger", "--json").document
+    assert len(str(book["entries"]).split("sequence")) == 2
+
+
+def test_a_new_key_spends_anew(folder: Path, run: Run) -> None:
+    spec = folder / "release.toml"
+    first = run("release", spec, "--out", folder / "one", "--json").document
+    second = run("release", spec, "--out", folder / "two", "--key", "again", "--json").document
+    shares = [d["ledger"]["remaining_share"] for d in (first, second)]  # type: ignore[index]
+    assert shares[0] > shares[1]
+
+
+def test_a_new_ledger_without_a_total_gets_the_budget_of_the_release(
+    folder: Path, run: Run
+) -> None:
+    (folder / "release.toml").write_text(SPEC.replace("epsilon = 3\ndelta = 1e-9\n", ""))
+    assert run("release", folder / "release.toml", "-q").code == 0
+    book = run("ledger", "show", folder / "people.ledger", "--json").document
+    assert book["budget"] == {"epsilon": 1.0, "delta": 1e-9}
+    assert run("release", folder / "release.toml", "--key", "again", "-q").code == 2
+
+
+def test_a_total_that_differs_from_the_ledgers_is_pointed_out(folder: Path, run: Run) -> None:
+    assert run("release", folder / "release.toml", "-q").code == 0
+    (folder / "release.toml").write_text(SPEC.replace("epsilon = 3", "epsilon = 9"))
+    assert "the ledger's holds" in run("release", folder / "release.toml").err
+
+
+def test_the_ledger_of_the_command_line_comes_before_that_of_the_spec(
+    folder: Path, run: Run
+) -> None:
+    other = folder / "other.ledger"
+    assert run("release", folder / "release.toml", "--ledger", other, "-q").code == 0
+    assert other.exists()
+    assert not (folder / "people.ledger").exists()
+    both = run("release", folder / "release.toml", "--ledger", other, "--no-ledger")
+    assert both.code == 2
+
+
+def test_synthetic_records_and_a_notebook_come_on_request(folder: Path, run: Run) -> None:
+    import pandas as pd
+
+    out = folder / "results"
+    spec = folder / "release.toml"
+    ran = run("release", spec, "--out", out, "--synthetic", 50, "--notebook", "-q")
+    assert ran.code == 0, ran.err
+    records = pd.read_parquet(out / "synthetic.parquet")
+    assert len(records) == 50
+    assert set(records["sex"]) <= {"Female", "Male"}
+    notebook = json.loads((out / "notebook.ipynb").read_text())
+    code = "".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
+    assert "../release.toml" in code
+    assert str(folder) not in code
+
+
+def test_verify_says_that_a_ledger_is_whole_and_refuses_one_that_was_changed(
+    folder: Path, run: Run
+) -> None:
+    import sqlite3
+
+    assert run("release", folder / "release.toml", "-q").code == 0
+    path = folder / "people.ledger"
+    whole = run("ledger", "verify", path, "--json").document
+    assert (whole["is_whole"], whole["answered"], whole["head_file_checked"]) == (True, 1, True)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE sfumato_answer SET data = x'00'")
+        database.commit()
+    broken = run("ledger", "verify", path)
+    assert broken.code == 2
+    assert "damaged" in broken.err
+
+
+def test_a_draft_is_toml_that_says_what_to_fill_in(folder: Path, run: Run) -> None:
+    import tomllib
+
+    ran = run("draft", folder / "people.csv")
+    assert ran.code == 0
+    assert set(tomllib.loads(ran.out)["domain"]) == {"age", "sex"}
+    assert "warning: age, sex: " in ran.err
+    assert "FILL IN" in ran.out
+
+
+def test_a_draft_goes_to_a_file_but_never_over_one(folder: Path, run: Run) -> None:
+    out = folder / "schema.toml"
+    assert run("draft", folder / "people.csv", "--out", out).code == 0
+    written = out.read_text()
+    assert "[domain.age]" in written
+    again = run("draft", folder / "people.csv", "--out", out)
+    assert again.code == 2
+    assert "exists" in again.err
+    assert out.read_text() == written
+
+
+def test_a_draft_reads_no_row(folder: Path, run: Run) -> None:
+    (folder / "secret.csv").write_text("name,age\nRumpelstiltskin,104729\n")
+    ran = run("draft", folder / "secret.csv", "--json")
+    assert "Rumpelstiltskin" not in ran.out + ran.err
+    assert "104729" not in ran.out + ran.err
+
+
+def test_json_holds_nothing_but_json_and_no_bars(folder: Path, run: Run) -> None:
+    ran = run("compare", folder / "release.toml", "--json")
+    assert ran.err == ""
+    assert {m["mechanism"] for m in ran.document["mechanisms"]} >= {"laplace", "gaussian-tree"}  # type: ignore[attr-defined]
+
+
+def test_a_question_is_asked_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Output().confirm("Spend?") is True
+
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            return "n\n"
+
+        def write(self, text: str) -> int:
+            return len(text)
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert Output().confirm("Spend?") is False
