@@ -15,7 +15,7 @@ from sfumato.domain import Category, Domain
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import open_table
 
-slow_start = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow_start = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 WORDS = ("a", "b c", 'say "no"', "x,y", ";", "|", "ü", "'", '"', "#", "\\", "1\t2")
 DOMAIN = Domain(
