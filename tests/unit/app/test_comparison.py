@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import log, sqrt
+from pathlib import Path
+
+import pytest
+from tests.unit.app.conftest import Ran
+
+from sfumato.app.charts import charts_of
+from sfumato.app.comparison import BETA, Comparison, compare
+from sfumato.app.spec import read_spec
+from sfumato.budget import Budget
+from sfumato.local import RandomizedResponse, error_bound
+from sfumato.plan.planner import MECHANISMS
+
+K = 62  # 20 ages, 2 sexes, and 40 running totals
+
+
+@pytest.fixture
+def found(folder: Path) -> Comparison:
+    return compare(read_spec(folder / "release.toml"), rows=10_000)
+
+
+def _bound(found: Comparison, name: str) -> float:
+    (counts,) = (b.counts for b in found.bounds if b.name == name)
+    assert counts is not None
+    return counts
+
+
+def test_every_mechanism_has_a_line(found: Comparison) -> None:
+    assert [e.mechanism for e in found.entries] == list(MECHANISMS)
+
+
+def test_forecasts_are_those_of_single_plans(folder: Path, found: Comparison) -> None:
+    spec = replace(read_spec(folder / "release.toml"), mechanism="laplace")
+    (entry,) = (e for e in found.entries if e.mechanism == "laplace")
+    assert entry.rmse == spec.plan().rmse
+
+
+def test_the_laplace_bound_is_theorem_3_8(found: Comparison) -> None:
+    # A record is in one age, one sex and up to 20 prefixes: Delta_1 = 22; epsilon = 1.
+    assert _bound(found, "Laplace on the queries") == pytest.approx(log(K / BETA) * 22)
+
+
+def test_the_gaussian_bound_uses_the_euclidean_norm(found: Comparison) -> None:
+    mu = found.budget.gaussian_mu
+    assert mu is not None
+    expected = sqrt(2 * log(2 * K / BETA)) * sqrt(22) / mu
+    assert _bound(found, "Gaussian on the queries") == pytest.approx(expected)
+
+
+def test_neighbours_and_units_scale_the_bounds(folder: Path, found: Comparison) -> None:
+    spec = read_spec(folder / "release.toml")
+    replaced = compare(replace(spec, neighbours="replace-one"), rows=None)
+    for name, factor in (("Laplace on the queries", 2), ("Gaussian on the queries", sqrt(2))):
+        assert _bound(replaced, name) == pytest.approx(factor * _bound(found, name))
+
+
+def test_the_local_model_is_bounded_for_the_given_records(found: Comparison) -> None:
+    response = RandomizedResponse(1, 40)
+    assert _bound(found, "local model") == error_bound(response, 10_000, K, BETA)
+
+
+def test_the_local_model_says_why_it_is_left_out(folder: Path) -> None:
+    found = compare(read_spec(folder / "release.toml"), rows=None)
+    (local,) = (b for b in found.bounds if b.name == "local model")
+    assert local.counts is None
+    assert "--rows" in local.note
+    assert found.over_rows == ()
+
+
+def test_curves_pass_through_the_plan_of_that_budget(folder: Path, found: Comparison) -> None:
+    """Errors scale as the privacy loss: a whole curve follows from one plan per mechanism."""
+    spec = read_spec(folder / "release.toml")
+    for point in (p for p in found.over_epsilon if p.mechanism in ("laplace", "gaussian-tree")):
+        if 0.2 < point.at < 0.4:
+            budget = Budget(epsilon=point.at, delta="1e-9")
+            plan = replace(spec, mechanism=point.mechanism, budget=budget).plan()
+            assert point.error == pytest.approx(plan.rmse, rel=1e-4)  # the grid of the scale
+
+
+def test_shares_fall_as_one_over_n_but_in_the_local_model_as_one_over_root_n(
+    found: Comparison,
+) -> None:
+    for name, power in (("laplace", 1.0), ("local model", 0.5)):
+        line = [p for p in found.over_rows if p.mechanism == name]
+        first, last = line[0], line[-1]
+        slope = log(first.error / last.error) / log(last.at / first.at)
+        assert slope == pytest.approx(power, abs=1e-3)
+
+
+def test_a_budget_without_epsilon_has_no_curve_over_epsilon(folder: Path) -> None:
+    spec = replace(read_spec(folder / "release.toml"), budget=Budget(rho="0.1"))
+    found = compare(spec, rows=None)
+    assert found.over_epsilon == ()
+    assert charts_of(found) == {}
+
+
+def test_charts_are_written_as_pictures_and_as_a_page_that_loads_nothing(
+    folder: Path, run: Callable[..., Ran]
+) -> None:
+    out = folder / "charts"
+    ran = run("compare", folder / "release.toml", "--rows", 10_000, "--out", out)
+    assert ran.code == 0, ran.err
+    assert {p.name for p in out.iterdir()} == {
+        "compare.html",
+        "error-over-epsilon.png",
+        "error-over-rows.png",
+    }
+    assert (out / "error-over-rows.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "compare.html").read_text()
+    assert "default-src 'none'" in page
+    assert "<script src" not in page
+    assert "<link" not in page

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from sfumato.app.progress import Bars
+from sfumato.app.show import budget_document, facts, neighbours_in_words, table
+from sfumato.budget import Budget
+from sfumato.domain.unit import PrivacyUnit
+
+
+def _text(shown: object, width: int = 60) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(shown)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_names_from_a_schema_are_never_markup() -> None:
+    name = "[red]age[/red] [link=x]"
+    assert name in _text(table(["group", "rmse"], [[name, "1"]]))
+    assert name in _text(facts([("table", name)]))
+
+
+def test_narrow_terminals_fold_text_and_keep_numbers_whole() -> None:
+    shown = _text(table(["group", "rmse"], [["a long name of a group", "123,456,789"]]), width=30)
+    assert "123,456,789" in shown
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "unit", "words"),
+    [
+        ("add-remove", None, "one record may be added or removed"),
+        ("replace-one", None, "one record may be replaced"),
+        ("add-remove", PrivacyUnit("id", 3), "all records of one id (at most 3 are counted)"),
+    ],
+)
+def test_who_is_protected_is_said_in_words(
+    neighbours: str, unit: PrivacyUnit | None, words: str
+) -> None:
+    assert words in neighbours_in_words(neighbours, unit)
+
+
+def test_a_pure_budget_has_no_delta_in_json() -> None:
+    assert budget_document(Budget(epsilon="1/4")) == {"epsilon": 0.25}
+    assert budget_document(Budget(rho=2)) == {"rho": 2.0}
+
+
+def test_bars_show_each_phase_once() -> None:
+    shown = Progress(console=Console(file=io.StringIO()))
+    found = Bars(shown)
+    tell = found.of_release()
+    assert tell is not None
+    for label, done in (("reading", 0), ("counting", 3), ("measuring", 2)):
+        tell(done, 5, label)
+    with found.step("writing"):
+        pass
+    assert [(t.description, t.completed, t.total) for t in shown.tasks] == [
+        ("counting", 3, 5),
+        ("measuring", 2, 5),
+        ("writing", 1, 1),
+    ]
+
+
+def test_hidden_bars_cost_nothing() -> None:
+    assert Bars().phase("planning") is None
+    assert Bars().of_release() is None
