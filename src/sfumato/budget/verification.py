@@ -109,7 +109,7 @@ def _replay(
             record.spent,
             record.pure_spent,
         )
-        words = ("place", "number", "previous hash", "hash", "units spent", "pure units spent")
+        words = ("place", "number", "previous hash", "hash", "balance", "pure balance")
         problems += [
             f"record {sequence}: its {word} is wrong"
             for word, right, seen in zip(words, named, found, strict=True)

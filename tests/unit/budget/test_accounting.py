@@ -25,7 +25,7 @@ from sfumato.budget import (
     mu_squared_of,
     rho_of,
 )
-from sfumato.budget.losses import _walk
+from sfumato.budget.losses import _coarser, _walk
 from sfumato.errors import BudgetError
 
 
@@ -217,6 +217,15 @@ def test_a_path_of_steps_dominates_vector_laplace_noise(shifts):
 def test_claiming_more_steps_than_there_are_would_be_wrong():
     """The twin of the test above: one step is not covered by the walk of ten."""
     assert brute_force_delta((1,), 0.6, 0.0) > walk_delta(0.6, 10, 0.0) + 1e-3
+
+
+@pytest.mark.parametrize("steps", [1, 7, 1024, 1025, 1500, 104_729, 2**40, 2**61 - 1])
+def test_joined_steps_still_cover_the_path(steps):
+    joined, rate = _coarser(PurePart(Fraction(1, 3), steps))
+    size = Fraction(rate) * 3 * steps  # unit steps in one joined step
+    assert joined <= 1024
+    assert joined * size >= steps
+    assert joined * size <= steps * Fraction(1002, 1000)
 
 
 def test_fits_is_exact_at_the_edge():

@@ -126,6 +126,25 @@ def test_a_chain_written_anew_with_right_hashes_is_found_by_the_head_file(ledger
         Ledger.open(ledger.place)
 
 
+def test_a_debit_that_took_too_few_units_is_found_even_if_all_hashes_are_right(ledger):
+    """Whoever forges chain, account and head file still has to explain the cost."""
+    connection = sqlite3.connect(ledger.place)
+    query = "SELECT text, hash FROM sfumato_record WHERE sequence = 7"
+    text, digest = connection.execute(query).fetchone()
+    record = Record.read(text)
+    forged = text.replace(f'"spent":{record.spent}', f'"spent":{record.spent - 1}')
+    head = Record.hash_of(forged)
+    with connection:
+        connection.execute(
+            "UPDATE sfumato_record SET text = ?, hash = ? WHERE sequence = 7", (forged, head)
+        )
+        connection.execute("UPDATE sfumato_account SET head = ?, spent = spent - 1", (head,))
+    connection.close()
+    witness = Path(ledger.place + ".head")
+    witness.write_text(witness.read_text().replace(digest, head))
+    assert Ledger.open(ledger.place).verify().problems == ("record 7: its balance is wrong",)
+
+
 def test_restoring_an_older_copy_is_refused_by_open_debit_and_verify(ledger, tmp_path):
     old = tmp_path / "backup"
     shutil.copy(ledger.place, old)
