@@ -141,7 +141,7 @@ def test_a_name_that_no_file_can_have_is_refused():
 
 def test_other_encodings_are_refused_with_the_line(tmp_path):
     path = tmp_path / "latin.toml"
-    path.write_bytes("a = 1\nb = 'caf\u00e9'\n".encode("latin-1"))
+    path.write_bytes("\nb = 'caf\u00e9'\n".encode("latin-1"))
     assert "latin.toml, line 2: not UTF-8 text" in message_of(path)
 
 

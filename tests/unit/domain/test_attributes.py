@@ -21,6 +21,7 @@ from sfumato.domain import (
     Level,
     Numeric,
 )
+from sfumato.domain.attributes import MOST_LISTED
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
 
 SEX = Category("sex", ("Female", "Male"), outside="other", nulls="missing")
@@ -143,6 +144,7 @@ REFUSED = [
     (MONTH, "<", 20240215, "compare it with one such as"),
     (MONTH, "<", "2024-02-15T00:00:00+00:00", "without a time zone"),
     (SHIFT, ">", "2024-01-01T14:00", "steps of 8 hours from"),
+    (DateTime("d", datetime(9990, 1, 1), datetime.max, "year"), "<", "9999-06-01", "would cut"),
     (AGE, "~", 3, "'~' is not a comparison"),
 ]
 
@@ -197,6 +199,12 @@ def test_a_large_attribute_is_never_listed(attribute: Attribute):
 
 def _middle(attribute: Attribute):
     return datetime(5000, 1, 1) if isinstance(attribute, DateTime) else attribute.bounds(10**6)[0]
+
+
+def test_ten_million_cells_can_still_be_listed():
+    assert int(Integer("n", 1, MOST_LISTED).select("<=", 5).sum()) == 5
+    with pytest.raises(TooLarge):
+        Integer("n", 0, MOST_LISTED).select("<=", 5)
 
 
 def test_the_numbers_and_starts_of_a_large_attribute_are_not_listed():

@@ -21,6 +21,7 @@ def test_the_quick_form_numbers_the_cells_of_each_attribute():
     assert (domain.names, domain.shape, domain.size) == (("age", "sex"), (100, 2), 200)
     assert (len(domain), "sex" in domain, "race" in domain, 3 in domain) == (2, True, False, False)
     assert repr(domain) == "Domain({age: 100, sex: 2})"
+    assert Domain({"all": 1}).size == 1
 
 
 def test_sizes_are_python_integers_of_any_length():

@@ -334,6 +334,11 @@ LEVEL_FAULTS = [
     (N + "[domain.n.levels.l]\na = 'zero'", 6, "expected an integer, a range"),
     (N + "[domain.n.levels.l]\na = {b = 1}", 6, "got a table"),
     (N + "[domain.n.levels.l]\na = true", 6, "got true"),
+    (
+        N + f"[domain.n.levels.l]\na = 0x{'f' * 9999}",
+        6,
+        "got a whole number of more than 38 digits",
+    ),
     (N + "width = 5\n[domain.n.levels.l]\na = '0-6'", 7, "the whole bins around it are 0 to 9"),
     (N + "[domain.n.levels.l]\n'' = 1", 5, "a group needs a name"),
     (N + "[domain.n.levels.l]\nof = 'm'\na = 1", 6, "there is no other level 'm'"),
@@ -386,6 +391,14 @@ LEVEL_FAULTS = [
 @pytest.mark.parametrize(("text", "line", "said"), LEVEL_FAULTS)
 def test_a_fault_of_a_level_gives_one_message_with_its_line(text, line, said):
     test_a_fault_gives_one_message_with_its_line(text, line, said)
+
+
+def test_consecutive_bins_are_written_as_one_pair():
+    level = Level("l", ("a", "b", "c"), (0, 0, 1, 0, 1, 1))
+    text = Domain([Integer("n", 0, 11, 2, levels=(level,))]).to_toml()
+    assert text.endswith(
+        "[domain.n.levels.l]\na = [[0, 3], [6, 7]]\nb = [[4, 5], [8, 11]]\nc = []\n"
+    )
 
 
 def test_a_hundred_levels_may_build_on_each_other_and_no_more():
