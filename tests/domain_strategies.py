@@ -6,9 +6,17 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from sfumato.domain import Attribute, Boolean, Category, DateTime, Domain, Integer, Level, Numeric
+
+
+def patient(examples: int = 100) -> settings:
+    """Settings without time limits: a busy machine must not fail a test."""
+    slow = [HealthCheck.too_slow]
+    return settings(max_examples=examples, deadline=None, suppress_health_check=slow)
+
 
 # Any text that a file can hold: no half surrogate pairs; line ends and quotes included.
 texts = st.text(

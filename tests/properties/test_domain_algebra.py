@@ -57,6 +57,7 @@ def _integers(attribute: Integer) -> list[tuple[int, int]]:
 
 
 @given(ds.integers(far=60), comparisons, st.integers(-110, 110) | st.floats(-110, 110))
+@ds.patient()
 def test_integer_comparisons_agree_with_the_integers(attribute, comparison, constant):
     values = [
         (v, (v - attribute.min) // attribute.width) for v in range(attribute.min, attribute.max + 1)
@@ -65,6 +66,7 @@ def test_integer_comparisons_agree_with_the_integers(attribute, comparison, cons
 
 
 @given(ds.integers(), comparisons, st.integers(-3, 45))
+@ds.patient()
 def test_integers_beyond_the_precision_of_floats_are_compared_exactly(
     attribute, comparison, offset
 ):
@@ -75,6 +77,7 @@ def test_integers_beyond_the_precision_of_floats_are_compared_exactly(
 
 
 @given(ds.numerics(), comparisons, st.data())
+@ds.patient()
 def test_numeric_comparisons_agree_with_real_numbers(attribute, comparison, data):
     edges = attribute.edges
     constant = data.draw(
@@ -116,12 +119,14 @@ def _bins(attribute: DateTime) -> list[datetime]:
 
 @given(ds.datetimes())
 @example(DateTime("d", datetime(9990, 2, 28), datetime.max, "year"))
+@ds.patient()
 def test_steps_agree_with_a_walk_through_the_calendar(attribute):
     assert list(attribute.starts) == _bins(attribute)
     assert attribute.value_count == len(_bins(attribute))
 
 
 @given(ds.datetimes(), comparisons, st.data())
+@ds.patient()
 def test_datetime_comparisons_agree_with_instants(attribute, comparison, data):
     starts = _bins(attribute)
     constant = data.draw(st.sampled_from([*starts, attribute.end]) | ds.moments)
@@ -140,6 +145,7 @@ def test_datetime_comparisons_agree_with_instants(attribute, comparison, data):
 
 
 @given(ds.datetimes(), comparisons, st.data(), st.booleans())
+@ds.patient()
 def test_a_date_means_its_whole_day_where_bins_are_whole_days(attribute, comparison, data, as_text):
     assume(attribute.start.time() == datetime.min.time())
     assume(attribute.step.split()[-1] not in ("minute", "hour"))
@@ -171,18 +177,21 @@ def _outcome(attribute: Attribute, comparison: str, constant) -> list[bool] | No
 
 
 @given(ds.categories(), st.sampled_from(["=", "!="]), st.data())
+@ds.patient()
 def test_category_equality_agrees_with_the_values(attribute, comparison, data):
     constant = data.draw(st.sampled_from(attribute.values))
     check(attribute, comparison, constant, [(v, i) for i, v in enumerate(attribute.values)])
 
 
 @given(ds.attributes())
+@ds.patient()
 def test_labels_are_distinct_and_one_per_cell(attribute):
     assert len(attribute.labels) == attribute.size
     assert len(set(attribute.labels)) == attribute.size
 
 
 @given(ds.domains(), ds.domains())
+@ds.patient()
 def test_digests_are_equal_iff_domains_are(one, other):
     assert (one.digest() == other.digest()) == (one == other)
     copy = Domain(list(one))

@@ -8,7 +8,7 @@ import tomllib
 from datetime import date
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.domain import Domain
@@ -20,6 +20,7 @@ from tests import domain_strategies as ds
 
 
 @given(ds.domains())
+@ds.patient()
 def test_a_written_domain_is_read_back_equal(domain):
     again = domain_from(parse_toml(domain.to_toml()))
     assert again == domain
@@ -28,6 +29,7 @@ def test_a_written_domain_is_read_back_equal(domain):
 
 
 @given(ds.texts)
+@ds.patient()
 def test_texts_and_keys_survive_toml(text):
     assert tomllib.loads(f"{toml_key(text)} = {toml_text(text)}") == {text: text}
 
@@ -102,7 +104,7 @@ def _leaves(data: object, path: tuple[str | int, ...] = ()):
 
 
 @given(_documents())
-@settings(max_examples=200)
+@ds.patient(200)
 def test_the_line_of_every_value_is_the_line_it_stands_on(text):
     file = parse_toml(text)
     for path, value in _leaves(file.data):
@@ -145,7 +147,7 @@ def _read(file: TomlFile) -> tuple[Domain | None, str]:
 
 
 @given(st.text() | st.text("[]{}=.,\"'\n#ab01- domainkvlues"))
-@settings(max_examples=300)
+@ds.patient(300)
 def test_any_text_is_read_or_refused_with_a_schema_error(text):
     try:
         file = parse_toml(text, "some.toml")
@@ -158,6 +160,7 @@ def test_any_text_is_read_or_refused_with_a_schema_error(text):
 
 
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
+@ds.patient()
 def test_any_bytes_in_a_file_are_read_or_refused_with_a_schema_error(content):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "some.toml"
@@ -224,13 +227,13 @@ _tables = st.fixed_dictionaries(
 
 
 @given(st.dictionaries(_KEYS | st.text(min_size=1), _tables | _anything, max_size=3) | _anything)
-@settings(max_examples=400)
+@ds.patient(400)
 def test_any_tables_are_read_or_refused_with_a_schema_error(tables):
     _only_schema_errors(TomlFile("some.toml", "", {"domain": tables}))
 
 
 @given(_kinds, _levels, st.lists(_WORDS, max_size=5, unique=True), st.integers(0, 5))
-@settings(max_examples=400)
+@ds.patient(400)
 def test_any_levels_are_read_or_refused_with_a_schema_error(kind, levels, values, high):
     own = {
         "category": {"values": values},
@@ -248,6 +251,7 @@ _TYPES += ["array<int64>", "struct<a: int64>", "binary", "", "unknown"]
 
 
 @given(st.dictionaries(ds.names, st.sampled_from(_TYPES) | st.text(), min_size=1, max_size=5))
+@ds.patient()
 def test_a_draft_is_valid_toml_that_names_each_line_to_fill_in(column_types):
     drafted = draft(column_types)
     file = parse_toml(drafted.text, "draft.toml")
