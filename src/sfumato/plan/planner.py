@@ -20,6 +20,7 @@ from sfumato.plan.calibrate import calibrate
 from sfumato.plan.factorization import factorization
 from sfumato.plan.forecast import Candidate, Forecast
 from sfumato.plan.orbits import orbit_problem
+from sfumato.plan.pieces import pieces
 from sfumato.plan.strategy import Block, Noise, Strategy
 from sfumato.plan.tree import BRANCHINGS
 from sfumato.workload.queries import Prefix, Ranges, Windows
@@ -76,12 +77,18 @@ def _groups(workload: Workload, noise: Noise, objective: str) -> Strategy:
 
 
 def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy:  # noqa: ARG001
-    """The certified optimum of a union of products."""
-    problem = orbit_problem(workload)
-    if problem is None:
+    """The certified optimum of a union of products, or pieces where it is too large."""
+    try:
+        problem = orbit_problem(workload)
+    except TooLarge:
+        found: Strategy | None = pieces(workload)
+    else:
+        if problem is not None:
+            return factorization(workload, problem, problem.solve(TOLERANCE))
+        found = None
+    if found is None:
         raise _NotFitting("a group is not a product of query sets")
-    found = problem.solve(TOLERANCE)
-    return factorization(workload, problem, found)
+    return found
 
 
 _BUILDERS: dict[str, Callable[[Workload, Noise, str], Strategy]] = {

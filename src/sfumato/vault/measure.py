@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, log2
 
 import numpy as np
 
@@ -32,8 +31,7 @@ from sfumato.workload.terms import Predicates, Term
 
 __all__ = ["Exact", "add_noise", "count", "exact_values", "measure"]
 
-COUNT_BITS = 40  # counts are below 2^40: the vault clamps every cell there
-WORD_BITS = 62
+WORD_BITS = 62  # one bit below what int64 holds, for sums of floats that decide about it
 
 Progress = Callable[[int, int, str], None]
 
@@ -96,9 +94,13 @@ def measure(
 
 
 def exact_values(term: Term, table: Integers) -> Numbers:
-    """``M h`` in steps of ``2^-fraction_bits``: int64 if it cannot overflow, else Python ints."""
-    fits = _entry_bits(term) + COUNT_BITS <= WORD_BITS
-    return term.apply(table.astype(np.int64 if fits else object))
+    """``M h`` in steps of ``2^-fraction_bits``: int64 if it cannot overflow, else Python ints.
+
+    No partial sum exceeds the greatest coefficient times the number of records. Which of the two
+    is used changes the time, never the value.
+    """
+    reach = term.greatest * 2.0**term.fraction_bits * float(table.sum(dtype=np.float64))
+    return term.apply(table.astype(np.int64 if reach < 2.0**WORD_BITS else object))
 
 
 def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) -> Numbers:
@@ -110,19 +112,14 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
     shift = law.grid_bits - term.fraction_bits
     draw = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
     z = draw(Fraction(law.units), exact.size, words)
-    if exact.dtype.kind != "O" and _entry_bits(term) + COUNT_BITS + shift <= WORD_BITS:
+    if exact.dtype.kind != "O" and _greatest(exact) * 2.0**shift + _greatest(z) < 2.0**WORD_BITS:
         return np.asarray((exact << shift) + z)
-    return _narrowed(exact.astype(object) * 2**shift + z.astype(object))
+    noisy = exact.astype(object) * 2**shift + z.astype(object)
+    return noisy.astype(np.int64) if _greatest(noisy) < 2.0**WORD_BITS else noisy
 
 
-def _narrowed(noisy: Numbers) -> Numbers:
-    """As int64 where the (already noisy, hence public) values allow it."""
-    fits = all(abs(int(v)) < 2**WORD_BITS for v in noisy)
-    return noisy.astype(np.int64) if fits else noisy
-
-
-def _entry_bits(term: Term) -> int:
-    return ceil(log2(max(term.greatest, 1))) + term.fraction_bits
+def _greatest(values: Numbers) -> float:
+    return float(np.abs(values).max(initial=0))
 
 
 def _is_wide(term: Term) -> bool:

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unions of products over many attributes, in pieces: one per set of attributes.
+
+Every attribute is split into its total and a rest S (``split.py``). The piece of a set A of
+attributes measures the product of the rests of A, totalled over all other attributes. A query of
+a term B is the sum over A within B of ``prod_{i in A} r_i S_i  prod_{i in B - A} alpha_i``, so with
+``c_A`` the squared coefficients of all queries on piece A and ``cost_A`` its squared column norm,
+
+    error = sum_A c_A / theta_A   subject to   sum_A theta_A cost_A = 1,
+
+which is least, ``(sum_A sqrt(c_A cost_A))^2``, at ``theta_A ~ sqrt(c_A / cost_A)``. For marginals
+this is the optimal residual split, for one product the product of the optima; in between it is
+no optimum but needs neither the domain nor its classes. Pieces are keyed by attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, combinations
+from math import exp, prod, sqrt
+
+import numpy as np
+
+from sfumato.errors import TooLarge
+from sfumato.plan.optimum import certified_optimum
+from sfumato.plan.split import Split, centred_split, optimal_split
+from sfumato.plan.strategy import Block, Strategy
+from sfumato.plan.tridiagonal import inverse_gram, root_diagonal
+from sfumato.workload.queries import Array, Identity, QuerySet
+from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.terms import Product
+from sfumato.workload.workload import Workload
+
+__all__ = ["Pieces", "pieces"]
+
+LARGEST_AXIS = 1024  # cells of an attribute whose split is found by dense algebra
+MOST_PIECES = 2**18
+ROUNDS = 2
+WEIGHTS = (-4.0, 5.0)  # range of the logarithm of the extra weight on a total
+
+Subset = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces(Strategy):
+    """One block per set of attributes, and how every attribute is split."""
+
+    splits: Mapping[str, Split]
+    subsets: tuple[Subset, ...]
+    _read: dict[tuple[str, int], tuple[Array, Array]] = field(default_factory=dict, repr=False)
+
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """The sum over the pieces within the term."""
+        asked = self._asked(term)
+        out = np.zeros([q.rows for q in asked.values()])
+        for b, inside in self._within(asked):
+            shape = [self.splits[n].measured.rows for n in inside]
+            part = values[b].reshape(shape)
+            for axis, name in enumerate(inside):
+                _, r = self._coefficients(name, asked[name])
+                part = np.moveaxis(np.tensordot(r, part, axes=(1, axis)), 0, axis)
+            out = out + self._completed(part, inside, asked, power=1)
+        return out.reshape(-1)
+
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """Products of ``|r|^2`` and ``alpha^2``, summed over the pieces."""
+        asked = self._asked(term)
+        out = np.zeros([q.rows for q in asked.values()])
+        for b, inside in self._within(asked):
+            part = np.ones(())
+            for name in inside:
+                _, r = self._coefficients(name, asked[name])
+                part = np.multiply.outer(part, (r**2).sum(axis=1))
+            out = out + block_variances[b] * self._completed(part, inside, asked, power=2)
+        return out.reshape(-1)
+
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The same with sums of squares."""
+        asked = self._asked(term)
+        total = 0.0
+        for b, inside in self._within(asked):
+            value = block_variances[b]
+            for name, queries in asked.items():
+                alpha, r = self._coefficients(name, queries)
+                value *= float((r**2).sum()) if name in inside else float((alpha**2).sum())
+            total += value
+        return total
+
+    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The greatest of ``variances``."""
+        return float(self.variances(term, block_variances).max())
+
+    def effective_terms(self, term: int) -> Array:
+        """Gaussian noise adds up to Gaussian noise."""
+        return np.full(self.workload.terms[term].rows, np.inf)
+
+    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+        """Sums of products of the greatest columns: exact where columns are equal, never less."""
+        greatest = {n: float(s.measured.column_powers(p).max()) for n, s in self.splits.items()}
+        pairs = zip(scales, self.subsets, strict=True)
+        power = sum(scale * prod(greatest[n] for n in inside) for scale, inside in pairs)
+        return ColumnNorm(power * ROUND_UP, is_exact=False)
+
+    def _asked(self, term: int) -> dict[str, QuerySet]:
+        found = self.workload.terms[term]
+        return dict(found.factors) if isinstance(found, Product) else {}
+
+    def _within(self, asked: Mapping[str, QuerySet]) -> list[tuple[int, Subset]]:
+        at = {inside: b for b, inside in enumerate(self.subsets)}
+        return [(at[inside], inside) for inside in _subsets(tuple(asked)) if inside in at]
+
+    def _coefficients(self, name: str, queries: QuerySet) -> tuple[Array, Array]:
+        key = (name, id(queries))
+        if key not in self._read:
+            self._read[key] = self.splits[name].read(queries)
+        return self._read[key]
+
+    def _completed(
+        self, part: Array, inside: Subset, asked: Mapping[str, QuerySet], power: int
+    ) -> Array:
+        """Put the axes in the order asked and multiply in the totals of the others."""
+        sizes = dict(zip(inside, part.shape, strict=True))
+        out = part.reshape([sizes.get(n, 1) for n in asked])
+        for position, (name, queries) in enumerate(asked.items()):
+            if name not in sizes:
+                alpha, _ = self._coefficients(name, queries)
+                along = [1] * len(asked)
+                along[position] = len(alpha)
+                out = out * (alpha**power).reshape(along)
+        return out
+
+
+def pieces(workload: Workload) -> Pieces | None:
+    """The best pieces for a union of products; None when a term is no product."""
+    asked: list[Mapping[str, QuerySet]] = []
+    for term in workload.terms:
+        if not isinstance(term, Product):
+            return None
+        asked.append(dict(term.factors))
+    problem = _Problem(workload, asked)
+    splits = problem.best_splits()
+    c, cost = problem.squares(splits)
+    weight = {a: sqrt(c[a] / cost[a]) for a in c if c[a] > 0}
+    total = sum(weight[a] * cost[a] for a in weight)
+    blocks = []
+    for inside, w in weight.items():
+        factors = tuple((n, splits[n].measured) for n in inside)
+        title = " x ".join(f"~{n}" for n in inside) or "total"
+        unit = prod(splits[n].unit for n in inside)
+        measured = Product(workload.domain, title, 1.0, factors)
+        blocks.append(Block(measured, sqrt(w / total) * unit))
+    return Pieces(
+        "factorization",
+        "gaussian",
+        workload,
+        tuple(blocks),
+        splits,
+        tuple(weight),
+        bound=problem.bound(),
+    )
+
+
+class _Problem:
+    """Gram matrices by attribute, and the closed-form error of given splits."""
+
+    def __init__(self, workload: Workload, asked: Sequence[Mapping[str, QuerySet]]) -> None:
+        self.workload, self.asked = workload, asked
+        self.weights = [t.weight**2 for t in workload.terms]
+        count = sum(2 ** len(f) for f in asked)
+        if count > MOST_PIECES:
+            raise TooLarge(f"up to {count:,} pieces, more than {MOST_PIECES:,}")
+        self.sets: dict[str, dict[int, QuerySet]] = {}
+        for factors in asked:
+            for name, queries in factors.items():
+                self.sets.setdefault(name, {})[id(queries)] = queries
+        self.grams: dict[int, Array] = {}
+        for name, found in self.sets.items():
+            size = workload.domain[name].size
+            if size > LARGEST_AXIS and not _is_table(found.values()):
+                raise TooLarge(f"attribute {name!r} has {size:,} cells, more than {LARGEST_AXIS:,}")
+            for key, queries in found.items():
+                self.grams[key] = queries.gram() if size <= LARGEST_AXIS else np.zeros((0, 0))
+
+    def best_splits(self) -> dict[str, Split]:
+        """Attribute by attribute, the extra weight on the total that lowers the error most."""
+        splits: dict[str, Split] = {}
+        searched = []
+        for name, found in self.sets.items():
+            if _is_table(found.values()):
+                splits[name] = centred_split(self.workload.domain[name].size)
+            else:
+                searched.append(name)
+                splits[name] = self._split(name, 1.0)
+        for _ in range(ROUNDS):
+            for name in searched:
+                splits = self._better(splits, name)
+        return splits
+
+    def _better(self, splits: dict[str, Split], name: str) -> dict[str, Split]:
+        from scipy.optimize import minimize_scalar
+
+        def error(log_weight: float) -> float:
+            return self.error({**splits, name: self._split(name, exp(log_weight))})
+
+        found = minimize_scalar(error, bounds=WEIGHTS, method="bounded", options={"xatol": 0.05})
+        tried = {**splits, name: self._split(name, exp(float(found.x)))}
+        return tried if self.error(tried) < self.error(splits) else splits
+
+    def _split(self, name: str, weight: float) -> Split:
+        gram = np.sum([self.grams[key] for key in self.sets[name]], axis=0)
+        return optimal_split(gram, weight * float(np.trace(gram)) / len(gram))
+
+    def error(self, splits: Mapping[str, Split]) -> float:
+        """``(sum_A sqrt(c_A cost_A))^2``."""
+        c, cost = self.squares(splits)
+        return sum(sqrt(c[a] * cost[a]) for a in c) ** 2
+
+    def squares(
+        self, splits: Mapping[str, Split]
+    ) -> tuple[dict[Subset, float], dict[Subset, float]]:
+        """``c_A`` and ``cost_A`` of every piece."""
+        read: dict[int, tuple[float, float]] = {}
+        for name, found in self.sets.items():
+            for key in found:
+                read[key] = self._squares(splits[name], name, key)
+        c: dict[Subset, float] = {}
+        for factors, weight in zip(self.asked, self.weights, strict=True):
+            for inside in _subsets(tuple(factors)):
+                parts = (read[id(q)][1 if n in inside else 0] for n, q in factors.items())
+                c[inside] = c.get(inside, 0.0) + weight * prod(parts)
+        cost = {inside: prod(splits[n].cost for n in inside) for inside in c}
+        return c, cost
+
+    def _squares(self, split: Split, name: str, key: int) -> tuple[float, float]:
+        if isinstance(self.sets[name][key], Identity) and self.grams[key].size == 0:
+            n = self.workload.domain[name].size
+            return 1 / n, float(n - 1)
+        return split.squares(self.grams[key])
+
+    def bound(self) -> float:
+        """Every term alone must err at least by its own optimum: products of 1-D bounds."""
+        lower = {key: _lower_bound(q) for found in self.sets.values() for key, q in found.items()}
+        each = (prod(lower[id(q)] for q in factors.values()) for factors in self.asked)
+        return float(sum(w * e for w, e in zip(self.weights, each, strict=True)))
+
+
+def _subsets(names: Subset) -> chain[Subset]:
+    return chain.from_iterable(combinations(names, k) for k in range(len(names) + 1))
+
+
+def _is_table(found: Iterable[QuerySet]) -> bool:
+    return all(isinstance(q, Identity) for q in found)
+
+
+def _lower_bound(queries: QuerySet) -> float:
+    """A lower bound on ``k gamma^2`` of one query set."""
+    if isinstance(queries, Identity):
+        return float(queries.size)
+    known = inverse_gram(queries)
+    if known is not None:
+        return certified_optimum(root_diagonal(*known), queries.size, all_bind=True).lower
+    gram = queries.gram()
+    values = np.linalg.eigvalsh(gram)
+    kept = values[values > values[-1] * len(values) * 2.0**-50]
+    return float(np.sqrt(kept).sum() ** 2 / len(values))  # Li and Miklau 2013
