@@ -12,7 +12,7 @@ from typing import NoReturn, cast
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 
 from sfumato.errors import SqlError
 from sfumato.wording import shown
@@ -68,6 +68,7 @@ _CONSTRUCTS = {
     "PercentileCont": ("PERCENTILE_CONT", _QUANTILES),
     "PercentileDisc": ("PERCENTILE_DISC", _QUANTILES),
     "WithinGroup": ("WITHIN GROUP", _QUANTILES),
+    "TableSample": ("TABLESAMPLE", "all records are counted"),
     "Star": ("*", "name the columns"),
     "Rollup": ("ROLLUP", "give each grouping its own SELECT"),
     "Cube": ("CUBE", "give each grouping its own SELECT"),
@@ -155,7 +156,8 @@ def without_brackets(node: exp.Expression) -> exp.Expression:
 def as_written(node: exp.Expression, most: int = 60) -> str:
     """The SQL of a node, in at most about ``most`` characters."""
     try:
-        text = " ".join(node.sql(dialect="sqlite", comments=False).split())
+        written = node.sql("sqlite", comments=False, unsupported_level=ErrorLevel.IGNORE)
+        text = " ".join(written.split())
     except Exception:  # what the parser reads, its writer may still refuse
         text = type(node).__name__.upper()
     return text if len(text) <= most else f"{text[: most - 4]} ..."
