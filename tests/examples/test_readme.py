@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that the README and the documents show is run or read here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sfumato.app.spec import read_spec
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder that looks like the repository to a reader, but takes what is written."""
+    for name in ("examples", "src"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def test_the_example_of_the_readme_has_12_lines_and_runs(root: Path) -> None:
+    (code,) = _blocks(README, "python")
+    assert len(code.strip().splitlines()) <= 12
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert re.match(r"180 queries by \S+: typical error \d+\.\d counts\n", ran.stdout)
+    assert "Preschool" in ran.stdout
+    saved = {p.name for p in (root / "adult-release").iterdir()}
+    assert saved == {"answers.parquet", "report.html", "provenance.json"}
+    assert (root / "adult.ledger").exists()
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/spec.md"])
+def test_the_specs_of_the_documents_can_be_planned(document: str, tmp_path: Path) -> None:
+    schema = (ROOT / "examples" / "adult" / "adult.toml").read_text()
+    (tmp_path / "schema.toml").write_text(schema)
+    specs = _blocks((ROOT / document).read_text(), "toml")
+    assert specs
+    for text in specs:
+        (tmp_path / "release.toml").write_text(text)
+        spec = read_spec(tmp_path / "release.toml")
+        assert spec.ledger is not None
+        assert len(spec.workload.terms) >= 91
+
+
+def test_the_commands_of_the_readme_are_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each line is checked with --help added: unknown commands would fail, nothing is run."""
+    from sfumato.app.cli import main
+
+    lines = re.findall(r"^\$ sfumato (.*?)\s*(?:#.*)?$", README, re.MULTILINE)
+    assert len(lines) >= 6
+    for line in lines:
+        with pytest.raises(SystemExit) as left:
+            main([*line.split(), "--help"])
+        assert left.value.code == 0
+        used = set(re.findall(r"--[a-z-]+", line))
+        assert used <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text())
+    missing = [
+        link
+        for link in links
+        if not link.startswith("http") and not (document.parent / link).exists()
+    ]
+    assert missing == []

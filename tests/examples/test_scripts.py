@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every script in examples/ runs, in an empty folder, and says what its first line promises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# What each script must print; a new script has to be added here.
+SHOWN = {
+    "ledger.py": ["the same answers: True", "budget refused", "whole: True"],
+    "local_model.py": ["95% interval", "clients"],
+    "quickstart.py": ["74 queries by", "emergency"],
+    "smallest_budget.py": ["25 counts: epsilon ="],
+    "sql_counts.py": ["Female", "mean"],
+}
+
+
+def test_every_script_is_listed() -> None:
+    assert {p.name for p in EXAMPLES.glob("*.py")} == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_script_runs(name: str, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    for text in SHOWN[name]:
+        assert text in ran.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_of_the_example_spec_says_k_and_the_error_of_each_group() -> None:
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "sfumato.app", "plan", str(EXAMPLES / "adult/release.toml")),
+            # The optimum takes seconds to find; the shape of the document is the same without it.
+            *("--mechanism", "gaussian-groups", "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(ran.stdout)
+    # 91 tables of pairs, 74 ages by 2 sexes, 7 marital states.
+    sizes = [74, 9, 16, 16, 7, 15, 6, 5, 2, 20, 20, 99, 42, 2]
+    pairs = sum(a * b for i, a in enumerate(sizes) for b in sizes[i + 1 :])
+    assert found["queries"] == pairs + 74 * 2 + 7
+    assert len(found["groups"]) == 91 + 2
+    assert all(g["rmse"] > 0 for g in found["groups"])
+    assert found["mechanism"] == "gaussian-groups"
