@@ -14,6 +14,11 @@ Neighbours: ``add-remove`` moves h by one cell, so the maximum is over columns o
 ``|a - b|_2^2 <= |a|_2^2 + |b|_2^2``, a factor 2 on mu^2; otherwise 4; and a factor 2 on epsilon.
 A privacy unit of r rows moves h by r such steps at once: r times the norm.
 
+A block whose coefficients are so fine that noise on their own grid could not be drawn (scales
+beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard deviation, before the
+Gaussian noise is added. Rounding moves the difference of two values by at most one step, so by
+the triangle inequality ``mu`` grows by at most ``sqrt(values rounded) * step / s``.
+
 Every rounding goes the safe way: scales up, sensitivities up, costs up.
 """
 
@@ -22,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor, frexp, isfinite, ldexp, log2
+from math import floor, frexp, isfinite, ldexp, log2, sqrt
 
 from sfumato.budget import Neighbours
 from sfumato.errors import PlanError
@@ -31,6 +36,8 @@ from sfumato.plan.tails import gaussian_variance, laplace_variance
 
 __all__ = ["BlockNoise", "calibrate", "privacy_loss"]
 
+ROUNDED_BITS = 30  # steps per scale, as a power of 2, where measured values are rounded
+DRAWN_BITS = 40  # the greatest scale that is drawn, in steps, as a power of 2
 SCALE_BITS = 16  # a noise scale is at least 2^16 grid steps: rounding it up costs at most 2^-16
 SLACK = 1 + 2.0**-24  # covers the float rounding of the sensitivity, which is far below 2^-30
 LEAST_SCALE = 2.0**-40
@@ -68,9 +75,10 @@ def calibrate(
     p = _norm(strategy.noise)
     moved = strategy.column_norm(p).power * _neighbour_factor(strategy, neighbours, rows_per_unit)
     unit = moved ** (1 / p) / loss * SLACK
-    noise = tuple(
-        _on_grid(strategy.noise, unit / b.share, b.term.fraction_bits) for b in strategy.blocks
-    )
+    noise = _scaled(strategy, unit)
+    rounding = _rounding(strategy, noise)
+    if rounding:
+        noise = _scaled(strategy, unit * loss / (loss - rounding))
     allowed = Fraction(loss) ** p
     if privacy_loss(strategy, noise, neighbours, rows_per_unit) > allowed:
         raise PlanError(
@@ -89,8 +97,28 @@ def privacy_loss(
     p = _norm(strategy.noise)
     power = strategy.column_power(p, [n.scale**-p for n in noise]).power
     factor = _neighbour_factor(strategy, neighbours, rows_per_unit)
+    rounding = _rounding(strategy, noise)
+    loss = (sqrt(power * factor) + rounding) ** 2 if rounding else power * factor
     # 2^-30 more than the float result covers the few roundings since.
-    return Fraction(power) * Fraction(factor) * (1 + Fraction(1, 2**30))
+    return Fraction(loss) * (1 + Fraction(1, 2**30))
+
+
+def _scaled(strategy: Strategy, unit: float) -> tuple[BlockNoise, ...]:
+    return tuple(
+        _on_grid(strategy.noise, unit / b.share, b.term.fraction_bits) for b in strategy.blocks
+    )
+
+
+def _rounding(strategy: Strategy, noise: Sequence[BlockNoise]) -> float:
+    """By how much rounding to coarser grids can move the measured values, in standard deviations.
+
+    ``sqrt(sum over rounded values of (step / s)^2)``.
+    """
+    pairs = zip(strategy.blocks, noise, strict=True)
+    rounded = [
+        b.term.rows * float(n.units) ** -2 for b, n in pairs if n.grid_bits < b.term.fraction_bits
+    ]
+    return sqrt(sum(rounded))
 
 
 def _norm(noise: Noise) -> int:
@@ -113,6 +141,10 @@ def _on_grid(noise: Noise, scale: float, fraction_bits: int) -> BlockNoise:
             "drawn exactly; change the budget"
         )
     bits = max(SCALE_BITS - floor(log2(scale)), fraction_bits)
+    if bits + floor(log2(scale)) >= DRAWN_BITS:
+        if noise == "laplace":
+            raise PlanError("the coefficients are too fine for Laplace noise; round the queries")
+        bits = ROUNDED_BITS - floor(log2(scale))
     mantissa, exponent = frexp(scale)
     exact = Fraction(mantissa) * Fraction(2) ** (exponent + bits)
     return BlockNoise(noise, -(-exact.numerator // exact.denominator), bits)

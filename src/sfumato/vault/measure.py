@@ -104,7 +104,10 @@ def exact_values(term: Term, table: Integers) -> Numbers:
 
 
 def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) -> Numbers:
-    """``M h + z`` in steps of the noise grid, which holds every possible value of ``M h``.
+    """``M h + z`` in steps of the noise grid.
+
+    The grid holds every possible value of ``M h``, or ``M h`` is rounded to it first, and
+    ``plan.calibrate`` has counted what that can move.
 
     Privacy: the discrete Laplace of scale ``units`` steps, or the Gaussian of standard deviation
     ``units`` steps rounded to whole steps: docs/proofs/discrete-laplace.md, rounded-gaussian.md.
@@ -112,10 +115,12 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
     shift = law.grid_bits - term.fraction_bits
     draw = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
     z = draw(Fraction(law.units), exact.size, words)
+    if shift < 0:  # to the nearest step
+        exact, shift = (exact + 2 ** (-shift - 1)) >> -shift, 0
     if exact.dtype.kind != "O" and _greatest(exact) * 2.0**shift + _greatest(z) < 2.0**WORD_BITS:
         return np.asarray((exact << shift) + z)
     noisy = exact.astype(object) * 2**shift + z.astype(object)
-    return noisy.astype(np.int64) if _greatest(noisy) < 2.0**WORD_BITS else noisy
+    return np.asarray(noisy.astype(np.int64) if _greatest(noisy) < 2.0**WORD_BITS else noisy)
 
 
 def _greatest(values: Numbers) -> float:
