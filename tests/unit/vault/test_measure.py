@@ -1,0 +1,76 @@
+"""What is measured is M h on the grid, plus noise of the stated law."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.words import SeededWords
+
+import sfumato as sf
+from sfumato.plan.calibrate import BlockNoise, privacy_loss
+from sfumato.plan.pieces import pieces
+from sfumato.vault.measure import add_noise, exact_values
+from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+
+DOMAIN = sf.Domain({"a": 6, "b": 4})
+TABLE = np.arange(24).reshape(6, 4)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_noise_is_added_to_exact_integers_on_the_grid(noise: str) -> None:
+    term = sf.product(DOMAIN, {"a": [[0.5, 1, 0, 0, 0, 2]], "b": "identity"}).terms[0]
+    law = BlockNoise(noise, 2**16, 12)  # type: ignore[arg-type]
+    exact = exact_values(term, TABLE)
+    noisy = add_noise(exact, term, law, SeededWords(1))
+    draw = rounded_gaussian if noise == "gaussian" else discrete_laplace
+    z = draw(Fraction(2**16), exact.size, SeededWords(1))
+    np.testing.assert_array_equal(noisy - z, exact << (12 - term.fraction_bits))
+    assert noisy.dtype == np.int64
+
+
+def test_sums_beyond_64_bits_are_exact() -> None:
+    term = sf.product(DOMAIN, {"a": [[2**30] * 6], "b": [[2**30] * 4]}).terms[0]
+    table = np.full((6, 4), 2**40)
+    exact = exact_values(term, table)
+    assert [int(v) for v in exact] == [24 * 2**100]
+    law = BlockNoise("gaussian", 2**20, 0)
+    noisy = add_noise(exact, term, law, SeededWords(2))
+    z = rounded_gaussian(Fraction(2**20), 1, SeededWords(2))
+    assert int(noisy[0]) == 24 * 2**100 + int(z[0])
+
+
+def test_fine_coefficients_are_rounded_to_the_nearest_step() -> None:
+    term = sf.product(DOMAIN, {"a": [[1] * 6]}).terms[0]
+    law = BlockNoise("gaussian", 2**20, -3)
+    for total, steps in ((11, 1), (12, 2), (20, 3), (-4, 0)):
+        noisy = add_noise(np.array([total]), term, law, SeededWords(3))
+        z = rounded_gaussian(Fraction(2**20), 1, SeededWords(3))
+        assert int(noisy[0] - z[0]) == steps
+
+
+def test_rounding_is_part_of_the_stated_loss() -> None:
+    """Neighbours move a rounded value by at most one step more than the strategy says."""
+    domain = sf.Domain({"a": 40, "b": 40, "c": 40})
+    strategy = pieces(sf.product(domain, {"a": "prefix", "b": "prefix", "c": "prefix"}))
+    assert strategy is not None
+    plan = sf.plan(strategy.workload, sf.Budget(mu=1), mechanism="factorization")
+    pairs = list(zip(plan.strategy.blocks, plan.noise, strict=True))
+    rounded = [(b, n) for b, n in pairs if n.grid_bits < b.term.fraction_bits]
+    assert rounded, "this workload needs a coarser grid"
+    stated = float(privacy_loss(plan.strategy, plan.noise, "add-remove"))
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        cell = tuple(int(c) for c in rng.integers(0, 40, size=3))
+        one = np.zeros((40, 40, 40), dtype=np.int64)
+        one[cell] = 1
+        moved = 0.0
+        for block, law in pairs:
+            drop = tuple(i for i, n in enumerate(domain.names) if n not in block.term.attributes)
+            exact = exact_values(block.term, one.sum(axis=drop))
+            steps = np.abs(exact.astype(float)) * 2.0**law.grid_bits
+            extra = 1.0 if law.grid_bits < block.term.fraction_bits else 0.0
+            moved += float((((steps + extra) / law.units) ** 2).sum())
+        assert moved <= stated
+    assert stated <= 1
