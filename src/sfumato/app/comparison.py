@@ -83,8 +83,8 @@ class Comparison:
 
 def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> Comparison:
     """Plan a spec with every mechanism, one after the other."""
-    best = spec.plan()
-    fixed = replace(spec, budget=best.budget, error=None)
+    budget = spec.plan().budget if spec.budget is None else spec.budget
+    fixed = replace(spec, budget=budget, error=None)
     plans: dict[str, Plan] = {}
     entries = []
     for i, name in enumerate(MECHANISMS):
@@ -92,30 +92,32 @@ def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> C
             progress(i, len(MECHANISMS), name)
         try:
             found = replace(fixed, mechanism=name).plan()
-        except PlanError:
-            reasons = {c.mechanism: c.note for c in best.candidates}
-            entries.append(Entry(name, None, None, None, reasons.get(name) or "does not fit"))
+        except PlanError as error:
+            reason = str(error).partition(f"{name}: ")[2] or str(error)
+            entries.append(Entry(name, None, None, None, reason))
             continue
         plans[name] = found
         entries.append(Entry(name, found.rmse, found.largest_error, found.error_bound(BETA), ""))
-    response, trouble = _response(best)
+    if not plans:
+        raise PlanError("no mechanism fits this workload and budget; sfumato plan says why")
+    response, trouble = _response(fixed, budget)
     return Comparison(
-        queries=best.workload.queries,
-        budget=best.budget,
+        queries=spec.workload.queries,
+        budget=budget,
         rows=rows,
         entries=tuple(entries),
-        bounds=(*_central_bounds(best), _local_bound(best, response, trouble, rows)),
-        over_epsilon=tuple(_over_epsilon(plans, best.budget)),
-        over_rows=() if rows is None else tuple(_over_rows(plans, best, response, rows)),
+        bounds=(*_central_bounds(fixed, budget), _local_bound(spec, response, trouble, rows)),
+        over_epsilon=tuple(_over_epsilon(plans, budget)),
+        over_rows=() if rows is None else tuple(_over_rows(plans, spec, response, rows)),
     )
 
 
-def _central_bounds(best: Plan) -> list[Bound]:
-    work, k = best.workload, best.workload.queries
-    loss_1, loss_2 = float_down(best.budget.pure_epsilon), best.budget.gaussian_mu
-    steps = best.rows_per_unit * (1 if best.neighbours == "add-remove" else 2)
+def _central_bounds(spec: Spec, budget: Budget) -> list[Bound]:
+    work, k = spec.workload, spec.workload.queries
+    loss_1, loss_2 = float_down(budget.pure_epsilon), budget.gaussian_mu
+    steps = _rows_per_unit(spec) * (1 if spec.neighbours == "add-remove" else 2)
     delta_1 = work.sensitivity(1) * steps
-    cells = work.domain.cells(n for t in work.terms for n in t.attributes)
+    cells = work.domain.cells(_asked(spec))
     out = [
         Bound(
             "Laplace on the queries",
@@ -125,7 +127,7 @@ def _central_bounds(best: Plan) -> list[Bound]:
         )
     ]
     if loss_2 is not None:
-        delta_2 = work.sensitivity(2) * _gaussian_steps(best)
+        delta_2 = work.sensitivity(2) * _gaussian_steps(spec)
         out.append(
             Bound(
                 "Gaussian on the queries",
@@ -145,43 +147,49 @@ def _central_bounds(best: Plan) -> list[Bound]:
     return out
 
 
-def _gaussian_steps(best: Plan) -> float:
+def _asked(spec: Spec) -> tuple[str, ...]:
+    """All attributes that some query looks at."""
+    return spec.domain.in_order(n for t in spec.workload.terms for n in t.attributes)
+
+
+def _rows_per_unit(spec: Spec) -> int:
+    return 1 if spec.unit is None else spec.unit.rows
+
+
+def _gaussian_steps(spec: Spec) -> float:
     """How far neighbours move a column in L2: once, or the distance of two columns."""
-    if best.neighbours == "add-remove":
-        return float(best.rows_per_unit)
-    is_nonnegative = all(t.is_nonnegative for t in best.workload.terms)
-    return best.rows_per_unit * (sqrt(2) if is_nonnegative else 2)
+    if spec.neighbours == "add-remove":
+        return float(_rows_per_unit(spec))
+    is_nonnegative = all(t.is_nonnegative for t in spec.workload.terms)
+    return _rows_per_unit(spec) * (sqrt(2) if is_nonnegative else 2)
 
 
-def _response(best: Plan) -> tuple[RandomizedResponse | None, str]:
+def _response(spec: Spec, budget: Budget) -> tuple[RandomizedResponse | None, str]:
     """The response over the joint cells of all asked attributes, or why there is none."""
     from sfumato.local import joint_response
 
-    work = best.workload
-    names = work.domain.in_order(n for t in work.terms for n in t.attributes)
-    epsilon = best.budget.pure_epsilon / best.rows_per_unit
+    sizes = [spec.domain[name].size for name in _asked(spec)]
     try:
-        return joint_response([work.domain[n].size for n in names], epsilon), ""
+        return joint_response(sizes, budget.pure_epsilon / _rows_per_unit(spec)), ""
     except SfumatoError:
-        cells = work.domain.cells(names)
-        return None, f"{cells:,} joint cells are too many for one report"
+        return None, f"{spec.domain.cells(_asked(spec)):,} joint cells are too many for one report"
 
 
-def _spread(best: Plan) -> float:
+def _spread(spec: Spec) -> float:
     """The greatest ``max(q) - min(q)`` of any query."""
-    pairs = [t.coefficient_bounds() for t in best.workload.terms]
+    pairs = [t.coefficient_bounds() for t in spec.workload.terms]
     return max(float((high - low).max()) for low, high in pairs)
 
 
 def _local_bound(
-    best: Plan, response: RandomizedResponse | None, trouble: str, rows: int | None
+    spec: Spec, response: RandomizedResponse | None, trouble: str, rows: int | None
 ) -> Bound:
     from sfumato.local import error_bound, rows_needed
 
     formula = "sqrt(n ln(2k/beta)/2) / (p - q), n records"
     if response is None:
         return Bound(LOCAL, formula, None, None, trouble)
-    k, spread = best.workload.queries, _spread(best)
+    k, spread = spec.workload.queries, _spread(spec)
     return Bound(
         LOCAL,
         formula,
@@ -216,7 +224,7 @@ def _loss_ratio(plan: Plan, budget: Budget, other: Budget) -> float:
 
 
 def _over_rows(
-    plans: dict[str, Plan], best: Plan, response: RandomizedResponse | None, rows: int
+    plans: dict[str, Plan], spec: Spec, response: RandomizedResponse | None, rows: int
 ) -> list[Point]:
     """The bound on the error of all answers, as a share of n records."""
     from sfumato.local import error_bound
@@ -226,7 +234,7 @@ def _over_rows(
         Point(name, n, plan.error_bound(BETA) / n) for name, plan in plans.items() for n in sizes
     ]
     if response is not None:
-        k, spread = best.workload.queries, _spread(best)
+        k, spread = spec.workload.queries, _spread(spec)
         for n in sizes:
             bound = error_bound(response, round(n), k, BETA, spread)
             points.append(Point(LOCAL, n, bound / round(n)))
