@@ -29,6 +29,7 @@ from math import prod
 
 import numpy as np
 
+from sfumato.errors import WorkloadError
 from sfumato.workload.classes import joint_classes
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.terms import Predicates, Product, Term
@@ -92,6 +93,8 @@ def greatest_column_power(terms: Sequence[Term], scales: Sequence[float], p: int
     ``b`` passes ``scales = b^-p``. The answer is not rounded where floats compute it exactly.
     """
     scale = np.array(scales, dtype=np.float64)
+    if not (scale >= 0).all():
+        raise WorkloadError("the scales of a column norm must not be below zero")
     gathered = _gather(terms, p)
     distinct = {id(f): f for found in gathered for f in found}
     top = {key: float(f.values.max()) for key, f in distinct.items()}

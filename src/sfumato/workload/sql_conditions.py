@@ -136,6 +136,9 @@ class Names:
             if found is not None and self._level(found, name) is not None:
                 return Asked(found, self._level(found, name))
             if not self._is_table(path[0]):
+                dotted = self._attribute(f"{path[0]}.{name}")
+                if dotted is not None:
+                    return Asked(dotted)
                 if found is None:
                     raise self._unknown(f"{path[0]}.{name}")
                 found.level(name)  # raises: lists the levels there are

@@ -52,9 +52,13 @@ class Grouped:
         """The group of every cell."""
         return self.column.groups
 
+    def kept(self, cells: Mask) -> Integers:
+        """The groups that hold some of these cells."""
+        return np.unique(self.group_of[cells & (self.group_of >= 0)])
+
     def among(self, cells: Mask) -> tuple[tuple[str, ...], Integers]:
         """The labels and the renumbered cells of the groups that hold some of these cells."""
-        kept = np.unique(self.group_of[cells & (self.group_of >= 0)])
+        kept = self.kept(cells)
         number = np.full(len(self.labels) + 1, -1, dtype=np.int64)
         number[kept] = np.arange(len(kept))
         return tuple(self.labels[g] for g in kept), number[self.group_of]
@@ -149,6 +153,14 @@ class _Split:
             number == 1 for _, number in self.pieces
         )
 
+    def cells(self, attr: str) -> Mask:
+        """The cells of an attribute that WHERE leaves."""
+        return self.rows.get(attr, np.ones(self.domain[attr].size, dtype=np.bool_))
+
+    def counted(self, attr: str) -> Mask:
+        """Those of them that have the coefficient 1."""
+        return np.asarray(self.cells(attr) & (self.weights.get(attr, np.ones(1)) == 1))
+
     def attributes(self, grouped: Sequence[Grouped]) -> tuple[str, ...]:
         """All attributes that the query looks at."""
         conditions = [*self.where, *self.joint, *(c for c, _ in self.pieces)]
@@ -181,9 +193,8 @@ def _product(split: _Split, grouped: Sequence[Grouped]) -> Product:
     by_name = {g.name: g for g in grouped}
     factors: list[tuple[str, QuerySet]] = []
     for attr in split.attributes(grouped):
-        size = split.domain[attr].size
-        cells = split.rows.get(attr, np.ones(size, dtype=np.bool_))
-        weights = split.weights.get(attr, np.ones(size))
+        cells = split.cells(attr)
+        weights = split.weights.get(attr, np.ones(len(cells)))
         if attr in by_name:
             factors.append((attr, _group_factor(split, by_name[attr], cells, weights)))
             continue
@@ -221,34 +232,60 @@ def _conditions(split: _Split, grouped: Sequence[Grouped]) -> Predicates:
     if split.pieces:
         always.append(Or(tuple(c for c, _ in split.pieces)))
     by_name = {g.name: g for g in grouped}
-    choices: list[list[tuple[str, Condition]]] = []
-    for attr in split.domain.in_order([*by_name, *split.rows, *split.weights]):
-        size = split.domain[attr].size
-        cells = split.rows.get(attr, np.ones(size, dtype=np.bool_))
-        counted = cells & (split.weights.get(attr, np.ones(size)) == 1)
+    counted = {name: split.counted(name) for name in (*by_name, *split.rows, *split.weights)}
+    for attr in split.domain.in_order(set(counted) - set(by_name)):
         text = " and ".join(split.texts.get(attr, [attr]))
-        if attr not in by_name:
-            always.append(In(attr, tuple(np.flatnonzero(counted).tolist()), text))
-            continue
-        labels, group_of = by_name[attr].among(cells)
-        column = str(by_name[attr].column)
-        choices.append(
-            [
-                (f"{column} = {label}", _in_group(attr, counted & (group_of == g), label))
-                for g, label in enumerate(labels)
-            ]
-        )
+        always.append(In(attr, tuple(np.flatnonzero(counted[attr]).tolist()), text))
+    choices = [g.kept(split.cells(g.name)).tolist() for g in grouped]
     if prod(map(len, choices)) > MOST_CONDITIONS:
         raise _too_large(split, grouped)
-    conditions, labels_of = [], []
+    present = _present(split, grouped)
+    conditions, labels = [], []
     for choice in product(*choices):
-        conditions.append(And((*(c for _, c in choice), *always)))
-        labels_of.append(", ".join(label for label, _ in choice) or split.name)
-    return Predicates(split.domain, split.name, 1.0, tuple(conditions), tuple(labels_of))
+        if present is not None and not present[choice]:
+            continue
+        own = [
+            In(g.name, tuple(np.flatnonzero(counted[g.name] & (g.group_of == i)).tolist()))
+            for g, i in zip(grouped, choice, strict=True)
+        ]
+        conditions.append(And((*own, *always)))
+        labels.append(_label(grouped, choice) or split.name)
+    if not conditions:
+        raise split.always_zero()
+    return Predicates(split.domain, split.name, 1.0, tuple(conditions), tuple(labels))
 
 
-def _in_group(attr: str, cells: Mask, label: str) -> Condition:
-    return In(attr, tuple(np.flatnonzero(cells).tolist()), f"{attr} = {label}")
+def _present(split: _Split, grouped: Sequence[Grouped]) -> Mask | None:
+    """Which groups WHERE leaves, as ``_tabulated`` would find; None when that is too wide.
+
+    This depends on WHERE alone, so that all aggregates of a SELECT have the same rows.
+    """
+    inside_where = (a for c in split.where for a in c.attributes)
+    names = split.domain.in_order([*(g.name for g in grouped), *inside_where])
+    if not split.where or split.domain.cells(names) > WIDE_CELLS:
+        return None
+    inside, group = _table(split, grouped, names)
+    shape = tuple(len(g.labels) for g in grouped)
+    out = np.zeros(prod(shape), dtype=np.bool_)
+    out[group[inside & (group >= 0)]] = True
+    return out.reshape(shape)
+
+
+def _table(
+    split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]
+) -> tuple[Mask, Integers]:
+    """For every cell of a table: whether WHERE leaves it, and the number of its group (or -1)."""
+    shape = tuple(split.domain[n].size for n in names)
+    inside = np.ones(shape, dtype=np.bool_)
+    for attr in set(split.rows) & set(names):
+        inside &= _along(attr, split.rows[attr], names)
+    for part in split.where:
+        inside &= indicator(part, split.domain, names)
+    group = np.zeros(shape, dtype=np.int64)
+    for g in grouped:
+        own = _along(g.name, g.group_of, names)
+        group = np.where((group < 0) | (own < 0), -1, group * len(g.labels) + own)
+    return inside, group
 
 
 def _tabulated(split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]) -> Explicit:
@@ -258,27 +295,14 @@ def _tabulated(split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]
     domain = split.domain
     if domain.cells(names) > WIDE_CELLS:
         raise _too_large(split, grouped)
-    shape = tuple(domain[n].size for n in names)
-
-    def along(attr: str, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        return values.reshape([-1 if n == attr else 1 for n in names])
-
-    inside = np.ones(shape, dtype=np.bool_)
-    for attr, mask in split.rows.items():
-        inside &= along(attr, mask)
-    for part in split.where:
-        inside &= indicator(part, domain, names)
+    inside, group = _table(split, grouped, names)
     values = inside.astype(np.float64)
     for attr, weights in split.weights.items():
-        values *= along(attr, weights)
+        values *= _along(attr, weights, names)
     for part in split.joint:
         values *= indicator(part, domain, names)
     if split.pieces:
         values *= sum(number * indicator(c, domain, names) for c, number in split.pieces)
-    group = np.zeros(shape, dtype=np.int64)
-    for g in grouped:
-        own = along(g.name, g.group_of)
-        group = np.where((group < 0) | (own < 0), -1, group * len(g.labels) + own)
     kept = np.unique(group[inside & (group >= 0)])
     if not len(kept) or not values.any():
         raise split.always_zero()
@@ -286,16 +310,20 @@ def _tabulated(split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]
     data, bits = integer_entries(values.reshape(-1)[columns])
     rows = np.searchsorted(kept, group.reshape(-1)[columns])
     entries = csr_matrix((data, (rows, columns)), shape=(len(kept), values.size))
-    labels = tuple(_label(grouped, int(k)) or split.name for k in kept)
+    numbers = np.unravel_index(kept, [len(g.labels) for g in grouped] or [1])
+    choices = zip(*(n.tolist() for n in numbers[: len(grouped)]), strict=True)
+    labels = tuple(_label(grouped, choice) for choice in choices) if grouped else (split.name,)
     return Explicit(domain, split.name, 1.0, names, entries, bits, labels)
 
 
-def _label(grouped: Sequence[Grouped], number: int) -> str:
-    parts = []
-    for g in reversed(grouped):
-        number, own = divmod(number, len(g.labels))
-        parts.append(f"{g.column} = {g.labels[own]}")
-    return ", ".join(reversed(parts))
+def _along(attr: str, values: npt.NDArray[Number], names: tuple[str, ...]) -> npt.NDArray[Number]:
+    """Values over one attribute, ready to be spread over a table."""
+    return values.reshape([-1 if n == attr else 1 for n in names])
+
+
+def _label(grouped: Sequence[Grouped], choice: Sequence[int]) -> str:
+    pairs = zip(grouped, choice, strict=True)
+    return ", ".join(f"{g.column} = {g.labels[i]}" for g, i in pairs)
 
 
 def _too_large(split: _Split, grouped: Sequence[Grouped]) -> TooLarge:

@@ -252,6 +252,29 @@ def test_conditions_too_wide_to_tabulate_are_counted_one_by_one() -> None:
             sf.sql(domain, text)
 
 
+def test_both_halves_of_a_mean_have_the_same_groups_however_they_are_counted() -> None:
+    """The sum looks at 12,000 cells, the number at 24 million; WHERE leaves out c = 0 in both."""
+    domain = Domain({"a": 2_000, "b": 2_000, "c": 3, "d": 2})
+    work = sf.sql(
+        domain,
+        "SELECT c, AVG(CASE WHEN a < 5 THEN 1 WHEN b < 5 THEN 0 END) AS m FROM t "
+        "WHERE (c = 1 AND d = 1) OR c = 2 GROUP BY c",
+    )
+    above, below = work.terms
+    assert isinstance(above, Explicit)
+    assert isinstance(below, Predicates)
+    assert above.labels == below.labels == ("c = 1", "c = 2")
+    assert above.row_powers(1).tolist() == [5, 2 * 5]
+    either = 5 * 2_000 + 1_995 * 5
+    assert below.row_powers(1).tolist() == [either, 2 * either]
+
+
+def test_a_column_may_have_a_dot_in_its_name() -> None:
+    domain = Domain({"a.b": 3, "c": 2})
+    for name in ("a.b", '"a.b"', 't."a.b"', "A.B"):
+        assert len(sf.sql(domain, f"SELECT {name}, COUNT(*) FROM t GROUP BY {name}")) == 3
+
+
 def test_names_come_from_the_caller_the_alias_or_the_text() -> None:
     one, two = "SELECT COUNT(*) FROM t", "SELECT COUNT(*) AS n, SUM(age) FROM t"
     assert ask(one).terms[0].name == "COUNT(*)"
