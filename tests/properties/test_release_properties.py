@@ -66,7 +66,7 @@ def test_a_higher_level_widens_every_interval_and_all_hold_the_value(question, s
 
 @QUICK
 @given(
-    st.lists(st.integers(0, 300), min_size=2, max_size=12).filter(any),
+    st.lists(st.integers(0, 300), min_size=3, max_size=12).filter(any),
     st.lists(st.floats(0.01, 0.99), min_size=1, max_size=4),
     st.sampled_from(["gaussian", "gaussian-tree", "gaussian-table"]),
 )

@@ -11,7 +11,9 @@ p times the lower end of n, and the lower end of C(t - 1) stays below p times th
 q is fixed by the data, so only four one-sided intervals matter, those of C(q), C(q - 1) and n
 (twice); with each missing its truth with probability at most (1 - level) / 4, the kept cells hold
 q with probability at least ``level``: pointwise intervals are enough, and no independence is used.
-Where n is public only two of them are left, with (1 - level) / 2 each. Reported is the hull of
+Where n is public only two of them are left, with (1 - level) / 2 each. n is read off the end of the
+curve, or off a more precise table if one was released; no matter which, the argument holds.
+Reported is the hull of
 the kept cells, from the lower end of the first bin to the upper end of the last.
 
 The value itself comes from the nearest rising curve (isotonic regression: Barlow, Bartholomew,
@@ -20,37 +22,26 @@ Bremner, Brunk 1972, "Statistical inference under order restrictions"), linear i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sfumato.domain import Attribute, DateTime, Integer
 from sfumato.errors import WorkloadError
-from sfumato.plan.blockwise import Blockwise
-from sfumato.plan.tree import Tree
 from sfumato.refine.measurement import Measured
-from sfumato.release.estimates import Estimates, half_widths, widest_quantile
+from sfumato.release.estimates import Estimates
 from sfumato.release.labels import Labels, cell_labels, has_whole_days, lower_ends, upper_ends
+from sfumato.release.sources import Source, best_source
 from sfumato.wording import listing
 from sfumato.workload.queries import Array, Identity, Integers, Prefix
 from sfumato.workload.terms import Product
-from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["quantile_frame"]
-
-
-@dataclass(frozen=True, eq=False)
-class RunningTotals:
-    """Unbiased running totals: one row per ``by`` cell, one column per cell of the attribute."""
-
-    unbiased: Array
-    half_width: Callable[[float], Array]
 
 
 def quantile_frame(
@@ -83,7 +74,10 @@ def quantile_frame(
         )
     order = domain.in_order(by)
     totals = _running_totals(estimates, measured, attr, order)
-    points, lows, highs, inside = _invert(estimates, totals, attribute, probabilities, level, by)
+    number = _numbers_of_records(estimates, measured, attribute, order)
+    holds_all = not by and attribute.size == attribute.value_count
+    band = _band(totals, number, attribute, estimates.rows if holds_all else None, level)
+    points, lows, highs, inside = _invert(band, probabilities)
     values = _values_at(attribute, points, inside)
     columns: dict[str, Labels] = {}
     shape = [domain[name].size for name in order]
@@ -99,69 +93,82 @@ def quantile_frame(
     return frame
 
 
+@dataclass(frozen=True, eq=False)
+class _Band:
+    """Ends that enclose running totals (rows: ``by`` cells) and the number of records."""
+
+    lower: Array
+    upper: Array
+    least: Array
+    most: Array
+    curve: Array
+
+
+def _band(
+    totals: Source, number: Source | None, attribute: Attribute, public: int | None, level: float
+) -> _Band:
+    """Intervals whose four ends miss with probability at most ``1 - level`` in all.
+
+    ``public`` is the number of records where it is known and there is one curve only.
+    """
+    last = attribute.value_count
+    each = level if public is not None else (1 + level) / 2
+    half = totals.half_width(each)[:, :last]
+    unbiased = totals.unbiased[:, :last]
+    lower, upper = np.maximum(unbiased - half, 0.0), np.maximum(unbiased + half, 0.0)
+    curve = _rising(unbiased, half)
+    if public is not None:
+        known = np.full((1, 1), float(public))
+        curve = np.minimum(curve, known)
+        curve[:, -1] = public
+        return _Band(lower, upper, known, known, curve)
+    spread = None if number is None else number.half_width(each)
+    if number is None or spread is None or (spread**2).sum() >= (half[:, -1] ** 2).sum():
+        return _Band(lower, upper, lower[:, -1:], upper[:, -1:], curve)
+    least = np.maximum(number.unbiased - spread, 0.0)[:, None]
+    most = np.maximum(number.unbiased + spread, 0.0)[:, None]
+    likely = np.maximum(number.unbiased, 0.0)[:, None]
+    curve = np.concatenate([np.minimum(curve, likely)[:, :-1], likely], axis=1)
+    return _Band(lower, upper, least, most, curve)
+
+
 def _invert(
-    estimates: Estimates,
-    totals: RunningTotals,
-    attribute: Attribute,
-    probabilities: Sequence[float],
-    level: float,
-    by: Sequence[str],
+    band: _Band, probabilities: Sequence[float]
 ) -> tuple[Integers, Integers, Integers, Array]:
     """Cells of the value, of the ends, and where inside its bin the value lies.
 
     Arrays of one row per ``by`` cell and one column per probability; a value of -1 is unknown.
     """
-    last = attribute.value_count
-    rows = estimates.rows
-    is_total_public = rows is not None and not by and attribute.size == last
-    miss = 1 - level
-    half = totals.half_width(level if is_total_public else 1 - miss / 2)[:, :last]
-    unbiased = totals.unbiased[:, :last]
-    ceiling = np.inf if rows is None else float(rows)
-    lower = np.clip(unbiased - half, 0.0, ceiling)
-    upper = np.clip(unbiased + half, 0.0, ceiling)
-    if is_total_public:
-        lower[:, -1] = upper[:, -1] = ceiling
-    rising = _rising(unbiased, half, ceiling, is_total_public)
-
-    shape = (len(unbiased), len(probabilities))
-    points, lows, highs = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-    inside = np.zeros(shape)
-    before = np.concatenate([np.full((len(lower), 1), -np.inf), lower[:, :-1]], axis=1)
+    rows, cells = band.curve.shape
+    points, lows, highs = (np.zeros((rows, len(probabilities)), dtype=np.int64) for _ in range(3))
+    inside = np.zeros((rows, len(probabilities)))
+    before = np.concatenate([np.full((rows, 1), -np.inf), band.lower[:, :-1]], axis=1)
+    each = np.arange(rows)
+    is_known = band.curve[:, -1] > 0
     for j, p in enumerate(probabilities):
-        kept = (upper >= p * lower[:, -1:]) & (before < p * upper[:, -1:])
-        target = p * rising[:, -1:]
-        point = np.argmax(rising >= target, axis=1)
-        kept[np.arange(len(kept)), point] = True  # a wider set keeps the claim
-        is_known = rising[:, -1] > 0
+        kept = (band.upper >= p * band.least) & (before < p * band.most)
+        target = p * band.curve[:, -1:]
+        point = np.argmax(band.curve >= target, axis=1)
+        kept[each, point] = True  # a wider set keeps the claim
         kept[~is_known] = True
         lows[:, j] = np.argmax(kept, axis=1)
-        highs[:, j] = last - 1 - np.argmax(kept[:, ::-1], axis=1)
-        each = np.arange(len(point))
-        start = np.where(point > 0, rising[each, point - 1], 0.0)
-        step = rising[each, point] - start
+        highs[:, j] = cells - 1 - np.argmax(kept[:, ::-1], axis=1)
+        start = np.where(point > 0, band.curve[each, point - 1], 0.0)
+        step = band.curve[each, point] - start
         with np.errstate(divide="ignore", invalid="ignore"):
             inside[:, j] = np.where(step > 0, (target[:, 0] - start) / step, 0.5)
         points[:, j] = np.where(is_known, point, -1)
     return points, lows, highs, np.clip(inside, 0.0, 1.0)
 
 
-def _rising(unbiased: Array, half: Array, ceiling: float, is_total_public: bool) -> Array:
-    """The nearest rising curves with values from 0 to the number of records."""
+def _rising(unbiased: Array, half: Array) -> Array:
+    """The nearest rising curves from zero up, precise values weighing more."""
     from scipy.optimize import isotonic_regression
 
-    weights = 1 / np.maximum(half, 1e-300) ** 2
-    weights = np.minimum(weights / weights.max(axis=1, keepdims=True), 1.0)
-    curves = np.array(
-        [
-            isotonic_regression(y, weights=np.maximum(w, 1e-12)).x
-            for y, w in zip(unbiased, weights, strict=True)
-        ]
-    )
-    curves = np.asarray(np.clip(curves, 0.0, ceiling), dtype=np.float64)
-    if is_total_public:
-        curves[:, -1] = ceiling
-    return curves
+    weights = (half.max(axis=1, keepdims=True) / np.maximum(half, 1e-300)) ** 2
+    weights = np.clip(np.nan_to_num(weights), 1e-12, 1e12)
+    curves = [isotonic_regression(y, weights=w).x for y, w in zip(unbiased, weights, strict=True)]
+    return np.maximum(np.array(curves, dtype=np.float64), 0.0)
 
 
 def _values_at(attribute: Attribute, cells: Integers, inside: Array) -> Labels:
@@ -182,27 +189,16 @@ def _values_at(attribute: Attribute, cells: Integers, inside: Array) -> Labels:
 
 def _running_totals(
     estimates: Estimates, measured: Measured, attr: str, by: tuple[str, ...]
-) -> RunningTotals:
-    """From a released CDF; else from what was measured; else from a released table."""
-    forecast = estimates.forecast
-    workload = forecast.workload
+) -> Source:
+    workload = estimates.forecast.workload
     domain = workload.domain
-    names = domain.in_order([attr, *by])
     factors = tuple(
-        (n, Prefix(domain[n].size) if n == attr else Identity(domain[n].size)) for n in names
+        (n, Prefix(domain[n].size) if n == attr else Identity(domain[n].size))
+        for n in domain.in_order([attr, *by])
     )
     asked = Product(domain, "running totals", 1.0, factors)
-    for t, term in enumerate(workload.terms):
-        if isinstance(term, Product) and _is_cdf(term, attr, names):
-            half = partial(half_widths, forecast, t)
-            return RunningTotals(
-                _rows_of(estimates.unbiased[t], asked, attr),
-                partial(_half_rows, half, asked, attr),
-            )
-    derived = _from_blocks(estimates, measured, asked, attr)
-    if derived is None:
-        derived = _from_table(estimates, asked, attr)
-    if derived is None:
+    found = best_source(estimates, measured, asked)
+    if found is None:
         usable = [t.name for t in workload.terms if attr in t.attributes and isinstance(t, Product)]
         raise WorkloadError(
             f"no released group gives the running totals of {attr!r}"
@@ -210,72 +206,24 @@ def _running_totals(
             + f"; groups that hold {attr!r} are: {listing(usable, 30) or 'none'}; ask for "
             f"prefixes of {attr!r} or a table over these attributes in the workload"
         )
-    return derived
+
+    def rows_of(numbers: Array) -> Array:
+        """One row per ``by`` cell, one column per cell of the attribute."""
+        table = np.asarray(numbers, dtype=np.float64).reshape(asked.row_shape)
+        turned = np.moveaxis(table, asked.attributes.index(attr), -1)
+        return turned.reshape(-1, turned.shape[-1])
+
+    return Source(
+        rows_of(found.unbiased), lambda level: rows_of(found.half_width(level)), found.rmse
+    )
 
 
-def _is_cdf(term: Product, attr: str, names: tuple[str, ...]) -> bool:
-    kinds = (type(q) is (Prefix if n == attr else Identity) for n, q in term.factors)
-    return term.attributes == names and all(kinds)
-
-
-def _from_blocks(
-    estimates: Estimates, measured: Measured, asked: Product, attr: str
-) -> RunningTotals | None:
-    """The running totals as further queries to a measured table or tree, with their own errors."""
-    forecast = estimates.forecast
-    strategy = forecast.strategy
-    if not isinstance(strategy, Blockwise):
+def _numbers_of_records(
+    estimates: Estimates, measured: Measured, attribute: Attribute, by: tuple[str, ...]
+) -> Source | None:
+    """The number of records of every ``by`` cell, where the attribute leaves none of them out."""
+    if attribute.size > attribute.value_count:
         return None
-    options = []
-    for b, block in enumerate(strategy.blocks):
-        term = block.term
-        if (
-            isinstance(term, Product)
-            and set(asked.attributes) <= set(term.attributes)
-            and all(isinstance(q, Identity | Tree) for _, q in term.factors)
-        ):
-            work = Workload(forecast.workload.domain, (asked,))
-            way = replace(strategy, workload=work, source=(b,))
-            options.append(replace(forecast, workload=work, strategy=way))
-    if not options:
-        return None
-    best = min(options, key=lambda f: f.strategy.total_variance(0, f.block_variances))
-    answers = best.strategy.answer(0, [m.values for m in measured.measurements])
-    half = partial(half_widths, best, 0)
-    return RunningTotals(_rows_of(answers, asked, attr), partial(_half_rows, half, asked, attr))
-
-
-def _from_table(estimates: Estimates, asked: Product, attr: str) -> RunningTotals | None:
-    """Sums of a released table; standard errors add up at most (Minkowski), however correlated."""
-    forecast = estimates.forecast
-    tables = [
-        t
-        for t, term in enumerate(forecast.workload.terms)
-        if isinstance(term, Product)
-        and term.is_table
-        and set(asked.attributes) <= set(term.attributes)
-    ]
-    if not tables:
-        return None
-    best = min(tables, key=lambda t: float(forecast.standard_errors(t).sum()))
-    term = forecast.workload.terms[best]
-    extra = tuple(i for i, n in enumerate(term.attributes) if n not in asked.attributes)
-
-    def summed(numbers: Array) -> Array:
-        return _rows_of(asked.answer(numbers.reshape(term.shape).sum(axis=extra)), asked, attr)
-
-    def half_width(level: float) -> Array:
-        return widest_quantile(forecast, level) * summed(forecast.standard_errors(best))
-
-    return RunningTotals(summed(estimates.unbiased[best]), half_width)
-
-
-def _half_rows(half: Callable[[float], Array], asked: Product, attr: str, level: float) -> Array:
-    return _rows_of(half(level), asked, attr)
-
-
-def _rows_of(numbers: Array, asked: Product, attr: str) -> Array:
-    """One row per ``by`` cell, one column per cell of the attribute."""
-    table = np.asarray(numbers, dtype=np.float64).reshape(asked.row_shape)
-    turned = np.moveaxis(table, asked.attributes.index(attr), -1)
-    return turned.reshape(-1, turned.shape[-1])
+    domain = estimates.forecast.workload.domain
+    factors = tuple((n, Identity(domain[n].size)) for n in by)
+    return best_source(estimates, measured, Product(domain, "records", 1.0, factors))

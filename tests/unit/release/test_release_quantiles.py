@@ -7,14 +7,19 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.release.made import people, released, some_counts
+from tests.unit.release.made import measured, people, planned, released, some_counts
+from tests.words import SeededWords
 
 import sfumato as sf
-from sfumato.domain import Category, DateTime, Domain, Integer, Numeric
+from sfumato.domain import Category, DateTime, Domain, Integer, Level, Numeric
 from sfumato.errors import WorkloadError
 from sfumato.plan.strategy import Strategy
+from sfumato.refine.reconstruct import reconstruct
 from sfumato.release import Release
 from sfumato.release.estimates import Estimates
+from sfumato.release.sources import best_source
+from sfumato.workload.queries import Identity, Prefix
+from sfumato.workload.terms import Product
 
 QUARTILES = [0.25, 0.5, 0.75]
 
@@ -96,6 +101,33 @@ def test_any_strategy_gives_quantiles_from_a_table_with_wider_intervals(domain, 
     assert a["value"].equals(b["value"])
     assert (b["low"] <= a["low"]).all()
     assert (a["high"] <= b["high"]).all()
+
+
+def test_an_optimal_factorization_is_asked_for_further_queries(domain, counts):
+    """Running totals that were not asked follow from its pieces, with errors as they turn out."""
+    forecast = planned(sf.marginals(domain, 2), "factorization")
+    factors = (("age", Prefix(10)), ("income", Identity(3)))
+    asked = Product(domain, "running totals", 1.0, factors)
+    truth = asked.answer(counts.sum(axis=1))
+    words, errors = SeededWords("further"), []
+    for _ in range(300):
+        seen = measured(forecast, counts, words)
+        estimates = Estimates(forecast, reconstruct(forecast, seen), None, True)
+        source = best_source(estimates, seen, asked)
+        errors.append(source.unbiased - truth)
+    # 300 x 30 squared errors, of which about 3 x 300 are independent: five standard deviations.
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(source.rmse, rel=0.12)
+    misses = (np.abs(errors) > source.half_width(0.5)).mean()
+    assert misses == pytest.approx(0.5, abs=0.1)
+
+
+def test_queries_that_the_measured_classes_cannot_tell_apart_are_not_answered():
+    level = Level("half", ("young", "old"), (0,) * 5 + (1,) * 5)
+    domain = Domain([Integer("age", 20, 29, levels=(level,)), Category("sex", ("F", "M"))])
+    work = sf.product(domain, {"age": "groups(half)", "sex": "identity"})
+    release = released(work, some_counts(domain), "factorization")
+    with pytest.raises(WorkloadError, match="no released group gives the running totals"):
+        release.quantiles("age", 0.5, by="sex")
 
 
 def test_cells_for_other_and_missing_values_are_not_part_of_the_order():
