@@ -19,9 +19,10 @@ import numpy as np
 from sfumato.plan.optimum import Certified
 from sfumato.plan.orbits import OrbitProblem, Part
 from sfumato.plan.piece import CLASS_PART, Piece
+from sfumato.plan.quadratic import row_quadratics
 from sfumato.plan.strategy import Block, Strategy
 from sfumato.plan.symmetry import Axis
-from sfumato.workload.queries import Array, Integers, QuerySet
+from sfumato.workload.queries import Array, Integers, QuerySet, Total
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
@@ -55,7 +56,11 @@ class Factorization(Strategy):
             estimate = sums.reshape([*_class_counts(piece), *piece.row_shape[1:]])
             estimate = estimate.transpose(np.argsort((*piece.mixed, *piece.compared)))
             for i, (axis, label) in enumerate(zip(piece.axes, piece.part, strict=True)):
-                rows = self._rows_of(axis, asked.get(axis.name), label)
+                queries = asked.get(axis.name)
+                if queries is not None and label == CLASS_PART and axis.classes == axis.cells:
+                    estimate = np.moveaxis(queries.apply(np.moveaxis(estimate, i, 0)), 0, i)
+                    continue
+                rows = self._rows_of(axis, queries, label)
                 if label != CLASS_PART:  # measured was n g - sum(g), n times the residual
                     rows = rows / rows.shape[1]
                 estimate = np.moveaxis(np.tensordot(rows, estimate, axes=(1, i)), 0, i)
@@ -68,16 +73,26 @@ class Factorization(Strategy):
         out = np.zeros([q.rows for q in asked.values()])
         for b in self._reached(asked):
             piece = self._piece(b)
-            spread = (self.inverses[b] @ self.inverses[b].T).reshape(2 * _class_counts(piece))
-            for done, i in enumerate(piece.mixed):
-                rows = self._rows_of(piece.axes[i], asked.get(piece.axes[i].name), CLASS_PART)
-                spread = _contracted(spread, rows, len(piece.mixed) - done)
+            spread = self._mixed_variances(b, piece, asked)
             for i in piece.compared:
                 rows = self._rows_of(piece.axes[i], asked.get(piece.axes[i].name), piece.part[i])
                 spread = np.multiply.outer(spread, (rows**2).sum(axis=1) / rows.shape[1] ** 2)
             spread = spread.transpose(np.argsort((*piece.mixed, *piece.compared)))
             out = out + block_variances[b] * self._completed(spread, piece, asked, b, power=2)
         return out.reshape(-1)
+
+    def _mixed_variances(self, b: int, piece: Piece, asked: Asked) -> Array:
+        """The variance of every combination of queries on the class sums of a sector."""
+        spread = self.inverses[b] @ self.inverses[b].T
+        axes = [piece.axes[i] for i in piece.mixed]
+        queries = asked.get(axes[0].name) if axes else None
+        if len(axes) == 1 and queries is not None and axes[0].classes == axes[0].cells:
+            return row_quadratics(queries, spread)
+        spread = spread.reshape(2 * _class_counts(piece))
+        for done, axis in enumerate(axes):
+            rows = self._rows_of(axis, asked.get(axis.name), CLASS_PART)
+            spread = _contracted(spread, rows, len(axes) - done)
+        return spread
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The same, summed: traces instead of rows."""
@@ -87,15 +102,15 @@ class Factorization(Strategy):
             piece = self._piece(b)
             gram: Array = np.ones((1, 1))
             for i in piece.mixed:
-                rows = self._rows_of(piece.axes[i], asked.get(piece.axes[i].name), CLASS_PART)
-                gram = np.asarray(np.kron(gram, rows.T @ rows), dtype=np.float64)
+                part = self._class_gram(piece.axes[i], asked)
+                gram = np.asarray(np.kron(gram, part), dtype=np.float64)
             value = float(((gram @ self.inverses[b]) * self.inverses[b]).sum())
             for i in piece.compared:
-                rows = self._rows_of(piece.axes[i], asked.get(piece.axes[i].name), piece.part[i])
-                value *= float((rows**2).sum()) / rows.shape[1] ** 2
+                axis, label = piece.axes[i], piece.part[i]
+                n = int(axis.sizes[label])
+                value *= float(axis.residual_gram(asked[axis.name])[label]) * (n - 1) / n**2
             for axis in self._plain(b):
-                rows = self._rows_of(axis, asked.get(axis.name), CLASS_PART)
-                value *= float((rows**2).sum())
+                value *= float(self._class_gram(axis, asked)[0, 0])
             total += block_variances[b] * value
         return total
 
@@ -127,6 +142,11 @@ class Factorization(Strategy):
             out[where] += power
         return ColumnNorm(float(out.max()) * ROUND_UP, is_exact=True)
 
+    def _class_gram(self, axis: Axis, asked: Asked) -> Array:
+        """The Gram matrix on class sums (not on unit vectors)."""
+        queries = asked.get(axis.name, Total(axis.cells))
+        return axis.class_gram(queries) / np.sqrt(np.outer(axis.sizes, axis.sizes))
+
     def _asked(self, term: int) -> Asked:
         found = self.workload.terms[term]
         return dict(found.factors) if isinstance(found, Product) else {}
@@ -142,9 +162,7 @@ class Factorization(Strategy):
         found = []
         for b, part in enumerate(self.parts):
             pairs = [(a, k) for a, k in zip(self.axes, part, strict=True) if k != CLASS_PART]
-            if all(a.name in asked for a, _ in pairs) and all(
-                self._rows_of(a, asked[a.name], k).any() for a, k in pairs
-            ):
+            if all(_reaches(a, asked.get(a.name), k) for a, k in pairs):
                 found.append(b)
         return found
 

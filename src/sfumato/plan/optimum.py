@@ -74,13 +74,14 @@ def certified_optimum(
     most_steps: int = 300,
     all_bind: bool = False,
     multiplicity: Array | None = None,
+    start: Array | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Certified:
     """Maximise the bound over v until the certificate is within ``1 + tolerance``.
 
     ``root_diagonal(v)`` returns the diagonal of A^1/2 for cell weights v > 0; ``all_bind`` says
     that no cell is expected to have weight 0 at the optimum. ``multiplicity`` counts the cells that
-    share a weight by symmetry.
+    share a weight by symmetry; ``start`` is a first guess of v.
     """
     from scipy.optimize import minimize
 
@@ -88,13 +89,14 @@ def certified_optimum(
     count = float(copies.mean())
     copies = copies / count  # of order 1, whatever the size of the domain
     search = _Search(root_diagonal, copies, (1 + tolerance) ** 2, most_steps, progress)
+    first = np.ones(cells) if start is None else start
     with suppress(_Reached):
         if all_bind:
-            _mix(search, np.zeros(cells))
+            _mix(search, np.log(first))
         for _ in range(STARTS):  # a line search that fails for rounding is started afresh
             minimize(
                 search.negative_log_bound,
-                np.sqrt(copies if search.v is None else copies * search.v),
+                np.sqrt(copies * (first if search.v is None else search.v)),
                 jac=True,
                 method="L-BFGS-B",
                 options={"maxiter": most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0},

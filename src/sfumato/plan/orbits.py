@@ -27,7 +27,8 @@ from sfumato.errors import TooLarge
 from sfumato.plan.optimum import Certified, certified_optimum
 from sfumato.plan.piece import CLASS_PART
 from sfumato.plan.symmetry import Axis, exchangeable
-from sfumato.workload.queries import Array, QuerySet, Total
+from sfumato.plan.tridiagonal import inverse_gram, root_diagonal
+from sfumato.workload.queries import Array, Prefix, QuerySet, Ranges, Total
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
@@ -58,10 +59,15 @@ class SectorRoot:
 
 @dataclass(frozen=True, eq=False)
 class OrbitProblem:
-    """The sectors of a workload and the weights of its orbits."""
+    """The sectors of a workload and the weights of its orbits.
+
+    ``along`` is the query set of the one wide axis when every term asks the same of it: then all
+    sectors are multiples of one Gram matrix and share the weights of its own optimum.
+    """
 
     axes: tuple[Axis, ...]
     sectors: tuple[Sector, ...]
+    along: QuerySet | None = None
 
     @property
     def wide(self) -> tuple[int, ...]:
@@ -87,7 +93,7 @@ class OrbitProblem:
         """The certified optimum over the orbit weights."""
         spread = [self._spread(s.part) for s in self.sectors]
 
-        def root_diagonal(v: Array) -> Array:
+        def sector_roots(v: Array) -> Array:
             weights = v.reshape(self.shape)
             out = np.zeros(self.shape)
             for sector, share in zip(self.sectors, spread, strict=True):
@@ -98,10 +104,23 @@ class OrbitProblem:
             return out.reshape(-1)
 
         size = prod(self.shape)
-        steps = 1 if size == 1 else 300
         return certified_optimum(
-            root_diagonal, size, tolerance, steps, multiplicity=self.cells, progress=progress
+            sector_roots,
+            size,
+            tolerance,
+            1 if size == 1 else 300,
+            multiplicity=self.cells,
+            start=self._known_weights(tolerance),
+            progress=progress,
         )
+
+    def _known_weights(self, tolerance: float) -> Array | None:
+        """The optimal weights of prefixes or ranges, in O(cells) a step."""
+        known = None if self.along is None else inverse_gram(self.along)
+        if known is None or self.along is None:
+            return None
+        size = self.along.size
+        return certified_optimum(root_diagonal(*known), size, tolerance / 2, all_bind=True).v
 
     def roots(self, found: Certified) -> Iterable[SectorRoot]:
         """A root of the feasible X of every sector, with column norms at most 1 together."""
@@ -144,7 +163,16 @@ def orbit_problem(workload: Workload) -> OrbitProblem | None:
     if largest > SECTOR_SIZE:
         raise TooLarge(f"{largest:,} classes of cells, more than {SECTOR_SIZE:,}")
     weights = [t.weight**2 for t in workload.terms]
-    return OrbitProblem(axes, tuple(_sectors(axes, asked, weights)))
+    return OrbitProblem(axes, tuple(_sectors(axes, asked, weights)), _along(axes, asked))
+
+
+def _along(axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]]) -> QuerySet | None:
+    wide = [a.name for a in axes if a.classes > 1]
+    if len(wide) != 1 or any(wide[0] not in factors for factors in asked):
+        return None
+    found = [factors[wide[0]] for factors in asked]
+    same = all(type(q) is type(found[0]) for q in found)
+    return found[0] if same and isinstance(found[0], Prefix | Ranges) else None
 
 
 def _sectors(

@@ -24,7 +24,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.plan.optimum import certified_optimum
-from sfumato.plan.split import Split, centred_split, optimal_split
+from sfumato.plan.split import Centred, Split, centred_split, optimal_split
 from sfumato.plan.strategy import Block, Strategy
 from sfumato.plan.tridiagonal import inverse_gram, root_diagonal
 from sfumato.workload.queries import Array, Identity, QuerySet
@@ -36,6 +36,7 @@ __all__ = ["Pieces", "pieces"]
 
 LARGEST_AXIS = 1024  # cells of an attribute whose split is found by dense algebra
 MOST_PIECES = 2**18
+LISTED = 2**24  # queries of a term whose variances are listed one by one
 ROUNDS = 2
 WEIGHTS = (-4.0, 5.0)  # range of the logarithm of the extra weight on a total
 
@@ -49,6 +50,7 @@ class Pieces(Strategy):
     splits: Mapping[str, Split]
     subsets: tuple[Subset, ...]
     _read: dict[tuple[str, int], tuple[Array, Array]] = field(default_factory=dict, repr=False)
+    _summed: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict, repr=False)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the pieces within the term."""
@@ -58,8 +60,8 @@ class Pieces(Strategy):
             shape = [self.splits[n].measured.rows for n in inside]
             part = values[b].reshape(shape)
             for axis, name in enumerate(inside):
-                _, r = self._coefficients(name, asked[name])
-                part = np.moveaxis(np.tensordot(r, part, axes=(1, axis)), 0, axis)
+                rest = self.splits[name].rest(asked[name], np.moveaxis(part, axis, 0))
+                part = np.moveaxis(rest, 0, axis)
             out = out + self._completed(part, inside, asked, power=1)
         return out.reshape(-1)
 
@@ -70,8 +72,7 @@ class Pieces(Strategy):
         for b, inside in self._within(asked):
             part = np.ones(())
             for name in inside:
-                _, r = self._coefficients(name, asked[name])
-                part = np.multiply.outer(part, (r**2).sum(axis=1))
+                part = np.multiply.outer(part, self._coefficients(name, asked[name])[1])
             out = out + block_variances[b] * self._completed(part, inside, asked, power=2)
         return out.reshape(-1)
 
@@ -82,14 +83,23 @@ class Pieces(Strategy):
         for b, inside in self._within(asked):
             value = block_variances[b]
             for name, queries in asked.items():
-                alpha, r = self._coefficients(name, queries)
-                value *= float((r**2).sum()) if name in inside else float((alpha**2).sum())
+                value *= self._sums(name, queries)[1 if name in inside else 0]
             total += value
         return total
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The greatest of ``variances``."""
-        return float(self.variances(term, block_variances).max())
+        """The greatest of ``variances``; for very many queries an upper bound on it."""
+        if self.workload.terms[term].rows <= LISTED:
+            return float(self.variances(term, block_variances).max())
+        asked = self._asked(term)
+        total = 0.0
+        for b, inside in self._within(asked):
+            value = block_variances[b]
+            for name, queries in asked.items():
+                alpha, squares = self._coefficients(name, queries)
+                value *= float(squares.max() if name in inside else (alpha**2).max())
+            total += value
+        return total
 
     def effective_terms(self, term: int) -> Array:
         """Gaussian noise adds up to Gaussian noise."""
@@ -111,10 +121,25 @@ class Pieces(Strategy):
         return [(at[inside], inside) for inside in _subsets(tuple(asked)) if inside in at]
 
     def _coefficients(self, name: str, queries: QuerySet) -> tuple[Array, Array]:
+        """``alpha`` and ``|r|^2`` of every query."""
         key = (name, id(queries))
         if key not in self._read:
-            self._read[key] = self.splits[name].read(queries)
+            split = self.splits[name]
+            self._read[key] = split.totals(queries), split.rest_squares(queries)
         return self._read[key]
+
+    def _sums(self, name: str, queries: QuerySet) -> tuple[float, float]:
+        """``sum alpha^2`` and ``sum |r|^2``, r with respect to the integers."""
+        key = (name, id(queries))
+        if key not in self._summed:
+            split = self.splits[name]
+            if isinstance(queries, Identity) and isinstance(split.measured, Centred):
+                n = queries.size
+                self._summed[key] = 1 / n, (n - 1) / n**2
+            else:
+                totals, rests = split.squares(queries.gram())
+                self._summed[key] = totals, rests * split.unit**2
+        return self._summed[key]
 
     def _completed(
         self, part: Array, inside: Subset, asked: Mapping[str, QuerySet], power: int

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from sfumato.plan.optimum import certified_optimum
+from sfumato.plan.quadratic import row_quadratics
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Array, Numbers, QuerySet
 
@@ -89,15 +90,31 @@ class Split:
             return (np.eye(n) - 1 / n) / n
         return np.asarray(np.linalg.pinv(self.measured.dense(), rcond=1e-10), dtype=np.float64)
 
-    def read(self, queries: QuerySet) -> tuple[Array, Array]:
-        """``alpha`` and ``r`` of every query, r with respect to the integers."""
-        dense = queries.dense()
-        alpha = dense @ self.direction / self.direction.sum()
-        return alpha, (dense - alpha[:, None]) @ self.inverse
+    @cached_property
+    def unseen(self) -> Array:
+        """z, scaled to sum 1: what S does not see."""
+        return np.asarray(self.direction / self.direction.sum(), dtype=np.float64)
+
+    def totals(self, queries: QuerySet) -> Array:
+        """``alpha`` of every query."""
+        return np.asarray(queries.apply(self.unseen), dtype=np.float64)
+
+    def rest(self, queries: QuerySet, y: Array) -> Array:
+        """``r y`` along the first axis of measured values y: the queries beyond alpha."""
+        cells = np.tensordot(self.inverse, y, axes=1)
+        alpha = self.totals(queries).reshape(-1, *[1] * (y.ndim - 1))
+        return np.asarray(queries.apply(cells) - alpha * cells.sum(axis=0, keepdims=True))
+
+    def rest_squares(self, queries: QuerySet) -> Array:
+        """``|r|^2`` of every query, r with respect to the integers."""
+        n = self.measured.size
+        centre = np.eye(n) - np.outer(self.unseen, np.ones(n))
+        centred = centre @ self.inverse
+        return row_quadratics(queries, centred @ centred.T)
 
     def squares(self, gram: Array) -> tuple[float, float]:
         """``sum alpha^2`` and ``sum |r|^2`` over queries of this Gram matrix, r in units of S."""
-        z = self.direction / self.direction.sum()
+        z = self.unseen
         residual = (np.eye(len(z)) - np.outer(z, np.ones(len(z)))) @ self.inverse
         rest = float((residual * (gram @ residual)).sum())
         return float(z @ gram @ z), rest / self.unit**2
