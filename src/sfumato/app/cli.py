@@ -23,7 +23,9 @@ __all__ = ["app", "main"]
 
 def _examples(*lines: str) -> str:
     """The epilog of a command: lines that can be pasted into a shell."""
-    return "\n".join(["[bold]Examples[/bold]", *(f"  [cyan]{line}[/cyan]" for line in lines)])
+    return "\n".join(
+        ["[bold]Examples[/bold]", *(f"[dim]$[/dim] [cyan]{line}[/cyan]" for line in lines)]
+    )
 
 
 def _flag(*names: str, text: str) -> object:

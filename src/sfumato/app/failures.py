@@ -34,10 +34,6 @@ def guarded() -> Iterator[None]:
         _leave(str(error), 2)
     except KeyboardInterrupt:
         _leave("interrupted", 130)
-    except BrokenPipeError:
-        # The reader went away (`sfumato plan ... | head`); nothing is wrong with the work.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except MemoryError:
         _leave(
             "there is not enough memory for this; ask for fewer or coarser queries, or use a "

@@ -130,17 +130,25 @@ class Spec:
 
         from sfumato.flow import plan
 
-        return plan(
-            self.workload,
-            self.budget,
-            self.neighbours,
-            self.objective,
-            self.mechanism,
-            error=self.error,
-            delta=Fraction(self.delta),
-            unit=self.unit,
-            progress=progress,
-        )
+        try:
+            return plan(
+                self.workload,
+                self.budget,
+                self.neighbours,
+                self.objective,
+                self.mechanism,
+                error=self.error,
+                delta=Fraction(self.delta),
+                unit=self.unit,
+                progress=progress,
+            )
+        except BudgetError as why:
+            if self.error is None:
+                raise
+            raise PlanError(
+                f"no budget in the allowed range gives an error of {self.error:g} counts ({why}); "
+                "ask for an error that the data could need"
+            ) from None
 
     def table(self) -> str:
         """The source of the records, for ``Plan.release``."""

@@ -132,6 +132,13 @@ def test_errors_that_make_no_sense_are_refused(folder: Path, run: Run, error: st
     assert "finite number above 0" in ran.err
 
 
+@pytest.mark.parametrize("error", ["1e-300", "1e300"])
+def test_errors_that_no_budget_reaches_are_refused(folder: Path, run: Run, error: str) -> None:
+    ran = run("plan", folder / "release.toml", f"--error={error}")
+    assert ran.code == 2
+    assert f"gives an error of {float(error):g} counts" in ran.err
+
+
 def test_a_release_writes_its_files_and_debits_the_ledger(folder: Path, run: Run) -> None:
     out = folder / "out"
     ran = run("release", folder / "release.toml", "--out", out, "--json")
