@@ -142,6 +142,8 @@ class Attr:
 
     __slots__ = ("_attribute",)
 
+    __array_ufunc__ = None  # numpy's numbers leave the comparison to this class
+
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute
 

@@ -135,10 +135,11 @@ def refuse(node: exp.Expression, allowed: str = ALLOWED) -> NoReturn:
             "and summed as they are"
         )
     if isinstance(node, exp.Anonymous):
-        word = str(node.this).upper()
-        is_quantile = any(w in word for w in ("MEDIAN", "QUANTILE", "PERCENTILE"))
-        advice = _QUANTILES if is_quantile else allowed
-        raise SqlError(f"the function {shown(word)} cannot be asked: {advice}")
+        name = str(node.this).upper()
+        word = name if name.isidentifier() and len(name) <= 40 else shown(name)
+        if any(w in name for w in ("MEDIAN", "QUANTILE", "PERCENTILE")):
+            raise SqlError(f"{word} cannot be asked: {_QUANTILES}")
+        raise SqlError(f"the function {word} cannot be asked: {allowed}")
     if isinstance(node, exp.Func) and not isinstance(node, exp.Case | exp.Connector):
         raise SqlError(f"the function {node.sql_name()} cannot be asked: {allowed}")
     word = kind.upper() if isinstance(node, exp.Query | exp.DDL | exp.DML | exp.Command) else ""
