@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -45,6 +46,7 @@ class Factorization(Strategy):
     parts: tuple[Part, ...]
     inverses: tuple[Array, ...]
     _rows: dict[tuple[str, int, int], Array] = field(default_factory=dict, repr=False)
+    _index: dict[Part, int] = field(default_factory=dict, repr=False)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the sectors that the term reaches."""
@@ -109,7 +111,7 @@ class Factorization(Strategy):
                 axis, label = piece.axes[i], piece.part[i]
                 n = int(axis.sizes[label])
                 value *= float(axis.residual_gram(asked[axis.name])[label]) * (n - 1) / n**2
-            for axis in self._plain(b):
+            for axis in self._plain(b, asked):
                 value *= float(self._class_gram(axis, asked)[0, 0])
             total += block_variances[b] * value
         return total
@@ -159,24 +161,26 @@ class Factorization(Strategy):
 
     def _reached(self, asked: Asked) -> list[int]:
         """Blocks in whose residuals the term takes part."""
-        found = []
-        for b, part in enumerate(self.parts):
-            pairs = [(a, k) for a, k in zip(self.axes, part, strict=True) if k != CLASS_PART]
-            if all(_reaches(a, asked.get(a.name), k) for a, k in pairs):
-                found.append(b)
-        return found
+        if not self._index:
+            self._index.update({part: b for b, part in enumerate(self.parts)})
+        options = []
+        for axis in self.axes:
+            queries = asked.get(axis.name)
+            labels = [] if queries is None else np.flatnonzero(axis.residual_gram(queries)).tolist()
+            options.append([CLASS_PART, *labels])
+        return [self._index[part] for part in product(*options) if part in self._index]
 
-    def _plain(self, b: int) -> list[Axis]:
-        """Axes of one class that block b sums up: they carry a factor only."""
+    def _plain(self, b: int, asked: Asked) -> list[Axis]:
+        """Asked axes of one class that block b sums up: they carry a factor only."""
         pairs = zip(self.axes, self.parts[b], strict=True)
-        return [a for a, k in pairs if k == CLASS_PART and a.classes == 1]
+        return [a for a, k in pairs if k == CLASS_PART and a.classes == 1 and a.name in asked]
 
     def _completed(self, part: Array, piece: Piece, asked: Asked, b: int, power: int) -> Array:
         """Order the axes as asked: drop totals, multiply in the axes that were summed up."""
         at = {a.name: i for i, a in enumerate(piece.axes)}
         shape = [part.shape[at[n]] if n in at else 1 for n in asked]
         out = part.reshape(shape)
-        plain = {a.name: a for a in self._plain(b)}
+        plain = {a.name: a for a in self._plain(b, asked)}
         for position, (name, queries) in enumerate(asked.items()):
             if name in plain:
                 rows = self._rows_of(plain[name], queries, CLASS_PART)[:, 0] ** power

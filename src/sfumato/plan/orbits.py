@@ -39,6 +39,7 @@ EIGEN_ROUNDING = 2.0**-50  # relative error of a computed eigenvalue, per dimens
 HELD = 2**26  # entries of all sector matrices together
 
 Part = tuple[int, ...]
+_ONE = np.ones((1, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,12 +197,15 @@ def _sectors(
             keys.append(key)
             options.append([CLASS_PART, *np.flatnonzero(residuals[key]).tolist()])
         for part in product(*options):
-            gram = np.full((1, 1), weight)
+            scale, gram = weight, _ONE
             for key, label in zip(keys, part, strict=True):
-                if label == CLASS_PART:
-                    gram = np.kron(gram, grams[key])
+                if label != CLASS_PART:
+                    scale *= residuals[key][label]
+                elif grams[key].size == 1:
+                    scale *= grams[key][0, 0]
                 else:
-                    gram = gram * residuals[key][label]
+                    gram = np.kron(gram, grams[key])
+            gram = scale * gram
             if part in found:
                 found[part] += gram
             else:
