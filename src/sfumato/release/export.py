@@ -8,8 +8,7 @@ than what fits in memory.
 
 from __future__ import annotations
 
-import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,16 +102,14 @@ def write_csv(
 def replaced(path: str | Path) -> Iterator[Path]:
     """A temporary file beside ``path`` that takes its place when the block ends well."""
     target = Path(path)
+    temporary = target.with_name(f".sfumato-{secrets.token_hex(8)}")
     try:
-        handle, name = tempfile.mkstemp(prefix=".sfumato-", dir=target.parent)
-        os.close(handle)
+        temporary.open("xb").close()  # the usual permissions, unlike those of tempfile
     except OSError as error:
         raise cannot_write(target, error) from None
-    temporary = Path(name)
     try:
         try:
             yield temporary
-            temporary.chmod(0o666 & ~_umask())  # mkstemp gives 0600
             temporary.replace(target)
         except OSError as error:
             raise cannot_write(target, error) from None
@@ -126,12 +123,6 @@ def cannot_write(path: Path, error: OSError) -> SfumatoError:
         f"cannot write {path}: {error.strerror or error}; choose a folder that exists and that "
         "you may write to"
     )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _schema(estimates: Estimates, provenance: Mapping[str, object]) -> pa.Schema:
