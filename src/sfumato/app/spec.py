@@ -147,7 +147,7 @@ class Spec:
                 raise
             raise PlanError(
                 f"no budget in the allowed range gives an error of {self.error:g} counts ({why}); "
-                "ask for an error that the data could need"
+                "ask for an error between 1 count and the number of records"
             ) from None
 
     def table(self) -> str:
