@@ -272,5 +272,5 @@ def ledger_verify(path: LedgerFile, json: Json = False) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     with guarded():
-        app(args=None if arguments is None else list(arguments))
+        app(args=None if arguments is None else list(arguments), prog_name="sfumato")
     sys.exit(0)
