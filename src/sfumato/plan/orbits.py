@@ -197,14 +197,15 @@ def _sectors(
             keys.append(key)
             options.append([CLASS_PART, *np.flatnonzero(residuals[key]).tolist()])
         for part in product(*options):
-            scale, gram = weight, _ONE
+            scale = weight
+            gram: Array = _ONE
             for key, label in zip(keys, part, strict=True):
                 if label != CLASS_PART:
                     scale *= residuals[key][label]
                 elif grams[key].size == 1:
                     scale *= grams[key][0, 0]
                 else:
-                    gram = np.kron(gram, grams[key])
+                    gram = np.asarray(np.kron(gram, grams[key]), dtype=np.float64)
             gram = scale * gram
             if part in found:
                 found[part] += gram

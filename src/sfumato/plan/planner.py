@@ -17,6 +17,7 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.plan.calibrate import calibrate
+from sfumato.plan.combined import combined
 from sfumato.plan.factorization import factorization
 from sfumato.plan.forecast import Candidate, Forecast
 from sfumato.plan.orbits import orbit_problem
@@ -76,16 +77,31 @@ def _groups(workload: Workload, noise: Noise, objective: str) -> Strategy:
     return shared_noise(f"{noise}-groups", noise, workload, blocks, source, objective)
 
 
-def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy:  # noqa: ARG001
-    """The certified optimum of a union of products, or pieces where it is too large."""
+def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """The certified optimum of the products, the best block each for groups that are none."""
+    products = [i for i, t in enumerate(workload.terms) if isinstance(t, Product)]
+    if not products:
+        raise _NotFitting("no group is a product of query sets")
+    if len(products) == len(workload.terms):
+        return _of_products(workload)
+    others = [i for i in range(len(workload.terms)) if i not in set(products)]
+    first = _of_products(Workload(workload.domain, tuple(workload.terms[i] for i in products)))
+    second = _groups(
+        Workload(workload.domain, tuple(workload.terms[i] for i in others)), noise, objective
+    )
+    return combined("factorization", workload, [(first, products), (second, others)])
+
+
+def _of_products(workload: Workload) -> Strategy:
+    """Through its symmetries, or in pieces where its classes of cells are too many."""
     try:
         problem = orbit_problem(workload)
     except TooLarge:
         found: Strategy | None = pieces(workload)
     else:
-        if problem is not None:
-            return factorization(workload, problem, problem.solve(TOLERANCE))
-        found = None
+        found = (
+            None if problem is None else factorization(workload, problem, problem.solve(TOLERANCE))
+        )
     if found is None:
         raise _NotFitting("a group is not a product of query sets")
     return found

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several strategies side by side, each for some of the terms, sharing the noise optimally.
+
+If part i has squared error ``E_i`` at unit noise and squared column norm ``c_i``, scaling it by
+``f_i`` gives ``E_i / f_i^2``; a record moves all parts, so ``sum f_i^2 c_i = 1`` at most. The least
+sum is ``(sum sqrt(E_i c_i))^2``, at ``f_i^2 ~ sqrt(E_i / c_i)``. No strategy for the union errs less
+than the best ones for its parts together, so bounds add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import TypeVar
+
+from sfumato.plan.strategy import Block, Strategy
+from sfumato.workload.queries import Array
+from sfumato.workload.sensitivity import ColumnNorm
+from sfumato.workload.workload import Workload
+
+__all__ = ["Combined", "combined"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Combined(Strategy):
+    """``places[t]`` is the part that answers term t, and the number of the term there."""
+
+    parts: tuple[Strategy, ...]
+    places: tuple[tuple[int, int], ...]
+
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """By the part of the term, from its own blocks."""
+        part, local = self.places[term]
+        return self.parts[part].answer(local, self._own(part, values))
+
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """As its part says."""
+        part, local = self.places[term]
+        return self.parts[part].variances(local, self._own(part, block_variances))
+
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """As its part says."""
+        part, local = self.places[term]
+        return self.parts[part].total_variance(local, self._own(part, block_variances))
+
+    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """As its part says."""
+        part, local = self.places[term]
+        return self.parts[part].greatest_variance(local, self._own(part, block_variances))
+
+    def effective_terms(self, term: int) -> Array:
+        """As its part says."""
+        part, local = self.places[term]
+        return self.parts[part].effective_terms(local)
+
+    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+        """The sum of the parts' own greatest columns: never less than the greatest together."""
+        each = [s.column_power(p, self._own(i, scales)) for i, s in enumerate(self.parts)]
+        return ColumnNorm(sum(n.power for n in each), is_exact=False)
+
+    def _own(self, part: int, listed: Sequence[T]) -> Sequence[T]:
+        first = sum(len(s.blocks) for s in self.parts[:part])
+        return listed[first : first + len(self.parts[part].blocks)]
+
+
+def combined(
+    mechanism: str, workload: Workload, parts: Sequence[tuple[Strategy, Sequence[int]]]
+) -> Combined:
+    """Gaussian strategies, each with the terms of the workload it answers, in its own order."""
+    places: dict[int, tuple[int, int]] = {}
+    weights = []
+    for i, (strategy, terms) in enumerate(parts):
+        places.update({term: (i, local) for local, term in enumerate(terms)})
+        norm = strategy.column_norm(2).power
+        weights.append((sqrt(strategy.weighted_error()) / norm, norm))
+    total = sum(w * norm for w, norm in weights)
+    blocks = [
+        Block(b.term, b.share * sqrt(w / total))
+        for (strategy, _), (w, _) in zip(parts, weights, strict=True)
+        for b in strategy.blocks
+    ]
+    bounds = [s.bound for s, _ in parts if s.bound is not None]
+    return Combined(
+        mechanism,
+        "gaussian",
+        workload,
+        tuple(blocks),
+        tuple(s for s, _ in parts),
+        tuple(places[t] for t in range(len(workload.terms))),
+        bound=sum(bounds) if bounds else None,
+    )
