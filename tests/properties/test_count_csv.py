@@ -6,16 +6,19 @@ from __future__ import annotations
 import csv
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sfumato.domain import Category, Domain
+from sfumato.vault import csvfile
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import open_table
 
-slow_start = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow_start = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=150, deadline=None)
 
 WORDS = ("a", "b c", 'say "no"', "x,y", ";", "|", "ü", "'", '"', "#", "\\", "1\t2")
 DOMAIN = Domain(
@@ -24,6 +27,7 @@ DOMAIN = Domain(
         Category("second", ("p", "q"), outside="other", nulls="missing"),
     ]
 )
+HEADER = b"first,second"
 
 
 def counted(text: bytes) -> np.ndarray:
@@ -33,11 +37,21 @@ def counted(text: bytes) -> np.ndarray:
         return count_marginals(open_table(path), DOMAIN, [DOMAIN.names]).reveal(DOMAIN.names)
 
 
+def records(lines: list[bytes], end: bytes = b"\n", block: int = 1 << 24) -> list[tuple[str, ...]]:
+    """What the reader makes of a file of two columns, sorted."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "people.csv")
+        path.write_bytes(end.join([HEADER, *lines]))
+        with patch.object(csvfile, "BLOCK_BYTES", block):
+            tables = list(csvfile.blocks([str(path)], 2, ",", [0, 1]))
+    return sorted(tuple(row.values()) for table in tables for row in table.to_pylist())
+
+
 @slow_start
 @given(
     st.lists(st.tuples(st.sampled_from([*WORDS, "", "z"]), st.sampled_from("pqr")), max_size=20),
     st.sampled_from(",;\t|"),
-    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["\n", "\r\n", "\r"]),
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
 )
 def test_what_a_csv_writer_writes_is_read(rows, delimiter, end, quoting):
@@ -55,24 +69,40 @@ def test_what_a_csv_writer_writes_is_read(rows, delimiter, end, quoting):
 
 
 # Bytes of a line: anything but the two that end it, leaning to those that have a meaning in CSV.
-lines = st.binary(max_size=12) | st.lists(
-    st.sampled_from([b'"', b",", b"a", b"\x00", b"\x01", b"\\", b"\xff", b"\xc3", b" ", b"p"]),
-    max_size=8,
-).map(b"".join)
+lines = (
+    st.binary(max_size=12)
+    | st.lists(
+        st.sampled_from(
+            [b'"', b'""', b",", b"a", b"\x00", b"\\", b"\xff", b"\xc3\xbc", b" ", b"p"]
+        ),
+        max_size=8,
+    ).map(b"".join)
+    | st.sampled_from([b"a,p", b'"x,y",q', b'"say ""no""",p', b'a, "b, c"', b"z" * 40])
+).map(lambda line: line.replace(b"\n", b"").replace(b"\r", b""))
+
+
+@quick
+@given(st.lists(lines, max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]))
+def test_a_file_holds_the_records_of_its_lines_each_read_alone(given_lines, end):
+    """The neighbours of a file: one line more or less is at most one record more or less."""
+    alone = [records([line]) for line in given_lines]
+    assert all(len(found) <= 1 for found in alone)
+    assert records(given_lines, end) == sorted(record for found in alone for record in found)
+
+
+@quick
+@given(st.lists(lines, max_size=8), st.integers(1, 30), st.integers(3, 60))
+def test_where_blocks_are_cut_is_of_no_consequence(given_lines, block, longest):
+    with patch.object(csvfile, "LONGEST_LINE", longest):
+        assert records(given_lines, b"\r\n", block) == records(given_lines)
 
 
 @slow_start
-@given(
-    lines.map(lambda line: line.replace(b"\n", b"").replace(b"\r", b"")),
-    st.integers(0, 4),
-    st.sampled_from([b"\n", b"\r\n"]),
-)
-def test_one_line_more_changes_the_counts_by_at_most_one(line, place, end):
-    """Neighbours of a CSV file: whatever bytes a person's line holds, the others stay."""
+@given(lines, st.integers(0, 4))
+def test_one_line_more_changes_the_counts_by_at_most_one(line, place):
     rows = [b"a,p", b'"x,y",q', b"b c,p", b'"say ""no""",p']
-    header = b"first,second"
-    one = counted(end.join([header, *rows, b""]))
-    other = counted(end.join([header, *rows[:place], line, *rows[place:], b""]))
+    one = counted(b"\n".join([HEADER, *rows, b""]))
+    other = counted(b"\n".join([HEADER, *rows[:place], line, *rows[place:], b""]))
     assert one.sum() == 4
     assert (other >= one).all()
     assert other.sum() - one.sum() in (0, 1)

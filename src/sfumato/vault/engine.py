@@ -23,22 +23,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from ibis.backends import BaseBackend
 
-__all__ = ["Engine", "quoted"]
+__all__ = ["Engine", "fresh_name", "quoted", "quoted_text"]
 
 _CONFIG = {
     "temp_directory": "",  # never write rows or hash tables of counts to disk
     "autoinstall_known_extensions": "false",  # never fetch code over the network
     "preserve_insertion_order": "false",
 }
-
-# A line of a CSV file is read as one text: the delimiter is a control sign that no text holds and
-# there are no quotes, so that whatever stands in a line cannot reach into the next one. Without
-# `strict_mode = false`, lines that end in different ways would make the reader fail.
-_LINES = (
-    "columns = {'line': 'VARCHAR'}, auto_detect = false, header = true, delim = '\x01', "
-    "quote = '', escape = '', ignore_errors = true, null_padding = false, "
-    "strict_mode = false"
-)
 
 
 class Engine:
@@ -67,9 +58,13 @@ class Engine:
         engine.run("SET enable_progress_bar = false")  # notebooks would show one
         return engine
 
+    def close(self) -> None:
+        """Let go of all files and temporary tables."""
+        self.backend.disconnect()
+
     def run(self, statement: str) -> None:
-        """Run a statement that gives no rows back."""
-        self.backend.raw_sql(statement)
+        """Run a statement; what it says about its rows is taken and thrown away."""
+        self.backend.raw_sql(statement).fetchall()
 
     def fetch(self, query: str) -> Mapping[str, npt.NDArray[np.int64]]:
         """The columns of a query whose values are all integers."""
@@ -82,15 +77,19 @@ class Engine:
 
     def view(self, query: str) -> ir.Table:
         """A named query; nothing is read yet."""
-        name = _fresh_name()
+        name = fresh_name()
         self.run(f"CREATE TEMP VIEW {name} AS {query}")
         return self.backend.table(name)
 
-    def upload(self, columns: pa.Table) -> ir.Table:
-        """A table in memory, scanned in place."""
-        name = _fresh_name()
-        self.backend.con.register(name, columns)
+    def upload(self, columns: pa.Table, name: str | None = None) -> ir.Table:
+        """A table in memory, scanned in place; under a name, it can be replaced by another."""
+        name = name or fresh_name()
+        self.replace(name, columns)
         return self.view(f"SELECT * FROM {name}")  # noqa: S608 - the name is made here
+
+    def replace(self, name: str, columns: pa.Table) -> None:
+        """Let another table of the same columns stand behind the name."""
+        self.backend.con.register(name, columns)
 
     def compile(self, rows: ir.Table) -> str:
         """An expression as a query of this engine."""
@@ -98,9 +97,13 @@ class Engine:
 
     def keep(self, query: str) -> str:
         """The name of a temporary table with the rows of a query."""
-        name = _fresh_name()
+        name = fresh_name()
         self.run(f"CREATE TEMP TABLE {name} AS {query}")
         return name
+
+    def add(self, name: str, query: str) -> None:
+        """Put further rows into a temporary table."""
+        self.run(f"INSERT INTO {name} {query}")
 
     def hashed(self, secret: str, columns: Sequence[str]) -> str:
         """A hash of some columns under a secret, as an expression."""
@@ -114,30 +117,6 @@ class Engine:
         """Parquet files of one schema, one after the other."""
         return self.view(
             f"SELECT * FROM read_parquet({_list(paths)}, hive_partitioning = false)"  # noqa: S608
-        )
-
-    def csv(self, paths: Sequence[str], names: Sequence[str], delimiter: str) -> ir.Table:
-        """CSV files with these columns, all of them texts: one line is one record.
-
-        A line is split at the delimiter; a value may stand in double quotes, doubled inside. A
-        line that does not follow this, or has another number of values, is no record.
-        """
-        value = rf'[ ]*"(?:[^"]|"")*"[ ]*|[^"{delimiter}]*'
-        whole = quoted_text(f"(?:{value})(?:[{delimiter}](?:{value}))*")
-        each = quoted_text(f"[{delimiter}]({value})")
-        sign = quoted_text(delimiter)
-        split = (
-            f"CASE WHEN NOT contains(line, '\"') THEN string_split(line, {sign}) "
-            f"WHEN regexp_full_match(line, {whole}) "
-            f"THEN regexp_extract_all({sign} || line, {each}, 1) END"
-        )
-        columns = ", ".join(
-            f"{_unquoted(f'parts[{i}]')} AS {quoted(name)}" for i, name in enumerate(names, 1)
-        )
-        lines = f"read_csv({_list(paths)}, {_LINES})"
-        return self.view(
-            f"SELECT {columns} FROM (SELECT {split} AS parts FROM {lines} WHERE line <> '') "  # noqa: S608
-            f"WHERE len(parts) = {len(names)}"
         )
 
     def attach(self, path: str) -> list[str]:
@@ -171,15 +150,6 @@ def quoted_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _unquoted(part: str) -> str:
-    """The value inside double quotes, if it stands in them."""
-    inner = f"trim({part})"
-    return (
-        f"CASE WHEN {inner} LIKE '\"%' "
-        f"THEN replace(substr({inner}, 2, length({inner}) - 2), '\"\"', '\"') ELSE {part} END"
-    )
-
-
 def _list(paths: Sequence[str]) -> str:
     # Absolute, so that no path can be taken for a network address; escaped, so that none can be
     # taken for a pattern.
@@ -187,5 +157,6 @@ def _list(paths: Sequence[str]) -> str:
     return "[" + ", ".join(map(quoted_text, exact)) + "]"
 
 
-def _fresh_name() -> str:
+def fresh_name() -> str:
+    """A name that no table has."""
     return f"sfumato_{secrets.token_hex(8)}"

@@ -7,14 +7,14 @@ which are public; nothing is guessed from values.
 
 from __future__ import annotations
 
-import csv
 import glob
-import gzip
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sfumato.errors import TableError
+from sfumato.vault.csvfile import header
 from sfumato.vault.engine import Engine
 from sfumato.vault.sensitive import sealed
 from sfumato.wording import did_you_mean, listing, shown
@@ -22,7 +22,14 @@ from sfumato.wording import did_you_mean, listing, shown
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-__all__ = ["TABLE_MARK", "read_file"]
+__all__ = [
+    "TABLE_MARK",
+    "Located",
+    "csv_columns",
+    "duckdb_table",
+    "locate",
+    "parquet_table",
+]
 
 TABLE_MARK = "::"
 
@@ -30,12 +37,19 @@ _CSV = (".csv", ".tsv")
 _PARQUET = (".parquet", ".pq")
 _DUCKDB = (".duckdb", ".ddb")
 _KNOWN = "CSV (.csv, .tsv, also with .gz), Parquet (.parquet, .pq) or DuckDB (.duckdb, .ddb)"
-_DELIMITERS = ",;\t|"
-_LONGEST_HEADER = 1 << 20
 
 
-def read_file(source: str, engine: Engine) -> tuple[ir.Table, bool]:
-    """The table behind a path, and whether its columns have no types (CSV: all are texts)."""
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The files behind a path or a glob, all of one kind, and the table named after ``::``."""
+
+    kind: Literal["csv", "parquet", "duckdb"]
+    paths: Sequence[str]
+    table: str
+
+
+def locate(source: str) -> Located:
+    """Find the files that a source names."""
     if "://" in source:
         raise TableError(
             f"{shown(source)} is an address; a table is read from a file: {_KNOWN}, or from a "
@@ -47,14 +61,25 @@ def read_file(source: str, engine: Engine) -> tuple[ir.Table, bool]:
     if len(kinds) > 1:
         raise TableError(f"{shown(source)} matches files of different kinds; name one kind")
     kind = kinds.pop()
-    if kind in _DUCKDB:
-        return _duckdb(paths, table, engine), False
-    if table:
+    if table and kind != "duckdb":
         raise TableError(
             f"{shown(source)}: {TABLE_MARK} names a table of a DuckDB file; a {kind} file holds "
             "only one"
         )
-    return (_csv(paths, engine), True) if kind in _CSV else (_parquet(paths, engine), False)
+    return Located(kind, paths, table)
+
+
+def csv_columns(paths: Sequence[str]) -> tuple[str, list[str]]:
+    """The delimiter and the column names that all these files have."""
+    first = header(paths[0])
+    for path in paths[1:]:
+        if header(path) != first:
+            raise TableError(
+                f"{shown(path)} and {shown(paths[0])} have different first lines; a table of many "
+                "files needs the same column names in all"
+            )
+    _check_names(first[1], paths[0])
+    return first
 
 
 def _paths(name: str) -> list[str]:
@@ -80,20 +105,22 @@ def _paths(name: str) -> list[str]:
     return found
 
 
-def _kind(path: str) -> str:
-    suffixes = [s.lower() for s in Path(path).suffixes]
-    if suffixes and suffixes[-1] == ".gz":
-        kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-2] in _CSV else ""
-    else:
-        kind = suffixes[-1] if suffixes else ""
-    if kind not in (*_CSV, *_PARQUET, *_DUCKDB):
-        raise TableError(
-            f"{shown(Path(path).name)} has no known ending; a table is read from {_KNOWN}"
-        )
-    return kind
+def _kind(path: str) -> Literal["csv", "parquet", "duckdb"]:
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes[-1:] == [".gz"] and suffixes[-2:-1] and suffixes[-2] in _CSV:
+        return "csv"
+    last = suffixes[-1] if suffixes else ""
+    if last in _CSV:
+        return "csv"
+    if last in _PARQUET:
+        return "parquet"
+    if last in _DUCKDB:
+        return "duckdb"
+    raise TableError(f"{shown(Path(path).name)} has no known ending; a table is read from {_KNOWN}")
 
 
-def _parquet(paths: Sequence[str], engine: Engine) -> ir.Table:
+def parquet_table(paths: Sequence[str], engine: Engine) -> ir.Table:
+    """Parquet files of one schema as one table."""
     import pyarrow.parquet as pq
 
     def columns(path: str) -> list[tuple[str, str]]:
@@ -115,43 +142,6 @@ def _parquet(paths: Sequence[str], engine: Engine) -> ir.Table:
     )
 
 
-def _csv(paths: Sequence[str], engine: Engine) -> ir.Table:
-    delimiter, names = _header(paths[0])
-    for path in paths[1:]:
-        if _header(path) != (delimiter, names):
-            raise TableError(
-                f"{shown(path)} and {shown(paths[0])} have different first lines; a table of many "
-                "files needs the same column names in all"
-            )
-    _check_names(names, paths[0])
-    return sealed(
-        lambda: engine.csv(paths, names, delimiter), f"{shown(paths[0])} cannot be read as CSV"
-    )
-
-
-def _header(path: str) -> tuple[str, list[str]]:
-    """The delimiter and the column names, both from the first line alone."""
-
-    def first_line() -> str:
-        start = gzip.open if path.lower().endswith(".gz") else Path.open
-        with start(Path(path), "rb") as file:
-            text = file.readline(_LONGEST_HEADER).decode("utf-8-sig")
-        return text.splitlines()[0] if text.strip() else ""
-
-    line = sealed(first_line, f"{shown(path)} cannot be read as text in UTF-8")
-    if not line:
-        raise TableError(f"{shown(path)} has no first line with the names of the columns; add one")
-    is_tsv = Path(path.lower().removesuffix(".gz")).suffix == ".tsv"
-    delimiter = "\t" if is_tsv else max(_DELIMITERS, key=line.count)
-    names = sealed(
-        lambda: [name.strip() for name in next(csv.reader([line], delimiter=delimiter))],
-        f"the first line of {shown(path)} does not hold column names",
-    )
-    if not all(names):
-        raise TableError(f"the first line of {shown(path)} leaves a column without a name")
-    return delimiter, names
-
-
 def _check_names(names: Sequence[str], path: str) -> None:
     seen: set[str] = set()
     for name in names:
@@ -163,7 +153,8 @@ def _check_names(names: Sequence[str], path: str) -> None:
         seen.add(name.lower())
 
 
-def _duckdb(paths: Sequence[str], table: str, engine: Engine) -> ir.Table:
+def duckdb_table(paths: Sequence[str], table: str, engine: Engine) -> ir.Table:
+    """One table of a DuckDB file, by its name or because it is the only one."""
     if len(paths) > 1:
         raise TableError(f"a pattern matches {len(paths)} DuckDB files; name one")
     path = paths[0]

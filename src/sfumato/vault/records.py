@@ -14,14 +14,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sfumato.domain import Attribute, Category, Domain
+from sfumato.domain import Attribute, Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.randomness import WordSource, system_words
-from sfumato.vault.encode import Held, always_kept, cell_code, lookup, lookup_key, needs_lookup
+from sfumato.vault.encode import always_kept, cell_code
 from sfumato.vault.engine import Engine
 from sfumato.vault.fit import check_columns
+from sfumato.vault.hold import Held, held, identifier, interpreted
+from sfumato.vault.lookup import with_lookups
 from sfumato.vault.sensitive import sealed
-from sfumato.vault.tables import Table
+from sfumato.vault.tables import Reading, Table
 from sfumato.wording import listing
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def read_records(
         source = system_words() if words is None else words
         table.secret = source.words(4).tobytes().hex()
     name = sealed(
-        lambda: table.engine.keep(_query(table, domain, wanted, unit)),
+        lambda: _kept(table, domain, wanted, unit),
         engine_failed(table, domain),
     )
     table.records = Records(table.engine, name, domain, unit, wanted)
@@ -89,47 +91,75 @@ def engine_failed(table: Table, domain: Domain) -> str:
     )
 
 
-def _query(table: Table, domain: Domain, wanted: frozenset[str], unit: PrivacyUnit | None) -> str:
-    """SQL for the kept records: a column c<i> per wanted attribute number i."""
+def _kept(table: Table, domain: Domain, wanted: frozenset[str], unit: PrivacyUnit | None) -> str:
+    """The name of a table of the kept records, with a column c<i> per wanted attribute i."""
+    engine = table.engine
     # Which rows of a unit are kept must not hang on what is asked: the hash covers all codes.
     needed = [a for a in domain if unit or a.name in wanted or not always_kept(a)]
-    names = [a.name for a in needed] + ([unit.column] if unit else [])
-    rows, places = table.read(names or [domain.names[0]])
-    held = [
-        Held(rows[place], table.types[name], name in table.untyped)
-        for place, name in zip(places, names, strict=False)
-    ]
-    rows, found = _with_lookups(rows, table.engine, needed, held)
-    columns = {
-        f"c{domain.index(a.name)}": cell_code(a, h, found.get(a.name)).cast(_small_integer(a.size))
-        for a, h in zip(needed, held, strict=False)
-    }
-    codes = list(columns)
-    droppers = [f"c{domain.index(a.name)}" for a in needed if not always_kept(a)]
-    if unit is not None:
-        columns["owner"] = _owner(held[-1])
-        droppers.append("owner")
-    encoded = rows.select(**columns) if columns else rows.select(one=_one())
-    kept = _without_dropped(table.engine.compile(encoded), droppers)
-    if unit is not None:
-        turn = table.engine.hashed(str(table.secret), ["twin", *codes, "owner"])
-        kept = _bounded(kept, codes, unit.rows, turn)
+    reading, encoded = _encoded(table, domain, needed, unit)
     asked = [f"c{domain.index(name)}" for name in domain.in_order(wanted)]
-    return f"SELECT {', '.join(asked) or '1 AS one'} FROM ({kept}) AS kept"  # noqa: S608
+    query = encoded if unit else _selected(asked, encoded)
+    name = ""
+    for _ in reading.blocks:
+        if name:
+            engine.add(name, query)
+        else:
+            name = engine.keep(query)
+    if unit is None:
+        return name
+    codes = [f"c{domain.index(a.name)}" for a in needed]
+    turn = engine.hashed(str(table.secret), ["twin", *codes, "owner"])
+    bounded = engine.keep(_selected(asked, _bounded(name, codes, unit.rows, turn)))
+    engine.drop(name)
+    return bounded
 
 
-def _with_lookups(
-    rows: ir.Table, engine: Engine, needed: Sequence[Attribute], held: Sequence[Held]
-) -> tuple[ir.Table, dict[str, ir.Column]]:
-    """The code of each long category by a hash join, whose cost hardly grows with the values."""
-    names = {}
-    for i, (attribute, column) in enumerate(zip(needed, held, strict=False)):
-        if isinstance(attribute, Category) and needs_lookup(attribute):
-            key, code = f"sfumato_key_{i}", f"sfumato_code_{i}"
-            codes = engine.upload(lookup(attribute, column, key, code))
-            rows = rows.left_join(codes, lookup_key(attribute, column) == codes[key])
-            names[attribute.name] = code
-    return rows, {name: rows[code] for name, code in names.items()}
+def _encoded(
+    table: Table, domain: Domain, needed: Sequence[Attribute], unit: PrivacyUnit | None
+) -> tuple[Reading, str]:
+    """SQL for the codes of the records that no rule drops, and their owner if there are units."""
+    names = [a.name for a in needed] + ([unit.column] if unit else [])
+    reading = table.read(names or [domain.names[0]])
+    rows, columns = _typed(table, reading, needed)
+    codes: dict[str, ir.Column] = {}
+    if unit is not None:
+        place = reading.places[-1]
+        is_untyped = unit.column in table.untyped
+        codes["owner"] = identifier(rows[place], table.types[unit.column], is_untyped)
+    rows, found = with_lookups(rows, table.engine, needed, columns)
+    for attribute, column in zip(needed, columns, strict=True):
+        code = cell_code(attribute, column, found.get(attribute.name))
+        codes[f"c{domain.index(attribute.name)}"] = code.cast(_small_integer(attribute.size))
+    droppers = [f"c{domain.index(a.name)}" for a in needed if not always_kept(a)]
+    encoded = table.engine.compile(rows.select(**(codes or {"one": _one()})))
+    return reading, _without_dropped(encoded, [*droppers, *(["owner"] if unit else [])])
+
+
+def _typed(
+    table: Table, reading: Reading, needed: Sequence[Attribute]
+) -> tuple[ir.Table, list[Held]]:
+    """The needed columns as typed values; texts without a type are interpreted first."""
+    rows = reading.rows
+    meant: dict[str, ir.Column] = {}
+    for i, attribute in enumerate(needed):
+        if attribute.name in table.untyped:
+            value, is_null = interpreted(attribute, rows[reading.places[i]])
+            meant |= {f"sfumato_value_of_{i}": value, f"sfumato_null_{i}": is_null}
+    if meant:
+        # As a view of its own, so that each text is interpreted once, however often it is used.
+        rows = table.engine.view(table.engine.compile(rows.mutate(**meant)))
+    columns = []
+    for i, attribute in enumerate(needed):
+        if attribute.name in table.untyped:
+            value = rows[f"sfumato_value_of_{i}"]
+            columns.append(Held(value, value.type(), rows[f"sfumato_null_{i}"]))
+        else:
+            columns.append(held(rows[reading.places[i]], table.types[attribute.name]))
+    return rows, columns
+
+
+def _selected(columns: Sequence[str], rows: str) -> str:
+    return f"SELECT {', '.join(columns) or '1 AS one'} FROM ({rows}) AS chosen"  # noqa: S608
 
 
 def _without_dropped(encoded: str, columns: Sequence[str]) -> str:
@@ -139,16 +169,7 @@ def _without_dropped(encoded: str, columns: Sequence[str]) -> str:
     return f"SELECT * FROM ({encoded}) AS encoded WHERE {conditions}"  # noqa: S608
 
 
-def _owner(held: Held) -> ir.Column:
-    """The unit of a row as text; null where there is none, which drops the row."""
-    if held.is_untyped:
-        return held.value.strip().nullif("")
-    if held.family == "float":
-        return held.value.isnan().ifelse(None, held.value).cast("string")
-    return held.value.cast("string")
-
-
-def _bounded(kept: str, codes: Sequence[str], most: int, turn: str) -> str:
+def _bounded(name: str, codes: Sequence[str], most: int, turn: str) -> str:
     """At most ``most`` rows of each owner, those with the least keyed hash.
 
     Equal rows of one owner are numbered, so that each of them counts as a draw of its own; which
@@ -158,7 +179,7 @@ def _bounded(kept: str, codes: Sequence[str], most: int, turn: str) -> str:
     twins = ", ".join(["owner", *codes])
     return (
         f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY owner ORDER BY {turn}) AS place "  # noqa: S608
-        f"FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {twins}) AS twin FROM ({kept}) AS kept) "
+        f"FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {twins}) AS twin FROM {name}) "
         f"AS numbered) AS drawn WHERE place <= {most}"
     )
 

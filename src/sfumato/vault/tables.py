@@ -11,13 +11,16 @@ when it is counted, and what does not fit the schema is refused before that (`fi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from sfumato.errors import TableError
-from sfumato.vault.engine import Engine
-from sfumato.vault.files import TABLE_MARK, read_file
+from sfumato.vault.csvfile import blocks
+from sfumato.vault.engine import Engine, fresh_name
+from sfumato.vault.files import TABLE_MARK, csv_columns, duckdb_table, locate, parquet_table
 from sfumato.vault.memory import read_memory
 from sfumato.vault.sensitive import sealed
 
@@ -27,7 +30,20 @@ if TYPE_CHECKING:
 
     from sfumato.vault.records import Records
 
-__all__ = ["Table", "column_types", "open_table", "public_name"]
+__all__ = ["Reading", "Table", "column_types", "open_table", "public_name"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Reading:
+    """Some columns of a table, to be read in one pass.
+
+    ``rows`` is an expression that holds them under the names ``places``. It shows one block of the
+    table at a time: the next one after each step of ``blocks``, which must be walked to its end.
+    """
+
+    rows: ir.Table
+    places: Sequence[str]
+    blocks: Iterable[None]
 
 
 class Table:
@@ -37,7 +53,7 @@ class Table:
     every value is interpreted as the schema asks.
     """
 
-    __slots__ = ("_read", "engine", "name", "records", "secret", "types", "untyped")
+    __slots__ = ("__weakref__", "_read", "engine", "name", "records", "secret", "types", "untyped")
 
     def __init__(
         self,
@@ -45,7 +61,7 @@ class Table:
         engine: Engine,
         types: Mapping[str, dt.DataType],
         untyped: frozenset[str],
-        read: Callable[[Sequence[str]], tuple[ir.Table, Sequence[str]]],
+        read: Callable[[Sequence[str]], Reading],
     ) -> None:
         self.name = name
         self.engine = engine
@@ -63,8 +79,8 @@ class Table:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TableError(f"the table {self.name} cannot be copied or pickled; open it again")
 
-    def read(self, columns: Sequence[str]) -> tuple[ir.Table, Sequence[str]]:
-        """An expression that holds these columns, and their names in it; nothing is read yet."""
+    def read(self, columns: Sequence[str]) -> Reading:
+        """Get ready to read these columns."""
         return self._read(columns)
 
 
@@ -107,10 +123,47 @@ def public_name(source: object) -> str:
 
 
 def _from_file(source: str | os.PathLike[str]) -> Table:
+    found = locate(_text(source))
+    name = public_name(source)
+    if found.kind == "csv":
+        return _from_csv(name, found.paths)
     engine = _started()
-    rows, is_untyped = read_file(_text(source), engine)
-    untyped = frozenset(rows.columns) if is_untyped else frozenset()
-    return Table(public_name(source), engine, dict(rows.schema()), untyped, _reader(rows))
+    try:
+        if found.kind == "parquet":
+            rows = parquet_table(found.paths, engine)
+        else:
+            rows = duckdb_table(found.paths, found.table, engine)
+    except TableError:
+        engine.close()  # an error may be kept for long, and the file with it
+        raise
+    table = Table(name, engine, dict(rows.schema()), frozenset(), _reader(rows))
+    weakref.finalize(table, engine.close)
+    return table
+
+
+def _from_csv(name: str, paths: Sequence[str]) -> Table:
+    import ibis
+    import pyarrow as pa
+
+    delimiter, names = csv_columns(paths)
+    engine = _started()
+
+    def read(wanted: Sequence[str]) -> Reading:
+        numbers = [names.index(column) for column in dict.fromkeys(wanted)]
+        nothing = pa.table({f"x{i}": pa.array([], pa.string()) for i in numbers})
+        shown = fresh_name()
+
+        def steps() -> Iterator[None]:
+            yield  # the table has its columns even when it has no rows
+            for block in blocks(paths, len(names), delimiter, numbers):
+                engine.replace(shown, block)
+                yield
+            engine.replace(shown, nothing)
+
+        places = [f"x{names.index(column)}" for column in wanted]
+        return Reading(engine.upload(nothing, shown), places, steps())
+
+    return Table(name, engine, dict.fromkeys(names, ibis.dtype("string")), frozenset(names), read)
 
 
 def _from_ibis(source: ir.Table) -> Table:
@@ -129,10 +182,11 @@ def _from_memory(source: object) -> Table:
     engine = _started()
     names = list(columns.types)
 
-    def read(wanted: Sequence[str]) -> tuple[ir.Table, Sequence[str]]:
+    def read(wanted: Sequence[str]) -> Reading:
         held = columns.get(list(dict.fromkeys(wanted)))
         places = [f"x{i}" for i in range(len(wanted))]  # engines take "a" and "A" for one name
-        return engine.upload(pa.table([held[name] for name in wanted], names=places)), places
+        rows = engine.upload(pa.table([held[name] for name in wanted], names=places))
+        return Reading(rows, places, [None])
 
     def types() -> dict[str, dt.DataType]:
         empty = [pa.array([], kind) for kind in columns.types.values()]
@@ -144,8 +198,8 @@ def _from_memory(source: object) -> Table:
     return Table(public_name(source), engine, found, columns.untyped, read)
 
 
-def _reader(rows: ir.Table) -> Callable[[Sequence[str]], tuple[ir.Table, Sequence[str]]]:
-    return lambda wanted: (rows, wanted)
+def _reader(rows: ir.Table) -> Callable[[Sequence[str]], Reading]:
+    return lambda wanted: Reading(rows, wanted, [None])
 
 
 def _started() -> Engine:

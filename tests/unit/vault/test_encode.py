@@ -89,6 +89,27 @@ def test_the_last_numeric_bin_is_closed_and_the_others_are_half_open():
     assert cells(x, pa.array(above)) == [0, 1, 2, None]
 
 
+@pytest.mark.parametrize("bins", [40, 500])
+def test_edges_with_all_their_digits_are_exact(bins):
+    """SQL takes 0.9788995294148177 for a decimal; as a float it may come out one step away."""
+    rng = np.random.default_rng(bins)
+    edges = tuple(sorted((rng.random(bins + 1) * 10.0 ** rng.integers(-8, 16, bins + 1)).tolist()))
+    x = Numeric("x", edges, outside="other")
+    values = [
+        v for e in edges for v in (math.nextafter(e, -math.inf), e, math.nextafter(e, math.inf))
+    ]
+    assert cells(x, pa.array(values)) == [cell_of(x, v) for v in values]
+
+
+@pytest.mark.parametrize("rules", [{}, {"outside": "other"}, {"outside": "clamp"}])
+@pytest.mark.parametrize("nulls", ["drop", "missing"])
+def test_many_bins_give_the_same_cells_as_few(rules, nulls):
+    """Beyond a certain number of bins the codes come from a join."""
+    x = Numeric("x", tuple(range(0, 2001, 2)), nulls=nulls, **rules)
+    column = pa.array([0.0, 1.9, 2.0, 1999.9, 2000.0, 2000.1, -0.1, math.inf, NAN, None])
+    assert cells(x, column) == [cell_of(x, value) for value in column.to_pylist()]
+
+
 def test_numeric_bins_take_integers_decimals_and_single_precision():
     x = Numeric("x", (0, 1, 2, 4), outside="clamp")
     decimals = pa.array([0, 1, 2, 3, 9]).cast(pa.decimal128(24, 3))
