@@ -7,7 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.app.show import budget_document, counts, facts, neighbours_in_words
+from sfumato.app.show import (
+    budget_document,
+    certificate_in_words,
+    counts,
+    facts,
+    neighbours_in_words,
+)
 from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
@@ -73,6 +79,7 @@ def published_facts(
         ("spent", f"nothing now; {cost} when it was first released" if is_stored else cost),
         ("mechanism", forecast.mechanism),
         ("forecast rmse", f"{counts(forecast.rmse)} counts, over all queries"),
+        ("certificate", certificate_in_words(forecast)),
     ]
     if book is None:
         rows.append(("ledger", "none: nothing remembers what was spent"))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "budget_document",
     "candidates_table",
+    "certificate_in_words",
     "counts",
     "facts",
     "groups_table",
@@ -91,10 +92,19 @@ def neighbours_in_words(neighbours: str, unit: PrivacyUnit | None) -> str:
     return f"{neighbours}: {who} may be {change}"
 
 
+def certificate_in_words(plan: Forecast) -> str:
+    """How far the error is from the best possible, if that is known.
+
+    A factorization is any linear mechanism with the same kind of noise.
+    """
+    if plan.certificate is None:
+        return "not known for this workload, noise and objective"
+    return f"{plan.certificate:.4f} times a lower bound on the error of every factorization"
+
+
 def plan_facts(plan: Forecast) -> Table:
     """The plan in a few lines."""
     work = plan.workload
-    certificate = plan.certificate
     return facts(
         [
             (
@@ -108,12 +118,7 @@ def plan_facts(plan: Forecast) -> Table:
             ("forecast rmse", f"{counts(plan.rmse)} counts, over all queries"),
             ("largest error", f"{counts(plan.largest_error)} counts, of the worst query"),
             ("gamma", f"{plan.gamma:.4g} (the rmse at unit noise)"),
-            (
-                "certificate",
-                f"{certificate:.4g} times a lower bound on the error of every factorization"
-                if certificate is not None
-                else "not known for this workload",
-            ),
+            ("certificate", certificate_in_words(plan)),
             ("cost", cost_in_words(plan.cost, plan.budget)),
         ]
     )

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sfumato.app.comparison import BETA, SHARE, Comparison
 from sfumato.app.comparison import compare as compared
@@ -14,10 +14,12 @@ from sfumato.app.output import Output
 from sfumato.app.show import budget_document, counts, facts, heading, table
 from sfumato.app.spec import read_spec
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 __all__ = ["compare"]
+
+Cells = tuple[list[str], list[list[str]]]
+
+_FORECASTS = f"in counts; 'all within' bounds all errors at once, with {1 - BETA:.0%}"
+_BOUNDS = f"on all errors at once, with probability {1 - BETA:.0%}"
 
 
 def compare(path: Path, out: Path | None, rows: int | None, output: Output) -> None:
@@ -31,25 +33,28 @@ def compare(path: Path, out: Path | None, rows: int | None, output: Output) -> N
     with output.bars() as bars:
         found = compared(spec, rows, bars.phase("planning"))
     written = [] if out is None else _write(found, out)
-    rest = f", {rows:,} records" if rows is not None else ""
     output.result(
         _document(found, written),
         heading(f"Mechanisms for {path}", "no data touched, nothing spent"),
-        facts([("asked", f"{found.queries:,} queries, {found.budget.describe()}{rest}")]),
+        facts([("asked", _asked(found))]),
         "",
-        heading("Forecasts", f"in counts; all answers are within the bound with {1 - BETA:.0%}"),
-        _forecasts(found),
+        heading("Forecasts", _FORECASTS),
+        table(*_forecasts(found)),
         *_not_fitting(found),
         "",
-        heading("Known bounds", f"on the error of all answers at once, with {1 - BETA:.0%}"),
-        _bounds(found),
+        heading("Known bounds", _BOUNDS),
+        table(*_bounds(found)),
         *(f" {b.name}: {b.note}" for b in found.bounds if b.note),
-        "",
         *(f"Written: {file}" for file in written),
     )
 
 
-def _forecasts(found: Comparison) -> Table:
+def _asked(found: Comparison) -> str:
+    rest = f", {found.rows:,} records" if found.rows is not None else ""
+    return f"{found.queries:,} queries, {found.budget.describe()}{rest}"
+
+
+def _forecasts(found: Comparison) -> Cells:
     least = min((e.rmse for e in found.entries if e.rmse is not None), default=None)
     columns = ["mechanism", "rmse", "largest", "all within"]
     columns += [] if found.rows is None else ["share of records"]
@@ -60,7 +65,7 @@ def _forecasts(found: Comparison) -> Table:
             note = "least error" if e.rmse == least else ""
             numbers = [counts(e.rmse), counts(e.largest), counts(e.bound)]
             rows.append([e.mechanism, *numbers, *share, note])
-    return table([*columns, "note"], rows)
+    return [*columns, "note"], rows
 
 
 def _not_fitting(found: Comparison) -> list[str]:
@@ -72,16 +77,15 @@ def _not_fitting(found: Comparison) -> list[str]:
     return [f" not fitting: {', '.join(names)} ({why})" for why, names in reasons.items()]
 
 
-def _bounds(found: Comparison) -> Table:
+def _bounds(found: Comparison) -> Cells:
     columns = ["mechanism", "counts"]
     columns += [] if found.rows is None else ["share of records"]
-    columns += [f"records for {SHARE:.0%}"]
     rows = []
     for b in found.bounds:
         share = [] if found.rows is None else [_share(b.counts, found.rows)]
         needed = "-" if b.rows_needed is None else f"{b.rows_needed:,}"
         rows.append([b.name, counts(b.counts), *share, needed])
-    return table(columns, rows)
+    return [*columns, f"records for {SHARE:.0%}"], rows
 
 
 def _share(bound: float | None, rows: int) -> str:
@@ -92,22 +96,33 @@ def _share(bound: float | None, rows: int) -> str:
 
 
 def _write(found: Comparison, out: Path) -> list[str]:
-    """One PNG per chart and one page with all of them, which needs no network."""
+    """One PNG per chart, and one page with everything, which needs no network."""
     from sfumato.app.charts import charts_of
     from sfumato.release.charts import write_chart
     from sfumato.release.page import page
 
     charts = charts_of(found)
-    if not charts:
-        return []
     title = f"Mechanisms for {found.queries:,} queries"
-    places = "".join(f'<div class="chart" data-chart="{i}"></div>' for i in range(len(charts)))
-    html = page(title, f"<h1>{title}</h1>{places}", [c.to_dict() for c in charts.values()])
+    body = (
+        f"<h1>{escape(title)}</h1><p>{escape(_asked(found))}</p>"
+        f"<h2>Forecasts</h2><p>{escape(_FORECASTS)}</p>{_html(*_forecasts(found))}"
+        + "".join(f"<p>{escape(line.strip())}</p>" for line in _not_fitting(found))
+        + "".join(f'<div class="chart" data-chart="{i}"></div>' for i in range(len(charts)))
+        + f"<h2>Known bounds</h2><p>{escape(_BOUNDS)}</p>{_html(*_bounds(found))}"
+    )
+    html = page(title, body, [chart.to_dict() for chart in charts.values()])
     with filled_folder(out) as folder:
         for name, chart in charts.items():
             write_chart(chart, folder / f"{name}.png")
         (folder / "compare.html").write_text(html, encoding="utf-8")
     return [str(out / name) for name in (*(f"{n}.png" for n in charts), "compare.html")]
+
+
+def _html(columns: list[str], rows: list[list[str]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in rows)
+    inside = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="wide"><table>{inside}</table></div>'
 
 
 def _document(found: Comparison, written: list[str]) -> dict[str, object]:

@@ -41,10 +41,7 @@ def demo(out: Path, epsilon: str, delta: str, output: Output) -> None:
             files = publish(result, out, _LEVEL, None, None)
     output.result(
         published_document(result, files, None, is_stored=False),
-        heading(
-            f"Released {len(work):,} private answers about the Adult census table",
-            "48,842 records, public",
-        ),
+        heading(f"Released {len(work):,} private answers about the Adult census table"),
         published_facts(result, files, None, is_stored=False),
         "",
         f"Open the report:  {files['report'].absolute()}",
