@@ -10,9 +10,10 @@ Rounding a Gaussian to the grid is post-processing; the discrete Laplace on the 
 same bound because what is measured lies on the grid (Ghosh, Roughgarden, Sundararajan 2009).
 
 Neighbours: ``add-remove`` moves h by one cell, so the maximum is over columns of M.
-``replace-one`` moves it by ``e_i - e_j``: for coefficients without negative ones
-``|a - b|_2^2 <= |a|_2^2 + |b|_2^2``, a factor 2 on mu^2; otherwise 4; and a factor 2 on epsilon.
-A privacy unit of r rows moves h by r such steps at once: r times the norm.
+``replace-one`` moves it by ``e_i - e_j``: mu^2 takes the squared diameters of the columns
+(``diameter.py``), never more than 2 (for coefficients without negative ones) or 4 times the longest
+column; epsilon takes twice the longest. A privacy unit of r rows moves h by r such steps at once:
+r times the norm.
 
 A block whose coefficients are so fine that noise on their own grid could not be drawn (scales
 beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard deviation, before the
@@ -73,7 +74,7 @@ def calibrate(
 ) -> tuple[BlockNoise, ...]:
     """The least noise for a privacy loss: ``mu`` for Gaussian noise, ``epsilon`` for Laplace."""
     p = _norm(strategy.noise)
-    moved = strategy.column_norm(p).power * _neighbour_factor(strategy, neighbours, rows_per_unit)
+    moved = _moved(strategy, [b.share**p for b in strategy.blocks], neighbours, rows_per_unit)
     unit = moved ** (1 / p) / loss * SLACK
     noise = _scaled(strategy, unit)
     rounding = _rounding(strategy, noise)
@@ -95,10 +96,9 @@ def privacy_loss(
 ) -> Fraction:
     """``mu^2`` (Gaussian) or ``epsilon`` (Laplace) of measuring with this noise, rounded up."""
     p = _norm(strategy.noise)
-    power = strategy.column_power(p, [n.scale**-p for n in noise]).power
-    factor = _neighbour_factor(strategy, neighbours, rows_per_unit)
+    power = _moved(strategy, [n.scale**-p for n in noise], neighbours, rows_per_unit)
     rounding = _rounding(strategy, noise)
-    loss = (sqrt(power * factor) + rounding) ** 2 if rounding else power * factor
+    loss = (sqrt(power) + rounding) ** 2 if rounding else power
     # 2^-30 more than the float result covers the few roundings since.
     return Fraction(loss) * (1 + Fraction(1, 2**30))
 
@@ -125,12 +125,19 @@ def _norm(noise: Noise) -> int:
     return 2 if noise == "gaussian" else 1
 
 
-def _neighbour_factor(strategy: Strategy, neighbours: Neighbours, rows_per_unit: int) -> int:
+def _moved(
+    strategy: Strategy, scales: Sequence[float], neighbours: Neighbours, rows_per_unit: int
+) -> float:
+    """The p-th power of how far neighbours move the blocks, block b counting ``scales[b]``."""
     if strategy.noise == "laplace":
-        return rows_per_unit * (1 if neighbours == "add-remove" else 2)
+        longest = strategy.column_power(1, scales).power
+        return longest * rows_per_unit * (1 if neighbours == "add-remove" else 2)
+    longest = strategy.column_power(2, scales).power
     if neighbours == "add-remove":
-        return rows_per_unit**2
-    return rows_per_unit**2 * (2 if strategy.is_nonnegative else 4)
+        return longest * rows_per_unit**2
+    pairs = zip(strategy.diameters, scales, strict=True)
+    apart = min(longest * (2 if strategy.is_nonnegative else 4), sum(d * s for d, s in pairs))
+    return apart * rows_per_unit**2
 
 
 def _on_grid(noise: Noise, scale: float, fraction_bits: int) -> BlockNoise:

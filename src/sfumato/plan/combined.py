@@ -3,8 +3,8 @@
 
 If part i has squared error ``E_i`` at unit noise and squared column norm ``c_i``, scaling it by
 ``f_i`` gives ``E_i / f_i^2``; a record moves all parts, so ``sum f_i^2 c_i = 1`` at most. The least
-sum is ``(sum sqrt(E_i c_i))^2``, at ``f_i^2 ~ sqrt(E_i / c_i)``. No strategy for the union errs less
-than the best ones for its parts together, so bounds add up.
+sum is ``(sum sqrt(E_i c_i))^2``, at ``f_i^2 ~ sqrt(E_i / c_i)``. No strategy for the union errs
+less than the best ones for its parts together, so bounds add up.
 """
 
 from __future__ import annotations

@@ -11,9 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import sqrt
 from typing import Literal
 
+from sfumato.plan.diameter import squared_diameter
 from sfumato.workload.queries import Array
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Term
@@ -77,6 +79,11 @@ class Strategy(ABC):
     def column_norm(self, p: int) -> ColumnNorm:
         """The p-th power of ``||M||_{1 -> p}`` with blocks scaled by their shares."""
         return self.column_power(p, [b.share**p for b in self.blocks])
+
+    @cached_property
+    def diameters(self) -> tuple[float, ...]:
+        """The squared diameter of every block: how far a replaced record moves it."""
+        return tuple(squared_diameter(b.term) for b in self.blocks)
 
     @property
     def is_nonnegative(self) -> bool:
