@@ -48,8 +48,9 @@ class Held:
         return self.value if self.kind.is_float64() else self.value.cast("float64")
 
     def moment(self) -> ir.Column:
-        """The value as a time to the microsecond, in UTC if it has a zone."""
-        return self.value.cast("timestamp")
+        """The value as a time to the microsecond, in UTC if it has a zone; null if it has none."""
+        is_plain = self.kind.is_timestamp() and self.kind.timezone is None and self.kind.scale == 6
+        return self.value if is_plain else self.value.try_cast("timestamp")
 
     def text(self) -> ir.Column:
         """The value as text."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sfumato.errors import TableError
@@ -28,7 +27,7 @@ __all__ = ["Columns", "read_memory"]
 class Columns:
     """The columns of a table in memory: their types, and how to get some of them."""
 
-    types: Mapping[str, pa.DataType]
+    types: Mapping[str, pa.DataType | None]
     untyped: frozenset[str]
     get: Callable[[Sequence[str]], pa.Table]
 
@@ -108,15 +107,15 @@ def _pandas(frame: pd.DataFrame) -> Columns:
 
 def _types(
     names: Sequence[str], get: Callable[[str], pa.ChunkedArray]
-) -> Mapping[str, pa.DataType]:
-    """The type of each column, from its first zero rows."""
-    return {
-        name: sealed(
-            partial(lambda name: _plain(get(name)).type, name),
-            f"the column {shown(name)} is of a type that Arrow cannot hold; leave it out",
-        )
-        for name in names
-    }
+) -> Mapping[str, pa.DataType | None]:
+    """The type of each column, from its first zero rows; None if Arrow has no such type."""
+    types: dict[str, pa.DataType | None] = {}
+    for name in names:
+        try:
+            types[name] = _plain(get(name)).type
+        except Exception:  # whatever it is, it matters only if the column is asked for
+            types[name] = None
+    return types
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -128,9 +127,25 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.string())
     if pa.types.is_dictionary(kind):
         return column.cast(kind.value_type)
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"):
+        return _microseconds(column)
     if hasattr(pa.types, "is_string_view") and pa.types.is_string_view(kind):
         return column.cast(pa.large_string())
     return column
+
+
+def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times of a coarser unit, with those that microseconds cannot hold at the nearest they can."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    furthest = (2**63 - 2) // (10**6 if column.type.unit == "s" else 10**3)
+    options = pc.ElementWiseAggregateOptions(skip_nulls=False)
+    count = pc.min_element_wise(column.cast(pa.int64()), furthest, options=options)
+    count = pc.max_element_wise(count, -furthest, options=options)
+    return count.cast(column.type).cast(pa.timestamp("us", column.type.tz))
 
 
 def _check_unique(names: Sequence[str]) -> None:

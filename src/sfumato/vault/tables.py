@@ -27,6 +27,7 @@ from sfumato.vault.sensitive import sealed
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
     import ibis.expr.types as ir
+    import pyarrow as pa
 
     from sfumato.vault.records import Records
 
@@ -180,7 +181,6 @@ def _from_memory(source: object) -> Table:
 
     columns = read_memory(source)
     engine = _started()
-    names = list(columns.types)
 
     def read(wanted: Sequence[str]) -> Reading:
         held = columns.get(list(dict.fromkeys(wanted)))
@@ -188,14 +188,22 @@ def _from_memory(source: object) -> Table:
         rows = engine.upload(pa.table([held[name] for name in wanted], names=places))
         return Reading(rows, places, [None])
 
-    def types() -> dict[str, dt.DataType]:
-        empty = [pa.array([], kind) for kind in columns.types.values()]
-        places = [f"x{i}" for i in range(len(names))]
-        schema = engine.upload(pa.table(empty, names=places)).schema()
-        return {name: schema[place] for name, place in zip(names, places, strict=True)}
+    known = {kind: _engine_type(engine, kind) for kind in set(columns.types.values())}
+    types = {name: known[kind] for name, kind in columns.types.items()}
+    return Table(public_name(source), engine, types, columns.untyped, read)
 
-    found = sealed(types, "the table has a column of a type that DuckDB cannot hold; leave it out")
-    return Table(public_name(source), engine, found, columns.untyped, read)
+
+def _engine_type(engine: Engine, kind: pa.DataType | None) -> dt.DataType:
+    """The type that a column of an Arrow type has in the engine, ``unknown`` if it has none."""
+    import ibis.expr.datatypes as dt
+    import pyarrow as pa
+
+    if kind is None:
+        return dt.unknown
+    try:
+        return engine.upload(pa.table({"x": pa.array([], kind)})).schema()["x"]
+    except Exception:  # no rows were read; it matters only if the column is asked for
+        return dt.unknown
 
 
 def _reader(rows: ir.Table) -> Callable[[Sequence[str]], Reading]:

@@ -158,6 +158,16 @@ def test_dates_are_midnights_and_time_zones_are_read_in_utc():
     assert cells(t, zoned.cast(pa.timestamp("us", "America/New_York"))) == [2]
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns"))]
+)
+def test_the_furthest_times_are_outside_and_no_overflow(kind):
+    most = 2**31 - 2 if kind == pa.date32() else 2**63 - 2
+    numbers = pa.array([-most, 0, most], pa.int32() if kind == pa.date32() else pa.int64())
+    t = DateTime("t", datetime(1970, 1, 1), datetime(1970, 1, 4), outside="clamp")
+    assert cells(t, numbers.cast(kind)) == [0, 0, 2]
+
+
 def test_booleans_take_booleans_and_whole_numbers():
     x = Boolean("x", outside="other", nulls="missing")
     assert cells(x, pa.array([False, True, None])) == [0, 1, 3]

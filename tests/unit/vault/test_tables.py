@@ -90,6 +90,15 @@ def test_columns_that_nobody_declared_are_never_touched():
     assert ages(frame) == [30, 30, 41]
 
 
+def test_columns_of_foreign_types_do_no_harm_unless_they_are_declared():
+    frame = PEOPLE.to_pandas().assign(odd=[1j, 2j, 3j, 4j])
+    assert ages(frame) == [30, 30, 41]
+    with pytest.raises(TableError, match="its column is of type unknown"):
+        count_marginals(open_table(frame), Domain({"odd": 2}), [()])
+    wide = pa.array([1], pa.decimal256(60, 0))
+    assert column_types(pa.table({"wide": wide, "x": [1]})) == {"wide": "unknown", "x": "int64"}
+
+
 def test_column_names_that_differ_only_in_capitals_are_kept_apart():
     frame = pa.table({"AGE": [41, 41], "age": [30, 30], "sex": ["F", "F"]})
     assert ages(frame) == [30, 30]
