@@ -38,6 +38,7 @@ LARGEST_AXIS = 1024  # cells of an attribute whose split is found by dense algeb
 MOST_PIECES = 2**18
 LISTED = 2**24  # queries of a term whose variances are listed one by one
 ROUNDS = 2
+ROUGH, FINE = 1e-3, 1e-5  # how well an attribute is solved while searching, and at the end
 WEIGHTS = (-4.0, 5.0)  # range of the logarithm of the extra weight on a total
 
 Subset = tuple[str, ...]
@@ -226,15 +227,15 @@ class _Problem:
         from scipy.optimize import minimize_scalar
 
         def error(log_weight: float) -> float:
-            return self.error({**splits, name: self._split(name, exp(log_weight))})
+            return self.error({**splits, name: self._split(name, exp(log_weight), ROUGH)})
 
         found = minimize_scalar(error, bounds=WEIGHTS, method="bounded", options={"xatol": 0.05})
         tried = {**splits, name: self._split(name, exp(float(found.x)))}
         return tried if self.error(tried) < self.error(splits) else splits
 
-    def _split(self, name: str, weight: float) -> Split:
+    def _split(self, name: str, weight: float, tolerance: float = FINE) -> Split:
         gram = np.sum([self.grams[key] for key in self.sets[name]], axis=0)
-        return optimal_split(gram, weight * float(np.trace(gram)) / len(gram))
+        return optimal_split(gram, weight * float(np.trace(gram)) / len(gram), tolerance)
 
     def error(self, splits: Mapping[str, Split]) -> float:
         """``(sum_A sqrt(c_A cost_A))^2``."""

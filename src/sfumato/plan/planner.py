@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import sqrt
 
+from threadpoolctl import threadpool_limits
+
 from sfumato.budget import Budget, Neighbours
 from sfumato.budget.curve import float_down
 from sfumato.domain.unit import PrivacyUnit
@@ -153,7 +155,9 @@ def choose(
             considered.append(Candidate(name, None, None, "needs delta > 0, rho or mu"))
             continue
         try:
-            strategy = _BUILDERS[builder](workload, noise, objective)
+            # Thousands of small eigenvalue problems: threads would wait for each other.
+            with threadpool_limits(limits=1, user_api="blas"):
+                strategy = _BUILDERS[builder](workload, noise, objective)
             _check_memory(strategy)
             scales = calibrate(strategy, loss, neighbours, 1 if unit is None else unit.rows)
         except _NotFitting as why:

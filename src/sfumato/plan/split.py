@@ -130,7 +130,7 @@ def centred_split(size: int) -> Split:
     return Split(Centred(size), 1 / size, np.ones(size))
 
 
-def optimal_split(gram: Array, total_weight: float) -> Split:
+def optimal_split(gram: Array, total_weight: float, tolerance: float = 1e-5) -> Split:
     """The split of the optimum of ``gram`` with ``total_weight`` more on the total."""
     n = len(gram)
     v = gram + total_weight * np.ones((n, n))
@@ -140,7 +140,7 @@ def optimal_split(gram: Array, total_weight: float) -> Split:
         values, vectors = np.linalg.eigh(v * np.outer(root, root))
         return np.asarray((vectors**2) @ np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
 
-    found = certified_optimum(root_diagonal, n, 1e-5, 60)
+    found = certified_optimum(root_diagonal, n, tolerance, 60)
     root = np.sqrt(found.v)
     values, vectors = np.linalg.eigh(v * np.outer(root, root))
     values = np.maximum(values, values[-1] * 1e-12)

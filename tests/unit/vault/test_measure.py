@@ -52,7 +52,7 @@ def test_fine_coefficients_are_rounded_to_the_nearest_step() -> None:
 
 def test_rounding_is_part_of_the_stated_loss() -> None:
     """Neighbours move a rounded value by at most one step more than the strategy says."""
-    domain = sf.Domain({"a": 40, "b": 40, "c": 40})
+    domain = sf.Domain({"a": 24, "b": 24, "c": 24})
     strategy = pieces(sf.product(domain, {"a": "prefix", "b": "prefix", "c": "prefix"}))
     assert strategy is not None
     plan = sf.plan(strategy.workload, sf.Budget(mu=1), mechanism="factorization")
@@ -62,8 +62,8 @@ def test_rounding_is_part_of_the_stated_loss() -> None:
     stated = float(privacy_loss(plan.strategy, plan.noise, "add-remove"))
     rng = np.random.default_rng(4)
     for _ in range(20):
-        cell = tuple(int(c) for c in rng.integers(0, 40, size=3))
-        one = np.zeros((40, 40, 40), dtype=np.int64)
+        cell = tuple(int(c) for c in rng.integers(0, 24, size=3))
+        one = np.zeros((24, 24, 24), dtype=np.int64)
         one[cell] = 1
         moved = 0.0
         for block, law in pairs:
