@@ -23,10 +23,9 @@ from math import exp, prod, sqrt
 import numpy as np
 
 from sfumato.errors import TooLarge
-from sfumato.plan.optimum import certified_optimum
+from sfumato.plan.lower import sum_of_bounds
 from sfumato.plan.split import Centred, Split, centred_split, optimal_split
 from sfumato.plan.strategy import Block, Strategy
-from sfumato.plan.tridiagonal import inverse_gram, root_diagonal
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
@@ -183,7 +182,7 @@ def pieces(workload: Workload) -> Pieces | None:
         tuple(blocks),
         splits,
         tuple(weight),
-        bound=problem.bound(),
+        bound=sum_of_bounds(workload),
     )
 
 
@@ -264,12 +263,6 @@ class _Problem:
             return 1 / n, float(n - 1)
         return split.squares(self.grams[key])
 
-    def bound(self) -> float:
-        """Every term alone must err at least by its own optimum: products of 1-D bounds."""
-        lower = {key: _lower_bound(q) for found in self.sets.values() for key, q in found.items()}
-        each = (prod(lower[id(q)] for q in factors.values()) for factors in self.asked)
-        return float(sum(w * e for w, e in zip(self.weights, each, strict=True)))
-
 
 def _subsets(names: Subset) -> chain[Subset]:
     return chain.from_iterable(combinations(names, k) for k in range(len(names) + 1))
@@ -277,16 +270,3 @@ def _subsets(names: Subset) -> chain[Subset]:
 
 def _is_table(found: Iterable[QuerySet]) -> bool:
     return all(isinstance(q, Identity) for q in found)
-
-
-def _lower_bound(queries: QuerySet) -> float:
-    """A lower bound on ``k gamma^2`` of one query set."""
-    if isinstance(queries, Identity):
-        return float(queries.size)
-    known = inverse_gram(queries)
-    if known is not None:
-        return certified_optimum(root_diagonal(*known), queries.size, all_bind=True).lower
-    gram = queries.gram()
-    values = np.linalg.eigvalsh(gram)
-    kept = values[values > values[-1] * len(values) * 2.0**-50]
-    return float(np.sqrt(kept).sum() ** 2 / len(values))  # Li and Miklau 2013

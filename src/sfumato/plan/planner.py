@@ -22,6 +22,7 @@ from sfumato.plan.calibrate import calibrate
 from sfumato.plan.combined import combined
 from sfumato.plan.factorization import factorization
 from sfumato.plan.forecast import Candidate, Forecast
+from sfumato.plan.lower import sum_of_bounds
 from sfumato.plan.orbits import orbit_problem
 from sfumato.plan.pieces import pieces
 from sfumato.plan.strategy import Block, Noise, Strategy
@@ -174,6 +175,8 @@ def choose(
         raise PlanError(f"no mechanism fits this workload and budget: {reasons}")
     best = min(found, key=_objective_value)
     bounds = [f.strategy.bound for f in found if f.strategy.bound is not None]
+    if not bounds and best.strategy.noise == "gaussian":
+        bounds = [b for b in [sum_of_bounds(workload)] if b > 0]
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
     return replace(best, candidates=shown, bound=max(bounds, default=None))
 

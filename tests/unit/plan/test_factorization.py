@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.plan.test_optimum import dense_root_diagonal
 
 import sfumato as sf
 from sfumato.errors import TooLarge
@@ -15,6 +14,7 @@ from sfumato.plan.symmetry import exchangeable
 from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import Identity, Prefix, Total
 from sfumato.workload.workload import Workload
+from tests.unit.plan.test_optimum import dense_root_diagonal
 
 DOMAIN = sf.Domain({"a": 8, "b": 3, "c": 6})
 HALVES = [[1, 1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 0, 0, 0, 0]]

@@ -15,6 +15,7 @@ from sfumato.plan.bounds import (
     table_error,
     table_rows_needed,
 )
+from sfumato.plan.lower import sum_of_bounds
 
 DOMAIN = sf.Domain({"age": 64, "sex": 2})
 APPROXIMATE = sf.Budget(epsilon=1, delta=1e-9)
@@ -146,3 +147,18 @@ def test_rows_needed_invert_the_error_bounds() -> None:
     assert laplace_rows_needed(100, 0.01, 1, 0.05, 100) == 76010
     with pytest.raises(PlanError, match="beta must be between 0 and 1"):
         laplace_error(100, 10, 1, 1.5, 1)
+
+
+def test_a_plan_without_an_optimum_still_states_how_far_it_is_from_one() -> None:
+    """A tree on 100,000 cells: the certificate is that of the certified optimum of prefixes."""
+    domain = sf.Domain({"t": 100_000})
+    plan = sf.plan(sf.prefixes(domain, "t"), sf.Budget(mu=0.1), mechanism="gaussian-tree")
+    assert plan.certificate is not None
+    assert 1.0 < plan.certificate < 1.4
+
+
+def test_bounds_of_single_attributes_are_below_every_plan() -> None:
+    for kind in ("identity", "total", "prefix", "ranges", "windows(5)"):
+        plan = sf.plan(sf.product(DOMAIN, {"age": kind}), sf.Budget(mu=1))
+        bound = sum_of_bounds(plan.workload)
+        assert 0 < bound <= plan.strategy.weighted_error() * (1 + 1e-9)
