@@ -16,10 +16,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from tests.words import SeededWords
 
 import sfumato as sf
 from sfumato.app.cli import main
+from tests.words import SeededWords
 
 CANARY = 104_729
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.app.conftest import SPEC, Ran, write_people
 
 from sfumato.app.cli import main
+from tests.unit.app.conftest import SPEC, Ran, write_people
 
 Run = Callable[..., Ran]
 

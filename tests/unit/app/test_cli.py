@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.unit.app.conftest import SPEC, Ran
 
 from sfumato.app.output import Output
+from tests.unit.app.conftest import SPEC, Ran
 
 Run = Callable[..., Ran]
 

@@ -7,7 +7,6 @@ from math import log, sqrt
 from pathlib import Path
 
 import pytest
-from tests.unit.app.conftest import Ran
 
 from sfumato.app.charts import charts_of
 from sfumato.app.comparison import BETA, Comparison, compare
@@ -15,6 +14,7 @@ from sfumato.app.spec import read_spec
 from sfumato.budget import Budget
 from sfumato.local import RandomizedResponse, error_bound
 from sfumato.plan.planner import MECHANISMS
+from tests.unit.app.conftest import Ran
 
 K = 62  # 20 ages, 2 sexes, and 40 running totals
 
