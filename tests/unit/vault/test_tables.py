@@ -147,6 +147,8 @@ def test_common_forms_of_csv_are_read(text, tmp_path):
         b'30,"F',
         b'30,"F"x',
         b'3"0,F',
+        b'3"0,"F',
+        b'"30","F""',
         b"30,\xff\xfe",
         b"",
         b"\r",
@@ -163,6 +165,13 @@ def test_a_malformed_line_is_no_record_and_harms_no_other(line, end, tmp_path):
     lines = [b"age,sex", b"41,M", b"30,F", line, b"30,M", line, b"41,F", b""]
     (tmp_path / "people.csv").write_bytes(end.join(lines))
     assert ages(tmp_path / "people.csv") == [30, 30, 41, 41]
+
+
+def test_a_line_with_a_zero_byte_is_no_record(tmp_path):
+    domain = Domain([Integer("age", 30, 41), Category("note", ("x",), outside="other")])
+    (tmp_path / "people.csv").write_bytes(b"age,note\n30,x\n30,\x00\n41,y\n")
+    counts = count_marginals(open_table(tmp_path / "people.csv"), domain, [("note",)])
+    assert counts.reveal(("note",)).tolist() == [1, 1]
 
 
 def test_lines_that_end_in_different_ways_are_read(tmp_path):
