@@ -135,9 +135,10 @@ def _moved(
     longest = strategy.column_power(2, scales).power
     if neighbours == "add-remove":
         return longest * rows_per_unit**2
-    pairs = zip(strategy.diameters, scales, strict=True)
-    apart = min(longest * (2 if strategy.is_nonnegative else 4), sum(d * s for d, s in pairs))
-    return apart * rows_per_unit**2
+    simple = longest * (2 if strategy.is_nonnegative else 4)
+    apart = sum(d * s for d, s in zip(strategy.diameters, scales, strict=True))
+    # Where only totals are measured nothing moves; noise is added all the same, never none.
+    return (min(simple, apart) if apart > 0 else simple) * rows_per_unit**2
 
 
 def _on_grid(noise: Noise, scale: float, fraction_bits: int) -> BlockNoise:

@@ -75,3 +75,9 @@ def test_a_tree_is_covered() -> None:
     term = Product(DOMAIN, "t", 1.0, (("a", Tree(5, 2)),))
     true = true_diameter(columns(term))
     assert true <= squared_diameter(term)
+
+
+def test_a_total_alone_still_gets_noise() -> None:
+    for epsilon in (sf.Budget(epsilon=1), sf.Budget(mu=1)):
+        plan = sf.plan(sf.marginals(DOMAIN, [()]), epsilon, "replace-one")
+        assert plan.rmse > 0.5

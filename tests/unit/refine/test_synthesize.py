@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from tests.unit.release.made import measured, people, planned, released, some_counts
-from tests.words import SeededWords
 
 import sfumato as sf
 from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level, Numeric
@@ -23,6 +21,8 @@ from sfumato.refine.synthesize import (
     synthesize,
 )
 from sfumato.release.records import record_frame
+from tests.unit.release.made import measured, people, planned, released, some_counts
+from tests.words import SeededWords
 
 
 def exact_tables(workload, counts):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.words import SeededWords
 
 from sfumato.budget import Budget
 from sfumato.domain import Category, Domain, Integer, Numeric
@@ -15,6 +14,7 @@ from sfumato.release import Release
 from sfumato.vault.measure import add_noise, exact_values
 from sfumato.workload.gram import marginal
 from sfumato.workload.workload import Workload
+from tests.words import SeededWords
 
 BUDGET = Budget(epsilon=1, delta=1e-9)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.release.made import people, released, some_counts
 
 import sfumato as sf
 from sfumato.domain import Domain
 from sfumato.errors import SfumatoError, TooLarge, WorkloadError
 from sfumato.release.estimates import half_widths
 from sfumato.release.frames import check_rows
+from tests.unit.release.made import people, released, some_counts
 
 NUMBERS = ["value", "standard_error", "low", "high", "unbiased"]
 

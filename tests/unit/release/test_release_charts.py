@@ -7,7 +7,6 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.release.made import people, planned, released, some_counts
 
 import sfumato as sf
 from sfumato.domain import Category, Domain
@@ -20,6 +19,7 @@ from sfumato.release.charts import (
     write_chart,
 )
 from sfumato.release.pictures import chart_of, chosen_groups
+from tests.unit.release.made import people, planned, released, some_counts
 
 
 @pytest.fixture(scope="module")

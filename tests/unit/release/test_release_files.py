@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.release.made import people, released, some_counts
 
 import sfumato as sf
 from sfumato.domain import Category, Domain, Numeric
 from sfumato.errors import SfumatoError
 from sfumato.release import export, saving
+from tests.unit.release.made import people, released, some_counts
 
 FILES = {"answers.parquet", "provenance.json", "report.html"}
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.release.made import measured, people, planned, released, some_counts
-from tests.words import SeededWords
 
 import sfumato as sf
 from sfumato.domain import Domain, Integer
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.release.estimates import Estimates
 from sfumato.release.ratios import _quotients, means_of, quotient_range
+from tests.unit.release.made import measured, people, planned, released, some_counts
+from tests.words import SeededWords
 
 AGES = np.arange(20, 30)
 

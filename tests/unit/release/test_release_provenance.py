@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.release.made import measured, people, planned, released, some_counts
-from tests.words import SeededWords
 
 import sfumato as sf
 from sfumato.budget import Budget
@@ -20,6 +18,8 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SfumatoError
 from sfumato.release import Release
 from sfumato.release.provenance import cost_in_words, guarantee, provenance_json
+from tests.unit.release.made import measured, people, planned, released, some_counts
+from tests.words import SeededWords
 
 
 def work():

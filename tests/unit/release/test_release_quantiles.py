@@ -7,8 +7,6 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.release.made import measured, people, planned, released, some_counts
-from tests.words import SeededWords
 
 import sfumato as sf
 from sfumato.domain import Category, DateTime, Domain, Integer, Level, Numeric
@@ -20,6 +18,8 @@ from sfumato.release.estimates import Estimates
 from sfumato.release.sources import best_source
 from sfumato.workload.queries import Identity, Prefix
 from sfumato.workload.terms import Product
+from tests.unit.release.made import measured, people, planned, released, some_counts
+from tests.words import SeededWords
 
 QUARTILES = [0.25, 0.5, 0.75]
 

@@ -7,13 +7,13 @@ import re
 
 import numpy as np
 import pytest
-from tests.unit.release.made import people, released, some_counts
 
 import sfumato as sf
 from sfumato.domain import Category, Domain
 from sfumato.release.page import script_json
 from sfumato.release.pictures import MOST_CHARTS
 from sfumato.release.report import _number
+from tests.unit.release.made import people, released, some_counts
 
 ADDRESS = re.compile(r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:[a-z]+:)?//""", re.IGNORECASE)
 HOSTILE = ("<script>alert(1)</script>", '"><img src=//evil.example/x>', "a & b", "'quoted'")

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.words import SeededWords
 
 import sfumato as sf
 from sfumato.plan.calibrate import BlockNoise, privacy_loss
 from sfumato.plan.pieces import pieces
 from sfumato.vault.measure import add_noise, exact_values
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 6, "b": 4})
 TABLE = np.arange(24).reshape(6, 4)
