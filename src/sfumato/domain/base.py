@@ -233,8 +233,8 @@ class Attribute(ABC):
 
 
 def is_text(value: object) -> bool:
-    """Whether it is a non-empty text that can be written to a file."""
-    if not isinstance(value, str) or not value:
+    """Whether it is a non-empty text that files and databases can hold (no NUL character)."""
+    if not isinstance(value, str) or not value or "\0" in value:
         return False
     try:
         value.encode()

@@ -66,7 +66,7 @@ class Category(Attribute):
             raise self._fault('values holds true or false; use kind = "boolean" for such a column')
         if isinstance(value, str):
             if value and not is_text(value):
-                raise self._fault(f"values holds {value!r}, which is not Unicode text")
+                raise self._fault(f"values holds {value!r}, which is no text that databases hold")
             return str(value)
         return whole_number(self.name, "values", value)
 
