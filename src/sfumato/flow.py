@@ -20,7 +20,7 @@ from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.accounting import gaussian_epsilon
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import LedgerError, PlanError
-from sfumato.plan.forecast import Forecast
+from sfumato.plan.forecast import Forecast, GroupForecast
 from sfumato.plan.planner import choose
 from sfumato.plan.strategy import Noise
 from sfumato.refine.measurement import Measured
@@ -37,12 +37,40 @@ __all__ = ["Plan", "Progress", "plan"]
 Progress = Callable[[int, int, str], None]
 
 DEFAULT_DELTA = Fraction(1, 10**9)
+MOST = 12  # groups that a plan shows of itself
 _UNIT_BUDGETS: dict[Noise, Budget] = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan(Forecast):
     """How a workload will be answered, and how well: everything is known before it is spent."""
+
+    def __repr__(self) -> str:
+        return "\n".join([self.headline, *(f"  {g.name}: {_error(g)}" for g in self.groups[:MOST])])
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks: groups and candidates side by side."""
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(g.name)}</td><td>{g.queries:,}</td><td>{g.rmse:,.2f}</td></tr>"
+            for g in self.groups[:MOST]
+        )
+        more = (
+            "" if len(self.groups) <= MOST else f"<p>... {len(self.groups) - MOST} more groups</p>"
+        )
+        head = "<tr><th>group</th><th>queries</th><th>typical error</th></tr>"
+        return f"<p>{escape(self.headline)}</p><table>{head}{rows}</table>{more}"
+
+    @property
+    def headline(self) -> str:
+        """One line: what is asked, how, how well, and how close to the best possible."""
+        known = self.certificate
+        best = "" if known is None else f", at most {known:.4f} times the least possible"
+        return (
+            f"Plan of {self.workload.queries:,} queries by {self.mechanism} at "
+            f"{self.budget.describe()}: typical error {self.rmse:,.2f} counts{best}"
+        )
 
     def release(
         self,
@@ -105,6 +133,10 @@ class Plan(Forecast):
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def _error(group: GroupForecast) -> str:
+    return f"{group.queries:,} queries, typical error {group.rmse:,.2f}"
+
+
 def _measured_bytes(exact: Exact, asked: Plan, progress: Progress | None) -> bytes:
     from sfumato.vault.measure import measure
 
@@ -119,6 +151,11 @@ def _opened(ledger: Ledger | str | Path | None, asked: Plan, table_id: str) -> L
         return None
     if not isinstance(ledger, Ledger):
         return Ledger.open_or_create(ledger, table_id, asked.neighbours, asked.budget)
+    if ledger.table_id != table_id:
+        raise LedgerError(
+            f"the ledger belongs to table {ledger.table_id!r}, this table is {table_id!r}; use its "
+            f"own ledger, or say name={ledger.table_id!r} if it is the same table"
+        )
     if ledger.neighbours != asked.neighbours:
         raise LedgerError(
             f"the ledger counts {ledger.neighbours} neighbours, the plan {asked.neighbours}; plan "

@@ -171,14 +171,21 @@ def choose(
         considered.append(Candidate(name, forecast.rmse, forecast.largest_error, ""))
         found.append(forecast)
     if not found:
-        reasons = "; ".join(f"{c.mechanism}: {c.note}" for c in considered)
-        raise PlanError(f"no mechanism fits this workload and budget: {reasons}")
+        raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
     best = min(found, key=_objective_value)
     bounds = [f.strategy.bound for f in found if f.strategy.bound is not None]
     if not bounds and best.strategy.noise == "gaussian":
         bounds = [b for b in [sum_of_bounds(workload)] if b > 0]
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
     return replace(best, candidates=shown, bound=max(bounds, default=None))
+
+
+def _reasons(considered: list[Candidate]) -> str:
+    """Every reason once, with the mechanisms it holds for."""
+    by_note: dict[str, list[str]] = {}
+    for candidate in considered:
+        by_note.setdefault(candidate.note, []).append(candidate.mechanism)
+    return "; ".join(f"{note} ({', '.join(names)})" for note, names in by_note.items())
 
 
 def _wanted(mechanism: str | None) -> list[str]:
