@@ -92,12 +92,12 @@ class Plan(Forecast):
         from sfumato.release import Release
         from sfumato.vault.fit import check_columns
         from sfumato.vault.measure import count
-        from sfumato.vault.tables import open_table, public_name
+        from sfumato.vault.tables import is_named, open_table, public_name
 
         domain, blocks = self.workload.domain, self.strategy.blocks
         records = open_table(table)
         check_columns(records, domain, self.unit)
-        book = _opened(ledger, self, name or public_name(table))
+        book = _opened(ledger, self, name or public_name(table), is_named(table) or bool(name))
         key = key or self.digest()
         if book is not None and book.answer(key) is not None:
             stored = book.answer_once(self.cost, self.request(), key, _never_drawn)
@@ -143,15 +143,20 @@ def _measured_bytes(exact: Exact, asked: Plan, progress: Progress | None) -> byt
     return measure(exact, asked.strategy.blocks, asked.noise, progress=progress).to_bytes()
 
 
-def _opened(ledger: Ledger | str | Path | None, asked: Plan, table_id: str) -> Ledger | None:
-    """The ledger of this table; a new file gets the plan's budget as its total."""
+def _opened(
+    ledger: Ledger | str | Path | None, asked: Plan, table_id: str, is_told: bool
+) -> Ledger | None:
+    """The ledger of this table; a new file gets the plan's budget as its total.
+
+    A dataframe has no name of its own: with an opened ledger it is taken to be the ledger's table.
+    """
     from sfumato.budget.ledger import Ledger
 
     if ledger is None:
         return None
     if not isinstance(ledger, Ledger):
         return Ledger.open_or_create(ledger, table_id, asked.neighbours, asked.budget)
-    if ledger.table_id != table_id:
+    if is_told and ledger.table_id != table_id:
         raise LedgerError(
             f"the ledger belongs to table {ledger.table_id!r}, this table is {table_id!r}; use its "
             f"own ledger, or say name={ledger.table_id!r} if it is the same table"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sfumato.vault.records import Records
 
-__all__ = ["Reading", "Table", "column_types", "open_table", "public_name"]
+__all__ = ["Reading", "Table", "column_types", "is_named", "open_table", "public_name"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -105,6 +105,11 @@ def column_types(source: object) -> dict[str, str]:
     Columns of a CSV file are ``string``: nothing is guessed from their values.
     """
     return {name: str(kind) for name, kind in open_table(source).types.items()}
+
+
+def is_named(source: object) -> bool:
+    """Whether the source has a name of its own: a file or a table of a database, no dataframe."""
+    return isinstance(source, str | os.PathLike) or _is_ibis(source)
 
 
 def public_name(source: object) -> str:

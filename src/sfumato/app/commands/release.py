@@ -67,6 +67,7 @@ def release(
             table,
             ledger=book,
             project=spec.project,
+            name=spec.name or public_name(table),
             key=wishes.key,
             progress=bars.of_release(),
         )

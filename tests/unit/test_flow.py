@@ -1,0 +1,100 @@
+"""The whole flow: a table, a ledger, answers; and what is refused on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sfumato as sf
+from sfumato.budget.ledger import Ledger
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import BudgetExhausted, LedgerError, TableError
+
+DOMAIN = sf.Domain({"age": 10, "sex": 2})
+BUDGET = sf.Budget(epsilon=1, delta=1e-6)
+
+
+@pytest.fixture
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {"age": rng.integers(0, 10, 500), "sex": rng.integers(0, 2, 500), "id": np.arange(500) // 5}
+    )
+
+
+def plan(budget: sf.Budget = BUDGET) -> sf.Plan:
+    return sf.plan(sf.marginals(DOMAIN, 2) | sf.prefixes(DOMAIN, "age"), budget)
+
+
+def test_equal_plans_on_one_table_share_one_answer_and_one_debit(
+    people: pd.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "people.ledger"
+    first = plan().release(people, ledger=path)
+    again = plan().release(people, ledger=path)
+    pd.testing.assert_frame_equal(first.answers(), again.answers())
+    book = Ledger.open(path)
+    assert len(book.entries()) == 1
+    assert book.verify().is_whole
+
+
+def test_a_new_key_is_a_new_debit_and_the_budget_ends(people: pd.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "people.ledger"
+    plan().release(people, ledger=path)
+    with pytest.raises(BudgetExhausted, match="budget refused"):
+        plan().release(people, ledger=path, key="another")
+    assert len(Ledger.open(path).entries()) == 1
+
+
+def test_without_a_ledger_the_noise_is_new_every_time(people: pd.DataFrame) -> None:
+    one, two = plan().release(people).answers(), plan().release(people).answers()
+    assert (one["unbiased"] != two["unbiased"]).mean() > 0.9
+
+
+def test_a_ledger_of_another_table_or_other_neighbours_is_refused(
+    people: pd.DataFrame, tmp_path: Path
+) -> None:
+    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove")
+    with pytest.raises(LedgerError, match="belongs to table 'people'"):
+        plan().release(people, ledger=book, name="others")
+    other = sf.plan(sf.marginals(DOMAIN, 1), BUDGET, "replace-one")
+    with pytest.raises(LedgerError, match="neighbours"):
+        other.release(people, ledger=book)
+    assert book.entries() == ()
+
+
+def test_a_table_without_a_declared_column_costs_nothing(
+    people: pd.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "people.ledger"
+    with pytest.raises(TableError, match="sex"):
+        plan().release(people.drop(columns="sex"), ledger=path)
+    assert not path.exists()
+
+
+def test_the_number_of_records_is_public_only_when_one_is_replaced(people: pd.DataFrame) -> None:
+    public = sf.plan(sf.marginals(DOMAIN, 1), BUDGET, "replace-one").release(people)
+    private = sf.plan(sf.marginals(DOMAIN, 1), BUDGET, "add-remove").release(people)
+    assert public.rows == 500
+    assert private.rows is None
+
+
+def test_a_privacy_unit_bounds_what_one_person_adds(people: pd.DataFrame) -> None:
+    """At epsilon 50 the noise is small: 100 people, at most 2 of their 5 rows each."""
+    unit = PrivacyUnit("id", 2)
+    big = sf.plan(sf.marginals(DOMAIN, [()]), sf.Budget(epsilon=50), unit=unit)
+    assert abs(big.release(people).answers()["unbiased"].iloc[0] - 200) < 5
+
+
+def test_projected_answers_are_feasible_and_the_unbiased_stay_beside_them(
+    people: pd.DataFrame,
+) -> None:
+    result = plan(sf.Budget(epsilon=0.05, delta=1e-6)).release(people)
+    answers = result.answers()
+    assert (answers["value"] >= 0).all()
+    assert (answers["unbiased"] < 0).any()
+    raw = plan(sf.Budget(epsilon=0.05, delta=1e-6)).release(people, project=False).answers()
+    assert (raw["value"] == raw["unbiased"]).all()
