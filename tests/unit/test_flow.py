@@ -10,6 +10,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.budget.ledger import Ledger
+from sfumato.domain import Integer
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, TableError
 
@@ -75,11 +76,31 @@ def test_a_table_without_a_declared_column_costs_nothing(
     assert not path.exists()
 
 
-def test_the_number_of_records_is_public_only_when_one_is_replaced(people: pd.DataFrame) -> None:
-    public = sf.plan(sf.marginals(DOMAIN, 1), BUDGET, "replace-one").release(people)
-    private = sf.plan(sf.marginals(DOMAIN, 1), BUDGET, "add-remove").release(people)
-    assert public.rows == 500
-    assert private.rows is None
+def test_the_number_of_records_is_public_only_when_a_replaced_one_cannot_change_it(
+    people: pd.DataFrame,
+) -> None:
+    """A replaced record that the schema drops would change the count: then it stays private."""
+    kept = sf.Domain(
+        [
+            Integer("age", 0, 9, outside="clamp", nulls="missing"),
+            Integer("sex", 0, 1, outside="other", nulls="missing"),
+        ]
+    )
+    rows = {
+        (domain.keeps_every_record, neighbours): sf.plan(
+            sf.marginals(domain, 1), BUDGET, neighbours
+        )
+        .release(people)
+        .rows
+        for domain in (kept, DOMAIN)
+        for neighbours in ("add-remove", "replace-one")
+    }
+    assert rows == {
+        (True, "replace-one"): 500,
+        (True, "add-remove"): None,
+        (False, "replace-one"): None,
+        (False, "add-remove"): None,
+    }
 
 
 def test_a_privacy_unit_bounds_what_one_person_adds(people: pd.DataFrame) -> None:

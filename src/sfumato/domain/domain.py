@@ -69,6 +69,11 @@ class Domain:
         """The number of cells of the whole domain."""
         return prod(self.shape)
 
+    @property
+    def keeps_every_record(self) -> bool:
+        """Whether no rule for nulls or outside values ever drops a record."""
+        return all(a.outside != "drop" and a.nulls == "missing" for a in self.attributes)
+
     def index(self, name: str) -> int:
         """The position of the attribute of this name."""
         try:

@@ -12,8 +12,10 @@ same bound because what is measured lies on the grid (Ghosh, Roughgarden, Sundar
 Neighbours: ``add-remove`` moves h by one cell, so the maximum is over columns of M.
 ``replace-one`` moves it by ``e_i - e_j``: mu^2 takes the squared diameters of the columns
 (``diameter.py``), never more than 2 (for coefficients without negative ones) or 4 times the longest
-column; epsilon takes twice the longest. A privacy unit of r rows moves h by r such steps at once:
-r times the norm.
+column; epsilon takes twice the longest. Where a rule of the domain drops records, or a person may
+have fewer rows than allowed, the replaced record can fall in no cell at all: then mu^2 takes at
+least the longest column. A privacy unit of r rows moves h by r such steps at once: r times the
+norm.
 
 A block whose coefficients are so fine that noise on their own grid could not be drawn (scales
 beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard deviation, before the
@@ -31,6 +33,7 @@ from fractions import Fraction
 from math import floor, frexp, isfinite, ldexp, log2, sqrt
 
 from sfumato.budget import Neighbours
+from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.plan.strategy import Noise, Strategy
 from sfumato.plan.tails import gaussian_variance, laplace_variance
@@ -70,18 +73,18 @@ class BlockNoise:
 
 
 def calibrate(
-    strategy: Strategy, loss: float, neighbours: Neighbours, rows_per_unit: int = 1
+    strategy: Strategy, loss: float, neighbours: Neighbours, unit: PrivacyUnit | None = None
 ) -> tuple[BlockNoise, ...]:
     """The least noise for a privacy loss: ``mu`` for Gaussian noise, ``epsilon`` for Laplace."""
     p = _norm(strategy.noise)
-    moved = _moved(strategy, [b.share**p for b in strategy.blocks], neighbours, rows_per_unit)
-    unit = moved ** (1 / p) / loss * SLACK
-    noise = _scaled(strategy, unit)
+    moved = _moved(strategy, [b.share**p for b in strategy.blocks], neighbours, unit)
+    scale = moved ** (1 / p) / loss * SLACK
+    noise = _scaled(strategy, scale)
     rounding = _rounding(strategy, noise)
     if rounding:
-        noise = _scaled(strategy, unit * loss / (loss - rounding))
+        noise = _scaled(strategy, scale * loss / (loss - rounding))
     allowed = Fraction(loss) ** p
-    if privacy_loss(strategy, noise, neighbours, rows_per_unit) > allowed:
+    if privacy_loss(strategy, noise, neighbours, unit) > allowed:
         raise PlanError(
             "the noise scale could not be rounded within the budget; please report this"
         )
@@ -92,20 +95,20 @@ def privacy_loss(
     strategy: Strategy,
     noise: Sequence[BlockNoise],
     neighbours: Neighbours,
-    rows_per_unit: int = 1,
+    unit: PrivacyUnit | None = None,
 ) -> Fraction:
     """``mu^2`` (Gaussian) or ``epsilon`` (Laplace) of measuring with this noise, rounded up."""
     p = _norm(strategy.noise)
-    power = _moved(strategy, [n.scale**-p for n in noise], neighbours, rows_per_unit)
+    power = _moved(strategy, [n.scale**-p for n in noise], neighbours, unit)
     rounding = _rounding(strategy, noise)
     loss = (sqrt(power) + rounding) ** 2 if rounding else power
     # 2^-30 more than the float result covers the few roundings since.
     return Fraction(loss) * (1 + Fraction(1, 2**30))
 
 
-def _scaled(strategy: Strategy, unit: float) -> tuple[BlockNoise, ...]:
+def _scaled(strategy: Strategy, scale: float) -> tuple[BlockNoise, ...]:
     return tuple(
-        _on_grid(strategy.noise, unit / b.share, b.term.fraction_bits) for b in strategy.blocks
+        _on_grid(strategy.noise, scale / b.share, b.term.fraction_bits) for b in strategy.blocks
     )
 
 
@@ -126,19 +129,22 @@ def _norm(noise: Noise) -> int:
 
 
 def _moved(
-    strategy: Strategy, scales: Sequence[float], neighbours: Neighbours, rows_per_unit: int
+    strategy: Strategy, scales: Sequence[float], neighbours: Neighbours, unit: PrivacyUnit | None
 ) -> float:
     """The p-th power of how far neighbours move the blocks, block b counting ``scales[b]``."""
+    rows = 1 if unit is None else unit.rows
     if strategy.noise == "laplace":
         longest = strategy.column_power(1, scales).power
-        return longest * rows_per_unit * (1 if neighbours == "add-remove" else 2)
+        return longest * rows * (1 if neighbours == "add-remove" else 2)
     longest = strategy.column_power(2, scales).power
     if neighbours == "add-remove":
-        return longest * rows_per_unit**2
+        return longest * rows**2
     simple = longest * (2 if strategy.is_nonnegative else 4)
     apart = sum(d * s for d, s in zip(strategy.diameters, scales, strict=True))
-    # Where only totals are measured nothing moves; noise is added all the same, never none.
-    return (min(simple, apart) if apart > 0 else simple) * rows_per_unit**2
+    if unit is not None or not strategy.workload.domain.keeps_every_record:
+        apart = max(apart, longest)
+    # Where only public totals are measured nothing moves; noise is added all the same.
+    return (min(simple, apart) if apart > 0 else simple) * rows**2
 
 
 def _on_grid(noise: Noise, scale: float, fraction_bits: int) -> BlockNoise:

@@ -4,7 +4,7 @@
 Replacing a record moves the histogram by ``e_i - e_j``, so what counts is
 ``max_ij |M_i - M_j|_2^2 = max (G_ii + G_jj - 2 G_ij)`` with ``G = M'M``, not twice the longest
 column squared. Blocks add up; the maximum of a sum is at most the sum of the maxima. A block that
-only reads the total does not move at all: the number of records is public.
+only reads the total does not move at all, if no record can be dropped.
 """
 
 from __future__ import annotations

@@ -65,15 +65,10 @@ class Forecast:
         """The name of the chosen mechanism."""
         return self.strategy.mechanism
 
-    @property
-    def rows_per_unit(self) -> int:
-        """How many records one person may have."""
-        return 1 if self.unit is None else self.unit.rows
-
     @cached_property
     def cost(self) -> Cost:
         """What a release debits: never more than the budget."""
-        loss = privacy_loss(self.strategy, self.noise, self.neighbours, self.rows_per_unit)
+        loss = privacy_loss(self.strategy, self.noise, self.neighbours, self.unit)
         return Cost.gaussian(loss) if self.strategy.noise == "gaussian" else Cost.pure(loss)
 
     @cached_property

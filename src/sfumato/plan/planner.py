@@ -160,7 +160,7 @@ def choose(
             with threadpool_limits(limits=1, user_api="blas"):
                 strategy = _BUILDERS[builder](workload, noise, objective)
             _check_memory(strategy)
-            scales = calibrate(strategy, loss, neighbours, 1 if unit is None else unit.rows)
+            scales = calibrate(strategy, loss, neighbours, unit)
         except _NotFitting as why:
             considered.append(Candidate(name, None, None, why.reason))
             continue

@@ -54,10 +54,11 @@ def count(
 ) -> Exact:
     """``M h``: count what the blocks read, and nothing else, and apply them exactly.
 
-    Under ``replace-one`` neighbours the number of records is public, and is kept too.
+    Under ``replace-one`` neighbours the number of counted records is public, and is kept too, but
+    only when replacing a record cannot change it: no rule drops records, and one row is one person.
     """
     narrow = sorted({b.term.attributes for b in blocks if not _is_wide(b.term)})
-    is_public = neighbours == "replace-one"
+    is_public = neighbours == "replace-one" and unit is None and domain.keeps_every_record
     counts = count_marginals(table, domain, [*narrow, ()] if is_public else narrow, unit, progress)
     values: list[Numbers] = []
     for block in blocks:
