@@ -218,7 +218,8 @@ def means(
     for title, row in rows.items():
         asked = Matrix.of(row, (f"{title} of {attr}",), title)
         terms += _along(domain, attr, by, asked, f"{title} of").terms
-    return Workload(domain, tuple(terms), (Ratio(f"mean {_by(attr, by)}", 0, 1),))
+    shared = tuple(t.in_its_own_unit() for t in terms)
+    return Workload(domain, shared, (Ratio(f"mean {_by(attr, by)}", 0, 1),))
 
 
 def _numbers(

@@ -47,7 +47,7 @@ def select_workload(domain: Domain, text: str, name: str | None) -> Workload:
         ratios.append(Ratio(label, len(terms), len(terms) + 1))
         terms.append(linear_term(domain, f"{label}: sum", grouped, among, one.value))
         terms.append(linear_term(domain, f"{label}: number", grouped, among, one.divisor))
-    return Workload(domain, tuple(terms), tuple(ratios))
+    return Workload(domain, tuple(t.in_its_own_unit() for t in terms), tuple(ratios))
 
 
 def where_condition(domain: Domain, text: str) -> Condition:

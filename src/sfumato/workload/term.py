@@ -91,6 +91,14 @@ class Term(ABC):
         """The same queries, mattering ``factor`` times as much."""
         return replace(self, weight=self.weight * factor)
 
+    def in_its_own_unit(self) -> Term:
+        """The same queries, an error of their greatest coefficient mattering as one count does.
+
+        Sums of money and counts of people have no common unit; without this, noise would be shared
+        out as if an error of one coin mattered as much as one person.
+        """
+        return self.weighted(1 / self.greatest) if self.greatest > 0 else self
+
     def answer(self, table: Numbers) -> Array:
         """The answers on a table, as floats; those on integers are computed exactly first."""
         numbers = widened(np.asarray(table))
