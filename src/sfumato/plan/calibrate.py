@@ -22,7 +22,8 @@ beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard devi
 Gaussian noise is added. Rounding moves the difference of two values by at most one step, so by
 the triangle inequality ``mu`` grows by at most ``sqrt(values rounded) * step / s``.
 
-Every rounding goes the safe way: scales up, sensitivities up, costs up.
+Every rounding goes the safe way: scales up, sensitivities up, costs up. Proof:
+docs/proofs/measuring.md.
 """
 
 from __future__ import annotations
