@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sfumato.budget import Budget as Budget
     from sfumato.domain import Domain as Domain
     from sfumato.flow import Plan as Plan
+    from sfumato.plan.matrix import factorize as factorize
     from sfumato.release import Release as Release
     from sfumato.workload import Workload as Workload
     from sfumato.workload import attribute as attribute
@@ -45,6 +46,7 @@ _HOMES = {
     "attribute": "sfumato.workload",
     "conjunctions": "sfumato.workload",
     "explicit": "sfumato.workload",
+    "factorize": "sfumato.plan.matrix",
     "marginals": "sfumato.workload",
     "means": "sfumato.workload",
     "predicates": "sfumato.workload",

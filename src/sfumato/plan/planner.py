@@ -8,7 +8,7 @@ on data, so it costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 
 from threadpoolctl import threadpool_limits
@@ -40,9 +40,8 @@ TOLERANCE = 1e-4  # how close to its lower bound a factorization is driven
 Progress = Callable[[int, int, str], None]
 
 
-@dataclass(frozen=True, slots=True)
 class _NotFitting(Exception):
-    reason: str
+    """Why a mechanism does not apply to a workload."""
 
 
 def _queries(workload: Workload, noise: Noise, objective: str) -> Strategy:  # noqa: ARG001
@@ -161,10 +160,7 @@ def choose(
                 strategy = _BUILDERS[builder](workload, noise, objective)
             _check_memory(strategy)
             scales = calibrate(strategy, loss, neighbours, unit)
-        except _NotFitting as why:
-            considered.append(Candidate(name, None, None, why.reason))
-            continue
-        except TooLarge as why:
+        except (PlanError, _NotFitting) as why:
             considered.append(Candidate(name, None, None, str(why)))
             continue
         forecast = Forecast(workload, budget, neighbours, objective, unit, strategy, scales, ())

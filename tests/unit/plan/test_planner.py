@@ -162,3 +162,12 @@ def test_bounds_of_single_attributes_are_below_every_plan() -> None:
         plan = sf.plan(sf.product(DOMAIN, {"age": kind}), sf.Budget(mu=1))
         bound = sum_of_bounds(plan.workload)
         assert 0 < bound <= plan.strategy.weighted_error() * (1 + 1e-9)
+
+
+def test_a_mechanism_that_cannot_be_drawn_is_a_reason_not_an_end() -> None:
+    """Coefficients of 20 bits and Laplace noise of millions: no grid for it, Gaussian is left."""
+    work = sf.explicit(DOMAIN, ["sex"], [[0.3, 1000.7]])
+    plan = sf.plan(work, sf.Budget(epsilon=0.0005, delta=1e-6), mechanism=None)
+    notes = {c.mechanism: c.note for c in plan.candidates}
+    assert "too fine for Laplace" in notes["laplace"]
+    assert plan.rmse > 0

@@ -1,0 +1,49 @@
+"""What ``import sfumato as sf`` offers, and how fast."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import sfumato as sf
+
+PUBLIC = {
+    "Budget",
+    "Domain",
+    "Plan",
+    "Release",
+    "Workload",
+    "attribute",
+    "conjunctions",
+    "explicit",
+    "factorize",
+    "marginals",
+    "means",
+    "plan",
+    "predicates",
+    "prefixes",
+    "product",
+    "ranges",
+    "sql",
+}
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert set(sf.__all__) == PUBLIC
+    for name in PUBLIC:
+        assert getattr(sf, name) is not None
+
+
+def test_plan_stays_the_function_whatever_is_imported() -> None:
+    import sfumato.plan.planner
+
+    assert callable(sf.plan)
+    assert sfumato.plan is sf.plan
+
+
+def test_import_loads_nothing_heavy() -> None:
+    """Engines, optimisers, charts and accountants are loaded when they are needed."""
+    heavy = ["ibis", "duckdb", "pandas", "scipy.optimize", "numba", "altair", "pydantic", "flint"]
+    code = f"import sys, sfumato; print([m for m in {heavy!r} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
