@@ -51,7 +51,7 @@ def cell_code(attribute: Attribute, held: Held, found: ir.Column | None = None) 
         return _numeric(attribute, held, found)
     if isinstance(attribute, DateTime):
         return _datetime(attribute, held)
-    raise NotImplementedError(f"no encoding for {type(attribute).__name__}")
+    raise TypeError(f"no encoding for {type(attribute).__name__}")
 
 
 def _ruled(attribute: Attribute, is_null: ir.Column, code: ir.Column) -> ir.Column:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil, log2
 
 import numpy as np
 
@@ -31,7 +32,10 @@ from sfumato.workload.terms import Predicates, Term
 
 __all__ = ["Exact", "add_noise", "count", "exact_values", "measure"]
 
-WORD_BITS = 62  # one bit below what int64 holds, for sums of floats that decide about it
+RECORD_BITS = 44  # a table has fewer than 2^44 records
+WORD_BITS = 62  # one bit less than int64 holds
+# Sums of at most 2^27 floats below 2^87 err by less than 2^(27 - 53 + 87) = 2^61.
+FLOAT_BITS = 87
 
 Progress = Callable[[int, int, str], None]
 
@@ -95,13 +99,22 @@ def measure(
 
 
 def exact_values(term: Term, table: Integers) -> Numbers:
-    """``M h`` in steps of ``2^-fraction_bits``: int64 if it cannot overflow, else Python ints.
+    """``M h`` in steps of ``2^-fraction_bits``, exactly; which way it is computed is public.
 
-    No partial sum exceeds the greatest coefficient times the number of records. Which of the two
-    is used changes the time, never the value.
+    64-bit integers hold the result modulo 2^64, exactly, even where it is larger. Then floats,
+    which err by less than half of 2^64 here, say how many times 2^64 is missing. Coefficients
+    beyond that are left to Python integers.
     """
-    reach = term.greatest * 2.0**term.fraction_bits * float(table.sum(dtype=np.float64))
-    return term.apply(table.astype(np.int64 if reach < 2.0**WORD_BITS else object))
+    reach = _reach_bits(term)
+    if reach > FLOAT_BITS:
+        return term.apply(table.astype(object))
+    low = term.apply(table)
+    if reach <= WORD_BITS:
+        return low
+    near = np.ldexp(term.apply(table.astype(np.float64)), term.fraction_bits)
+    turns = np.rint((near - low.astype(np.float64)) / 2.0**64)
+    whole = np.array([int(t) for t in turns], dtype=object)
+    return np.asarray(low.astype(object) + whole * 2**64)
 
 
 def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) -> Numbers:
@@ -118,14 +131,16 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
     z = draw(Fraction(law.units), exact.size, words)
     if shift < 0:  # to the nearest step
         exact, shift = (exact + 2 ** (-shift - 1)) >> -shift, 0
-    if exact.dtype.kind != "O" and _greatest(exact) * 2.0**shift + _greatest(z) < 2.0**WORD_BITS:
+    if exact.dtype.kind != "O" and _reach_bits(term) + shift <= WORD_BITS:
         return np.asarray((exact << shift) + z)
     noisy = exact.astype(object) * 2**shift + z.astype(object)
-    return np.asarray(noisy.astype(np.int64) if _greatest(noisy) < 2.0**WORD_BITS else noisy)
+    fits = all(abs(int(v)) < 2**WORD_BITS for v in noisy)  # noisy, hence public
+    return np.asarray(noisy.astype(np.int64) if fits else noisy)
 
 
-def _greatest(values: Numbers) -> float:
-    return float(np.abs(values).max(initial=0))
+def _reach_bits(term: Term) -> int:
+    """``|M h|`` in steps stays below 2 to this power, for fewer than 2^44 records."""
+    return ceil(log2(max(term.greatest, 1.0))) + term.fraction_bits + RECORD_BITS
 
 
 def _is_wide(term: Term) -> bool:

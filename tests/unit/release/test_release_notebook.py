@@ -7,7 +7,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-import sfumato.flow
 from sfumato.errors import SfumatoError
 from sfumato.release.notebook import write_notebook
 
@@ -53,7 +52,6 @@ def test_a_notebook_that_cannot_be_written_leaves_nothing(tmp_path):
         write_notebook(tmp_path / "none" / "a.ipynb", "s.toml", "out")
 
 
-@pytest.mark.skipif(not hasattr(sfumato.flow, "Plan"), reason="needs the whole flow")
 def test_the_notebook_runs_and_finds_the_release_of_its_spec(tmp_path, monkeypatch):
     from sfumato.app.spec import read_spec
 

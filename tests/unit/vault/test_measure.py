@@ -41,6 +41,19 @@ def test_sums_beyond_64_bits_are_exact() -> None:
     assert int(noisy[0]) == 24 * 2**100 + int(z[0])
 
 
+@pytest.mark.parametrize("bits", [9, 15, 20])
+def test_the_way_through_64_bits_and_floats_is_exact(bits: int) -> None:
+    """Coefficients of 18 to 40 bits on counts of up to 40: compared with Python integers."""
+    rng = np.random.default_rng(bits)
+    rows = {n: rng.integers(-(2**bits), 2**bits, size=(3, DOMAIN[n].size)) for n in "ab"}
+    term = sf.product(DOMAIN, rows).terms[0]
+    table = rng.integers(0, 2**40, size=(6, 4))
+    by_hand = rows["a"].astype(object) @ table.astype(object) @ rows["b"].astype(object).T
+    exact = exact_values(term, table)
+    assert [int(v) for v in exact] == [int(v) for v in by_hand.reshape(-1)]
+    assert max(abs(int(v)) for v in exact) > 2**62 or bits == 9
+
+
 def test_fine_coefficients_are_rounded_to_the_nearest_step() -> None:
     term = sf.product(DOMAIN, {"a": [[1] * 6]}).terms[0]
     law = BlockNoise("gaussian", 2**20, -3)
