@@ -121,6 +121,7 @@ class Plan(Forecast):
             "workload": self.workload.digest(),
             "queries": self.workload.queries,
             "mechanism": self.mechanism,
+            "strategy": self.strategy.digest(),
             "neighbours": self.neighbours,
             "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
             "budget": self.budget.as_json(),

@@ -8,6 +8,7 @@ and adds the noise, and everything after that is ``answer``.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,11 @@ from functools import cached_property
 from math import sqrt
 from typing import Literal
 
+import numpy as np
+
 from sfumato.plan.diameter import squared_diameter
+from sfumato.plan.piece import Piece
+from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Array
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Term
@@ -104,6 +109,17 @@ class Strategy(ABC):
     def _unit_variances(self) -> list[float]:
         unit = [b.share**-2 for b in self.blocks]
         return [self.total_variance(t, unit) for t in range(len(self.workload.terms))]
+
+    def digest(self) -> str:
+        """SHA-256 of what is measured: a stored answer is read by the strategy that made it."""
+        out = hashlib.sha256()
+        for block in self.blocks:
+            term = block.term
+            out.update(f"{term.name}|{term.rows}|{block.share.hex()}|".encode())
+            matrices = [q.entries for _, q in getattr(term, "factors", ()) if isinstance(q, Matrix)]
+            for entries in [*matrices, *([term.entries] if isinstance(term, Piece) else [])]:
+                out.update(np.ascontiguousarray(entries).tobytes())
+        return out.hexdigest()
 
     def describe(self) -> list[str]:
         """One line per block, for people."""

@@ -124,3 +124,15 @@ def test_too_many_classes_are_refused_before_anything_is_built() -> None:
 
 def test_conditions_have_no_orbit_problem() -> None:
     assert orbit_problem(sf.predicates(DOMAIN, [sf.attribute(DOMAIN, "a") < 3])) is None
+
+
+def test_equal_strategies_have_one_digest_and_a_changed_entry_another() -> None:
+    from dataclasses import replace
+
+    one, two = solved(WORKLOADS["mixed"]), solved(WORKLOADS["mixed"])
+    assert one.digest() == two.digest()
+    piece = one.blocks[0].term
+    changed = piece.entries.copy()  # type: ignore[attr-defined]
+    changed[0, 0] += 1
+    block = replace(one.blocks[0], term=replace(piece, entries=changed))  # type: ignore[type-var]
+    assert replace(one, blocks=(block, *one.blocks[1:])).digest() != one.digest()
