@@ -40,8 +40,9 @@ check: $(VENV)/.dev  ## lint, format, types, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-audit: $(VENV)/.dev  ## long statistical tests
+audit: $(VENV)/.dev  ## long statistical tests, and all properties on new examples
 	$(BIN)/python -m pytest -m slow tests
+	HYPOTHESIS_PROFILE=new $(BIN)/python -m pytest tests/properties
 
 bench: $(VENV)/.dev  ## peers and sfumato side by side, as ratios
 	$(BIN)/python -m bench

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from dp_accounting.pld import common
 from dp_accounting.pld import privacy_loss_distribution as pld
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sfumato.budget import (
@@ -73,6 +73,7 @@ def test_less_noise_never_costs_less(one, other, delta):
 
 @FEW
 @given(st.lists(costs, min_size=1, max_size=6), costs, deltas)
+@example([Cost.pure(1)], Cost.pure(Fraction(1, 100)), Fraction(1, 100))
 def test_one_more_part_never_costs_less_and_never_more_than_alone(parts, extra, delta):
     before, after = composed_epsilon(parts, delta), composed_epsilon([*parts, extra], delta)
     assert before <= after * (1 + 1e-9)

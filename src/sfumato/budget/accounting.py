@@ -223,8 +223,6 @@ def composed_epsilon_exact(
     pure_sum = sum((part.epsilon * count for part, count in pure.items()), Fraction(0))
     # delta_mu(epsilon - pure_sum) <= delta: each pure part shifts the curve by its epsilon.
     shifted = pure_sum + Fraction(curve.gaussian_epsilon_up(mu_squared, delta))
-    if not mu_squared and sum(pure.values()) == 1:
-        return shifted
     # Every pure part replaced by the Gaussian that dominates it.
     squares = (count * Fraction(curve.mu_of_pure_up(p.epsilon)) ** 2 for p, count in pure.items())
     dominated = Fraction(curve.gaussian_epsilon_up(mu_squared + sum(squares, Fraction(0)), delta))
