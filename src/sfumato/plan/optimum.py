@@ -18,7 +18,8 @@ diagonal (or less, where v = 0). Two ways there, with one certificate:
   keeps its pace on a million cells, where differences of the bound drown in rounding.
 
 Every step gives a valid bound and a feasible X (scaled to diagonal at most 1), so the result is
-certified whatever the optimiser does. v = 1 is the singular value bound of Li and Miklau 2013.
+certified whatever the optimiser does. v = 1 is the singular value bound of Li and Miklau 2013. The
+search ends early when the time of the plan is up, and begins at remembered weights (``effort.py``).
 
 References: Li, Miklau, Hay, McGregor, Rastogi 2015, "The matrix mechanism: optimizing linear
 counting queries under differential privacy"; Edmonds, Nikolov, Ullman 2020, "The power of
@@ -32,10 +33,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import log, sqrt
+from time import monotonic
 
 import numpy as np
 
 from sfumato.errors import PlanError
+from sfumato.plan.effort import current, time_is_up
 from sfumato.workload.queries import Array
 
 __all__ = ["Certified", "certified_optimum"]
@@ -89,8 +92,13 @@ def certified_optimum(
     count = float(copies.mean())
     copies = copies / count  # of order 1, whatever the size of the domain
     search = _Search(root_diagonal, copies, (1 + tolerance) ** 2, most_steps, progress)
-    first = np.ones(cells) if start is None else start
+    known, began = current(), monotonic()
+    name = known.next_search()
+    remembered = known.start(name, cells)
+    first = remembered if remembered is not None else np.ones(cells) if start is None else start
     with suppress(_Reached):
+        if remembered is not None:
+            search.prove(remembered)
         if all_bind:
             _mix(search, np.log(first))
         for _ in range(STARTS):  # a line search that fails for rounding is started afresh
@@ -102,6 +110,7 @@ def certified_optimum(
                 options={"maxiter": most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0},
             )
     best = search.best()
+    known.keep(name, best.v, monotonic() - began)
     return replace(best, upper=best.upper * count, lower=best.lower * count)
 
 
@@ -136,7 +145,8 @@ class _Search:
             self.upper, self.v = trace * self.scale, v
         if self.progress is not None:
             self.progress(self.steps, sqrt(self.upper / self.lower) - 1)
-        if self.upper <= self.lower * self.ratio or self.steps >= self.most_steps:
+        is_proved = self.upper <= self.lower * self.ratio
+        if is_proved or self.steps >= self.most_steps or time_is_up():
             raise _Reached
         return trace, total, diagonal
 
