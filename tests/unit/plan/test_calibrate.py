@@ -27,7 +27,7 @@ def workload(signed: bool) -> sf.Workload:
 
 
 def is_gaussian(mechanism: str) -> bool:
-    return MECHANISMS[mechanism][1] == "gaussian"
+    return MECHANISMS[mechanism].noise == "gaussian"
 
 
 def columns(strategy: Strategy, noise: tuple[BlockNoise, ...]) -> np.ndarray:

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The named mechanisms: how each builds a strategy for a workload, or why it does not fit.
+
+A builder knows the workload, the law of the noise and the objective; it sees neither budget nor
+data, so a strategy serves every budget. The order of ``MECHANISMS`` is that of the effort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from sfumato.errors import PlanError, TooLarge
+from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
+from sfumato.plan.combined import combined
+from sfumato.plan.factorization import factorization
+from sfumato.plan.orbits import orbit_problem
+from sfumato.plan.pieces import pieces
+from sfumato.plan.strategy import Block, Noise, Strategy
+from sfumato.plan.tree import BRANCHINGS
+from sfumato.workload.queries import Prefix, Ranges, Windows
+from sfumato.workload.terms import Predicates, Product, Term
+from sfumato.workload.workload import Workload
+
+__all__ = ["MECHANISMS", "Mechanism", "named"]
+
+TABLE_CELLS = 2**25  # cells of one measured table (256 MiB of counts)
+TOLERANCE = 1e-4  # how close to its lower bound a factorization is driven
+
+Builder = Callable[[Workload, Noise, str], Strategy]
+
+
+class Mechanism(NamedTuple):
+    """A builder of strategies and the law of the noise it is built for."""
+
+    build: Builder
+    noise: Noise
+
+
+def named(mechanism: str | None) -> list[str]:
+    """All mechanisms, the one of this name, or those of this kind with either noise."""
+    if mechanism is None:
+        return list(MECHANISMS)
+    if mechanism in MECHANISMS:
+        return [mechanism]
+    found = [name for name in MECHANISMS if name.endswith(f"-{mechanism}")]
+    if not found:
+        kinds = dict.fromkeys(n.partition("-")[2] for n in MECHANISMS if "-" in n)
+        raise PlanError(
+            f"unknown mechanism {mechanism!r}; allowed are {', '.join([*MECHANISMS, *kinds])}"
+        )
+    return found
+
+
+def _queries(workload: Workload, noise: Noise, objective: str) -> Strategy:  # noqa: ARG001
+    """The same noise on every asked query (the Laplace and Gaussian mechanisms of the notes)."""
+    blocks = tuple(Block(t, 1.0) for t in workload.terms)
+    return Blockwise(noise, noise, workload, blocks, tuple(range(len(blocks))))
+
+
+def _table(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """Noise on the contingency table of all attributes that are asked about."""
+    names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
+    cells = workload.domain.cells(names)
+    if cells > TABLE_CELLS:
+        raise PlanError(f"the table of all attributes has {cells:,} cells")
+    if any(isinstance(t, Predicates) and t.is_wide for t in workload.terms):
+        raise PlanError("the conditions span too many cells")
+    block = table_block(workload, names)
+    source = [0] * len(workload.terms)
+    return shared_noise(f"{noise}-table", noise, workload, [block], source, objective)
+
+
+def _tree(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """A tree along the longest interval attribute of each group; groups without one as asked."""
+    blocks = [_best_tree(t, noise) or t for t in workload.terms]
+    if all(b is t for b, t in zip(blocks, workload.terms, strict=True)):
+        raise PlanError("no group asks for prefixes, ranges or windows")
+    source = range(len(blocks))
+    return shared_noise(f"{noise}-tree", noise, workload, blocks, source, objective)
+
+
+def _groups(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """Each group of queries the best way for itself, the noise shared out optimally."""
+    blocks = [_best_block(workload, t, noise, objective) for t in workload.terms]
+    source = range(len(blocks))
+    return shared_noise(f"{noise}-groups", noise, workload, blocks, source, objective)
+
+
+def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """The certified optimum of the products, the best block each for groups that are none."""
+    products = [i for i, t in enumerate(workload.terms) if isinstance(t, Product)]
+    if not products:
+        raise PlanError("no group is a product of query sets")
+    if len(products) == len(workload.terms):
+        return _of_products(workload)
+    others = [i for i in range(len(workload.terms)) if i not in set(products)]
+    first = _of_products(Workload(workload.domain, tuple(workload.terms[i] for i in products)))
+    second = _groups(
+        Workload(workload.domain, tuple(workload.terms[i] for i in others)), noise, objective
+    )
+    return combined("factorization", workload, [(first, products), (second, others)])
+
+
+def _of_products(workload: Workload) -> Strategy:
+    """Through its symmetries, or in pieces where its classes of cells are too many."""
+    try:
+        problem = orbit_problem(workload)
+    except TooLarge:
+        found: Strategy | None = pieces(workload)
+    else:
+        found = (
+            None if problem is None else factorization(workload, problem, problem.solve(TOLERANCE))
+        )
+    if found is None:
+        raise PlanError("a group is not a product of query sets")
+    return found
+
+
+def _best_block(workload: Workload, term: Term, noise: Noise, objective: str) -> Term:
+    """The asked queries, the table of their attributes, or a tree: the least error for itself."""
+    options: list[Term] = [term]
+    if isinstance(term, Product):
+        if term.cells <= TABLE_CELLS and not term.is_table:
+            options.append(table_block(workload, term.attributes))
+        tree = _best_tree(term, noise)
+        options += [tree] if tree is not None else []
+    elif term.cells <= TABLE_CELLS and not (isinstance(term, Predicates) and term.is_wide):
+        options.append(table_block(workload, term.attributes))
+    return min(options, key=lambda block: _alone(term, block, noise, objective))
+
+
+def _alone(term: Term, block: Term, noise: Noise, objective: str) -> float:
+    """The error of a term answered from a block of column norm 1."""
+    single = Workload(term.domain, (term,))
+    asked = single.terms[0]
+    measured = asked if block is term else block
+    strategy = Blockwise("", noise, single, (Block(measured, 1.0),), (0,))
+    p = 2 if noise == "gaussian" else 1
+    power = strategy.column_norm(p).power
+    norm = power if p == 2 else power**2
+    if objective == "max":
+        return strategy.greatest_variance(0, [1.0]) * norm
+    return strategy.total_variance(0, [1.0]) * norm
+
+
+def _best_tree(term: Term, noise: Noise) -> Product | None:
+    if not isinstance(term, Product) or term.cells > TABLE_CELLS:
+        return None
+    return min(_trees(term), key=lambda b: _alone(term, b, noise, "rmse"), default=None)
+
+
+def _trees(term: Product) -> Iterator[Product]:
+    """Trees along the longest attribute that is asked by intervals longer than one cell."""
+    long = [
+        (q.size, name)
+        for name, q in term.factors
+        if isinstance(q, Prefix | Ranges | Windows) and q.size > 2
+    ]
+    if long:
+        _, name = max(long)
+        for branching in BRANCHINGS:
+            yield tree_block(term, name, branching)
+
+
+MECHANISMS: dict[str, Mechanism] = {
+    "laplace": Mechanism(_queries, "laplace"),
+    "gaussian": Mechanism(_queries, "gaussian"),
+    "laplace-table": Mechanism(_table, "laplace"),
+    "gaussian-table": Mechanism(_table, "gaussian"),
+    "laplace-tree": Mechanism(_tree, "laplace"),
+    "gaussian-tree": Mechanism(_tree, "gaussian"),
+    "laplace-groups": Mechanism(_groups, "laplace"),
+    "gaussian-groups": Mechanism(_groups, "gaussian"),
+    "factorization": Mechanism(_factorization, "gaussian"),
+}
