@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The least largest error of a union of products, through its symmetries.
+
+The problem of ``orbits.py`` with a weight on every orbit of queries (``reweighted.py``): the Gram
+matrix of a sector follows the weights, and the variance of a query is the sum over the sectors it
+reaches. ``largest.py`` finds the weights; the sectors they end with are an ``OrbitProblem`` again,
+so the strategy is measured like any other factorization.
+
+Where the workload reads the same backwards (ranges, windows, tables), mirrored cells and queries
+share a weight, and every eigenvalue problem falls into an even and an odd one of half the size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from sfumato.errors import PlanError, TooLarge
+from sfumato.plan.largest import CertifiedLargest, certified_largest
+from sfumato.plan.optimum import Certified
+from sfumato.plan.orbits import EIGEN_ROUNDING, SECTOR_SIZE, OrbitProblem, Part, Sector
+from sfumato.plan.piece import CLASS_PART
+from sfumato.plan.reweighted import Orbits, mirrored, query_orbits
+from sfumato.plan.symmetry import Axis, exchangeable
+from sfumato.workload.queries import Array, Integers, QuerySet, Total
+from sfumato.workload.terms import Product
+from sfumato.workload.workload import Workload
+
+__all__ = ["WeightedOrbits", "weighted_orbits"]
+
+HELD = 2**26  # numbers of one array on the way from weights to a Gram matrix
+MOST_WEIGHTS = 2**22
+KEPT = 1e-6  # weight spread evenly at the end: every asked query stays in the span of the strategy
+
+
+@dataclass(frozen=True, eq=False)
+class TermOrbits:
+    """The orbits of one term: a product of the orbits of its factors, one for every axis."""
+
+    factors: tuple[Orbits, ...]
+    weight: float  # squared
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Orbits by axis."""
+        return tuple(len(f.copies) for f in self.factors)
+
+    @cached_property
+    def copies(self) -> Array:
+        """The number of queries of every orbit."""
+        out = np.ones(())
+        for factor in self.factors:
+            out = np.multiply.outer(out, factor.copies)
+        return out
+
+    def parts(self) -> list[Part]:
+        """The sectors that some query reaches."""
+        return list(product(*[[CLASS_PART, *f.reached] for f in self.factors]))
+
+    def gram(self, part: Part, weights: Array) -> Array:
+        """The Gram matrix on a sector, for the weight of every query."""
+        found = self.weight * weights * self.copies
+        for i, (factor, label) in enumerate(zip(self.factors, part, strict=True)):
+            # axes done so far are pairs at the end; the next orbit axis is always the first
+            found = np.moveaxis(factor.gram(label, found), (0, 1), (-2, -1))
+            _check_held(found.size, i)
+        pairs = found.ndim // 2
+        order = [*range(0, 2 * pairs, 2), *range(1, 2 * pairs, 2)]
+        side = prod(found.shape[::2])
+        return np.asarray(found.transpose(order).reshape(side, side), dtype=np.float64)
+
+    def variances(self, part: Part, covariance: Array) -> Array:
+        """``q K q'`` of one query of every orbit, K on a sector."""
+        sides = [
+            f.axis.classes if label == CLASS_PART else 1
+            for f, label in zip(self.factors, part, strict=True)
+        ]
+        found = covariance.reshape(sides + sides)
+        pairs = len(sides)
+        found = found.transpose([a for i in range(pairs) for a in (i, pairs + i)])
+        for i, (factor, label) in enumerate(zip(self.factors, part, strict=True)):
+            found = np.moveaxis(factor.variances(label, found), 0, -1)
+            _check_held(found.size, i)
+        return np.maximum(self.weight * found, 0.0)  # what has no variance may round below 0
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedOrbits:
+    """All terms over the same axes; ``mirror`` takes query orbits to mirrored ones, or is None."""
+
+    axes: tuple[Axis, ...]
+    terms: tuple[TermOrbits, ...]
+    mirror: Integers | None
+
+    @cached_property
+    def frame(self) -> OrbitProblem:
+        """The cells: orbits, their sizes, which of them a sector reaches."""
+        return OrbitProblem(self.axes, ())
+
+    @cached_property
+    def reaching(self) -> dict[Part, list[int]]:
+        """For every sector, the terms that reach it."""
+        out: dict[Part, list[int]] = {}
+        for t, term in enumerate(self.terms):
+            for part in term.parts():
+                out.setdefault(part, []).append(t)
+        return out
+
+    @cached_property
+    def query_copies(self) -> Array:
+        """The number of queries of every orbit, term after term."""
+        return np.concatenate([t.copies.reshape(-1) for t in self.terms])
+
+    def solve(
+        self, tolerance: float, progress: Callable[[int, float], None] | None = None
+    ) -> tuple[OrbitProblem, Certified]:
+        """The sectors of the best weights, and X on them with the bound on the largest error."""
+        cells = self.frame.cells
+        at_cells, at_queries = self._tied(len(cells))
+        first_cell = _firsts(at_cells)
+        first_query = _firsts(at_queries)
+
+        def root_diagonals(v: Array, w: Array) -> tuple[Array, Array]:
+            d, e = self.diagonals(v[at_cells], w[at_queries])
+            return d[first_cell], e[first_query]
+
+        found = certified_largest(
+            root_diagonals,
+            len(first_cell),
+            len(first_query),
+            tolerance,
+            cell_copies=np.bincount(at_cells, cells),
+            query_copies=np.bincount(at_queries, self.query_copies),
+            progress=progress,
+        )
+        return self._kept(replace(found, v=found.v[at_cells], w=found.w[at_queries]))
+
+    def _kept(self, found: CertifiedLargest) -> tuple[OrbitProblem, Certified]:
+        """No weight so small that a query or a cell would drop out of the strategy."""
+        v = found.v + KEPT / float(self.frame.cells.sum())
+        w = found.w + KEPT / float(self.query_copies.sum())
+        diagonal = self.diagonals(v, w)[0] / v
+        sectors = tuple(Sector(part, gram) for part, gram in self.grams(w).items())
+        certified = Certified(v, float(diagonal.max()), found.upper, found.lower, found.steps)
+        return OrbitProblem(self.axes, sectors), certified
+
+    def grams(self, w: Array) -> dict[Part, Array]:
+        """The Gram matrix of every sector."""
+        weights = self._by_term(w)
+        out: dict[Part, Array] = {}
+        for part, terms in self.reaching.items():
+            out[part] = np.sum([self.terms[t].gram(part, weights[t]) for t in terms], axis=0)
+        return out
+
+    def diagonals(self, v: Array, w: Array) -> tuple[Array, Array]:
+        """What ``certified_largest`` asks: the two root diagonals, by orbit."""
+        frame = self.frame
+        cells = v.reshape(frame.shape)
+        out = np.zeros(frame.shape)
+        spread = [np.zeros(t.shape) for t in self.terms]
+        for part, gram in self.grams(w).items():
+            where = frame._where(part)
+            weight = cells[where].reshape(-1)
+            root, inverse = self._roots(gram, weight)
+            share = frame._spread(part)
+            out[where] += share * root.reshape(share.shape)
+            for t in self.reaching[part]:
+                spread[t] += self.terms[t].variances(part, inverse)
+        variances = np.concatenate([s.reshape(-1) for s in spread])
+        return out.reshape(-1), w * variances
+
+    def _roots(self, gram: Array, v: Array) -> tuple[Array, Array]:
+        """``diag(A^1/2)`` and ``D^1/2 A^-1/2 D^1/2`` for A = D^1/2 V D^1/2."""
+        outer = np.outer(np.sqrt(v), np.sqrt(v))
+        a = gram * outer
+        if self.mirror is None or len(a) == 1:
+            root, inverse = _root_and_inverse(a)
+            return root, inverse * outer
+        even, odd = _folded(a)
+        even_root, even_inverse = _root_and_inverse(even)
+        odd_root, odd_inverse = _root_and_inverse(odd)
+        return _unfolded_diagonal(even_root, odd_root), _unfolded(even_inverse, odd_inverse) * outer
+
+    def _by_term(self, w: Array) -> list[Array]:
+        ends = np.cumsum([prod(t.shape) for t in self.terms])
+        return [p.reshape(t.shape) for p, t in zip(np.split(w, ends[:-1]), self.terms, strict=True)]
+
+    def _tied(self, cells: int) -> tuple[Integers, Integers]:
+        """The number of the weight of every cell orbit and of every query orbit."""
+        own = np.arange(cells)
+        if self.mirror is None:
+            return own, np.arange(len(self.query_copies))
+        pairs = np.minimum(np.arange(len(self.mirror)), self.mirror)
+        return np.minimum(own, own[::-1]), np.unique(pairs, return_inverse=True)[1].reshape(-1)
+
+
+def weighted_orbits(workload: Workload) -> WeightedOrbits:
+    """The symmetric problem of a union of products; PlanError where it does not fit."""
+    asked: list[Mapping[str, QuerySet]] = []
+    for term in workload.terms:
+        if not isinstance(term, Product):
+            raise PlanError(f"the group {term.name!r} is not a product of query sets")
+        asked.append(dict(term.factors))
+    names = workload.domain.in_order({n for factors in asked for n in factors})
+    axes = tuple(
+        exchangeable(n, workload.domain[n].size, [f[n] for f in asked if n in f]) for n in names
+    )
+    classes = prod(a.classes for a in axes)
+    if classes > SECTOR_SIZE:
+        raise TooLarge(
+            f"{classes:,} classes of cells, more than {SECTOR_SIZE:,} for the largest error; ask "
+            "about coarser bins or fewer attributes at once"
+        )
+    known: dict[tuple[str, int], Orbits] = {}
+    terms = []
+    for term, factors in zip(workload.terms, asked, strict=True):
+        found = []
+        for axis in axes:
+            queries = factors.get(axis.name) or Total(axis.cells)
+            key = (axis.name, id(factors.get(axis.name)))
+            if key not in known:
+                known[key] = query_orbits(axis, queries)[0]
+            found.append(known[key])
+        terms.append(TermOrbits(tuple(found), term.weight**2))
+    count = sum(prod(t.shape) for t in terms)
+    if count > MOST_WEIGHTS:
+        raise TooLarge(f"{count:,} weights of queries, more than {MOST_WEIGHTS:,}; ask for fewer")
+    return WeightedOrbits(axes, tuple(terms), _mirror(axes, asked, terms))
+
+
+def _mirror(
+    axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]], terms: Sequence[TermOrbits]
+) -> Integers | None:
+    """Where every query orbit goes when all axes of several classes are read backwards."""
+    out = []
+    start = 0
+    for factors, term in zip(asked, terms, strict=True):
+        numbers = np.arange(prod(term.shape)).reshape(term.shape)
+        for i, axis in enumerate(axes):
+            if axis.classes == 1:
+                continue  # its one class stays where it is
+            to = mirrored(axis, factors.get(axis.name))
+            if to is None:
+                return None
+            numbers = numbers.take(to, axis=i)
+        out.append(start + numbers.reshape(-1))
+        start += numbers.size
+    return np.concatenate(out)
+
+
+def _root_and_inverse(a: Array) -> tuple[Array, Array]:
+    """``diag(A^1/2)`` and the pseudo-inverse of ``A^1/2``; what is 0 up to rounding is 0."""
+    if a.size == 1:
+        root = np.sqrt(np.maximum(a, 0.0))
+        return root[0], np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    values, vectors = np.linalg.eigh(a)
+    kept = values > values[-1] * len(values) * EIGEN_ROUNDING
+    root, vectors = np.sqrt(values[kept]), vectors[:, kept]
+    return (vectors * vectors) @ root, (vectors / root) @ vectors.T
+
+
+def _folded(a: Array) -> tuple[Array, Array]:
+    """A matrix that reads the same backwards, on even and on odd vectors."""
+    n, half = len(a), len(a) // 2
+    near, far = a[:half, :half], a[:half, ::-1][:, :half]
+    odd = near - far
+    if n % 2 == 0:
+        return near + far, odd
+    middle = np.sqrt(2) * a[:half, half]
+    corner = a[half : half + 1, half : half + 1]
+    return np.block([[near + far, middle[:, None]], [middle[None], corner]]), odd
+
+
+def _unfolded(even: Array, odd: Array) -> Array:
+    """The inverse of ``_folded``."""
+    half = len(odd)
+    n = len(even) + half
+    out = np.empty((n, n))
+    near, far = (even[:half, :half] + odd) / 2, (even[:half, :half] - odd) / 2
+    out[:half, :half], out[:half, n - half :] = near, far[:, ::-1]
+    out[n - half :, :half], out[n - half :, n - half :] = far[::-1], near[::-1, ::-1]
+    if n % 2:
+        middle = even[:half, half] / np.sqrt(2)
+        out[half, :half], out[half, half + 1 :] = middle, middle[::-1]
+        out[:, half] = np.concatenate([middle, even[half, half:], middle[::-1]])
+    return out
+
+
+def _unfolded_diagonal(even: Array, odd: Array) -> Array:
+    half = len(odd)
+    mean = (even[:half] + odd) / 2
+    return np.concatenate([mean, even[half:], mean[::-1]])
+
+
+def _firsts(at: Integers) -> Integers:
+    """The first place of every number."""
+    return np.unique(at, return_index=True)[1]
+
+
+def _check_held(count: int, axis: int) -> None:
+    if count > HELD:
+        raise TooLarge(
+            f"{count:,} numbers after {axis + 1} attributes, more than {HELD:,} for the largest "
+            "error; ask for fewer queries at once"
+        )
