@@ -13,15 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import partial
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.accounting import gaussian_epsilon
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import LedgerError, PlanError
+from sfumato.plan.effort import cache_folder
 from sfumato.plan.forecast import Forecast, GroupForecast
-from sfumato.plan.planner import choose
+from sfumato.plan.planner import Strategies, choose
 from sfumato.plan.strategy import Noise
 from sfumato.refine.measurement import Measured
 from sfumato.workload.workload import Workload
@@ -38,6 +41,7 @@ Progress = Callable[[int, int, str], None]
 
 DEFAULT_DELTA = Fraction(1, 10**9)
 MOST = 12  # groups that a plan shows of itself
+SECONDS = 120.0  # for planning; the best of what was found by then
 _UNIT_BUDGETS: dict[Noise, Budget] = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
 
 
@@ -189,12 +193,16 @@ def plan(
     error: float | None = None,
     delta: float | Fraction = DEFAULT_DELTA,
     unit: PrivacyUnit | None = None,
+    seconds: float | None = SECONDS,
+    cache: bool = True,
     progress: Progress | None = None,
 ) -> Plan:
     """The best mechanism for a workload and a budget; touches no data and costs nothing.
 
     Give either ``budget`` or ``error``: with ``error`` (a root mean square error, in counts) the
-    plan carries the smallest budget that reaches it at this ``delta``.
+    plan carries the smallest budget that reaches it at this ``delta``. Planning ends with the best
+    so far after about ``seconds`` (None: when it is done). With ``cache`` the search begins where
+    an earlier plan of the same workload ended, and is certified anew.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
@@ -209,19 +217,28 @@ def plan(
     neighbours = check_neighbours(neighbours)
     if (budget is None) == (error is None):
         raise PlanError("give either a budget or an error to reach, not both and not neither")
+    until = inf if seconds is None else monotonic() + _positive(seconds, "seconds")
+    known = Strategies(workload, objective, until, cache_folder() if cache else None)
     if budget is None:
-        budget = _smallest_budget(workload, error, neighbours, objective, mechanism, delta, unit)
+        budget = _smallest_budget(known, error, neighbours, mechanism, delta, unit)
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
-    found = choose(workload, budget, neighbours, objective, mechanism, unit, progress)
+    found = choose(
+        workload, budget, neighbours, objective, mechanism, unit, progress, strategies=known
+    )
     return Plan(**{f.name: getattr(found, f.name) for f in fields(found)})
 
 
+def _positive(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise PlanError(f"{name} must be a number above 0, got {value!r}")
+    return float(value)
+
+
 def _smallest_budget(
-    workload: Workload,
+    known: Strategies,
     error: float | None,
     neighbours: Neighbours,
-    objective: str,
     mechanism: str | None,
     delta: float | Fraction,
     unit: PrivacyUnit | None,
@@ -233,11 +250,19 @@ def _smallest_budget(
     """
     if not isinstance(error, int | float) or not 0 < error < float("inf"):
         raise PlanError(f"error must be a number of counts above 0, got {error!r}")
+    work, objective = known.workload, known.objective
     options = []
     for noise, unit_budget in _UNIT_BUDGETS.items():
         try:
             found = choose(
-                workload, unit_budget, neighbours, objective, mechanism, unit, noise_only=noise
+                work,
+                unit_budget,
+                neighbours,
+                objective,
+                mechanism,
+                unit,
+                noise_only=noise,
+                strategies=known,
             )
         except PlanError:
             continue
@@ -248,7 +273,9 @@ def _smallest_budget(
     if not options:
         raise PlanError(f"no mechanism fits this workload (mechanism = {mechanism!r})")
     budget = min(options, key=lambda b: b.epsilon or 0)
-    while choose(workload, budget, neighbours, objective, mechanism, unit).rmse > error:
+    while (
+        choose(work, budget, neighbours, objective, mechanism, unit, strategies=known).rmse > error
+    ):
         budget = Budget(
             epsilon=(budget.epsilon or 0) * Fraction(100001, 100000), delta=budget.delta
         )

@@ -69,6 +69,15 @@ Error = Annotated[
     ),
 ]
 
+Seconds = Annotated[
+    float | None,
+    typer.Option(
+        metavar="N",
+        min=0.001,
+        help="End planning with the best so far after about N seconds (default: 120).",
+    ),
+]
+
 
 def _version(is_asked: bool) -> None:
     if is_asked:
@@ -150,6 +159,7 @@ def plan(
     spec: SpecFile,
     mechanism: Mechanism = None,
     error: Error = None,
+    seconds: Seconds = None,
     show_all: Annotated[bool, _flag("--all", text="List every group, however many.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -161,7 +171,7 @@ def plan(
     """
     from sfumato.app.commands.plan import plan as body
 
-    body(spec, mechanism, error, show_all, Output(json, quiet))
+    body(spec, mechanism, error, seconds, show_all, Output(json, quiet))
 
 
 @app.command(

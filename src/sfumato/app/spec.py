@@ -5,7 +5,7 @@
     [domain.*]    the attributes (unless data.domain names a file that declares them)
     [[workload]]  what is asked
     [budget]      epsilon and delta, rho, mu, or the error to reach
-    [plan]        mechanism, objective                       (optional)
+    [plan]        mechanism, objective, seconds              (optional)
     [ledger]      path, and the total budget of the table    (optional)
     [release]     out, level, project                        (optional)
 
@@ -66,6 +66,7 @@ class _Budget(_Table):
 class _Plan(_Table):
     mechanism: Text | None = None
     objective: Literal["rmse", "max"] = "rmse"
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 120.0
 
 
 class _Ledger(_Table):
@@ -119,6 +120,7 @@ class Spec:
     delta: str
     mechanism: str | None
     objective: str
+    seconds: float
     ledger: LedgerSpec | None
     out: Path
     level: float
@@ -140,6 +142,7 @@ class Spec:
                 error=self.error,
                 delta=Fraction(self.delta),
                 unit=self.unit,
+                seconds=self.seconds,
                 progress=progress,
             )
         except BudgetError as why:
@@ -159,9 +162,15 @@ class Spec:
             )
         return self.source
 
-    def asking(self, mechanism: str | None = None, error: float | None = None) -> Spec:
-        """The same release with another mechanism, or with an error to reach as its budget."""
+    def asking(
+        self,
+        mechanism: str | None = None,
+        error: float | None = None,
+        seconds: float | None = None,
+    ) -> Spec:
+        """The same with another mechanism, an error to reach as its budget, or another time."""
         spec = self if mechanism is None else replace(self, mechanism=mechanism)
+        spec = spec if seconds is None else replace(spec, seconds=seconds)
         if error is None:
             return spec
         if not 0 < error < float("inf"):
@@ -193,6 +202,7 @@ def read_spec(path: str | Path) -> Spec:
         delta=delta,
         mechanism=tables.plan.mechanism,
         objective=tables.plan.objective,
+        seconds=tables.plan.seconds,
         ledger=_ledger(file, tables.ledger, folder),
         out=folder / (tables.release.out or f"{Path(path).stem}-out"),
         level=tables.release.level,

@@ -10,7 +10,7 @@ foreign file costs time and nothing else. Plans are public, so the files hold no
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -36,9 +36,15 @@ class Effort:
     """What the searches of one plan share; searches are numbered in the order they happen."""
 
     until: float = inf
+    watch: Callable[[str], None] | None = None
     remembered: dict[str, Array] = field(default_factory=dict)
     found: dict[str, Array] = field(default_factory=dict)
     searches: int = 0
+
+    def tell(self, gap: float) -> None:
+        """Say how far the search has come: its error is within ``gap`` of the least possible."""
+        if self.watch is not None:
+            self.watch("" if gap > 1 else f"within {gap:.2g} of the least error")
 
     def next_search(self) -> str:
         """The name of the search that starts now."""
@@ -72,10 +78,15 @@ def time_is_up() -> bool:
 
 
 @contextmanager
-def effort(key: str, until: float = inf, folder: Path | None = None) -> Iterator[Effort]:
+def effort(
+    key: str,
+    until: float = inf,
+    folder: Path | None = None,
+    watch: Callable[[str], None] | None = None,
+) -> Iterator[Effort]:
     """Let searches stop at ``until`` (a monotonic time) and start where ``key`` ended before."""
     file = None if folder is None else folder / f"{key}.npz"
-    made = Effort(until, {} if file is None else _read(file))
+    made = Effort(until, watch, {} if file is None else _read(file))
     token = _EFFORT.set(made)
     try:
         yield made

@@ -145,6 +145,7 @@ class _Search:
             self.upper, self.v = trace * self.scale, v
         if self.progress is not None:
             self.progress(self.steps, sqrt(self.upper / self.lower) - 1)
+        current().tell(sqrt(self.upper / self.lower) - 1)
         is_proved = self.upper <= self.lower * self.ratio
         if is_proved or self.steps >= self.most_steps or time_is_up():
             raise _Reached

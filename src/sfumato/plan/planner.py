@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, sqrt
 from pathlib import Path
 from time import monotonic
@@ -52,23 +53,23 @@ class Strategies:
     folder: Path | None = None
     _made: dict[str, Strategy | PlanError] = field(default_factory=dict, repr=False)
 
-    def of(self, name: str) -> Strategy:
+    def of(self, name: str, watch: Callable[[str], None] | None = None) -> Strategy:
         """The strategy of a mechanism; PlanError says why it does not fit."""
         if name not in self._made:
-            self._made[name] = self._built(name)
+            self._made[name] = self._built(name, watch)
         found = self._made[name]
         if isinstance(found, PlanError):
             raise found
         return found
 
-    def _built(self, name: str) -> Strategy | PlanError:
+    def _built(self, name: str, watch: Callable[[str], None] | None) -> Strategy | PlanError:
         build, noise = MECHANISMS[name]
         asked = f"{self.workload.digest()}|{self.objective}|{name}"
         key = hashlib.sha256(asked.encode()).hexdigest()[:32]
         try:
             # Thousands of small eigenvalue problems: threads would wait for each other.
             with (
-                effort(key, self.until, self.folder),
+                effort(key, self.until, self.folder, watch),
                 threadpool_limits(limits=1, user_api="blas"),
             ):
                 strategy = build(self.workload, noise, self.objective)
@@ -109,7 +110,8 @@ def choose(
             considered.append(Candidate(name, None, None, needless))
             continue
         try:
-            strategy = strategies.of(name)
+            watch = None if progress is None else partial(_watched, progress, i, len(wanted), name)
+            strategy = strategies.of(name, watch)
             scales = calibrate(strategy, loss, neighbours, unit)
         except PlanError as why:
             considered.append(Candidate(name, None, None, str(why)))
@@ -124,6 +126,10 @@ def choose(
         best = replace(best, bound=sum_of_bounds(workload) or None)
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
     return replace(best, candidates=shown)
+
+
+def _watched(progress: Progress, done: int, total: int, name: str, detail: str) -> None:
+    progress(done, total, f"{name} {detail}".rstrip())
 
 
 def _best(found: list[Forecast]) -> Forecast:

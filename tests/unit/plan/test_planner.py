@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
+from sfumato.plan import effort
 from sfumato.plan.bounds import (
     gaussian_error,
     gaussian_rows_needed,
@@ -16,6 +19,7 @@ from sfumato.plan.bounds import (
     table_rows_needed,
 )
 from sfumato.plan.lower import sum_of_bounds
+from sfumato.plan.planner import MECHANISMS, choose
 
 DOMAIN = sf.Domain({"age": 64, "sex": 2})
 APPROXIMATE = sf.Budget(epsilon=1, delta=1e-9)
@@ -119,6 +123,68 @@ def test_what_cannot_fit_memory_is_refused_with_its_size_and_a_way_out() -> None
         sf.plan(sf.marginals(domain, 4), APPROXIMATE)
     with pytest.raises(TooLarge, match="cannot be evaluated"):
         sf.marginals(domain, 1).evaluate(np.zeros(1))
+
+
+def test_planning_ends_when_the_best_is_certified_or_time_is_up() -> None:
+    work = sf.prefixes(sf.Domain({"t": 200}), "t")
+    plan = sf.plan(work, sf.Budget(mu=1))
+    notes = {c.mechanism: c.note for c in plan.candidates}
+    left = list(notes)[list(notes).index("factorization") + 1 :]
+    assert all(notes[n] for n in left)
+    assert plan.certificate is not None
+    assert plan.certificate < 1.001
+    hurried = sf.plan(work, APPROXIMATE, seconds=1e-9)
+    assert hurried.candidates[0].rmse is not None
+    assert "not tried: the time for planning is up" in {c.note for c in hurried.candidates}
+    with pytest.raises(PlanError, match="seconds must be a number above 0, got -1"):
+        sf.plan(work, APPROXIMATE, seconds=-1)
+
+
+def test_laplace_is_left_out_only_where_it_cannot_win() -> None:
+    """The bound on all Laplace mechanisms is below what each of them reaches."""
+    work = sf.prefixes(DOMAIN, "age")
+    budget = sf.Budget(epsilon=1, delta=1e-3)
+    found = choose(work, budget, "add-remove")
+    epsilon = float(budget.epsilon or 0)
+    assert found.bound is not None
+    least = np.sqrt(2 * found.bound / work.queries) / epsilon
+    names = [m for m, kind in MECHANISMS.items() if kind.noise == "laplace"]
+    for name in names:
+        try:
+            alone = choose(work, budget, "add-remove", mechanism=name)
+        except PlanError:
+            continue
+        assert alone.rmse >= least
+        assert alone.rmse >= found.rmse * (1 - 1e-9)
+
+
+def test_the_progress_says_how_far_a_search_has_come() -> None:
+    heard: list[str] = []
+    sf.plan(
+        sf.prefixes(DOMAIN, "age"), APPROXIMATE, progress=lambda _i, _n, what: heard.append(what)
+    )
+    assert heard[0] == "laplace"
+    assert any(h.startswith("factorization within") for h in heard)
+
+
+def test_an_equal_plan_is_remembered_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path))
+    monkeypatch.setattr(effort, "WORTH", 0.0)
+    work = sf.prefixes(sf.Domain({"t": 200}), "t")
+    budget = sf.Budget(mu=1)
+    searched: list[str] = []
+    first = sf.plan(work, budget, progress=lambda _i, _n, what: searched.append(what))
+    assert list((tmp_path / "plans").glob("*.npz"))
+    again: list[str] = []
+    second = sf.plan(work, budget, progress=lambda _i, _n, what: again.append(what))
+    assert sum(" within " in s for s in searched) > 2 * sum(" within " in s for s in again) > 0
+    assert second.digest() == first.digest()
+    assert second.certificate == first.certificate
+    before = sorted(f.name for f in (tmp_path / "plans").iterdir())
+    sf.plan(sf.prefixes(sf.Domain({"t": 201}), "t"), APPROXIMATE, cache=False)
+    assert sorted(f.name for f in (tmp_path / "plans").iterdir()) == before
 
 
 @pytest.mark.parametrize(

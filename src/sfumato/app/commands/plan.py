@@ -13,13 +13,18 @@ __all__ = ["plan"]
 
 
 def plan(
-    path: Path, mechanism: str | None, error: float | None, show_all: bool, output: Output
+    path: Path,
+    mechanism: str | None,
+    error: float | None,
+    seconds: float | None,
+    show_all: bool,
+    output: Output,
 ) -> None:
     """Show what a release would answer with.
 
     Privacy: a function of the spec alone; the table is not opened.
     """
-    spec = read_spec(path).asking(mechanism, error)
+    spec = read_spec(path).asking(mechanism, error, seconds)
     with output.bars() as bars:
         found = spec.plan(bars.phase("planning"))
         document = plan_document(found)
