@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts of ``sfumato compare``: one line per mechanism, both axes logarithmic."""
+"""The charts of ``sfumato compare``: forecasts side by side, and one line per mechanism."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sfumato.app.comparison import BETA, Comparison, Point
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["charts_of", "error_lines"]
+__all__ = ["charts_of", "error_lines", "forecast_dots"]
 
 
 def charts_of(found: Comparison) -> dict[str, alt.Chart | alt.LayerChart]:
     """The charts that apply, by the name of their file."""
-    out: dict[str, alt.Chart | alt.LayerChart] = {}
+    out: dict[str, alt.Chart | alt.LayerChart] = {"forecasts": forecast_dots(found)}
     if found.over_epsilon and found.budget.epsilon is not None:
         delta = f", delta = {float(found.budget.delta):g}" if found.budget.delta else ""
         out["error-over-epsilon"] = error_lines(
@@ -35,6 +35,33 @@ def charts_of(found: Comparison) -> dict[str, alt.Chart | alt.LayerChart]:
             found.rows,
         )
     return out
+
+
+def forecast_dots(found: Comparison) -> alt.LayerChart:
+    """The forecast rmse of every mechanism, least first, beside the least that is possible."""
+    import altair as alt
+
+    values = [
+        {"m": e.mechanism, "x": e.rmse, "label": f"{e.rmse:,.3g}"}
+        for e in sorted(found.entries, key=lambda e: e.rmse or 0.0)
+        if e.rmse is not None
+    ]
+    title = "forecast rmse, in counts"
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        alt.X(
+            "x:Q", title=title, scale=alt.Scale(type="log", padding=24), axis=alt.Axis(grid=True)
+        ),
+        alt.Y("m:N", title=None, sort=None, axis=alt.Axis(labelLimit=240, ticks=False)),
+        tooltip=[alt.Tooltip("m:N", title="mechanism"), alt.Tooltip("label:N", title=title)],
+    )
+    layers = [base.mark_circle(size=90), base.mark_text(align="left", dx=9).encode(text="label:N")]
+    subtitle = ""
+    if found.least is not None:
+        subtitle = f"dashed: no mechanism with Gaussian noise has less than {found.least:,.3g}"
+        rule = alt.Chart(alt.InlineData(values=[{"x": found.least}]))
+        layers.insert(0, rule.mark_rule(color="#c33", strokeDash=[4, 3]).encode(alt.X("x:Q")))
+    heading = alt.Title(f"Forecast error of {found.queries:,} queries", subtitle=subtitle)
+    return alt.layer(*layers).properties(width=560, height=22 * len(values) + 20, title=heading)
 
 
 def error_lines(

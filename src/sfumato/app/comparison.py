@@ -70,11 +70,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Forecasts and bounds of a workload, and the curves of the two charts."""
+    """Forecasts and bounds of a workload, and the curves of the charts.
+
+    ``least`` is a lower bound on the rmse of every mechanism with Gaussian noise, where known.
+    """
 
     queries: int
     budget: Budget
     rows: int | None
+    least: float | None
     entries: tuple[Entry, ...]
     bounds: tuple[Bound, ...]
     over_epsilon: tuple[Point, ...]
@@ -93,7 +97,7 @@ def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> C
         try:
             found = replace(fixed, mechanism=name).plan()
         except PlanError as error:
-            reason = str(error).partition(f"{name}: ")[2] or str(error)
+            reason = str(error).rpartition("budget: ")[2].removesuffix(f" ({name})")
             entries.append(Entry(name, None, None, None, reason))
             continue
         plans[name] = found
@@ -105,11 +109,21 @@ def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> C
         queries=spec.workload.queries,
         budget=budget,
         rows=rows,
+        least=_least(plans),
         entries=tuple(entries),
         bounds=(*_central_bounds(fixed, budget), _local_bound(spec, response, trouble, rows)),
         over_epsilon=tuple(_over_epsilon(plans, budget)),
         over_rows=() if rows is None else tuple(_over_rows(plans, spec, response, rows)),
     )
+
+
+def _least(plans: dict[str, Plan]) -> float | None:
+    """The greatest certified lower bound; with unequal weights it would be on another error."""
+    certified = [p for p in plans.values() if p.strategy.noise == "gaussian" and p.certificate]
+    if any(len({t.weight for t in p.workload.terms}) > 1 for p in certified):
+        return None
+    of_rmse = [p.rmse / (p.certificate or 1.0) for p in certified if p.objective == "rmse"]
+    return max(of_rmse, default=None)
 
 
 def _central_bounds(spec: Spec, budget: Budget) -> list[Bound]:

@@ -96,7 +96,18 @@ def test_a_budget_without_epsilon_has_no_curve_over_epsilon(folder: Path) -> Non
     spec = replace(read_spec(folder / "release.toml"), budget=Budget(rho="0.1"))
     found = compare(spec, rows=None)
     assert found.over_epsilon == ()
-    assert charts_of(found) == {}
+    assert list(charts_of(found)) == ["forecasts"]
+
+
+def test_the_least_possible_error_stands_beside_the_forecasts(folder: Path) -> None:
+    found = compare(read_spec(folder / "release.toml"), rows=None)
+    gaussian = [
+        e.rmse for e in found.entries if e.rmse and MECHANISMS[e.mechanism].noise != "laplace"
+    ]
+    assert found.least is not None
+    assert 0.5 * min(gaussian) < found.least <= min(gaussian) * (1 + 1e-9)
+    layers = charts_of(found)["forecasts"].to_dict()["layer"]
+    assert any(layer["mark"]["type"] == "rule" for layer in layers)
 
 
 def test_charts_are_written_as_pictures_and_as_a_page_that_loads_nothing(
@@ -109,6 +120,7 @@ def test_charts_are_written_as_pictures_and_as_a_page_that_loads_nothing(
         "compare.html",
         "error-over-epsilon.png",
         "error-over-rows.png",
+        "forecasts.png",
     }
     assert (out / "error-over-rows.png").read_bytes().startswith(b"\x89PNG")
     page = (out / "compare.html").read_text()

@@ -40,6 +40,7 @@ def compare(path: Path, out: Path | None, rows: int | None, output: Output) -> N
         "",
         heading("Forecasts", _FORECASTS),
         table(*_forecasts(found)),
+        *_least(found),
         *_not_fitting(found),
         "",
         heading("Known bounds", _BOUNDS),
@@ -66,6 +67,12 @@ def _forecasts(found: Comparison) -> Cells:
             numbers = [counts(e.rmse), counts(e.largest), counts(e.bound)]
             rows.append([e.mechanism, *numbers, *share, note])
     return [*columns, "note"], rows
+
+
+def _least(found: Comparison) -> list[str]:
+    if found.least is None:
+        return []
+    return [f" least possible with Gaussian noise: rmse {counts(found.least)} (certified)"]
 
 
 def _not_fitting(found: Comparison) -> list[str]:
@@ -106,7 +113,9 @@ def _write(found: Comparison, out: Path) -> list[str]:
     body = (
         f"<h1>{escape(title)}</h1><p>{escape(_asked(found))}</p>"
         f"<h2>Forecasts</h2><p>{escape(_FORECASTS)}</p>{_html(*_forecasts(found))}"
-        + "".join(f"<p>{escape(line.strip())}</p>" for line in _not_fitting(found))
+        + "".join(
+            f"<p>{escape(line.strip())}</p>" for line in [*_least(found), *_not_fitting(found)]
+        )
         + "".join(f'<div class="chart" data-chart="{i}"></div>' for i in range(len(charts)))
         + f"<h2>Known bounds</h2><p>{escape(_BOUNDS)}</p>{_html(*_bounds(found))}"
     )
@@ -130,6 +139,7 @@ def _document(found: Comparison, written: list[str]) -> dict[str, object]:
         "queries": found.queries,
         "budget": budget_document(found.budget),
         "rows": found.rows,
+        "least": found.least,
         "beta": BETA,
         "share": SHARE,
         "mechanisms": [asdict(e) for e in found.entries],
