@@ -30,6 +30,8 @@ from sfumato.workload.workload import Workload
 
 __all__ = ["Blockwise", "shared_noise", "table_block", "tree_block"]
 
+NEGLIGIBLE = 1e-8  # of the greatest error: what counts as the error of a block that has none
+
 
 @dataclass(frozen=True, eq=False)
 class Blockwise(Strategy):
@@ -149,6 +151,10 @@ def shared_noise(
     if len(blocks) == 1:
         return plain
     columns = np.array([greatest_column_power([b], [1.0], p).power for b in blocks])
+    # Conditions that nobody fulfils make blocks of zeros, or blocks that answer nothing: they get
+    # a finite share all the same.
+    columns = np.where(columns > 0, columns, 1.0)
+    errors = np.where(errors > 0, errors, NEGLIGIBLE * (errors.max() or 1.0))
     # max: equal errors everywhere, s_b^2 ~ e_b; rmse: s_b^(p+2) ~ e_b / c_b^p.
     shares = np.sqrt(errors) if objective == "max" else (errors / columns) ** (1 / (p + 2))
     norm = float((columns * shares**p).sum()) ** (1 / p)

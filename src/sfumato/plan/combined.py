@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TypeVar
 
+from sfumato.plan.blockwise import NEGLIGIBLE
 from sfumato.plan.strategy import Block, Strategy
 from sfumato.workload.queries import Array
 from sfumato.workload.sensitivity import ColumnNorm
@@ -71,15 +72,18 @@ def combined(
 ) -> Combined:
     """Gaussian strategies, each with the terms of the workload it answers, in its own order."""
     places: dict[int, tuple[int, int]] = {}
-    weights = []
-    for i, (strategy, terms) in enumerate(parts):
+    for i, (_, terms) in enumerate(parts):
         places.update({term: (i, local) for local, term in enumerate(terms)})
-        norm = strategy.column_norm(2).power
-        weights.append((sqrt(strategy.weighted_error()) / norm, norm))
-    total = sum(w * norm for w, norm in weights)
+    errors = [strategy.weighted_error() for strategy, _ in parts]
+    norms = [strategy.column_norm(2).power for strategy, _ in parts]
+    least = NEGLIGIBLE * max(errors)  # a part that answers nothing gets some share all the same
+    factors = [
+        sqrt(max(e, least)) / c if c > 0 else 0.0 for e, c in zip(errors, norms, strict=True)
+    ]
+    total = sum(f * c for f, c in zip(factors, norms, strict=True)) or 1.0
     blocks = [
-        Block(b.term, b.share * sqrt(w / total))
-        for (strategy, _), (w, _) in zip(parts, weights, strict=True)
+        Block(b.term, b.share * (sqrt(f / total) or 1.0))  # a part of zeros costs nothing
+        for (strategy, _), f in zip(parts, factors, strict=True)
         for b in strategy.blocks
     ]
     bounds = [s.bound for s, _ in parts if s.bound is not None]

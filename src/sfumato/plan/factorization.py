@@ -2,7 +2,7 @@
 """The optimal strategy of a union of products, in a form that can be measured.
 
 Every sector of ``orbits.py`` becomes one measured piece. The root of the optimal X is rounded to
-integers of 14 bits, which the certificate counts; from there on everything is exact: the
+integers of 14 bits or more, which the certificate counts; from there on everything is exact: the
 sensitivity is that of the integers, and the reconstruction is their pseudo-inverse. Where a
 sector is not of full rank, the rounding happens in coordinates of asked queries, so that no
 rounding leaves the span of the workload and every answer stays unbiased.
@@ -17,6 +17,7 @@ from math import prod
 
 import numpy as np
 
+from sfumato.errors import PlanError
 from sfumato.plan.optimum import Certified
 from sfumato.plan.orbits import OrbitProblem, Part
 from sfumato.plan.piece import CLASS_PART, Piece
@@ -30,7 +31,8 @@ from sfumato.workload.workload import Workload
 
 __all__ = ["Factorization", "factorization"]
 
-ENTRY_BITS = 14
+ENTRY_BITS = (14, 24, 34)  # of rounded coefficients: the first that loses no direction
+LEAST_SINGULAR = 1e-8  # of the greatest singular value, below which a direction is lost
 
 Asked = dict[str, QuerySet]
 
@@ -206,7 +208,7 @@ class Factorization(Strategy):
 
 def factorization(workload: Workload, problem: OrbitProblem, found: Certified) -> Factorization:
     """Pieces with integer matrices from the roots of an optimal X."""
-    roots = list(problem.roots(found))
+    roots = [sector for sector in problem.roots(found) if sector.root.size]
     blocks, inverses = [], []
     for sector in roots:
         pairs = zip(problem.axes, sector.part, strict=True)
@@ -221,7 +223,7 @@ def factorization(workload: Workload, problem: OrbitProblem, found: Certified) -
             if k == CLASS_PART and a.classes == 1
         )
         root = sector.root / np.sqrt(sizes * plain)  # on class sums instead of unit vectors
-        entries, unit = _whole(root, workload, problem, sector.part)
+        entries, unit, inverse = _whole(root, workload, problem, sector.part)
         compared = prod(int(a.sizes[k]) for a, k in kept if k != CLASS_PART)
         name = " x ".join(a.name if k == CLASS_PART else f"~{a.name}" for a, k in kept) or "total"
         piece = Piece(
@@ -233,7 +235,7 @@ def factorization(workload: Workload, problem: OrbitProblem, found: Certified) -
             entries,
         )
         blocks.append(Block(piece, unit / compared))
-        inverses.append(np.linalg.pinv(entries.astype(np.float64), rcond=1e-9))
+        inverses.append(inverse)
     return Factorization(
         "factorization",
         "gaussian",
@@ -248,15 +250,26 @@ def factorization(workload: Workload, problem: OrbitProblem, found: Certified) -
 
 def _whole(
     root: Array, workload: Workload, problem: OrbitProblem, part: Part
-) -> tuple[Integers, float]:
-    """``root`` as integers times a unit, with the same row space."""
-    if len(root) == root.shape[1]:
-        unit = float(np.abs(root).max()) / 2**ENTRY_BITS if root.size > 1 else float(root[0, 0])
-        return np.rint(root / unit).astype(np.int64), unit
-    basis = _asked_basis(workload, problem, part, len(root))
-    mixing = root @ np.linalg.pinv(basis.astype(np.float64))
-    unit = float(np.abs(mixing).max()) / 2**ENTRY_BITS
-    return np.rint(mixing / unit).astype(np.int64) @ basis, unit
+) -> tuple[Integers, float, Array]:
+    """``root`` as integers times a unit, with the same row space, and their pseudo-inverse.
+
+    Coefficients are rounded finely enough that no direction is lost: queries that differ little
+    need more bits than others.
+    """
+    mixing, basis = root, None
+    if len(root) < root.shape[1]:
+        basis = _asked_basis(workload, problem, part, len(root))
+        reach = np.abs(basis).max(axis=1, keepdims=True)
+        basis = basis * (reach.max() // reach)  # rows of like size: rounding treats them alike
+        mixing = root @ np.linalg.pinv(basis.astype(np.float64))
+    for bits in ENTRY_BITS:
+        unit = float(np.abs(mixing).max()) / (2**bits if root.size > 1 else 1)
+        entries = np.rint(mixing / unit).astype(np.int64)
+        entries = entries if basis is None else entries @ basis
+        left, values, right = np.linalg.svd(entries.astype(np.float64), full_matrices=False)
+        if values[-1] > values[0] * LEAST_SINGULAR:
+            return entries, unit, (right.T / values) @ left.T
+    raise PlanError("some queries are so nearly equal that their difference is lost in rounding")
 
 
 def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: int) -> Integers:

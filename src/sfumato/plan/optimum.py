@@ -139,6 +139,8 @@ class _Search:
         self.steps += 1
         d = self.root_diagonal(v)
         trace, total, diagonal = float(self.copies @ d), float(self.copies @ v), d / v
+        if trace <= 0:
+            raise PlanError("all queries are zero: there is nothing to factorize")
         self.lower = max(self.lower, trace**2 / total)
         if trace * float(diagonal.max()) < self.upper:
             self.scale = float(diagonal.max())
@@ -161,7 +163,7 @@ class _Search:
 
     def best(self) -> Certified:
         if self.v is None:
-            raise PlanError("the workload is zero: there is nothing to factorize")
+            raise PlanError("all queries are zero: there is nothing to factorize")
         return Certified(self.v, self.scale, self.upper, self.lower, self.steps)
 
 
