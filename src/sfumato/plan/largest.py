@@ -30,6 +30,7 @@ from math import log, sqrt
 import numpy as np
 
 from sfumato.errors import PlanError
+from sfumato.plan.effort import time_is_up
 from sfumato.plan.optimum import CORRECTIONS, LONGEST, MEMORY, RELAXATION, STARTS
 from sfumato.workload.queries import Array
 
@@ -138,7 +139,8 @@ class _Search:
             self.upper, self.scale, self.found = scale * float(errors.max()), scale, (v, w)
         if self.progress is not None:
             self.progress(self.steps, sqrt(self.upper / self.lower) - 1)
-        if self.upper <= self.lower * self.ratio or self.steps >= self.most_steps:
+        is_proved = self.upper <= self.lower * self.ratio
+        if is_proved or self.steps >= self.most_steps or time_is_up():
             raise _Reached
         return trace, diagonal, errors
 
@@ -160,9 +162,9 @@ class _Search:
         return -2 * log(trace), np.concatenate(slopes)
 
     def roots(self, v: Array, w: Array) -> Array:
-        """The z of given weights, of order 1."""
+        """The z of given weights, of length 1 for cells and for queries: one scale for both."""
         parts = [np.sqrt(c * x) for c, x in zip(self.copies, (v, w), strict=True)]
-        return np.concatenate([z * sqrt(len(z) / float(z @ z)) for z in parts])
+        return np.concatenate([z / sqrt(float(z @ z)) for z in parts])
 
     def weights(self, v: Array, w: Array) -> tuple[Array, Array]:
         """The best weights so far, or the given ones."""
