@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certified errors and lower bounds against semidefinite programs, solved by other people's code.
+
+``min tr(Y)`` over ``[[Y, L'], [L, X]] >= 0`` and ``X_jj <= 1``, with ``L L' = F' W F``, is
+``k gamma^2`` (Schur complement: ``Y >= L' X^-1 L``); the largest error is the least t with
+``q' X^-1 q <= t`` for every query q.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import sqrt
+
+import numpy as np
+import pytest
+
+import sfumato as sf
+from sfumato.plan.planner import MECHANISMS
+from tests.unit.plan.every_mechanism import WORKLOADS, planned
+from tests.unit.workload.dense import dense_workload
+
+SMALL = [name for name, work in WORKLOADS.items() if work.domain.size <= 12]
+GAUSSIAN = [name for name, (_, noise) in MECHANISMS.items() if noise == "gaussian"]
+SOLVED = 1e-4  # how closely the other solver solves
+
+
+def weighted_rows(work: sf.Workload) -> np.ndarray:
+    """Every query times its weight."""
+    weights = np.concatenate([np.full(t.rows, t.weight) for t in work.terms])
+    return weights[:, None] * dense_workload(work)
+
+
+def least_sum(rows: np.ndarray) -> float:
+    """The least ``tr(V X^-1)`` over ``X_jj <= 1``."""
+    import cvxpy as cp
+
+    values, vectors = np.linalg.eigh(rows.T @ rows)
+    kept = values > values[-1] * 1e-12
+    root = vectors[:, kept] * np.sqrt(values[kept])
+    cells, rank = root.shape
+    whole = cp.Variable((rank + cells, rank + cells), PSD=True)
+    limits = [whole[rank:, :rank] == root, cp.diag(whole)[rank:] <= 1]
+    problem = cp.Problem(cp.Minimize(cp.trace(whole[:rank, :rank])), limits)
+    problem.solve(solver=cp.CLARABEL)
+    return float(problem.value)
+
+
+def least_largest(rows: np.ndarray) -> float:
+    """The least ``max_q q' X^-1 q`` over ``X_jj <= 1``."""
+    import cvxpy as cp
+
+    distinct = np.unique(rows, axis=0)
+    asked = distinct[np.abs(distinct).max(axis=1) > 0]
+    x = cp.Variable((rows.shape[1], rows.shape[1]), PSD=True)
+    errors = cp.hstack([cp.matrix_frac(row, x) for row in asked])
+    problem = cp.Problem(cp.Minimize(cp.max(errors)), [cp.diag(x) <= 1])
+    problem.solve(solver=cp.CLARABEL)
+    return float(problem.value)
+
+
+@cache
+def optimum(work: str, objective: str) -> float:
+    rows = weighted_rows(WORKLOADS[work])
+    return least_sum(rows) if objective == "rmse" else least_largest(rows)
+
+
+@pytest.mark.parametrize("work", SMALL)
+def test_no_gaussian_mechanism_beats_the_program_and_no_bound_exceeds_it(work: str) -> None:
+    true = optimum(work, "rmse")
+    for mechanism in GAUSSIAN:
+        plan = planned(mechanism, work)
+        if plan is None:
+            continue
+        error = plan.strategy.weighted_error()
+        assert error >= true * (1 - SOLVED), mechanism
+        if plan.certificate is not None:
+            assert error / plan.certificate**2 <= true * (1 + SOLVED), mechanism
+
+
+@pytest.mark.parametrize("work", SMALL)
+def test_the_factorization_of_a_matrix_reaches_the_program(work: str) -> None:
+    """Unweighted, as ``sf.factorize`` takes matrices."""
+    rows = dense_workload(WORKLOADS[work])
+    found = sf.factorize(rows, tolerance=1e-5)
+    true = sqrt(least_sum(rows) / len(rows))
+    np.testing.assert_allclose(found.R @ found.M, rows, atol=1e-9)
+    assert found.lower_bound <= true * (1 + SOLVED)
+    assert found.gamma == pytest.approx(true, rel=2 * SOLVED)
+
+
+@pytest.mark.parametrize("work", SMALL)
+def test_the_planned_factorization_reaches_the_program(work: str) -> None:
+    plan = planned("factorization", work)
+    if plan is None or plan.certificate is None or plan.certificate > 1.001:
+        return
+    assert plan.strategy.weighted_error() == pytest.approx(optimum(work, "rmse"), rel=3e-3)
+
+
+def test_the_program_would_notice_a_bound_that_is_too_high() -> None:
+    """The twin: half a per cent more than the optimum is not passed as a lower bound."""
+    rows = dense_workload(WORKLOADS["prefixes"])
+    found = sf.factorize(rows, tolerance=1e-5)
+    assert found.lower_bound * 1.005 > sqrt(least_sum(rows) / len(rows)) * (1 + SOLVED)
+
+
+@pytest.mark.parametrize("work", SMALL)
+def test_no_gaussian_mechanism_has_a_smaller_largest_error_than_the_program(work: str) -> None:
+    true = sqrt(optimum(work, "max"))
+    for mechanism in GAUSSIAN:
+        plan = planned(mechanism, work, "add-remove", "max")
+        if plan is None:
+            continue
+        pairs = zip(plan.groups, plan.workload.terms, strict=True)
+        reached = max(g.largest * t.weight for g, t in pairs)
+        assert reached >= true * (1 - SOLVED), mechanism
+        if plan.certificate is not None:
+            # noise scales are rounded up to their grid, by less than one part in 2^15
+            assert reached / plan.certificate <= true * (1 + SOLVED), mechanism
