@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor, frexp, isfinite, ldexp, log2, sqrt
+from math import ceil, floor, isfinite, ldexp, log2, sqrt
 
 from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
@@ -45,6 +45,7 @@ ROUNDED_BITS = 30  # steps per scale, as a power of 2, where measured values are
 DRAWN_BITS = 40  # the greatest scale that is drawn, in steps, as a power of 2
 SCALE_BITS = 16  # a noise scale is at least 2^16 grid steps: rounding it up costs at most 2^-16
 SLACK = 1 + 2.0**-24  # covers the float rounding of the sensitivity, which is far below 2^-30
+SMOOTH = 16  # steps from which the waves of gaussian_variance are no floats: below 10^-2000
 LEAST_SCALE = 2.0**-40
 GREATEST_SCALE = 2.0**60
 
@@ -68,8 +69,12 @@ class BlockNoise:
     @property
     def variance(self) -> float:
         """The exact variance of the noise on the grid, in counts squared."""
-        units = Fraction(self.units)
-        on_grid = gaussian_variance(units) if self.noise == "gaussian" else laplace_variance(units)
+        if self.noise == "laplace":
+            on_grid = laplace_variance(self.units)
+        elif self.units < SMOOTH:
+            on_grid = gaussian_variance(self.units)
+        else:
+            on_grid = float(self.units) ** 2 + 1 / 12
         return ldexp(on_grid, -2 * self.grid_bits)
 
 
@@ -78,7 +83,7 @@ def calibrate(
 ) -> tuple[BlockNoise, ...]:
     """The least noise for a privacy loss: ``mu`` for Gaussian noise, ``epsilon`` for Laplace."""
     p = _norm(strategy.noise)
-    moved = _moved(strategy, [b.share**p for b in strategy.blocks], neighbours, unit)
+    moved = _moved(strategy, [share**p for share in strategy.shares], neighbours, unit)
     scale = moved ** (1 / p) / loss * SLACK
     noise = _scaled(strategy, scale)
     rounding = _rounding(strategy, noise)
@@ -108,9 +113,8 @@ def privacy_loss(
 
 
 def _scaled(strategy: Strategy, scale: float) -> tuple[BlockNoise, ...]:
-    return tuple(
-        _on_grid(strategy.noise, scale / b.share, b.term.fraction_bits) for b in strategy.blocks
-    )
+    pairs = zip(strategy.shares, strategy.block_bits, strict=True)
+    return tuple(_on_grid(strategy.noise, scale / share, bits) for share, bits in pairs)
 
 
 def _rounding(strategy: Strategy, noise: Sequence[BlockNoise]) -> float:
@@ -118,11 +122,8 @@ def _rounding(strategy: Strategy, noise: Sequence[BlockNoise]) -> float:
 
     ``sqrt(sum over rounded values of (step / s)^2)``.
     """
-    pairs = zip(strategy.blocks, noise, strict=True)
-    rounded = [
-        b.term.rows * float(n.units) ** -2 for b, n in pairs if n.grid_bits < b.term.fraction_bits
-    ]
-    return sqrt(sum(rounded))
+    blocks = zip(strategy.block_rows, strategy.block_bits, noise, strict=True)
+    return sqrt(sum(rows * float(n.units) ** -2 for rows, bits, n in blocks if n.grid_bits < bits))
 
 
 def _norm(noise: Noise) -> int:
@@ -160,6 +161,5 @@ def _on_grid(noise: Noise, scale: float, fraction_bits: int) -> BlockNoise:
         if noise == "laplace":
             raise PlanError("the coefficients are too fine for Laplace noise; round the queries")
         bits = ROUNDED_BITS - floor(log2(scale))
-    mantissa, exponent = frexp(scale)
-    exact = Fraction(mantissa) * Fraction(2) ** (exponent + bits)
-    return BlockNoise(noise, -(-exact.numerator // exact.denominator), bits)
+    # Exact: a multiplication by a power of two, far from the ends of the range of floats.
+    return BlockNoise(noise, ceil(ldexp(scale, bits)), bits)

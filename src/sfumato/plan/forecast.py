@@ -79,12 +79,11 @@ class Forecast:
     @cached_property
     def groups(self) -> tuple[GroupForecast, ...]:
         """The forecast of every group of queries."""
-        out = []
-        for t, term in enumerate(self.workload.terms):
-            total = self.strategy.total_variance(t, self.block_variances)
-            largest = self.strategy.greatest_variance(t, self.block_variances)
-            out.append(GroupForecast(term.name, term.rows, sqrt(total / term.rows), sqrt(largest)))
-        return tuple(out)
+        totals, greatest = self.strategy.group_variances(self.block_variances)
+        return tuple(
+            GroupForecast(term.name, term.rows, sqrt(total / term.rows), sqrt(largest))
+            for term, total, largest in zip(self.workload.terms, totals, greatest, strict=True)
+        )
 
     @cached_property
     def rmse(self) -> float:

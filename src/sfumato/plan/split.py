@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import sqrt
 
 import numpy as np
 
@@ -99,9 +100,21 @@ class Split:
         """``alpha`` of every query."""
         return np.asarray(queries.apply(self.unseen), dtype=np.float64)
 
+    def cells(self, y: Array) -> Array:
+        """``S^+ y`` along the first axis, S being the integers."""
+        if isinstance(self.measured, Centred):
+            return np.asarray((y - y.mean(axis=0, keepdims=True)) / self.measured.size)
+        return np.tensordot(self.inverse, y, axes=1)
+
+    def cells_adjoint(self, x: Array) -> Array:
+        """The transposed map, from cells to measured values."""
+        if isinstance(self.measured, Centred):
+            return self.cells(x)
+        return np.tensordot(self.inverse.T, x, axes=1)
+
     def rest(self, queries: QuerySet, y: Array) -> Array:
         """``r y`` along the first axis of measured values y: the queries beyond alpha."""
-        cells = np.tensordot(self.inverse, y, axes=1)
+        cells = self.cells(y)
         alpha = self.totals(queries).reshape(-1, *[1] * (y.ndim - 1))
         return np.asarray(queries.apply(cells) - alpha * cells.sum(axis=0, keepdims=True))
 
@@ -126,7 +139,9 @@ class Split:
 
 
 def centred_split(size: int) -> Split:
-    """The split of a table of counts."""
+    """The split of a table of counts; of two cells the one difference is measured, once."""
+    if size == 2:
+        return Split(Matrix(2, np.array([[1, -1]], dtype=np.int64), 0), sqrt(0.5), np.ones(2))
     return Split(Centred(size), 1 / size, np.ones(size))
 
 

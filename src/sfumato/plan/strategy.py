@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from sfumato.errors import TooLarge
 from sfumato.plan.diameter import squared_diameter
 from sfumato.plan.piece import Piece
 from sfumato.workload.coefficients import Matrix
@@ -27,6 +28,8 @@ from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["Block", "Noise", "Strategy"]
+
+MOST_FOLLOWED = 2**12  # measured values, each taken through the reconstruction once
 
 Noise = Literal["gaussian", "laplace"]
 
@@ -50,12 +53,16 @@ class Strategy(ABC):
     mechanism: str
     noise: Noise
     workload: Workload
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     bound: float | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The unbiased answers of one term from the measured values of all blocks."""
+
+    def answers(self, values: Sequence[Array]) -> list[Array]:
+        """``answer`` of every term."""
+        return [self.answer(t, values) for t in range(len(self.workload.terms))]
 
     @abstractmethod
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
@@ -77,13 +84,56 @@ class Strategy(ABC):
         1 means that the answer carries a single draw.
         """
 
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """``R'c``: how much every measured value counts in ``c`` times the answers of a term.
+
+        Blocks that do not count are left out. Kinds of strategies that know no better way follow
+        one measured value after the other.
+        """
+        if sum(self.block_rows) > MOST_FOLLOWED:
+            raise TooLarge(
+                f"{sum(self.block_rows):,} measured values cannot be followed through {term=} of "
+                f"{self.mechanism} one by one; the most are {MOST_FOLLOWED:,}"
+            )
+        values = [np.zeros(rows) for rows in self.block_rows]
+        found = {b: np.zeros(rows) for b, rows in enumerate(self.block_rows)}
+        for b, weights in found.items():
+            for i in range(len(weights)):
+                values[b][i] = 1.0
+                weights[i] = coefficients @ self.answer(term, values)
+                values[b][i] = 0.0
+        return {b: weights for b, weights in found.items() if weights.any()}
+
+    def group_variances(
+        self, block_variances: Sequence[float]
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """``total_variance`` and ``greatest_variance`` of every term."""
+        terms = range(len(self.workload.terms))
+        totals = [self.total_variance(t, block_variances) for t in terms]
+        return totals, [self.greatest_variance(t, block_variances) for t in terms]
+
+    @cached_property
+    def shares(self) -> tuple[float, ...]:
+        """The share of every block."""
+        return tuple(b.share for b in self.blocks)
+
+    @cached_property
+    def block_rows(self) -> tuple[int, ...]:
+        """The number of values that every block measures."""
+        return tuple(b.term.rows for b in self.blocks)
+
+    @cached_property
+    def block_bits(self) -> tuple[int, ...]:
+        """The bits after the point of the coefficients of every block."""
+        return tuple(b.term.fraction_bits for b in self.blocks)
+
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
         """The p-th power of ``||M||_{1 -> p}``, block b counting ``scales[b]`` times."""
         return greatest_column_power([b.term for b in self.blocks], scales, p)
 
     def column_norm(self, p: int) -> ColumnNorm:
         """The p-th power of ``||M||_{1 -> p}`` with blocks scaled by their shares."""
-        return self.column_power(p, [b.share**p for b in self.blocks])
+        return self.column_power(p, [share**p for share in self.shares])
 
     @cached_property
     def diameters(self) -> tuple[float, ...]:
@@ -107,7 +157,7 @@ class Strategy(ABC):
         return sum(t.weight**2 * v for t, v in pairs) * self.column_norm(2).power
 
     def _unit_variances(self) -> list[float]:
-        unit = [b.share**-2 for b in self.blocks]
+        unit = [share**-2 for share in self.shares]
         return [self.total_variance(t, unit) for t in range(len(self.workload.terms))]
 
     def digest(self) -> str:

@@ -19,8 +19,7 @@ __all__ = ["clamp", "feasible_bounds", "reconstruct"]
 
 def reconstruct(forecast: Forecast, measured: Measured) -> list[Array]:
     """The unbiased answers ``R (M h + z)`` of every group."""
-    values = [m.values for m in measured.measurements]
-    return [forecast.strategy.answer(t, values) for t in range(len(forecast.workload.terms))]
+    return forecast.strategy.answers([m.values for m in measured.measurements])
 
 
 def feasible_bounds(term: Term, rows: int | None) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class Workload:
         if len(set(names)) != len(names):
             object.__setattr__(self, "terms", _with_distinct_names(self.terms))
 
-    @property
+    @cached_property
     def queries(self) -> int:
         """The number of queries, of any size."""
         return sum(t.rows for t in self.terms)
