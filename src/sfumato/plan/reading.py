@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queries as decision diagrams over classes of cells: how ``columns.py`` walks through a domain.
+
+Conjunctions of conditions on single attributes, and complements of such, are bits: a bit stays set
+while the conjunction is possible. Everything else (tables, given coefficients, other conditions)
+is a diagram of its own: a number per state, moved by a table per attribute. A state of all queries
+is one row of 64-bit words, the bits first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.domain import Domain
+from sfumato.errors import TooLarge
+from sfumato.workload.classes import joint_classes
+from sfumato.workload.predicates import Condition, Mask, leaves, truth_table
+from sfumato.workload.queries import Array, Integers, Numbers
+from sfumato.workload.terms import Explicit, Predicates, Product, Term
+
+__all__ = ["Reading", "read"]
+
+MOST_ENTRIES = 2**26  # coefficients of one group, or truth values of one condition
+EXACT = 2.0**53
+PACKED = 60  # truth values that fit in one 64-bit key
+
+Words = npt.NDArray[np.uint64]
+Leaf = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Diagram:
+    """``moves[name][state, class]`` is the next state; ``values[:, state]`` the column at last."""
+
+    moves: dict[str, Integers]
+    values: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Bits:
+    """Conjunctions: ``masks[name][class, i]`` says whether the i-th is still possible."""
+
+    count: int
+    masks: dict[str, Mask]
+    is_complement: Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """The queries of some terms, ready to be walked attribute by attribute.
+
+    ``places`` says for every asked group where its rows are: indices of bits, or a diagram.
+    """
+
+    names: tuple[str, ...]
+    class_sizes: tuple[Array, ...]
+    bits: _Bits
+    diagrams: tuple[_Diagram, ...]
+    places: tuple[tuple[tuple[bool, int], ...], ...]
+
+    @property
+    def class_counts(self) -> tuple[int, ...]:
+        """Classes per attribute, in the order of the walk."""
+        return tuple(len(s) for s in self.class_sizes)
+
+    @property
+    def _bit_words(self) -> int:
+        return -(-self.bits.count // 64)
+
+    def start(self) -> Words:
+        """The state before any attribute is known: everything is possible."""
+        out = np.zeros((1, self._bit_words + len(self.diagrams)), dtype=np.uint64)
+        out[:, : self._bit_words] = _packed(np.ones((1, self.bits.count), dtype=np.bool_))
+        return out
+
+    def move(self, axis: int, states: Words, classes: Integers) -> Words:
+        """Every state by every class of an attribute, states first."""
+        name = self.names[axis]
+        out = np.repeat(states, len(classes), axis=0)
+        split = self._bit_words
+        if name in self.bits.masks:
+            out[:, :split] &= np.tile(_packed(self.bits.masks[name][classes]), (len(states), 1))
+        for i, diagram in enumerate(self.diagrams):
+            if name in diagram.moves:
+                now = states[:, split + i].astype(np.int64)
+                moved = diagram.moves[name][np.ix_(now, classes)]
+                out[:, split + i] = moved.reshape(-1).astype(np.uint64)
+        return out
+
+    def matrix(self, states: Words) -> Numbers:
+        """The columns of the final states: a row per query, in the order asked."""
+        octets = np.ascontiguousarray(states[:, : self._bit_words]).view(np.uint8)
+        bits = np.unpackbits(octets.reshape(len(states), -1), axis=1, bitorder="little")
+        signs = self.bits.is_complement[:, None]
+        holds = np.asarray(bits[:, : self.bits.count].T.astype(np.bool_) ^ signs, dtype=np.int8)
+        if not self.diagrams:
+            order = [i for group in self.places for _, i in group]
+            return np.ascontiguousarray(holds[order])
+        rows: list[Array] = []
+        for group in self.places:
+            for is_bit, i in group:
+                if is_bit:
+                    rows.append(holds[i : i + 1].astype(np.float64))
+                else:
+                    now = states[:, self._bit_words + i].astype(np.int64)
+                    rows.append(self.diagrams[i].values[:, now])
+        return np.concatenate(rows)
+
+
+def read(domain: Domain, terms: Sequence[Term]) -> Reading:
+    """The classes of cells of every attribute, and the diagrams over them."""
+    masks = _leaf_masks(domain, terms)
+    keys: dict[str, list[Integers]] = {}
+    tables = {i: _table(t, keys) for i, t in enumerate(terms) if not isinstance(t, Predicates)}
+    asked = domain.in_order({*keys, *(name for name, _ in masks)})
+    class_of = {
+        name: _joined([m for (n, _), m in masks.items() if n == name], keys.get(name, []))
+        for name in asked
+    }
+    firsts = {name: np.unique(of, return_index=True)[1] for name, of in class_of.items()}
+    # Few classes first: the number of states then grows as late as possible.
+    names = tuple(sorted(asked, key=lambda n: (len(firsts[n]), n)))
+    small = {leaf: mask[firsts[leaf[0]]] for leaf, mask in masks.items()}
+    bits, diagrams = _Collector(), list[_Diagram]()
+    places: list[tuple[tuple[bool, int], ...]] = []
+    for i, term in enumerate(terms):
+        if isinstance(term, Predicates):
+            places.append(tuple(_place(c, names, small, bits, diagrams) for c in term.conditions))
+        else:
+            states, values = tables[i]
+            table = states[np.ix_(*(firsts[n] for n in term.attributes))]
+            order = [n for n in names if n in term.attributes]
+            table = table.transpose([term.attributes.index(n) for n in order])
+            diagrams.append(_diagram(order, table, values))
+            places.append(((False, len(diagrams) - 1),))
+    sizes = tuple(np.bincount(class_of[n]).astype(np.float64) for n in names)
+    counts = {n: len(firsts[n]) for n in names}
+    return Reading(names, sizes, bits.gathered(counts), tuple(diagrams), tuple(places))
+
+
+class _Collector:
+    """Conjunctions as they are found; equal ones share a bit."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[bool, tuple[tuple[str, bytes], ...]], int] = {}
+        self.masks: list[dict[str, Mask]] = []
+        self.complements: list[bool] = []
+
+    def add(self, masks: dict[str, Mask], is_complement: bool) -> int:
+        """The number of the bit of a conjunction."""
+        key = (is_complement, tuple((n, m.tobytes()) for n, m in masks.items()))
+        if key not in self.found:
+            self.found[key] = len(self.masks)
+            self.masks.append(masks)
+            self.complements.append(is_complement)
+        return self.found[key]
+
+    def gathered(self, counts: dict[str, int]) -> _Bits:
+        """One mask per attribute and class, over all bits."""
+        out: dict[str, Mask] = {}
+        for i, masks in enumerate(self.masks):
+            for name, mask in masks.items():
+                blank = np.ones((counts[name], len(self.masks)), dtype=np.bool_)
+                out.setdefault(name, blank)[:, i] = mask
+        return _Bits(len(self.masks), out, np.array(self.complements, dtype=np.bool_))
+
+
+def _leaf_masks(domain: Domain, terms: Sequence[Term]) -> dict[Leaf, Mask]:
+    """In which cells each leaf of a condition holds."""
+    out: dict[Leaf, Mask] = {}
+    for term in terms:
+        for condition in term.conditions if isinstance(term, Predicates) else ():
+            for leaf in leaves(condition):
+                key = (leaf.attribute, leaf.codes)
+                if key not in out:
+                    mask = np.zeros(domain[leaf.attribute].size, dtype=np.bool_)
+                    mask[np.array(leaf.codes, dtype=np.int64)] = True
+                    out[key] = mask
+    return out
+
+
+def _table(term: Term, keys: dict[str, list[Integers]]) -> tuple[Integers, Array]:
+    """The kind of every cell of a term's table, and the column of every kind.
+
+    The classes that the term tells apart along each attribute join ``keys``.
+    """
+    if term.rows * term.cells > MOST_ENTRIES:
+        raise TooLarge(
+            f"group {term.name!r} has {term.rows:,} queries on {term.cells:,} cells; at most "
+            f"{MOST_ENTRIES:,} coefficients of a group are solved as one matrix"
+        )
+    if term.greatest * 2.0**term.fraction_bits >= EXACT:
+        raise TooLarge(
+            f"the coefficients of group {term.name!r} need more than 53 bits; round the queries"
+        )
+    dense = _coefficients(term)
+    values, states = np.unique(dense, axis=1, return_inverse=True)
+    table = states.astype(np.int64).reshape(term.shape)
+    for axis, name in enumerate(term.attributes):
+        slices = np.moveaxis(table, axis, 0).reshape(term.shape[axis], -1)
+        found = np.unique(slices, axis=0, return_inverse=True)[1]
+        keys.setdefault(name, []).append(found.astype(np.int64).reshape(-1))
+    return table, values
+
+
+def _coefficients(term: Term) -> Array:
+    """The coefficients over the cells of the term's own table."""
+    if isinstance(term, Explicit):
+        return np.asarray(term.matrix.toarray(), dtype=np.float64)
+    if not isinstance(term, Product):
+        raise TooLarge(f"a group of kind {type(term).__name__} has no matrix of coefficients")
+    out = np.ones((1, 1))
+    for _, queries in term.factors:
+        out = np.asarray(np.kron(out, queries.dense()), dtype=np.float64)
+    return out
+
+
+def _place(
+    condition: Condition,
+    walk: Sequence[str],
+    masks: dict[Leaf, Mask],
+    bits: _Collector,
+    diagrams: list[_Diagram],
+) -> tuple[bool, int]:
+    """A condition as a bit where it or its complement is a conjunction, else as a diagram."""
+    names = [n for n in walk if n in condition.attributes]
+    mine = {(leaf.attribute, leaf.codes) for leaf in leaves(condition)}
+    own = [_joined([masks[leaf] for leaf in mine if leaf[0] == name]) for name in names]
+    firsts = [np.unique(of, return_index=True)[1] for of in own]
+    shape = [len(f) for f in firsts]
+    if prod(shape) > MOST_ENTRIES:
+        raise TooLarge(
+            f"a condition on {', '.join(names)} tells {prod(shape):,} combinations apart, more "
+            f"than {MOST_ENTRIES:,}; split it into several"
+        )
+    at = dict(zip(names, firsts, strict=True))
+    truth = truth_table(
+        condition, names, shape, lambda leaf: masks[leaf.attribute, leaf.codes][at[leaf.attribute]]
+    )
+    for is_complement in (False, True):
+        asked = truth ^ is_complement
+        axes = range(len(names))
+        sides = [np.asarray(asked.any(axis=tuple(j for j in axes if j != i))) for i in axes]
+        if names and np.array_equal(_all_of(sides), asked):
+            spread = {n: side[of] for n, side, of in zip(names, sides, own, strict=True)}
+            return True, bits.add(spread, is_complement)
+    table = truth.astype(np.int64)[np.ix_(*own)] if names else truth.astype(np.int64)
+    diagrams.append(_diagram(names, table, np.array([[0.0, 1.0]])))
+    return False, len(diagrams) - 1
+
+
+def _all_of(sides: Sequence[Mask]) -> Mask:
+    out = np.ones((1,) * len(sides), dtype=np.bool_)
+    for axis, side in enumerate(sides):
+        along = [-1 if i == axis else 1 for i in range(len(sides))]
+        out = out & side.reshape(along)
+    return out
+
+
+def _diagram(names: Sequence[str], table: Integers, values: Array) -> _Diagram:
+    """Equal tables of what is left to know are one state, from the last attribute backwards."""
+    moves: dict[str, Integers] = {}
+    for name in reversed(names):
+        rows = table.reshape(-1, table.shape[-1])
+        kept, states = np.unique(rows, axis=0, return_inverse=True)
+        moves[name] = kept
+        table = states.astype(np.int64).reshape(table.shape[:-1])
+    return _Diagram(moves, values if names else values[:, [int(table)]])
+
+
+def _joined(masks: Sequence[Mask], keys: Sequence[Integers] = ()) -> Integers:
+    """Classes of positions that no mask and no key tells apart; ``PACKED`` masks make one key."""
+    out = list(keys)
+    for start in range(0, len(masks), PACKED):
+        packed = np.zeros(len(masks[0]), dtype=np.int64)
+        for bit, mask in enumerate(masks[start : start + PACKED]):
+            packed |= mask.astype(np.int64) << bit
+        out.append(np.unique(packed, return_inverse=True)[1].astype(np.int64).reshape(-1))
+    return joint_classes(out)
+
+
+def _packed(bits: Mask) -> Words:
+    """Rows of bits as rows of 64-bit words."""
+    octets = np.packbits(bits, axis=1, bitorder="little")
+    padded = np.zeros((len(bits), -(-bits.shape[1] // 64) * 8), dtype=np.uint8)
+    padded[:, : octets.shape[1]] = octets
+    return padded.view(np.uint64)

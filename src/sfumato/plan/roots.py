@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best strategy of an explicit matrix: ``M = H F`` for the least mean or largest error.
+
+The optimal X of ``optimum.py`` and of ``largest.py`` is ``X = F' H'H F``, a mix of the queries:
+with B = W^1/2 F D^1/2 = P S Q', ``H = S^-1/2 P' W^1/2`` (W = I for the mean). So a strategy is
+known by a matrix with a column per query, whatever the number of cells.
+
+* Queries and cells that hang together in no way are solved apart: a record is in one part only,
+  so every part may be as sensitive as the whole, mean squared errors add up and the largest error
+  is that of the worst part.
+* Where there are many more cells than queries, few of them matter. The problem is solved on some
+  of the cells, those whose columns of M came out longest are added, and so on. A bound for fewer
+  cells is a bound for all (v = 0 elsewhere); the sensitivity is that of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from sfumato.errors import TooLarge
+from sfumato.plan.largest import certified_largest
+from sfumato.plan.optimum import certified_optimum
+from sfumato.workload.predicates import Mask
+from sfumato.workload.queries import Array, Integers, Numbers
+
+__all__ = ["LARGEST_SIDE", "Root", "best_root"]
+
+LARGEST_SIDE = 4096  # the smaller side of a matrix that is decomposed
+EIGEN_ROUNDING = 2.0**-50
+SINGULAR_ROUNDING = 2.0**-50
+FEW = 3000  # cells that are solved at once without choosing among them
+ADDED = 2500  # cells that join in one round
+ROUNDS = 30
+DROPPED = 1e-9  # cells of less weight than this, in greatest weights, leave again
+OUTSIDE = 1e-7  # a column with this part of its length outside of a space is not in it
+AT_ONCE = 2**24  # numbers of one chunk of a large matrix
+
+Progress = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Root:
+    """``M = mixing @ F`` has columns of length at most 1; ``lower`` is below every error.
+
+    Errors are squared, at unit noise: summed over queries, or the largest of them.
+    """
+
+    mixing: Array
+    lower: float
+
+
+def best_root(
+    matrix: Numbers,
+    objective: str = "rmse",
+    tolerance: float = 1e-4,
+    progress: Progress | None = None,
+) -> Root:
+    """The mixing of weighted queries (rows) on distinct cells (columns, none of them zero)."""
+    rows, columns = _parts(matrix)
+    count = int(rows.max()) + 1
+    found = []
+    for part in range(count):
+        inside = np.flatnonzero(rows == part)
+        block = matrix[np.ix_(inside, np.flatnonzero(columns == part))] if count > 1 else matrix
+        found.append((inside, _connected(block, objective, tolerance, progress)))
+    mixing = np.zeros((sum(len(r.mixing) for _, r in found), len(matrix)))
+    first = 0
+    for inside, root in found:
+        mixing[first : first + len(root.mixing), inside] = root.mixing
+        first += len(root.mixing)
+    bounds = [root.lower for _, root in found]
+    return Root(mixing, max(bounds) if objective == "max" else sum(bounds))
+
+
+def _parts(matrix: Numbers) -> tuple[Integers, Integers]:
+    """The connected part of every query and of every cell."""
+    from scipy.sparse import bmat, csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    k, m = matrix.shape
+    pattern = matrix != 0
+    if _hangs_together(pattern):
+        return np.zeros(k, dtype=np.int64), np.zeros(m, dtype=np.int64)
+    pattern = csr_matrix(pattern)
+    graph = bmat([[None, pattern], [pattern.T, None]])
+    _, labels = connected_components(graph, directed=False)
+    return labels[:k].astype(np.int64), labels[k:].astype(np.int64)
+
+
+def _hangs_together(pattern: Mask) -> bool:
+    """Whether all queries are reached from the first one: the usual case, seen in a few looks."""
+    reached = np.zeros(len(pattern), dtype=np.bool_)
+    cells, new = np.zeros(pattern.shape[1], dtype=np.bool_), np.array([0])
+    for _ in range(8):
+        reached[new] = True
+        cells |= pattern[new].any(axis=0)
+        rest = np.flatnonzero(~reached)
+        new = rest[[bool((pattern[q] & cells).any()) for q in rest]] if len(rest) else rest
+        if not len(new):
+            break
+    return bool(reached.all() and cells.all())
+
+
+def _connected(
+    matrix: Numbers, objective: str, tolerance: float, progress: Progress | None
+) -> Root:
+    k, m = matrix.shape
+    if min(k, m) > LARGEST_SIDE:
+        raise TooLarge(
+            f"{k:,} distinct queries on {m:,} distinct cells hang together: one of them must be at "
+            f"most {LARGEST_SIDE:,}; sf.plan uses the structure of a workload instead"
+        )
+    if m <= max(FEW, 2 * k):
+        found = _solved(np.asarray(matrix, dtype=np.float64), objective, tolerance, None, progress)
+        return Root(found.mixing / sqrt(found.scale), found.lower)
+    return _generated(matrix, objective, tolerance, progress)
+
+
+@dataclass(frozen=True, eq=False)
+class _Solved:
+    """Weights of some cells and of the queries; ``level`` is the error before scaling."""
+
+    v: Array
+    w: Array
+    mixing: Array
+    level: float
+    scale: float
+    lower: float
+
+
+def _solved(
+    matrix: Array,
+    objective: str,
+    tolerance: float,
+    start: tuple[Array, Array] | None,
+    progress: Progress | None,
+) -> _Solved:
+    """All cells at once."""
+    k, m = matrix.shape
+    if objective == "max":
+        found = certified_largest(
+            root_diagonals(matrix), m, k, tolerance, start=start, progress=progress
+        )
+        v, w, upper, lower, scale = found.v, found.w, found.upper, found.lower, found.scale
+    else:
+        best = certified_optimum(
+            root_diagonal(matrix),
+            m,
+            tolerance,
+            start=None if start is None else start[0],
+            progress=progress,
+        )
+        v, w, upper, lower, scale = best.v, np.ones(k), best.upper, best.lower, best.scale
+    return _Solved(v, w, _mixing(matrix, v, w), upper / scale, scale, lower)
+
+
+def _generated(
+    matrix: Numbers, objective: str, tolerance: float, progress: Progress | None
+) -> Root:
+    """Cells join while their columns are too long."""
+    k, m = matrix.shape
+    chosen, start = _first_cells(matrix), None
+    lower, best, least, gap = 0.0, np.zeros((0, k)), np.inf, 1.0
+    for _ in range(ROUNDS):
+        block = np.asarray(matrix[:, chosen], dtype=np.float64)
+        found = _solved(block, objective, max(tolerance / 3, min(gap / 20, 1e-2)), start, None)
+        lower = max(lower, found.lower)
+        lengths = _squared_lengths(found.mixing, matrix)
+        longest = float(lengths.max())
+        if found.level * longest < least:
+            least, best = found.level * longest, found.mixing / sqrt(longest)
+        gap = sqrt(least / lower) - 1
+        if progress is not None:
+            progress(len(chosen), gap)
+        if gap <= tolerance:
+            break
+        kept = chosen[found.v > DROPPED * found.v.max()]
+        joined = np.argpartition(-lengths, min(ADDED, m - 1))[:ADDED]
+        weights = np.full(m, float(found.v.mean()) * 0.1)
+        weights[chosen] = found.v
+        chosen = np.union1d(np.union1d(kept, joined), _spanning(matrix, kept))
+        start = (weights[chosen], found.w)
+    return Root(best, lower)
+
+
+def _first_cells(matrix: Numbers) -> Integers:
+    """The longest columns, some of all others, and as many as it takes to span the queries."""
+    m = matrix.shape[1]
+    lengths = np.abs(matrix).sum(axis=0)
+    longest = np.argpartition(-lengths, ADDED)[:ADDED]
+    evenly = np.linspace(0, m - 1, FEW // 2).astype(np.int64)
+    first = np.union1d(longest, evenly)
+    return np.asarray(np.union1d(first, _spanning(matrix, first)), dtype=np.int64)
+
+
+def _spanning(matrix: Numbers, chosen: Integers) -> Integers:
+    """Further columns that together with the chosen ones span all columns."""
+    from scipy.linalg import qr
+
+    added = np.zeros(0, dtype=np.int64)
+    while True:
+        block = np.asarray(matrix[:, np.union1d(chosen, added)], dtype=np.float64)
+        left, singular, _ = np.linalg.svd(block @ block.T)
+        basis = left[:, singular > singular[0] * len(singular) * EIGEN_ROUNDING]
+        if basis.shape[1] == len(matrix):
+            return added
+        own = _squared_lengths(np.eye(len(matrix)), matrix)
+        outside = own - _squared_lengths(basis.T, matrix)
+        candidates = np.flatnonzero(outside > OUTSIDE * own)
+        if not len(candidates):
+            return added
+        candidates = candidates[np.argsort(-outside[candidates])[: 4 * len(matrix)]]
+        some = np.asarray(matrix[:, candidates], dtype=np.float64)
+        rest = some - basis @ (basis.T @ some)
+        _, triangle, order = qr(rest, mode="economic", pivoting=True)
+        size = np.abs(np.diag(triangle))
+        added = np.union1d(added, candidates[order[: int((size > size[0] * 1e-6).sum())]])
+
+
+def _squared_lengths(mixing: Array, matrix: Numbers) -> Array:
+    """The squared length of every column of ``mixing @ matrix``."""
+    k, m = matrix.shape
+    out = np.zeros(m)
+    step = max(1, AT_ONCE // k)
+    for first in range(0, m, step):
+        chunk = np.asarray(matrix[:, first : first + step], dtype=np.float64)
+        out[first : first + step] = ((mixing @ chunk) ** 2).sum(axis=0)
+    return out
+
+
+def _mixing(matrix: Array, v: Array, w: Array) -> Array:
+    """``S^-1/2 P' W^1/2`` from ``W^1/2 F D^1/2 = P S Q'``."""
+    scaled = matrix * np.sqrt(v) * np.sqrt(w)[:, None]
+    if matrix.shape[1] > 4 * len(matrix):
+        values, left = _eigen(scaled @ scaled.T)
+        singular = np.sqrt(values)
+    else:
+        left, singular, _ = np.linalg.svd(scaled, full_matrices=False)
+        kept = singular > singular[0] * max(matrix.shape) * SINGULAR_ROUNDING
+        left, singular = left[:, kept], singular[kept]
+    return np.asarray((left / np.sqrt(singular)).T * np.sqrt(w), dtype=np.float64)
+
+
+def root_diagonal(matrix: Array) -> Callable[[Array], Array]:
+    """``v -> diag((D^1/2 F'F D^1/2)^1/2)``, in the smaller of query space and cell space."""
+    k, m = matrix.shape
+    gram = matrix.T @ matrix if m <= k else np.zeros((0, 0))
+
+    def evaluate(v: Array) -> Array:
+        root = np.sqrt(v)
+        if m <= k:
+            values, vectors = _eigen(gram * np.outer(root, root))
+            return np.asarray((vectors**2) @ np.sqrt(values), dtype=np.float64)
+        scaled = matrix * root
+        values, vectors = _eigen(scaled @ scaled.T)
+        return _squares((vectors * values**-0.25).T @ scaled)
+
+    return evaluate
+
+
+def root_diagonals(matrix: Array) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """``(v, w) -> `` the diagonals of (B'B)^1/2 and (B B')^1/2, B = W^1/2 F D^1/2."""
+    k, m = matrix.shape
+
+    def evaluate(v: Array, w: Array) -> tuple[Array, Array]:
+        b = matrix * np.sqrt(v) * np.sqrt(w)[:, None]
+        if m <= k:
+            b = b.T
+        values, vectors = _eigen(b @ b.T)
+        own = np.asarray((vectors**2) @ np.sqrt(values), dtype=np.float64)
+        other = _squares((vectors * values**-0.25).T @ b)
+        return (own, other) if m <= k else (other, own)
+
+    return evaluate
+
+
+def _squares(rows: Array) -> Array:
+    return np.asarray(np.einsum("ij,ij->j", rows, rows), dtype=np.float64)
+
+
+def _eigen(gram: Array) -> tuple[Array, Array]:
+    """The eigenvalues that are not zero up to rounding: a lower bound must not count those."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > values[-1] * len(values) * EIGEN_ROUNDING
+    return values[kept], vectors[:, kept]
