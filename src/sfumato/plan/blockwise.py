@@ -5,8 +5,9 @@ Three ways for a block to answer a term:
 
 * ``asked``: the block measures the term's own queries, R = I (Laplace or Gaussian on the queries);
 * ``table``: the block measures a contingency table that holds the term's attributes;
-* ``tree``: the block measures a tree along one attribute and single cells along the others, and
-  the table is its least-squares estimate.
+* ``product``: the block measures a tree, a wavelet or a template (``invertible.py``) along some
+  attributes and single cells along the others; the table is its least-squares estimate, and the
+  squared rows of the reconstruction multiply over the attributes.
 
 How the noise is shared among blocks is optimal for the asked objective and the bound "a record
 moves every block by its greatest column": shares that minimise ``sum e_b / s_b^2`` subject to
@@ -18,9 +19,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from sfumato.plan.invertible import Invertible, row_fourths, row_variances, total_variance
 from sfumato.plan.strategy import Block, Noise, Strategy
 from sfumato.plan.tree import Tree
 from sfumato.workload.queries import Array, Identity, QuerySet, Total
@@ -31,6 +34,16 @@ from sfumato.workload.workload import Workload
 __all__ = ["Blockwise", "shared_noise", "table_block", "tree_block"]
 
 NEGLIGIBLE = 1e-8  # of the greatest error: what counts as the error of a block that has none
+
+
+@runtime_checkable
+class _Solved(Protocol):
+    """A query set from whose answers the cells are estimated."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def least_squares(self, y: Array) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +69,25 @@ class Blockwise(Strategy):
             return y
         table = np.asarray(y, dtype=np.float64).reshape(block.row_shape)
         for axis, (_, queries) in enumerate(block.factors):
-            if isinstance(queries, Tree):
+            if isinstance(queries, Invertible):
                 table = np.moveaxis(queries.least_squares(np.moveaxis(table, axis, 0)), 0, axis)
         extra = tuple(i for i, n in enumerate(block.attributes) if n not in asked.attributes)
         return asked.answer(table.sum(axis=extra))
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """To the cells of the table, the same along what it totals, to what was solved for them."""
+        asked, block = self._pair(term)
+        c = np.asarray(coefficients, dtype=np.float64)
+        if block is None:
+            return {self.source[term]: c}
+        shape = dict(zip(block.attributes, block.shape, strict=True))
+        kept = [n if a in asked.attributes else 1 for a, n in shape.items()]
+        table = np.broadcast_to(asked.adjoint(c).reshape(kept), block.shape)
+        for axis, (_, queries) in enumerate(block.factors):
+            if isinstance(queries, _Solved):
+                read = queries.least_squares(np.eye(queries.rows))
+                table = np.moveaxis(np.tensordot(read, table, axes=(0, axis)), 0, axis)
+        return {self.source[term]: table.reshape(-1)}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """``|r|^2`` times the noise variance of the block."""
@@ -69,7 +97,7 @@ class Blockwise(Strategy):
             return np.full(asked.rows, noise)
         if not isinstance(asked, Product):
             return noise * _outside(asked, block) * asked.row_powers(2)
-        parts = [_row_variances(m, q) for m, q in _aligned(asked, block)]
+        parts = [row_variances(m, q) for m, q in _aligned(asked, block)]
         return noise * _outside(asked, block) * _outer(parts)
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
@@ -80,7 +108,7 @@ class Blockwise(Strategy):
             return noise * asked.rows
         if not isinstance(asked, Product):
             return float(self.variances(term, block_variances).sum())
-        parts = [_total_variance(m, q) for m, q in _aligned(asked, block)]
+        parts = [total_variance(m, q) for m, q in _aligned(asked, block)]
         return noise * _outside(asked, block) * prod(parts)
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
@@ -91,7 +119,7 @@ class Blockwise(Strategy):
             return noise
         if not isinstance(asked, Product):
             return float(self.variances(term, block_variances).max())
-        parts = [float(_row_variances(m, q).max()) for m, q in _aligned(asked, block)]
+        parts = [float(row_variances(m, q).max()) for m, q in _aligned(asked, block)]
         return noise * _outside(asked, block) * prod(parts)
 
     def effective_terms(self, term: int) -> Array:
@@ -104,8 +132,8 @@ class Blockwise(Strategy):
             squares, fourths = asked.row_powers(2), asked.row_powers(4)
         else:
             pairs = _aligned(asked, block)
-            squares = _outer([_row_variances(m, q) for m, q in pairs])
-            fourths = _outer([_row_fourths(m, q) for m, q in pairs])
+            squares = _outer([row_variances(m, q) for m, q in pairs])
+            fourths = _outer([row_fourths(m, q) for m, q in pairs])
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = outside * squares**2 / fourths
         return np.where(fourths > 0, ratio, 1.0)
@@ -170,26 +198,12 @@ def _aligned(asked: Product, block: Product) -> list[tuple[QuerySet, QuerySet]]:
 
 def _outside(asked: Term, block: Product) -> float:
     """Noise added up over the attributes that are measured but totalled by the term."""
-    extra = [_total_variance_of_sum(q) for name, q in block.factors if name not in asked.attributes]
+    extra = [_variance_of_sum(q) for name, q in block.factors if name not in asked.attributes]
     return prod(extra, start=1.0)
 
 
-def _total_variance_of_sum(measured: QuerySet) -> float:
-    return float(_row_variances(measured, Total(measured.size))[0])
-
-
-def _row_variances(measured: QuerySet, asked: QuerySet) -> Array:
-    return measured.row_variances(asked) if isinstance(measured, Tree) else asked.row_powers(2)
-
-
-def _row_fourths(measured: QuerySet, asked: QuerySet) -> Array:
-    return measured.row_fourths(asked) if isinstance(measured, Tree) else asked.row_powers(4)
-
-
-def _total_variance(measured: QuerySet, asked: QuerySet) -> float:
-    if isinstance(measured, Tree):
-        return measured.total_variance(asked)
-    return float(asked.column_powers(2).sum())
+def _variance_of_sum(measured: QuerySet) -> float:
+    return float(row_variances(measured, Total(measured.size))[0])
 
 
 def _outer(vectors: Sequence[Array]) -> Array:

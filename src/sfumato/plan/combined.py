@@ -37,6 +37,13 @@ class Combined(Strategy):
         part, local = self.places[term]
         return self.parts[part].answer(local, self._own(part, values))
 
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """As its part says, by the numbers of all blocks."""
+        part, local = self.places[term]
+        first = sum(len(s.blocks) for s in self.parts[:part])
+        found = self.parts[part].adjoint(local, coefficients)
+        return {first + b: weights for b, weights in found.items()}
+
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """As its part says."""
         part, local = self.places[term]

@@ -71,6 +71,28 @@ class Factorization(Strategy):
             out = out + self._completed(estimate, piece, asked, b, power=1)
         return out.reshape(-1)
 
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """The steps of ``answer``, transposed and in reverse order."""
+        asked = self._asked(term)
+        table = np.asarray(coefficients, dtype=np.float64)
+        table = table.reshape([q.rows for q in asked.values()])
+        found = {}
+        for b in self._reached(asked):
+            piece = self._piece(b)
+            part = table
+            for axis in reversed(self._plain(b, asked)):
+                rows = self._rows_of(axis, asked[axis.name], CLASS_PART)[:, 0]
+                part = np.tensordot(part, rows, axes=(list(asked).index(axis.name), 0))
+            part = part.reshape([asked[a.name].rows if a.name in asked else 1 for a in piece.axes])
+            for i, (axis, label) in enumerate(zip(piece.axes, piece.part, strict=True)):
+                rows = self._rows_of(axis, asked.get(axis.name), label)
+                rows = rows if label == CLASS_PART else rows / rows.shape[1]
+                part = np.moveaxis(np.tensordot(rows, part, axes=(0, i)), 0, i)
+            part = part.transpose((*piece.mixed, *piece.compared))
+            sums = part.reshape(len(self.inverses[b]), *piece.row_shape[1:])
+            found[b] = np.tensordot(self.inverses[b].T, sums, axes=1).reshape(-1)
+        return found
+
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Per sector a product: the covariance of class sums, squared rows of the residuals."""
         asked = self._asked(term)

@@ -30,6 +30,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import overload
 
 import numpy as np
@@ -85,6 +86,27 @@ class Marginals(Strategy):
             found[b] = np.asarray(part, dtype=np.float64).reshape(-1)
         return found
 
+    def covariance(
+        self, term: int, queries: Sequence[int], block_variances: Sequence[float]
+    ) -> Array:
+        """``r r'`` of two cells is ``unit^2 (1 - 1/n)`` where they agree, ``-unit^2 / n`` else."""
+        inside = self.lattice.within(term).tolist()
+        names = self._members(inside[-1])
+        shape = [self.workload.domain.shape[i] for i in names]
+        places = np.unravel_index(np.asarray(queries, dtype=np.int64), shape) if shape else ()
+        kernels = {}
+        for i, n, at in zip(names, shape, places, strict=True):
+            kernels[i] = self.splits[i].unit ** 2 * ((at[:, None] == at[None, :]) - 1 / n)
+        out = np.zeros((len(queries), len(queries)))
+        for b in inside:
+            members = self._members(b)
+            outside = [n for i, n in zip(names, shape, strict=True) if i not in members]
+            part = np.full_like(out, block_variances[b] * prod(n**-2.0 for n in outside))
+            for i in members:
+                part *= kernels[i]
+            out += part
+        return out
+
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """All cells of a marginal have the same."""
         rows = self.workload.terms[term].rows
@@ -108,6 +130,12 @@ class Marginals(Strategy):
 
     def _unit_variances(self) -> list[float]:
         return self.group_variances([share**-2 for share in self.shares])[0]
+
+    def weighted_largest(self) -> float:
+        """``max_q w_q^2 |r_q|^2 ||M||_{1->2}^2``."""
+        _, each = self.group_variances([share**-2 for share in self.shares])
+        weights = np.array([term.weight**2 for term in self.workload.terms])
+        return float((weights * each).max()) * self.column_norm(2).power
 
     def effective_terms(self, term: int) -> Array:
         """Gaussian noise adds up to Gaussian noise."""
@@ -271,7 +299,16 @@ def marginals_optimum(
     spread = known.of_pieces(np.where(sizes > 1, units**2 * sizes / np.maximum(sizes - 1, 1), 1))
     shares = np.sqrt(root / root.sum() * spread)
     blocks = _Blocks(workload, known, splits, shares)
-    return Marginals("factorization", "gaussian", workload, blocks, known, splits, bound=bound)
+    return Marginals(
+        "factorization",
+        "gaussian",
+        workload,
+        blocks,
+        known,
+        splits,
+        bound=bound,
+        objective="max" if objective == "max" else "rmse",
+    )
 
 
 def _worst(

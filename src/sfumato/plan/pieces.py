@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, combinations
 from math import exp, prod, sqrt
 
@@ -64,6 +65,46 @@ class Pieces(Strategy):
                 part = np.moveaxis(rest, 0, axis)
             out = out + self._completed(part, inside, asked, power=1)
         return out.reshape(-1)
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """Rests along the attributes of a piece, totals along the others."""
+        asked = self._asked(term)
+        table = np.asarray(coefficients, dtype=np.float64)
+        table = table.reshape([q.rows for q in asked.values()])
+        found = {}
+        for b, inside in self._within(asked):
+            part = table
+            for axis, (name, queries) in reversed(list(enumerate(asked.items()))):
+                moved = np.moveaxis(part, axis, 0)
+                if name in inside:
+                    rest = self.splits[name].rest_adjoint(queries, moved)
+                    part = np.moveaxis(rest, 0, axis)
+                else:
+                    part = np.tensordot(self._coefficients(name, queries)[0], moved, axes=1)
+            found[b] = np.asarray(part, dtype=np.float64).reshape(-1)
+        return found
+
+    def covariance(
+        self, term: int, queries: Sequence[int], block_variances: Sequence[float]
+    ) -> Array:
+        """Products of ``r r'`` and ``alpha alpha'``, summed over the pieces."""
+        asked = self._asked(term)
+        shape = [q.rows for q in asked.values()]
+        places = np.unravel_index(np.asarray(queries, dtype=np.int64), shape) if shape else ()
+        kernels: dict[str, tuple[Array, Array]] = {}
+        for (name, found), rows in zip(asked.items(), places, strict=True):
+            alpha = self._coefficients(name, found)[0][rows]
+            listed, which = np.unique(rows, return_inverse=True)
+            units = (np.arange(found.rows)[:, None] == listed[None, :]).astype(np.float64)
+            read = self.splits[name].rest_adjoint(found, units)[:, which.reshape(-1)]
+            kernels[name] = np.outer(alpha, alpha), read.T @ read
+        out = np.zeros((len(queries), len(queries)))
+        for b, inside in self._within(asked):
+            part = np.full_like(out, block_variances[b])
+            for name, (totals, rests) in kernels.items():
+                part *= rests if name in inside else totals
+            out += part
+        return out
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Products of ``|r|^2`` and ``alpha^2``, summed over the pieces."""
@@ -116,8 +157,12 @@ class Pieces(Strategy):
         found = self.workload.terms[term]
         return dict(found.factors) if isinstance(found, Product) else {}
 
+    @cached_property
+    def _at(self) -> dict[Subset, int]:
+        return {inside: b for b, inside in enumerate(self.subsets)}
+
     def _within(self, asked: Mapping[str, QuerySet]) -> list[tuple[int, Subset]]:
-        at = {inside: b for b, inside in enumerate(self.subsets)}
+        at = self._at
         return [(at[inside], inside) for inside in _subsets(tuple(asked)) if inside in at]
 
     def _coefficients(self, name: str, queries: QuerySet) -> tuple[Array, Array]:

@@ -118,6 +118,11 @@ class Split:
         alpha = self.totals(queries).reshape(-1, *[1] * (y.ndim - 1))
         return np.asarray(queries.apply(cells) - alpha * cells.sum(axis=0, keepdims=True))
 
+    def rest_adjoint(self, queries: QuerySet, c: Array) -> Array:
+        """``r' c`` along the first axis: from queries to measured values."""
+        alpha = np.tensordot(self.totals(queries), c, axes=1)
+        return self.cells_adjoint(np.asarray(queries.adjoint(c)) - alpha[None])
+
     def rest_squares(self, queries: QuerySet) -> Array:
         """``|r|^2`` of every query, r with respect to the integers."""
         n = self.measured.size

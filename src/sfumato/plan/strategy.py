@@ -22,16 +22,17 @@ from sfumato.errors import TooLarge
 from sfumato.plan.diameter import squared_diameter
 from sfumato.plan.piece import Piece
 from sfumato.workload.coefficients import Matrix
-from sfumato.workload.queries import Array
+from sfumato.workload.queries import Array, check_entries
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
-__all__ = ["Block", "Noise", "Strategy"]
+__all__ = ["Block", "Noise", "Objective", "Strategy"]
 
 MOST_FOLLOWED = 2**12  # measured values, each taken through the reconstruction once
 
 Noise = Literal["gaussian", "laplace"]
+Objective = Literal["rmse", "max"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +47,9 @@ class Block:
 class Strategy(ABC):
     """Measured blocks and the linear reconstruction of a workload from them.
 
-    ``mechanism`` is the name under which a person can ask for it; ``bound`` a lower bound on
-    ``weighted_error`` of every strategy for the workload, where one was found on the way.
+    ``mechanism`` is the name under which a person can ask for it; ``bound`` a lower bound on the
+    error of every strategy for the workload, where one was found on the way: on ``weighted_error``
+    when ``objective`` is "rmse", on ``weighted_largest`` when it is "max".
     """
 
     mechanism: str
@@ -55,6 +57,7 @@ class Strategy(ABC):
     workload: Workload
     blocks: Sequence[Block]
     bound: float | None = field(default=None, kw_only=True)
+    objective: Objective = field(default="rmse", kw_only=True)
 
     @abstractmethod
     def answer(self, term: int, values: Sequence[Array]) -> Array:
@@ -103,6 +106,23 @@ class Strategy(ABC):
                 weights[i] = coefficients @ self.answer(term, values)
                 values[b][i] = 0.0
         return {b: weights for b, weights in found.items() if weights.any()}
+
+    def covariance(
+        self, term: int, queries: Sequence[int], block_variances: Sequence[float]
+    ) -> Array:
+        """The covariance matrix of the listed answers of a term (by number): ``R K R'``."""
+        rows, count = self.workload.terms[term].rows, len(queries)
+        found: dict[int, Array] = {}
+        for i, q in enumerate(queries):
+            unit = np.zeros(rows)
+            unit[q] = 1.0
+            for b, weights in self.adjoint(term, unit).items():
+                if b not in found:
+                    held = count * (weights.size + sum(f.shape[1] for f in found.values()))
+                    check_entries(held, f"how {count:,} answers are read from the measurements")
+                    found[b] = np.zeros((count, weights.size))
+                found[b][i] = sqrt(block_variances[b]) * weights
+        return sum((f @ f.T for f in found.values()), np.zeros((count, count)))
 
     def group_variances(
         self, block_variances: Sequence[float]
@@ -155,6 +175,18 @@ class Strategy(ABC):
         """``sum_q w_q^2 |r_q|^2 ||M||_{1->2}^2``: what ``optimum.py`` bounds from below."""
         pairs = zip(self.workload.terms, self._unit_variances(), strict=True)
         return sum(t.weight**2 * v for t, v in pairs) * self.column_norm(2).power
+
+    def weighted_largest(self) -> float:
+        """``max_q w_q^2 |r_q|^2 ||M||_{1->2}^2``: what ``largest.py`` bounds from below."""
+        _, greatest = self.group_variances([share**-2 for share in self.shares])
+        pairs = zip(self.workload.terms, greatest, strict=True)
+        return max(t.weight**2 * float(v) for t, v in pairs) * self.column_norm(2).power
+
+    def bound_for(self, objective: str) -> float | None:
+        """The lower bound of an objective: the largest error is no less than the mean one."""
+        if self.bound is None or objective == self.objective:
+            return self.bound
+        return self.bound / self.workload.queries if objective == "max" else None
 
     def _unit_variances(self) -> list[float]:
         unit = [share**-2 for share in self.shares]
