@@ -5,8 +5,9 @@ Three ways for a block to answer a term:
 
 * ``asked``: the block measures the term's own queries, R = I (Laplace or Gaussian on the queries);
 * ``table``: the block measures a contingency table that holds the term's attributes;
-* ``tree``: the block measures a tree along one attribute and single cells along the others, and
-  the table is its least-squares estimate.
+* ``product``: the block measures a tree, a wavelet or a template (``invertible.py``) along some
+  attributes and single cells along the others; the table is its least-squares estimate, and the
+  squared rows of the reconstruction multiply over the attributes.
 
 How the noise is shared among blocks is optimal for the asked objective and the bound "a record
 moves every block by its greatest column": shares that minimise ``sum e_b / s_b^2`` subject to
@@ -22,6 +23,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from sfumato.plan.invertible import Invertible, row_fourths, row_variances, total_variance
 from sfumato.plan.strategy import Block, Noise, Strategy
 from sfumato.plan.tree import Tree
 from sfumato.workload.queries import Array, Identity, QuerySet, Total
@@ -67,7 +69,7 @@ class Blockwise(Strategy):
             return y
         table = np.asarray(y, dtype=np.float64).reshape(block.row_shape)
         for axis, (_, queries) in enumerate(block.factors):
-            if isinstance(queries, Tree):
+            if isinstance(queries, Invertible):
                 table = np.moveaxis(queries.least_squares(np.moveaxis(table, axis, 0)), 0, axis)
         extra = tuple(i for i, n in enumerate(block.attributes) if n not in asked.attributes)
         return asked.answer(table.sum(axis=extra))
@@ -95,7 +97,7 @@ class Blockwise(Strategy):
             return np.full(asked.rows, noise)
         if not isinstance(asked, Product):
             return noise * _outside(asked, block) * asked.row_powers(2)
-        parts = [_row_variances(m, q) for m, q in _aligned(asked, block)]
+        parts = [row_variances(m, q) for m, q in _aligned(asked, block)]
         return noise * _outside(asked, block) * _outer(parts)
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
@@ -106,7 +108,7 @@ class Blockwise(Strategy):
             return noise * asked.rows
         if not isinstance(asked, Product):
             return float(self.variances(term, block_variances).sum())
-        parts = [_total_variance(m, q) for m, q in _aligned(asked, block)]
+        parts = [total_variance(m, q) for m, q in _aligned(asked, block)]
         return noise * _outside(asked, block) * prod(parts)
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
@@ -117,7 +119,7 @@ class Blockwise(Strategy):
             return noise
         if not isinstance(asked, Product):
             return float(self.variances(term, block_variances).max())
-        parts = [float(_row_variances(m, q).max()) for m, q in _aligned(asked, block)]
+        parts = [float(row_variances(m, q).max()) for m, q in _aligned(asked, block)]
         return noise * _outside(asked, block) * prod(parts)
 
     def effective_terms(self, term: int) -> Array:
@@ -130,8 +132,8 @@ class Blockwise(Strategy):
             squares, fourths = asked.row_powers(2), asked.row_powers(4)
         else:
             pairs = _aligned(asked, block)
-            squares = _outer([_row_variances(m, q) for m, q in pairs])
-            fourths = _outer([_row_fourths(m, q) for m, q in pairs])
+            squares = _outer([row_variances(m, q) for m, q in pairs])
+            fourths = _outer([row_fourths(m, q) for m, q in pairs])
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = outside * squares**2 / fourths
         return np.where(fourths > 0, ratio, 1.0)
@@ -196,26 +198,12 @@ def _aligned(asked: Product, block: Product) -> list[tuple[QuerySet, QuerySet]]:
 
 def _outside(asked: Term, block: Product) -> float:
     """Noise added up over the attributes that are measured but totalled by the term."""
-    extra = [_total_variance_of_sum(q) for name, q in block.factors if name not in asked.attributes]
+    extra = [_variance_of_sum(q) for name, q in block.factors if name not in asked.attributes]
     return prod(extra, start=1.0)
 
 
-def _total_variance_of_sum(measured: QuerySet) -> float:
-    return float(_row_variances(measured, Total(measured.size))[0])
-
-
-def _row_variances(measured: QuerySet, asked: QuerySet) -> Array:
-    return measured.row_variances(asked) if isinstance(measured, Tree) else asked.row_powers(2)
-
-
-def _row_fourths(measured: QuerySet, asked: QuerySet) -> Array:
-    return measured.row_fourths(asked) if isinstance(measured, Tree) else asked.row_powers(4)
-
-
-def _total_variance(measured: QuerySet, asked: QuerySet) -> float:
-    if isinstance(measured, Tree):
-        return measured.total_variance(asked)
-    return float(asked.column_powers(2).sum())
+def _variance_of_sum(measured: QuerySet) -> float:
+    return float(row_variances(measured, Total(measured.size))[0])
 
 
 def _outer(vectors: Sequence[Array]) -> Array:

@@ -13,9 +13,9 @@ from math import prod
 
 import numpy as np
 
+from sfumato.plan.levels import Levels
 from sfumato.plan.piece import Piece
 from sfumato.plan.split import Centred
-from sfumato.plan.tree import Tree
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.sensitivity import ROUND_UP, greatest_column_power
 from sfumato.workload.terms import Product, Term
@@ -83,8 +83,8 @@ def _inner_products(queries: QuerySet) -> tuple[float | None, float]:
         return (0.0 if n > 1 else 1.0), 1.0
     if isinstance(queries, Centred):
         return float(-n if n > 1 else 0), float(n * (n - 1))
-    if isinstance(queries, Tree):
-        return (1.0 if n > 1 else float(queries.height + 1)), float(queries.height + 1)
+    if isinstance(queries, Levels):
+        return queries.inner_products()
     gram = _gram(queries)
     return (None, 0.0) if gram is None else (float(gram.min()), float(gram.max()))
 

@@ -1,42 +1,173 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The b-ary tree of interval sums, with the least-squares estimate in closed form.
+"""Trees of interval sums with weighted levels, solved by least squares in closed form.
 
-Measured are the sums over all nodes of a complete tree whose leaves are the cells (padded with
-cells that hold nothing, which costs no privacy: no record falls in them). One record is in one
-node per level, so the column norms are ``height + 1`` (L1) and its root (L2).
+Measured are the sums over all nodes, level j times the integer ``w_j``. One record is in one node
+per level, so the column norms are ``sum w_j`` (L1) and the root of ``sum w_j^2`` (L2). The normal
+matrix is ``sum_j w_j^2 J_j``, J_j having a block of ones for every node of level j; in the words
+of ``levels.py`` its eigenvalues are ``lambda_l = sum_{j <= l} w_j^2 s_j``.
 
-With equal noise on every node the normal matrix is ``T'T = sum_j J_j``, where J_j has a block of
-ones for every node of height j. All J_j share their eigenvectors: those constant on nodes of
-height l that sum to zero over each parent have eigenvalue ``lambda_l = 1 + b + ... + b^l``. With
-``A_l`` the average over the nodes of height l,
-
-    (T'T)^-1 = sum_{l < height} (A_l - A_{l+1}) / lambda_l  +  A_height / lambda_height,
-
-so that estimates and the variance of any query need averages only.
+``Tree`` is the classical one: b children per node, one root, all weights 1. ``WeightedTree`` may
+branch differently at every level and need not have a root. How both are chosen is in
+``branching.py``.
 
 References: Hay, Rastogi, Miklau, Suciu 2010, "Boosting the accuracy of differentially private
 histograms through consistency"; Dwork, Naor, Pitassi, Rothblum 2010 and Chan, Shi, Song 2011 for
-the binary tree mechanism.
+the binary tree mechanism; Qardaji, Yang, Li 2013, "Understanding hierarchical methods for
+differentially private histograms", for the branching.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from sfumato.workload.queries import Array, Integers, Numbers, QuerySet, Ranges
+from sfumato.errors import PlanError
+from sfumato.plan.levels import Levels
+from sfumato.workload.queries import Array, Integers, Numbers
 
-__all__ = ["BRANCHINGS", "Tree"]
+__all__ = ["BRANCHINGS", "Tree", "WeightedTree"]
 
 BRANCHINGS = tuple(range(2, 17))
-ROWS_AT_ONCE = 2**22  # queries x cells held together when a query is not an interval
 
 
 @dataclass(frozen=True, eq=False)
-class Tree(QuerySet):
+class _Nodes(Levels):
+    """The sums over all nodes, level by level, single cells first."""
+
+    @property
+    @abstractmethod
+    def weights(self) -> tuple[int, ...]:
+        """The factor of every level."""
+
+    @cached_property
+    def eigenvalues(self) -> tuple[float, ...]:
+        """``sum_{j <= l} w_j^2 s_j``."""
+        parts = [float(w**2 * s) for w, s in zip(self.weights, self.widths, strict=True)]
+        return tuple(np.cumsum(parts).tolist())
+
+    @property
+    def rows(self) -> int:
+        """The number of nodes."""
+        return sum(self.padded // s for s in self.widths)
+
+    @property
+    def greatest(self) -> float:
+        """The greatest weight."""
+        return float(max(self.weights))
+
+    def column_powers(self, p: int) -> Array:
+        """One node per level."""
+        return np.full(self.size, float(sum(w**p for w in self.weights)))
+
+    def row_powers(self, p: int) -> Array:
+        """The number of (real) cells of each node, times the power of its weight."""
+        return self._cells() * self._row_weights() ** p
+
+    def coefficient_bounds(self) -> tuple[Array, Array]:
+        """0 and the weight; a node of all cells has the weight twice, an empty one 0 twice."""
+        cells, weights = self._cells(), self._row_weights()
+        return np.where(cells == self.size, weights, 0.0), np.where(cells > 0, weights, 0.0)
+
+    def inner_products(self) -> tuple[float, float]:
+        """Cells share the levels above where their paths part: all of them, or the fewest."""
+        squares = [float(w**2) for w in self.weights]
+        if self.size == 1:
+            return sum(squares), sum(squares)
+        shared = [s for s, width in zip(squares, self.widths, strict=True) if width >= self.size]
+        return sum(shared), sum(squares)
+
+    def _cells(self) -> Array:
+        nodes = [np.arange(self.padded // s + 1) * s for s in self.widths]
+        return np.concatenate([np.diff(np.minimum(ends, self.size)) for ends in nodes]).astype(
+            np.float64
+        )
+
+    def _row_weights(self) -> Array:
+        counts = [self.padded // s for s in self.widths]
+        return np.repeat(np.array(self.weights, dtype=np.float64), counts)
+
+    def _measured(self, leaves: Numbers) -> Numbers:
+        sums, levels = leaves, []
+        for j, weight in enumerate(self.weights):
+            if j:
+                children = sums.reshape(-1, self.widths[j] // self.widths[j - 1], *leaves.shape[1:])
+                sums = children.sum(axis=1, dtype=leaves.dtype)
+            levels.append(sums if weight == 1 else weight * sums)
+        return np.concatenate(levels)
+
+    def _spread(self, y: Numbers) -> Numbers:
+        """From the top down: every leaf gets the sum of its ancestors."""
+        end = len(y)
+        out: Numbers = np.zeros((1, *y.shape[1:]), dtype=y.dtype)
+        for j in range(self.height, -1, -1):
+            count = self.padded // self.widths[j]
+            out = np.repeat(out, count // len(out), axis=0)
+            out = self.weights[j] * y[end - count : end] + out
+            end -= count
+        return out
+
+    def _interval_fourths(self, starts: Integers, ends: Integers) -> Array:
+        """Walk from the top to both ends of every interval.
+
+        A row of the reconstruction at a node of level j is ``w_j s_j g`` with
+        ``g(node) = g(parent) + (a(node) - a(parent)) / lambda_j``, a the part of the node that lies
+        in the interval. Below a node that is wholly inside or outside, g does not change: the whole
+        subtree counts ``g^4`` times a constant of its level.
+        """
+        ratios = [b // a for a, b in pairwise(self.widths)]
+        ratios.append(self.padded // self.widths[-1])
+        out = np.zeros(len(starts))
+        joined = np.ones(len(starts), dtype=bool)
+        paths = [
+            _Path(position, np.zeros(len(starts)), np.zeros(len(starts)))
+            for position in (starts, ends)
+        ]
+        for j in range(self.height, -1, -1):
+            width, own, below = self.widths[j], self._node_power(j), self._subtree_power(j)
+            at = [np.minimum(p.position // width, self.padded // width - 1) for p in paths]
+            split = joined & (at[0] < at[1])
+            for side, path in enumerate(paths):
+                first = at[side] % ratios[j]
+                # children wholly inside: right of the start, left of the end, between both
+                inside = np.where(
+                    joined, at[1] - at[0] - 1, ratios[j] - 1 - first if side == 0 else first
+                )
+                inside = np.where(joined & ~split, 0, inside)
+                outside = ratios[j] - 1 - inside - split
+                low, high = at[side] * width, (at[side] + 1) * width
+                part = (np.clip(ends, low, high) - np.clip(starts, low, high)) / width
+                step = path.g - path.part / self.eigenvalues[j]
+                hanging = inside * (step + 1 / self.eigenvalues[j]) ** 4 + outside * step**4
+                g = step + part / self.eigenvalues[j]
+                once = joined if side == 1 else np.zeros_like(joined)
+                out += np.where(once, 0.0, hanging * below)
+                out += np.where(once & ~split, 0.0, own * g**4)
+                paths[side] = _Path(path.position, g, part)
+            joined = joined & ~split
+        return out
+
+    def _node_power(self, j: int) -> float:
+        return float(self.weights[j] * self.widths[j]) ** 4
+
+    def _subtree_power(self, j: int) -> float:
+        return sum(self.widths[j] / self.widths[i] * self._node_power(i) for i in range(j + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """Where the walk to an end of the intervals has come to: ``g`` and ``a`` of its node."""
+
+    position: Integers
+    g: Array
+    part: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Tree(_Nodes):
     """The sums over all nodes of the b-ary tree on the cells, leaves first, root last."""
 
     branching: int = 2
@@ -47,144 +178,37 @@ class Tree(QuerySet):
         return f"tree({self.branching})"
 
     @cached_property
-    def height(self) -> int:
-        """The least h with ``branching^h >= size``."""
-        h, width = 0, 1
-        while width < self.size:
-            h, width = h + 1, width * self.branching
-        return h
+    def widths(self) -> tuple[int, ...]:
+        """Powers of b up to the first that holds all cells."""
+        out = [1]
+        while out[-1] < self.size:
+            out.append(out[-1] * self.branching)
+        return tuple(out)
 
     @property
-    def padded(self) -> int:
-        """The number of leaves."""
-        return int(self.branching**self.height)
+    def weights(self) -> tuple[int, ...]:
+        """All 1."""
+        return (1,) * len(self.widths)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedTree(_Nodes):
+    """Nodes of given widths (each divides the next, from 1 on) with given weights of levels."""
+
+    widths: tuple[int, ...] = (1,)
+    weights: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        nested = self.widths[0] == 1 and all(b > a and b % a == 0 for a, b in pairwise(self.widths))
+        if not nested or len(self.weights) != len(self.widths) or min(self.weights) < 1:
+            raise PlanError(
+                "a weighted tree needs widths from 1 on, each dividing the next, and one weight "
+                f"of at least 1 for each, got widths {self.widths} and weights {self.weights}"
+            )
 
     @property
-    def rows(self) -> int:
-        """The number of nodes."""
-        return sum(self.branching**j for j in range(self.height + 1))
-
-    def apply(self, x: Numbers) -> Numbers:
-        """Sums level by level; exact for integers."""
-        return self._sums(self._pad(x))
-
-    def adjoint(self, y: Numbers) -> Numbers:
-        """Every cell sums its ancestors."""
-        return self._descend(y)[: self.size]
-
-    def column_powers(self, p: int) -> Array:  # noqa: ARG002  0/1 coefficients: the same for all p
-        """One node per level."""
-        return np.full(self.size, self.height + 1.0)
-
-    def row_powers(self, p: int) -> Array:  # noqa: ARG002  0/1 coefficients: the same for all p
-        """The number of (real) cells of each node."""
-        return np.asarray(self.apply(np.ones(self.size)), dtype=np.float64)
-
-    def coefficient_bounds(self) -> tuple[Array, Array]:
-        """0 and 1, or 1 and 1 for the root."""
-        cells = self.row_powers(1)
-        return (cells == self.size).astype(np.float64), (cells > 0).astype(np.float64)
-
-    def least_squares(self, y: Array) -> Array:
-        """The best linear unbiased estimate of the cells, ``(T'T)^-1 T' y``."""
-        return self._inverse_normal(self._descend(y))[: self.size]
-
-    def row_variances(self, queries: QuerySet) -> Array:
-        """Variance of every query at unit noise: ``q (T'T)^-1 q'``."""
-        ends = queries.intervals()
-        if ends is not None:
-            return self._from_energies(lambda j: self._interval_energy(j, *ends))
-        dense = queries.dense()
-        return self._from_energies(lambda j: self._dense_energy(j, dense))
-
-    def total_variance(self, queries: QuerySet) -> float:
-        """The sum of the variances; all ranges cost no more than their end points."""
-        if not isinstance(queries, Ranges):
-            return float(self.row_variances(queries).sum())
-        # A range is the difference of two of the size + 1 prefixes, each pair once:
-        # the sum over pairs of |u_s - u_t|^2 is (size + 1) sum |u_t|^2 - |sum u_t|^2.
-        ends = np.arange(self.size + 1, dtype=np.int64)
-        summed = np.arange(self.size, 0, -1, dtype=np.float64)[None, :]
-
-        def energy(j: int) -> Array:
-            prefixes = self._interval_energy(j, np.zeros_like(ends), ends).sum()
-            return np.array([(self.size + 1) * prefixes - self._dense_energy(j, summed)[0]])
-
-        return float(self._from_energies(energy)[0])
-
-    def row_fourths(self, queries: QuerySet) -> Array:
-        """Sum of fourth powers of each row of the reconstruction (for the tails of Laplace)."""
-        out = []
-        dense = queries.dense()
-        step = max(1, ROWS_AT_ONCE // self.rows)
-        for first in range(0, len(dense), step):
-            solved = self._inverse_normal(self._pad(dense[first : first + step].T))
-            weights = self._sums(solved)
-            out.append((weights**4).sum(axis=0))
-        return np.concatenate(out)
-
-    def _descend(self, y: Numbers) -> Numbers:
-        """From the root down: every leaf gets the sum of its ancestors."""
-        end, out = len(y), y[-1:]
-        for j in range(self.height - 1, -1, -1):
-            width = self.branching ** (self.height - j)
-            end -= width // self.branching
-            out = y[end - width : end] + np.repeat(out, self.branching, axis=0)
-        return out
-
-    def _pad(self, x: Numbers) -> Numbers:
-        if self.padded == self.size:
-            return x
-        return np.concatenate([x, np.zeros((self.padded - self.size, *x.shape[1:]), dtype=x.dtype)])
-
-    def _sums(self, leaves: Numbers) -> Numbers:
-        levels = [leaves]
-        for _ in range(self.height):
-            children = levels[-1].reshape(-1, self.branching, *leaves.shape[1:])
-            levels.append(children.sum(axis=1, dtype=leaves.dtype))
-        return np.concatenate(levels)
-
-    def _eigenvalue(self, level: int) -> float:
-        return float(sum(self.branching**j for j in range(level + 1)))
-
-    def _inverse_normal(self, leaves: Array) -> Array:
-        """Apply ``(T'T)^-1`` over the padded cells."""
-        shape = leaves.shape
-        average = leaves
-        out = np.zeros_like(leaves)
-        for j in range(self.height):
-            coarser = average.reshape(-1, self.branching, *shape[1:]).mean(axis=1)
-            detail = average - np.repeat(coarser, self.branching, axis=0)
-            out += np.repeat(detail / self._eigenvalue(j), self.branching**j, axis=0)
-            average = coarser
-        return out + np.repeat(average / self._eigenvalue(self.height), self.padded, axis=0)
-
-    def _from_energies(self, energy: Callable[[int], Array]) -> Array:
-        """``sum_l (|A_l q|^2 - |A_{l+1} q|^2) / lambda_l + |A_height q|^2 / lambda_height``."""
-        here = energy(0)
-        out = np.zeros_like(here)
-        for j in range(self.height):
-            above = energy(j + 1)
-            out += (here - above) / self._eigenvalue(j)
-            here = above
-        return out + here / self._eigenvalue(self.height)
-
-    def _interval_energy(self, j: int, starts: Integers, ends: Integers) -> Array:
-        """``|A_j q|^2`` for intervals: prefixes p_e - p_s, by their closed-form inner products."""
-        return (
-            self._prefix_product(j, ends, ends)
-            - 2 * self._prefix_product(j, starts, ends)
-            + self._prefix_product(j, starts, starts)
-        )
-
-    def _prefix_product(self, j: int, s: Integers, e: Integers) -> Array:
-        """``<A_j p_s, A_j p_e>`` for s <= e: whole nodes of p_s and what is left in its last."""
-        width = self.branching**j
-        node, rest = np.divmod(s, width)
-        share = np.where(e // width > node, 1.0, (e % width) / width)
-        return np.asarray(node * width + rest * share, dtype=np.float64)
-
-    def _dense_energy(self, j: int, rows: Array) -> Array:
-        width = self.branching**j
-        sums = self._pad(rows.T).reshape(-1, width, len(rows)).sum(axis=1)
-        return np.asarray((sums**2).sum(axis=0) / width, dtype=np.float64)
+    def name(self) -> str:
+        """``tree(width*weight, ...)``."""
+        pairs = zip(self.widths, self.weights, strict=True)
+        return f"tree({', '.join(f'{s}*{w}' for s, w in pairs)})"
