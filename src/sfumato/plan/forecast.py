@@ -104,18 +104,23 @@ class Forecast:
     def certificate(self) -> float | None:
         """Error over a lower bound on the error of every factorization (>= 1), if one is known.
 
-        Known for Gaussian noise, add-remove neighbours and the root mean square objective: then
-        ``bound`` holds a lower bound on the weighted squared error at unit noise.
+        Known for Gaussian noise and add-remove neighbours: then ``bound`` holds a lower bound, at
+        unit noise, on the weighted squared error of the objective: their sum, or the largest.
         """
-        known = self.bound is not None and self.strategy.noise == "gaussian"
-        if not known or self.neighbours != "add-remove" or self.objective != "rmse":
+        is_gaussian = self.strategy.noise == "gaussian"
+        if not self.bound or not is_gaussian or self.neighbours != "add-remove":
             return None
-        return sqrt(self.strategy.weighted_error() / (self.bound or 1.0))
+        is_largest = self.objective == "max"
+        strategy = self.strategy
+        error = strategy.weighted_largest() if is_largest else strategy.weighted_error()
+        return sqrt(error / self.bound)
 
     @property
     def lower_bound(self) -> float | None:
-        """The certified lower bound in the units of ``gamma``."""
-        return None if self.certificate is None else self.gamma / self.certificate
+        """The certified bound at unit noise: on ``gamma``, or on the weighted largest error."""
+        if self.certificate is None or self.bound is None:
+            return None
+        return sqrt(self.bound) if self.objective == "max" else self.gamma / self.certificate
 
     def standard_errors(self, term: int) -> Array:
         """The standard error of every answer of a group."""

@@ -92,13 +92,13 @@ class OrbitProblem:
         self, tolerance: float, progress: Callable[[int, float], None] | None = None
     ) -> Certified:
         """The certified optimum over the orbit weights."""
-        spread = [self._spread(s.part) for s in self.sectors]
+        spread = [self.spread(s.part) for s in self.sectors]
 
         def sector_roots(v: Array) -> Array:
             weights = v.reshape(self.shape)
             out = np.zeros(self.shape)
             for sector, share in zip(self.sectors, spread, strict=True):
-                where = self._where(sector.part)
+                where = self.where(sector.part)
                 values, vectors = _eigh(sector.gram, weights[where].reshape(-1))
                 root = (vectors * vectors) @ np.sqrt(values)
                 out[where] += share * root.reshape(share.shape)
@@ -127,17 +127,17 @@ class OrbitProblem:
         """A root of the feasible X of every sector, with column norms at most 1 together."""
         weights = found.v.reshape(self.shape)
         for sector in self.sectors:
-            v = weights[self._where(sector.part)].reshape(-1)
+            v = weights[self.where(sector.part)].reshape(-1)
             values, vectors = _eigh(sector.gram, v)
             kept = values > 0
             root = (vectors[:, kept] * values[kept] ** 0.25).T / np.sqrt(v * found.scale)
             yield SectorRoot(sector.part, root)
 
-    def _where(self, part: Part) -> tuple[slice | int, ...]:
+    def where(self, part: Part) -> tuple[slice | int, ...]:
         """Which orbits a sector reaches."""
         return tuple(slice(None) if part[i] == CLASS_PART else part[i] for i in self.wide)
 
-    def _spread(self, part: Part) -> Array:
+    def spread(self, part: Part) -> Array:
         """The share of one cell in a unit vector of the sector, squared and summed up."""
         share = np.ones(())
         for axis, label in zip(self.axes, part, strict=True):

@@ -135,8 +135,8 @@ def _watched(progress: Progress, done: int, total: int, name: str, detail: str) 
 def _best(found: list[Forecast]) -> Forecast:
     """The least error, with the greatest lower bound that any strategy came with."""
     best = min(found, key=_objective_value)
-    bounds = [f.strategy.bound for f in found if f.strategy.bound is not None]
-    return replace(best, bound=max(bounds, default=None))
+    bounds = [f.strategy.bound_for(f.objective) for f in found]
+    return replace(best, bound=max((b for b in bounds if b is not None), default=None))
 
 
 def _needless(found: list[Forecast], noise: Noise, loss: float, until: float) -> str:

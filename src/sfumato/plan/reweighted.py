@@ -7,7 +7,8 @@ weights and matrices, one the adjoint of the other:
 
     w -> Q' W Q = sum_q w_q q'q        and        K -> (q K q')_q.
 
-For intervals both are two running sums over the corners (start, end), O(queries + cells^2); other query sets are small enough for their products of coefficients.
+For intervals both are two running sums over the corners (start, end), O(queries + cells^2); other
+query sets are small enough for their products of coefficients.
 
 Queries that differ by a permutation of exchangeable cells (``symmetry.py``) share a weight: an
 average over the permutations is no worse, as the bound is concave in the weights. They form an
@@ -188,5 +189,6 @@ def weighted_gram(queries: QuerySet, weights: Array) -> Array:
     """``Q' W Q`` for weights on the queries."""
     axis = Axis("", np.arange(queries.size))
     orbits, orbit_of = query_orbits(axis, queries)
-    total = np.bincount(orbit_of, weights, minlength=len(orbits.copies))
+    total = np.zeros(len(orbits.copies))
+    np.add.at(total, orbit_of, weights)
     return orbits.gram(CLASS_PART, total)

@@ -27,7 +27,7 @@ from sfumato.plan.orbits import EIGEN_ROUNDING, SECTOR_SIZE, OrbitProblem, Part,
 from sfumato.plan.piece import CLASS_PART
 from sfumato.plan.reweighted import Orbits, mirrored, query_orbits
 from sfumato.plan.symmetry import Axis, exchangeable
-from sfumato.workload.queries import Array, Integers, QuerySet, Total
+from sfumato.workload.queries import Array, Identity, Integers, Prefix, QuerySet, Ranges, Total
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
@@ -91,10 +91,15 @@ class TermOrbits:
 
 @dataclass(frozen=True, eq=False)
 class WeightedOrbits:
-    """All terms over the same axes; ``mirror`` takes query orbits to mirrored ones, or is None."""
+    """All terms over the same axes.
+
+    ``common`` holds, by axis, the query set that all terms ask of it, if they do; ``mirror`` takes
+    query orbits to mirrored ones, or is None.
+    """
 
     axes: tuple[Axis, ...]
     terms: tuple[TermOrbits, ...]
+    common: tuple[QuerySet | None, ...]
     mirror: Integers | None
 
     @cached_property
@@ -117,9 +122,15 @@ class WeightedOrbits:
         return np.concatenate([t.copies.reshape(-1) for t in self.terms])
 
     def solve(
-        self, tolerance: float, progress: Callable[[int, float], None] | None = None
+        self,
+        tolerance: float,
+        starts: Mapping[str, CertifiedLargest],
+        progress: Callable[[int, float], None] | None = None,
     ) -> tuple[OrbitProblem, Certified]:
-        """The sectors of the best weights, and X on them with the bound on the largest error."""
+        """The sectors of the best weights, and X on them with the bound on the largest error.
+
+        ``starts`` gives known weights by axis, for axes of which all terms ask the same.
+        """
         cells = self.frame.cells
         at_cells, at_queries = self._tied(len(cells))
         first_cell = _firsts(at_cells)
@@ -134,11 +145,30 @@ class WeightedOrbits:
             len(first_cell),
             len(first_query),
             tolerance,
-            cell_copies=np.bincount(at_cells, cells),
-            query_copies=np.bincount(at_queries, self.query_copies),
+            cell_copies=_summed(at_cells, cells),
+            query_copies=_summed(at_queries, self.query_copies),
+            start=self._start(starts) if starts else None,
             progress=progress,
         )
         return self._kept(replace(found, v=found.v[at_cells], w=found.w[at_queries]))
+
+    def _start(self, starts: Mapping[str, CertifiedLargest]) -> tuple[Array, Array]:
+        """Products of the known weights; all others equal, and a term as heavy as any other.
+
+        What all terms ask of an axis splits off the problem as a Kronecker factor.
+        """
+        v = np.ones(())
+        for axis in self.axes:
+            known = starts.get(axis.name)
+            v = np.multiply.outer(v, 1 / axis.sizes if known is None else known.v)
+        parts = []
+        for term in self.terms:
+            w = np.ones(())
+            for axis, factor in zip(self.axes, term.factors, strict=True):
+                known = starts.get(axis.name)
+                w = np.multiply.outer(w, 1 / factor.copies if known is None else known.w)
+            parts.append(w.reshape(-1) / w.size)
+        return v.reshape(-1), np.concatenate(parts)
 
     def _kept(self, found: CertifiedLargest) -> tuple[OrbitProblem, Certified]:
         """No weight so small that a query or a cell would drop out of the strategy."""
@@ -164,10 +194,10 @@ class WeightedOrbits:
         out = np.zeros(frame.shape)
         spread = [np.zeros(t.shape) for t in self.terms]
         for part, gram in self.grams(w).items():
-            where = frame._where(part)
+            where = frame.where(part)
             weight = cells[where].reshape(-1)
             root, inverse = self._roots(gram, weight)
-            share = frame._spread(part)
+            share = frame.spread(part)
             out[where] += share * root.reshape(share.shape)
             for t in self.reaching[part]:
                 spread[t] += self.terms[t].variances(part, inverse)
@@ -230,7 +260,16 @@ def weighted_orbits(workload: Workload) -> WeightedOrbits:
     count = sum(prod(t.shape) for t in terms)
     if count > MOST_WEIGHTS:
         raise TooLarge(f"{count:,} weights of queries, more than {MOST_WEIGHTS:,}; ask for fewer")
-    return WeightedOrbits(axes, tuple(terms), _mirror(axes, asked, terms))
+    common = tuple(_common([f.get(a.name) for f in asked]) for a in axes)
+    return WeightedOrbits(axes, tuple(terms), common, _mirror(axes, asked, terms))
+
+
+def _common(asked: Sequence[QuerySet | None]) -> QuerySet | None:
+    """The query set that all terms ask; kinds without parameters are equal by their kind."""
+    first = asked[0]
+    plain = isinstance(first, Identity | Prefix | Ranges | Total)
+    same = all(q is first or (plain and type(q) is type(first)) for q in asked)
+    return first if same else None
 
 
 def _mirror(
@@ -300,6 +339,10 @@ def _unfolded_diagonal(even: Array, odd: Array) -> Array:
 def _firsts(at: Integers) -> Integers:
     """The first place of every number."""
     return np.unique(at, return_index=True)[1]
+
+
+def _summed(at: Integers, values: Array) -> Array:
+    return np.asarray(np.bincount(at, values), dtype=np.float64)
 
 
 def _check_held(count: int, axis: int) -> None:

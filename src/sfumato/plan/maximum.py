@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strategies whose largest error is the least possible, for workloads with structure.
+
+``largest.py`` gives the mathematics: weights on queries and on cells, one bound, one certificate.
+Here structure makes it quick:
+
+* **prefixes**: reading cells and queries backwards takes the prefixes to their own transpose, so
+  at an optimum the weights of the queries are those of the cells, backwards (the dual is concave:
+  average an optimum with its reflection). With weights w on prefixes the inverse Gram matrix is
+  ``diag_i = 1/w_i + 1/w_{i-1}, beside_i = -1/w_i``: still tridiagonal, O(cells) a step;
+* **unions of products** with few classes of cells, such as all ranges of 2,048 cells: weights on
+  orbits of queries (``weighted_orbits.py``);
+* **one product** of any number of attributes: gamma_2 of a Kronecker product is the product of
+  those of its factors (Lee, Shraibman, Spalek 2008), bounds and strategies multiply.
+
+The lower bound that a strategy carries is one on ``weighted_largest`` of every strategy for the
+same workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from sfumato.errors import TooLarge
+from sfumato.plan.factorization import factorization
+from sfumato.plan.kronecker import kronecker
+from sfumato.plan.largest import CertifiedLargest
+from sfumato.plan.optimum import certified_optimum
+from sfumato.plan.strategy import Strategy
+from sfumato.plan.tridiagonal import Tridiagonal, root_diagonal
+from sfumato.plan.weighted_orbits import weighted_orbits
+from sfumato.workload.queries import Array, Prefix
+from sfumato.workload.workload import Workload
+
+__all__ = ["largest_error", "prefix_inverse_gram", "prefix_weights"]
+
+TOLERANCE = 2e-4  # how close to its lower bound the largest error is driven
+
+Progress = Callable[[int, float], None]
+
+
+def largest_error(workload: Workload, progress: Progress | None = None) -> Strategy:
+    """The strategy of least largest error ``max_q w_q^2 |r_q|^2 ||M||_{1->2}^2``, certified.
+
+    ``bound`` is a lower bound on it for every strategy. Raises PlanError for terms that are no
+    products and TooLarge for unions of too many classes of cells.
+    """
+    try:
+        problem = weighted_orbits(workload)
+    except TooLarge:
+        if len(workload.terms) > 1 or len(workload.terms[0].attributes) < 2:
+            raise
+        return kronecker(workload, lambda alone: largest_error(alone, progress), "max")
+    starts = {
+        axis.name: prefix_weights(axis.cells, TOLERANCE / 2)
+        for axis, queries in zip(problem.axes, problem.common, strict=True)
+        if isinstance(queries, Prefix)
+    }
+    sectors, found = problem.solve(TOLERANCE, starts, progress)
+    return replace(factorization(workload, sectors, found), objective="max")
+
+
+def prefix_weights(size: int, tolerance: float = TOLERANCE) -> CertifiedLargest:
+    """The weights of cells and of queries for all prefixes of ``size`` cells.
+
+    >>> found = prefix_weights(64)
+    >>> found.certificate < 1.0002
+    True
+    """
+
+    def diagonal(v: Array) -> Array:
+        return root_diagonal(*prefix_inverse_gram(v[::-1] / v.sum()))(v)
+
+    # At w = v backwards the certificate of the largest error is the square of that of the mean.
+    found = certified_optimum(diagonal, size, tolerance / 2, all_bind=True)
+    total = float(found.v.sum())
+    v = found.v / total
+    # X has diagonal at most 1 and the errors are those of the cells backwards, times the total.
+    upper = found.scale**2 * total
+    return CertifiedLargest(v, v[::-1].copy(), found.scale, upper, found.lower, found.steps)
+
+
+def prefix_inverse_gram(weights: Array) -> tuple[Tridiagonal, Array]:
+    """``V^-1`` and the diagonal of V for prefixes with weights on the queries."""
+    inverse = 1 / weights
+    diagonal = inverse.copy()
+    diagonal[1:] += inverse[:-1]
+    return Tridiagonal(diagonal, -inverse[:-1]), np.cumsum(weights[::-1])[::-1]
