@@ -27,7 +27,7 @@ from sfumato.plan.optimum import certified_optimum
 from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import Array, Integers, Numbers
 
-__all__ = ["LARGEST_SIDE", "Root", "best_root"]
+__all__ = ["LARGEST_SIDE", "Root", "best_root", "spanning_cells"]
 
 LARGEST_SIDE = 4096  # the smaller side of a matrix that is decomposed
 EIGEN_ROUNDING = 2.0**-50
@@ -46,7 +46,7 @@ Progress = Callable[[int, float], None]
 class Root:
     """``M = mixing @ F`` has columns of length at most 1; ``lower`` is below every error.
 
-    Errors are squared, at unit noise: summed over queries, or the largest of them.
+    Errors are squared and weighted, at unit noise: summed over queries, or the largest of them.
     """
 
     mixing: Array
@@ -55,18 +55,20 @@ class Root:
 
 def best_root(
     matrix: Numbers,
+    weights: Array,
     objective: str = "rmse",
     tolerance: float = 1e-4,
     progress: Progress | None = None,
 ) -> Root:
-    """The mixing of weighted queries (rows) on distinct cells (columns, none of them zero)."""
+    """The mixing of queries (rows, with their weights) on distinct cells (columns, none zero)."""
     rows, columns = _parts(matrix)
     count = int(rows.max()) + 1
     found = []
     for part in range(count):
         inside = np.flatnonzero(rows == part)
         block = matrix[np.ix_(inside, np.flatnonzero(columns == part))] if count > 1 else matrix
-        found.append((inside, _connected(block, objective, tolerance, progress)))
+        weighted = _Weighted(block, weights[inside])
+        found.append((inside, _connected(weighted, objective, tolerance, progress)))
     mixing = np.zeros((sum(len(r.mixing) for _, r in found), len(matrix)))
     first = 0
     for inside, root in found:
@@ -74,6 +76,24 @@ def best_root(
         first += len(root.mixing)
     bounds = [root.lower for _, root in found]
     return Root(mixing, max(bounds) if objective == "max" else sum(bounds))
+
+
+@dataclass(frozen=True, eq=False)
+class _Weighted:
+    """A matrix whose rows are multiplied by weights, without a copy of all of it."""
+
+    matrix: Numbers
+    weights: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Queries, cells."""
+        return self.matrix.shape[0], self.matrix.shape[1]
+
+    def some(self, columns: Integers | slice) -> Array:
+        """Columns, in floats."""
+        chosen = self.matrix[:, columns].astype(np.float64)
+        return np.asarray(chosen * self.weights[:, None], dtype=np.float64)
 
 
 def _parts(matrix: Numbers) -> tuple[Integers, Integers]:
@@ -106,7 +126,7 @@ def _hangs_together(pattern: Mask) -> bool:
 
 
 def _connected(
-    matrix: Numbers, objective: str, tolerance: float, progress: Progress | None
+    matrix: _Weighted, objective: str, tolerance: float, progress: Progress | None
 ) -> Root:
     k, m = matrix.shape
     if min(k, m) > LARGEST_SIDE:
@@ -115,8 +135,8 @@ def _connected(
             f"most {LARGEST_SIDE:,}; sf.plan uses the structure of a workload instead"
         )
     if m <= max(FEW, 2 * k):
-        found = _solved(np.asarray(matrix, dtype=np.float64), objective, tolerance, None, progress)
-        return Root(found.mixing / sqrt(found.scale), found.lower)
+        found = _solved(matrix.some(slice(None)), objective, tolerance, None, progress)
+        return Root(found.mixing * matrix.weights / sqrt(found.scale), found.lower)
     return _generated(matrix, objective, tolerance, progress)
 
 
@@ -159,15 +179,16 @@ def _solved(
 
 
 def _generated(
-    matrix: Numbers, objective: str, tolerance: float, progress: Progress | None
+    matrix: _Weighted, objective: str, tolerance: float, progress: Progress | None
 ) -> Root:
     """Cells join while their columns are too long."""
     k, m = matrix.shape
     chosen, start = _first_cells(matrix), None
     lower, best, least, gap = 0.0, np.zeros((0, k)), np.inf, 1.0
     for _ in range(ROUNDS):
-        block = np.asarray(matrix[:, chosen], dtype=np.float64)
-        found = _solved(block, objective, max(tolerance / 3, min(gap / 20, 1e-2)), start, None)
+        found = _solved(
+            matrix.some(chosen), objective, max(tolerance / 3, min(gap / 20, 1e-2)), start, None
+        )
         lower = max(lower, found.lower)
         lengths = _squared_lengths(found.mixing, matrix)
         longest = float(lengths.max())
@@ -184,51 +205,58 @@ def _generated(
         weights[chosen] = found.v
         chosen = np.union1d(np.union1d(kept, joined), _spanning(matrix, kept))
         start = (weights[chosen], found.w)
-    return Root(best, lower)
+    return Root(best * matrix.weights, lower)
 
 
-def _first_cells(matrix: Numbers) -> Integers:
+def _first_cells(matrix: _Weighted) -> Integers:
     """The longest columns, some of all others, and as many as it takes to span the queries."""
     m = matrix.shape[1]
-    lengths = np.abs(matrix).sum(axis=0)
+    lengths = np.abs(matrix.matrix).sum(axis=0)
     longest = np.argpartition(-lengths, ADDED)[:ADDED]
     evenly = np.linspace(0, m - 1, FEW // 2).astype(np.int64)
     first = np.union1d(longest, evenly)
     return np.asarray(np.union1d(first, _spanning(matrix, first)), dtype=np.int64)
 
 
-def _spanning(matrix: Numbers, chosen: Integers) -> Integers:
+def spanning_cells(matrix: Numbers) -> Integers:
+    """Some columns of the matrix that span them all, every one of them if they are few."""
+    if matrix.shape[1] <= FEW:
+        return np.arange(matrix.shape[1])
+    return _first_cells(_Weighted(matrix, np.ones(len(matrix))))
+
+
+def _spanning(matrix: _Weighted, chosen: Integers) -> Integers:
     """Further columns that together with the chosen ones span all columns."""
     from scipy.linalg import qr
 
+    k, _ = matrix.shape
     added = np.zeros(0, dtype=np.int64)
     while True:
-        block = np.asarray(matrix[:, np.union1d(chosen, added)], dtype=np.float64)
+        block = matrix.some(np.union1d(chosen, added).astype(np.int64))
         left, singular, _ = np.linalg.svd(block @ block.T)
         basis = left[:, singular > singular[0] * len(singular) * EIGEN_ROUNDING]
-        if basis.shape[1] == len(matrix):
+        if basis.shape[1] == k:
             return added
-        own = _squared_lengths(np.eye(len(matrix)), matrix)
+        own = _squared_lengths(np.eye(k), matrix)
         outside = own - _squared_lengths(basis.T, matrix)
         candidates = np.flatnonzero(outside > OUTSIDE * own)
         if not len(candidates):
             return added
-        candidates = candidates[np.argsort(-outside[candidates])[: 4 * len(matrix)]]
-        some = np.asarray(matrix[:, candidates], dtype=np.float64)
+        candidates = candidates[np.argsort(-outside[candidates])[: 4 * k]]
+        some = matrix.some(candidates)
         rest = some - basis @ (basis.T @ some)
         _, triangle, order = qr(rest, mode="economic", pivoting=True)
         size = np.abs(np.diag(triangle))
         added = np.union1d(added, candidates[order[: int((size > size[0] * 1e-6).sum())]])
 
 
-def _squared_lengths(mixing: Array, matrix: Numbers) -> Array:
+def _squared_lengths(mixing: Array, matrix: _Weighted) -> Array:
     """The squared length of every column of ``mixing @ matrix``."""
     k, m = matrix.shape
     out = np.zeros(m)
     step = max(1, AT_ONCE // k)
     for first in range(0, m, step):
-        chunk = np.asarray(matrix[:, first : first + step], dtype=np.float64)
-        out[first : first + step] = ((mixing @ chunk) ** 2).sum(axis=0)
+        out[first : first + step] = _squares(mixing @ matrix.some(slice(first, first + step)))
     return out
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.plan.diameter import squared_diameter
+from sfumato.plan.mixture import Mixture
 from sfumato.plan.piece import Piece
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Array, check_entries
@@ -199,7 +200,11 @@ class Strategy(ABC):
             term = block.term
             out.update(f"{term.name}|{term.rows}|{block.share.hex()}|".encode())
             matrices = [q.entries for _, q in getattr(term, "factors", ()) if isinstance(q, Matrix)]
-            for entries in [*matrices, *([term.entries] if isinstance(term, Piece) else [])]:
+            if isinstance(term, Mixture):
+                matrices += term.picked
+            if isinstance(term, Piece | Mixture):
+                matrices.append(term.entries)
+            for entries in matrices:
                 out.update(np.ascontiguousarray(entries).tobytes())
         return out.hexdigest()
 

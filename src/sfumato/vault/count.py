@@ -79,10 +79,12 @@ def count_marginals(
     progress: Progress | None = None,
     *,
     most_cells: int = MOST_CELLS,
+    greatest: int | None = None,
 ) -> Counts:
     """``h_A[c]`` = number of kept records in cell ``c``, for each attribute set ``A`` asked.
 
-    The empty set is the number of kept records. Names stand in the order of the domain.
+    The empty set is the number of kept records. Names stand in the order of the domain. Counts are
+    clamped at ``greatest``, by default 2^40.
 
     Privacy: none; the result is exact and stays in the vault. Sizes, errors and the queries that
     run depend on public inputs only.
@@ -109,7 +111,7 @@ def count_marginals(
         if names not in tables:
             tables[names] = _summed(tables[sources[names]], sources[names], names)
     tell(len(scanned) + 1, len(scanned) + 1, "counting")
-    return Counts({names: _clamped(tables[names]) for names in asked})
+    return Counts({names: _clamped(tables[names], greatest) for names in asked})
 
 
 def count_conditions(
@@ -117,6 +119,8 @@ def count_conditions(
     domain: Domain,
     conditions: Sequence[Condition],
     unit: PrivacyUnit | None = None,
+    *,
+    greatest: int | None = None,
 ) -> Sensitive[Integers]:
     """``q_i(h)`` = number of kept records for which condition ``i`` holds.
 
@@ -137,7 +141,7 @@ def count_conditions(
         )
         for group in _chunks(compiled)
     ]
-    return Sensitive(_clamped(np.concatenate([np.zeros(0, np.int64), *found])))
+    return Sensitive(_clamped(np.concatenate([np.zeros(0, np.int64), *found]), greatest))
 
 
 def _check_sets(asked: Sequence[AttributeSet], domain: Domain, most_cells: int) -> None:
@@ -234,8 +238,8 @@ def _summed(wide: Integers, source: AttributeSet, names: AttributeSet) -> Intege
     return np.asarray(wide.sum(axis=axes, dtype=np.int64))
 
 
-def _clamped(counts: Integers) -> Integers:
-    clamped = np.minimum(counts, GREATEST_COUNT)
+def _clamped(counts: Integers, greatest: int | None) -> Integers:
+    clamped = np.minimum(counts, GREATEST_COUNT if greatest is None else greatest)
     clamped.setflags(write=False)
     return np.asarray(clamped)
 

@@ -20,6 +20,7 @@ from sfumato.budget import Neighbours
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.calibrate import BlockNoise
+from sfumato.plan.mixture import Mixture
 from sfumato.plan.strategy import Block
 from sfumato.randomness import WordSource, system_words
 from sfumato.refine.measurement import Measured, Measurement
@@ -30,7 +31,7 @@ from sfumato.vault.tables import Table
 from sfumato.workload.queries import Integers, Numbers
 from sfumato.workload.terms import Predicates, Term
 
-__all__ = ["Exact", "add_noise", "count", "exact_values", "measure"]
+__all__ = ["Exact", "add_noise", "count", "exact_values", "measure", "mixed_values"]
 
 RECORD_BITS = 44  # a table has fewer than 2^44 records
 WORD_BITS = 62  # one bit less than int64 holds
@@ -61,16 +62,27 @@ def count(
     Under ``replace-one`` neighbours the number of counted records is public, and is kept too, but
     only when replacing a record cannot change it: no rule drops records, and one row is one person.
     """
-    narrow = sorted({b.term.attributes for b in blocks if not _is_wide(b.term)})
+    is_mixed = any(isinstance(b.term, Mixture) for b in blocks)
+    sources = [(t, b.term) for b in blocks for t in _sources(b.term)]
+    narrow = sorted({t.attributes for t, block in sources if not _is_counted(t, block)})
     is_public = neighbours == "replace-one" and unit is None and domain.keeps_every_record
-    counts = count_marginals(table, domain, [*narrow, ()] if is_public else narrow, unit, progress)
+    sets = [*narrow, ()] if is_public else narrow
+    # Counts are clamped far away, each by itself. A mixture moves by a column of its matrix only
+    # if all of its counts move alike: for these the clamp is at the most records there can be.
+    greatest = 2**RECORD_BITS if is_mixed else None
+    counts = count_marginals(table, domain, sets, unit, progress, greatest=greatest)
+
+    def answers(term: Term, block: Term) -> Numbers:
+        if isinstance(term, Predicates) and _is_counted(term, block):
+            found = count_conditions(table, domain, term.conditions, unit, greatest=greatest)
+            return found.reveal()
+        return exact_values(term, counts.reveal(term.attributes))
+
     values: list[Numbers] = []
     for block in blocks:
-        term = block.term
-        if isinstance(term, Predicates) and term.is_wide:
-            values.append(count_conditions(table, domain, term.conditions, unit).reveal())
-        else:
-            values.append(exact_values(term, counts.reveal(term.attributes)))
+        found = [answers(t, block.term) for t in _sources(block.term)]
+        mixture = block.term if isinstance(block.term, Mixture) else None
+        values.append(found[0] if mixture is None else mixed_values(mixture, found))
     return Exact(Sensitive(tuple(values)), int(counts.reveal(())) if is_public else None)
 
 
@@ -117,6 +129,19 @@ def exact_values(term: Term, table: Integers) -> Numbers:
     return np.asarray(low.astype(object) + whole * 2**64)
 
 
+def mixed_values(term: Mixture, answers: Sequence[Numbers]) -> Numbers:
+    """``C (F_B h)`` in steps of ``2^-fraction_bits``, exactly, from the exact answers of its base.
+
+    In 64 bits, where the result is known to fit (partial sums may wrap around), else in Python
+    integers; which of the two is public.
+    """
+    known = [np.asarray(a) for a in answers]
+    if _reach_bits(term) > WORD_BITS or any(a.dtype.kind == "O" for a in known):
+        known = [a.astype(object) for a in known]
+        return np.asarray(term.entries.astype(object) @ term.gathered(known))
+    return np.asarray(term.entries @ term.gathered(known))
+
+
 def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) -> Numbers:
     """``M h + z`` in steps of the noise grid.
 
@@ -143,5 +168,11 @@ def _reach_bits(term: Term) -> int:
     return ceil(log2(max(term.greatest, 1.0))) + term.fraction_bits + RECORD_BITS
 
 
-def _is_wide(term: Term) -> bool:
-    return isinstance(term, Predicates) and term.is_wide
+def _sources(term: Term) -> tuple[Term, ...]:
+    """The terms whose exact answers a block is made from."""
+    return term.base if isinstance(term, Mixture) else (term,)
+
+
+def _is_counted(term: Term, block: Term) -> bool:
+    """Whether the engine counts condition by condition: wide ones, and those of mixtures."""
+    return isinstance(term, Predicates) and (term.is_wide or isinstance(block, Mixture))
