@@ -7,9 +7,11 @@ zero and a variance that depends on the strategy and the noise only, never on th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log, sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +23,9 @@ from sfumato.plan.strategy import Strategy
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.workload.queries import Array
 from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sfumato.plan.combination import Coefficients
 
 __all__ = ["Candidate", "Forecast", "GroupForecast"]
 
@@ -125,6 +130,22 @@ class Forecast:
     def standard_errors(self, term: int) -> Array:
         """The standard error of every answer of a group."""
         return np.sqrt(self.strategy.variances(term, self.block_variances))
+
+    def covariance(self, group: str, queries: Sequence[int]) -> Array:
+        """The covariance matrix of the listed answers of a group, by their numbers."""
+        from sfumato.plan.combination import answer_covariance
+
+        return answer_covariance(self, group, queries)
+
+    def combination_error(self, coefficients: Mapping[str, Coefficients]) -> float:
+        """The standard error of any linear combination of answers, of one or more groups.
+
+        ``coefficients`` has for every group, by name, a number per answer, or a mapping from
+        numbers of answers to coefficients.
+        """
+        from sfumato.plan.combination import combination_error
+
+        return combination_error(self, coefficients).standard_error
 
     def half_widths(self, term: int, level: float) -> Array:
         """Half the width of the confidence interval of every answer of a group.

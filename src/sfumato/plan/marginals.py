@@ -181,6 +181,11 @@ class Marginals(Strategy):
         """All coefficients are whole."""
         return (0,) * self.lattice.pieces
 
+    @cached_property
+    def block_slacks(self) -> tuple[float, ...]:
+        """All values are exact."""
+        return (0.0,) * self.lattice.pieces
+
     def digest(self) -> str:
         """SHA-256 of the pieces and their shares."""
         domain = self.workload.domain

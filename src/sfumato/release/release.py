@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget
 from sfumato.errors import WorkloadError
+from sfumato.plan.combination import Coefficients, answer_covariance
 from sfumato.plan.forecast import Forecast
 from sfumato.randomness import system_words
 from sfumato.refine.measurement import Measured
@@ -26,6 +27,7 @@ from sfumato.refine.synthesize import (
     released_total,
     synthesize,
 )
+from sfumato.release.combined import Combination, combine
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import arrow_table, replaced, write_csv, write_parquet
 from sfumato.release.frames import find_groups, joined_frame, long_frame, named_groups
@@ -33,6 +35,7 @@ from sfumato.release.provenance import cost_in_words, provenance_of
 from sfumato.release.quantiles import quantile_frame
 from sfumato.release.records import record_frame
 from sfumato.release.saving import save_all
+from sfumato.workload.queries import Array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,6 +119,21 @@ class Release:
             return long_frame(self.estimates, level)
         found = find_groups(self.forecast.workload, attr, by, group)
         return joined_frame(self.estimates, found, level)
+
+    def combine(
+        self, coefficients: Mapping[str, Coefficients], level: float = LEVEL
+    ) -> Combination:
+        """Any linear combination of answers, with its exact standard error and an interval.
+
+        ``coefficients`` has for every group, by name, a number per answer in the order of
+        ``answers(group=...)``, or a mapping from numbers of answers to coefficients.
+        """
+        _check_level(level)
+        return combine(self.estimates, coefficients, level)
+
+    def covariance(self, group: str, queries: Sequence[int]) -> Array:
+        """The covariance matrix of the listed ``unbiased`` answers of a group, by their numbers."""
+        return answer_covariance(self.forecast, group, queries)
 
     def quantiles(
         self,
