@@ -20,7 +20,8 @@ norm.
 A block whose coefficients are so fine that noise on their own grid could not be drawn (scales
 beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard deviation, before the
 Gaussian noise is added. Rounding moves the difference of two values by at most one step, so by
-the triangle inequality ``mu`` grows by at most ``sqrt(values rounded) * step / s``.
+the triangle inequality ``mu`` grows by at most ``sqrt(values rounded) * step / s``. A term whose
+values are not exact integers says how far off they may be (``Term.slack``), which is added alike.
 
 Every rounding goes the safe way: scales up, sensitivities up, costs up. Proof:
 docs/proofs/measuring.md.
@@ -118,12 +119,20 @@ def _scaled(strategy: Strategy, scale: float) -> tuple[BlockNoise, ...]:
 
 
 def _rounding(strategy: Strategy, noise: Sequence[BlockNoise]) -> float:
-    """By how much rounding to coarser grids can move the measured values, in standard deviations.
+    """By how much rounding can move the measured values, in standard deviations.
 
-    ``sqrt(sum over rounded values of (step / s)^2)``.
+    Per block ``sqrt(values) step / s`` where they are rounded to a coarser grid, and ``slack / s``
+    where they are no exact integers to begin with; the root of the sum of squares of all blocks.
     """
-    blocks = zip(strategy.block_rows, strategy.block_bits, noise, strict=True)
-    return sqrt(sum(rows * float(n.units) ** -2 for rows, bits, n in blocks if n.grid_bits < bits))
+    total = 0.0
+    rows, bits, slacks = strategy.block_rows, strategy.block_bits, strategy.block_slacks
+    for count, fine, slack, law in zip(rows, bits, slacks, noise, strict=True):
+        if slack or law.grid_bits < fine:
+            steps = sqrt(count) / law.units if law.grid_bits < fine else 0.0
+            total += (steps + slack / law.scale) ** 2
+    if total and strategy.noise == "laplace":
+        raise PlanError("values that are rounded before the noise need Gaussian noise")
+    return sqrt(total)
 
 
 def _norm(noise: Noise) -> int:

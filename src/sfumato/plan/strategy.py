@@ -22,6 +22,7 @@ from sfumato.errors import TooLarge
 from sfumato.plan.diameter import squared_diameter
 from sfumato.plan.mixture import Mixture
 from sfumato.plan.piece import Piece
+from sfumato.plan.rooted import Rooted
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Array, check_entries
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
@@ -148,6 +149,11 @@ class Strategy(ABC):
         """The bits after the point of the coefficients of every block."""
         return tuple(b.term.fraction_bits for b in self.blocks)
 
+    @cached_property
+    def block_slacks(self) -> tuple[float, ...]:
+        """By how much the values of every block may be off: ``Term.slack``."""
+        return tuple(b.term.slack for b in self.blocks)
+
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
         """The p-th power of ``||M||_{1 -> p}``, block b counting ``scales[b]`` times."""
         return greatest_column_power([b.term for b in self.blocks], scales, p)
@@ -206,6 +212,8 @@ class Strategy(ABC):
                 matrices.append(term.entries)
             for entries in matrices:
                 out.update(np.ascontiguousarray(entries).tobytes())
+            if isinstance(term, Rooted):
+                out.update(term.fingerprint())
         return out.hexdigest()
 
     def describe(self) -> list[str]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from sfumato.workload.queries import Array, Prefix, QuerySet, Ranges
 
-__all__ = ["Tridiagonal", "inverse_gram", "root_diagonal"]
+__all__ = ["Tridiagonal", "inverse_gram", "inverse_root_poles", "pole_count", "root_diagonal"]
 
 LANES = 8  # poles swept together, for the vector units
 
@@ -81,10 +81,19 @@ def _inverse_root_poles(least: float, largest: float, accuracy: float) -> tuple[
 
     The relative error is below ``4 exp(-2 pi^2 N / (log(largest / least) + 3))``.
     """
+    count = pole_count(least, largest, accuracy)
+    return inverse_root_poles(least, largest, LANES * ceil(count / LANES))
+
+
+def pole_count(least: float, largest: float, accuracy: float) -> int:
+    """How many poles reach a relative accuracy of ``x^-1/2`` on [least, largest]."""
+    return ceil((log(largest / least) + 3) * log(4 / accuracy) / (2 * pi**2))
+
+
+def inverse_root_poles(least: float, largest: float, count: int) -> tuple[Array, Array]:
+    """Shifts and weights of ``count`` poles: Hale, Higham, Trefethen 2008, method 3."""
     from scipy.special import ellipj, ellipkm1
 
-    count = ceil((log(largest / least) + 3) * log(4 / accuracy) / (2 * pi**2))
-    count = LANES * ceil(count / LANES)
     period = float(ellipkm1(least / largest))
     t = (np.arange(count) + 0.5) * period / count
     sn, cn, dn, _ = ellipj(t, 1 - least / largest)

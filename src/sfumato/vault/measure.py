@@ -117,6 +117,8 @@ def exact_values(term: Term, table: Integers) -> Numbers:
     which err by less than half of 2^64 here, say how many times 2^64 is missing. Coefficients
     beyond that are left to Python integers.
     """
+    if term.slack:  # rounded to its grid, as far as the slack says (plan.rooted)
+        return term.apply(table)
     reach = _reach_bits(term)
     if reach > FLOAT_BITS:
         return term.apply(table.astype(object))

@@ -78,6 +78,14 @@ class Term(ABC):
         """Whether no coefficient is below zero."""
 
     @property
+    def slack(self) -> float:
+        """How much farther apart, in L2, the values of two tables can be than ``M (h - h')``.
+
+        0 where values are exact; where they are not, ``apply`` gives integers within this bound.
+        """
+        return 0.0
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the table it reads."""
         return tuple(self.domain[a].size for a in self.attributes)
