@@ -35,7 +35,8 @@ __all__ = ["WeightedOrbits", "weighted_orbits"]
 
 HELD = 2**26  # numbers of one array on the way from weights to a Gram matrix
 MOST_WEIGHTS = 2**22
-KEPT = 1e-6  # weight spread evenly at the end: every asked query stays in the span of the strategy
+KEPT = (1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)  # weight that may be spread evenly at the end
+NEAR = 1 + 1e-5  # squared error over that of the search, below which no other share is tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,13 +172,44 @@ class WeightedOrbits:
         return v.reshape(-1), np.concatenate(parts)
 
     def _kept(self, found: CertifiedLargest) -> tuple[OrbitProblem, Certified]:
-        """No weight so small that a query or a cell would drop out of the strategy."""
-        v = found.v + KEPT / float(self.frame.cells.sum())
-        w = found.w + KEPT / float(self.query_copies.sum())
-        diagonal = self.diagonals(v, w)[0] / v
+        """Spread some weight evenly, so that no direction of the workload is left out.
+
+        A query of weight 0 in a direction of its own would not be answered at all, one of very
+        little weight badly. The share with the least largest error is kept.
+        """
+        needed = self._ranks(np.ones(len(found.v)), np.ones(len(found.w)))
+        least, best = np.inf, None
+        for share in KEPT:
+            v = found.v + share / float(self.frame.cells.sum())
+            w = found.w + share / float(self.query_copies.sum())
+            if self._ranks(v, w) != needed:
+                continue
+            diagonal, errors = self.diagonals(v, w)
+            scale = float((diagonal / v).max())
+            upper = scale * float((errors / w).max())
+            if upper < least:
+                least, best = upper, (v, w, scale)
+            if upper <= found.upper * NEAR:
+                break
+        if best is None:
+            raise PlanError(
+                "some queries matter so little next to others that their share of the noise is "
+                "lost to rounding; give the groups more equal weights"
+            )
+        v, w, scale = best
         sectors = tuple(Sector(part, gram) for part, gram in self.grams(w).items())
-        certified = Certified(v, float(diagonal.max()), found.upper, found.lower, found.steps)
+        certified = Certified(v, scale, least, found.lower, found.steps)
         return OrbitProblem(self.axes, sectors), certified
+
+    def _ranks(self, v: Array, w: Array) -> list[int]:
+        """The rank of ``D^1/2 V D^1/2`` on every sector, up to rounding."""
+        cells = v.reshape(self.frame.shape)
+        out = []
+        for part, gram in self.grams(w).items():
+            root = np.sqrt(cells[self.frame.where(part)].reshape(-1))
+            values = np.linalg.eigvalsh(gram * np.outer(root, root))
+            out.append(int((values > values[-1] * len(values) * EIGEN_ROUNDING).sum()))
+        return out
 
     def grams(self, w: Array) -> dict[Part, Array]:
         """The Gram matrix of every sector."""
