@@ -10,7 +10,7 @@ Here structure makes it quick:
   ``diag_i = 1/w_i + 1/w_{i-1}, beside_i = -1/w_i``: still tridiagonal, O(cells) a step;
 * **unions of products** with few classes of cells, such as all ranges of 2,048 cells: weights on
   orbits of queries (``weighted_orbits.py``);
-* **one product** of any number of attributes: gamma_2 of a Kronecker product is the product of
+* **one product** of any number of attributes: gamma_2 of a Factorwise product is the product of
   those of its factors (Lee, Shraibman, Spalek 2008), bounds and strategies multiply.
 
 The lower bound that a strategy carries is one on ``weighted_largest`` of every strategy for the
@@ -26,7 +26,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.plan.factorization import factorization
-from sfumato.plan.kronecker import kronecker
+from sfumato.plan.factorwise import factorwise
 from sfumato.plan.largest import CertifiedLargest
 from sfumato.plan.optimum import certified_optimum
 from sfumato.plan.strategy import Strategy
@@ -53,7 +53,7 @@ def largest_error(workload: Workload, progress: Progress | None = None) -> Strat
     except TooLarge:
         if len(workload.terms) > 1 or len(workload.terms[0].attributes) < 2:
             raise
-        return kronecker(workload, lambda alone: largest_error(alone, progress), "max")
+        return factorwise(workload, lambda alone: largest_error(alone, progress), "max")
     starts = {
         axis.name: prefix_weights(axis.cells, TOLERANCE / 2)
         for axis, queries in zip(problem.axes, problem.common, strict=True)

@@ -11,7 +11,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.kronecker import Kronecker, kronecker
+from sfumato.plan.factorwise import Factorwise, factorwise
 from sfumato.plan.largest import certified_largest
 from sfumato.plan.maximum import largest_error, prefix_inverse_gram, prefix_weights
 from sfumato.plan.planner import choose
@@ -167,7 +167,7 @@ def test_ranges_are_far_below_trees() -> None:
 def test_products_too_large_for_one_matrix_are_products_of_optima(asked: dict) -> None:
     work = 3 * sf.product(GRID, asked)
     strategy = largest_error(work)
-    assert isinstance(strategy, Kronecker)
+    assert isinstance(strategy, Factorwise)
     assert strategy.bound is not None
     assert strategy.weighted_largest() <= strategy.bound * 1.002
     counts = np.random.default_rng(4).integers(0, 9, size=GRID.shape)
@@ -178,7 +178,7 @@ def test_products_too_large_for_one_matrix_are_products_of_optima(asked: dict) -
 def test_a_product_measured_by_factors_states_what_its_dense_matrices_do() -> None:
     asked = {"a": "prefix", "b": "identity", "c": GIVEN}
     work = 2 * sf.product(CUBE, asked)
-    strategy = kronecker(work, largest_error, "max")
+    strategy = factorwise(work, largest_error, "max")
     m, f = dense_strategy(strategy), dense_workload(work)
     r = f @ np.linalg.pinv(m, rcond=1e-10)
     unit = [share**-2 for share in strategy.shares]
@@ -191,7 +191,7 @@ def test_a_product_measured_by_factors_states_what_its_dense_matrices_do() -> No
     assert strategy.bound == pytest.approx(whole.bound, rel=1e-3)
     assert np.isinf(strategy.effective_terms(0)).all()
     with pytest.raises(PlanError, match="one product"):
-        kronecker(work | sf.marginals(CUBE, 1), largest_error, "max")
+        factorwise(work | sf.marginals(CUBE, 1), largest_error, "max")
 
 
 def test_a_certificate_takes_only_bounds_of_its_own_objective() -> None:
