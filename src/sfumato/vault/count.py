@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain, combinations
 from typing import Final
 
 import numpy as np
@@ -163,13 +164,22 @@ def _check_sets(asked: Sequence[AttributeSet], domain: Domain, most_cells: int) 
 
 def _sources(asked: Sequence[AttributeSet], domain: Domain) -> dict[AttributeSet, AttributeSet]:
     """For each set, the smallest asked set that it is summed from, or itself when scanned."""
-    by_size = sorted(asked, key=domain.cells)
-    sources = {}
-    for names in asked:
-        wider = (w for w in by_size if len(w) > len(names) and set(names) <= set(w))
-        source = next(wider, names)
-        sources[names] = source if domain.cells(source) <= _CHEAP_SUM else names
-    return sources
+    sources: dict[AttributeSet, AttributeSet] = {}
+    known = set(asked)
+    for wide in sorted(asked, key=domain.cells):
+        if domain.cells(wide) > _CHEAP_SUM:
+            break
+        for names in _inside(wide, known):
+            sources.setdefault(names, wide)
+    return {names: sources.get(names, names) for names in asked}
+
+
+def _inside(wide: AttributeSet, known: set[AttributeSet]) -> list[AttributeSet]:
+    """The known sets within a wider one: its subsets or all known ones, whichever are fewer."""
+    if 2 ** len(wide) > len(known):
+        return [names for names in known if len(names) < len(wide) and set(names) <= set(wide)]
+    subsets = chain.from_iterable(combinations(wide, k) for k in range(len(wide)))
+    return [names for names in subsets if names in known]
 
 
 def _grouped(sets: Sequence[AttributeSet], domain: Domain) -> list[list[AttributeSet]]:

@@ -32,12 +32,18 @@ TABULATED = 2**16  # cells of a condition's truth table that are hashed
 
 def canonical_bytes(terms: Iterable[Term]) -> bytes:
     """The terms in order, as canonical JSON."""
-    return json.dumps([_term(t) for t in terms], separators=(",", ":")).encode()
+    known: dict[int, list[Json]] = {}
+    listed = list(terms)  # held, so that no number in ``known`` is used twice
+    return json.dumps([_term(t, known) for t in listed], separators=(",", ":")).encode()
 
 
-def _term(term: Term) -> Json:
+def _term(term: Term, known: dict[int, list[Json]]) -> Json:
+    """The form of a term; ``known`` has those of query sets, by the number of the object."""
     if isinstance(term, Product):
-        factors = [(name, _queries(q)) for name, q in term.factors]
+        for _, queries in term.factors:
+            if id(queries) not in known:
+                known[id(queries)] = _queries(queries)
+        factors = [(name, known[id(queries)]) for name, queries in term.factors]
         body: Json = ["product", [[name, form] for name, form in factors if form]]
     elif isinstance(term, Explicit):
         m = term.entries.tocsr().copy()

@@ -134,6 +134,10 @@ class Workload:
 
     def digest(self) -> str:
         """SHA-256 of a canonical form of the domain and the queries."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         from sfumato.workload.canonical import canonical_bytes
 
         head = self.domain.digest().encode()

@@ -401,3 +401,27 @@ def test_a_unit_that_is_also_an_attribute_is_counted():
 def test_a_missing_unit_column_is_refused():
     with pytest.raises(TableError, match="lacks 'patient'"):
         count_marginals(open_table(visits()), VISITS, [()], PrivacyUnit("patient", 1))
+
+
+def test_every_table_is_summed_from_the_smallest_wider_one() -> None:
+    """By subsets of few wide sets and by looking through many: the same as trying all."""
+    from sfumato.vault.count import _sources
+
+    rng = np.random.default_rng(0)
+    domain = Domain({f"x{i}": int(n) for i, n in enumerate(rng.integers(2, 30, size=12))})
+    for most in (3, 12):
+        asked = list(
+            dict.fromkeys(
+                domain.in_order(rng.choice(domain.names, size=k, replace=False).tolist())
+                for k in rng.integers(0, most + 1, size=60)
+            )
+        )
+        found = _sources(asked, domain)
+        for names in asked:
+            wider = [w for w in asked if set(names) < set(w) and domain.cells(w) <= 2**24]
+            least = min((domain.cells(w) for w in wider), default=None)
+            if least is None:
+                assert found[names] == names
+            else:
+                assert found[names] in wider
+                assert domain.cells(found[names]) == least
