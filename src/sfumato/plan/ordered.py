@@ -48,7 +48,7 @@ from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
-__all__ = ["Ordered", "ordered", "ordered_chain"]
+__all__ = ["Ordered", "ordered", "ordered_chain", "ordered_largest"]
 
 TOLERANCE = 1e-4  # how close to the bound the weights of the cells are driven
 MOST_CELLS = 2**25  # along the attribute (the optimiser holds two dozen vectors of them)
@@ -143,6 +143,39 @@ class Ordered(Strategy):
         found = np.moveaxis(np.array(out).reshape(*cells, n), -1, self.rooted.axis)
         return {0: found.reshape(-1)}
 
+    def covariance(
+        self, term: int, queries: Sequence[int], block_variances: Sequence[float]
+    ) -> Array:
+        """``2 Cov(P_b - P_a, P_d - P_c)``: variances of ad and bc less those of ac and bd."""
+        asked = self.workload.terms[term]
+        shape = asked.row_shape if isinstance(asked, Product) else ()
+        places = np.unravel_index(np.array(queries, dtype=np.int64), shape) if shape else ()
+        known = [n == self.rooted.along for n in asked.attributes]
+        along = [p for p, k in zip(places, known, strict=True) if k]
+        starts, ends = self._picked(term, along[0] if along else np.zeros(len(queries), np.int64))
+        points, where = np.unique(np.concatenate([starts, ends]), return_inverse=True)
+        first, last = np.triu_indices(len(points), 1)
+        apart = np.zeros((len(points), len(points)))
+        apart[first, last] = self.points.of_intervals(points[first], points[last])
+        apart += apart.T
+        a, b = np.split(where.reshape(-1), 2)
+        out = apart[np.ix_(a, b)] + apart[np.ix_(b, a)] - apart[np.ix_(a, a)] - apart[np.ix_(b, b)]
+        for p, k in zip(places, known, strict=True):
+            out *= 1.0 if k else p[:, None] == p  # other cells have noise of their own
+        return np.asarray(block_variances[0] * out / 2, dtype=np.float64)
+
+    def _picked(self, term: int, places: Integers) -> tuple[Integers, Integers]:
+        """Starts and ends of some queries along the attribute, by number."""
+        queries = self._queries(term)
+        if not isinstance(queries, Ranges):
+            starts, ends = queries.intervals()
+            return starts[places], ends[places]
+        # Those that start at i come after i n - i (i - 1) / 2 others.
+        before = np.arange(queries.size, dtype=np.int64)
+        before = before * queries.size - before * (before - 1) // 2
+        starts = np.searchsorted(before, places, side="right") - 1
+        return starts, starts + places - before[starts] + 1
+
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
         """The greatest of the bounds of all columns."""
         if p != 2:
@@ -205,18 +238,36 @@ def ordered(
             "inverse; ask for them in separate plans"
         )
     chain, diagonal = found
-    lines = prod(workload.domain[b].size for b in by)
-    check_entries(chain.nodes * lines, f"the table of {along} by {', '.join(by)}")
     inverse = Tridiagonal(chain.diagonal(), -chain.links)
-    best = certified_optimum(
+    v = certified_optimum(
         root_diagonal(inverse, diagonal), chain.nodes, tolerance, all_bind=True, progress=progress
-    )
-    v = best.v
-    least, largest = 1 / float(diagonal @ v), inverse.scaled(v).largest_bound()
-    root = _normalised(chain, v, inverse_fourth_root(least, largest))
-    term = Rooted(workload.domain, f"root {along}", 1.0, along, by, chain, v, root)
-    bound = _bound(chain, v, least, largest) * lines
-    return Ordered("factorization", "gaussian", workload, (Block(term, 1.0),), bound=bound)
+    ).v
+    lines = prod(workload.domain[b].size for b in by)
+    spectrum = _spectrum(chain, diagonal, v)
+    bound = _bound(chain, v, *spectrum) * lines
+    blocks = (_measured(workload, along, by, chain, v, spectrum),)
+    return Ordered("factorization", "gaussian", workload, blocks, bound=bound)
+
+
+def ordered_largest(workload: Workload, tolerance: float = 2 * TOLERANCE) -> Ordered:
+    """The least largest error of the prefixes of one attribute, for each cell of others, certified.
+
+    The certified weights of ``maximum.py`` with the same root. Refused for more than one group and
+    for other queries than prefixes.
+    """
+    from sfumato.plan.maximum import prefix_weights
+
+    along, by, asked = _read(workload)
+    if len(asked) != 1 or not isinstance(asked[0][0], Prefix):
+        raise PlanError("the largest error is known in linear time for one group of prefixes only")
+    best = prefix_weights(asked[0][0].size, tolerance)
+    found = ordered_chain([(asked[0][0], best.w)])
+    if found is None:
+        raise PlanError("the weights of the prefixes are too uneven")
+    chain, diagonal = found
+    blocks = (_measured(workload, along, by, chain, best.v, _spectrum(chain, diagonal, best.v)),)
+    bound = best.lower * asked[0][1]
+    return Ordered("factorization", "gaussian", workload, blocks, bound=bound, objective="max")
 
 
 def ordered_chain(asked: Sequence[tuple[QuerySet, float | Array]]) -> tuple[Chain, Array] | None:
@@ -288,10 +339,28 @@ def _read(workload: Workload) -> tuple[str, tuple[str, ...], list[tuple[QuerySet
     return along, others.pop(), asked
 
 
-def _normalised(chain: Chain, v: Array, root: Root) -> Root:
-    """The same with column norms of at most 1."""
+def _spectrum(chain: Chain, diagonal: Array, v: Array) -> tuple[float, float]:
+    """Bounds on the eigenvalues of T: the inverse of the trace of A, and Gershgorin's discs."""
+    inverse = Tridiagonal(chain.diagonal(), -chain.links)
+    return 1 / float(diagonal @ v), inverse.scaled(v).largest_bound()
+
+
+def _measured(
+    workload: Workload,
+    along: str,
+    by: tuple[str, ...],
+    chain: Chain,
+    v: Array,
+    spectrum: tuple[float, float],
+) -> Block:
+    """The root for these weights of cells, with column norms of at most 1."""
+    lines = prod(workload.domain[b].size for b in by)
+    check_entries(chain.nodes * lines, f"the table of {', '.join([along, *by])}")
+    root = inverse_fourth_root(*spectrum)
     longest = float(column_bounds(chain, v, root).max())
-    return Root(root.shifts, root.weights / np.sqrt(longest))
+    scaled = Root(root.shifts, root.weights / np.sqrt(longest))
+    term = Rooted(workload.domain, f"root {along}", 1.0, along, by, chain, v, scaled)
+    return Block(term, 1.0)
 
 
 def _bound(chain: Chain, v: Array, least: float, largest: float) -> float:
