@@ -44,7 +44,12 @@ audit: $(VENV)/.dev  ## long statistical tests, and all properties on new exampl
 	$(BIN)/python -m pytest -m slow tests
 	HYPOTHESIS_PROFILE=new $(BIN)/python -m pytest tests/properties
 
-bench: $(VENV)/.dev  ## peers and sfumato side by side, as ratios
+# Peers that cannot be installed are left out; the benchmark says which.
+$(VENV)/.bench: pyproject.toml $(VENV)/.dev
+	-$(INSTALL) -e '.[dev,bench]'
+	@touch $@
+
+bench: $(VENV)/.bench  ## peers and sfumato side by side, as ratios
 	$(BIN)/python -m bench
 
 format: $(VENV)/.dev  ## rewrite in house style

@@ -1,15 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make bench``: every benchmark once, peers and sfumato side by side."""
+"""``make bench``: every benchmark once, peers and sfumato side by side.
+
+python -m bench                        all sections
+python -m bench factorization          one of them
+python -m bench factorization --all    with its long rows
+"""
 
 from __future__ import annotations
 
+import argparse
+
 from bench import counting, factorization, noise
+
+SECTIONS = {"noise": noise, "counting": counting, "factorization": factorization}
 
 
 def main() -> None:
-    """Run and print all sections."""
-    for section in (noise, counting, factorization):
-        section.main()
+    """Run and print the sections that are asked for."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="sfumato and its peers")
+    parser.add_argument("sections", nargs="*", help=f"any of {', '.join(SECTIONS)}; none: all")
+    parser.add_argument("--all", action="store_true", help="long rows too")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.sections if name not in SECTIONS]
+    if unknown:
+        parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    for name in asked.sections or SECTIONS:
+        if name == "factorization":
+            factorization.main(asked.all)
+        else:
+            SECTIONS[name].main()
 
 
 if __name__ == "__main__":

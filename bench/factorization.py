@@ -1,185 +1,198 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Factorization: our error, certificate and planning time beside the figures of other systems.
+"""Factorization: our error, certificate and CPU seconds beside those of other systems.
 
-Errors are root mean squares per query at unit noise. Peer figures come from
-``bench/peers/factorization.csv`` (measured elsewhere, one core, CPU seconds), the least error of
-each workload; ours are planned here and now. ``python -m bench.factorization`` prints the table.
+Errors are at unit noise (a standard deviation of one column norm). Ours are planned here and now
+through ``sf.plan``, on one thread; the seconds are those of planning and certifying, the best of
+three for quick ones. Figures of peers come from ``bench/peers/factorization.csv``; packages that
+are installed are also run here (``bench/live.py``).
+
+    python -m bench factorization          the quick rows, a few minutes
+    python -m bench factorization --all    all rows
+
+Tables are printed; ``bench/results`` gets ``factorization.csv`` (every peer on every workload) and
+``factorization.png``.
 """
 
 from __future__ import annotations
 
-import csv
-import json
+import sys
 import time
-from collections.abc import Callable, Iterator
-from itertools import combinations
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
 
-import numpy as np
+from threadpoolctl import threadpool_limits
 
 import sfumato as sf
-from sfumato.plan.optimum import certified_optimum
-from sfumato.plan.tridiagonal import inverse_gram, root_diagonal
-from sfumato.workload.queries import Prefix, Ranges
-from sfumato.workload.workload import Workload
+from bench import live
+from bench.cases import KINDS, Case, cases
+from bench.figures import Figure, best, figures
+from sfumato.errors import SfumatoError
+from sfumato.flow import Plan
 
-HERE = Path(__file__).parent
-ADULT = (85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)
-ADULT_NUMERIC_FIRST = (100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2)
-CPS = (50, 100, 7, 4, 2)
-SUM_OF_VARIANCES = ("sum-var L2", "mean-squared L2")
-PREFIXED = "with prefix on numeric attrs"
+__all__ = ["Row", "main", "run", "run_live"]
 
-
-def workloads() -> Iterator[tuple[str, str, Callable[[], Workload]]]:
-    """Name and domain as in the peer file, and how to build it here."""
-    for n in (64, 256, 1024):
-        line = sf.Domain({"x": n})
-        yield "prefix", str(n), lambda d=line: sf.prefixes(d, "x")
-        yield "all-range", str(n), lambda d=line: sf.ranges(d, "x")
-        yield "width-32 ranges", str(n), lambda d=line: sf.product(d, {"x": "windows(32)"})
-        total = "identity+total"
-        yield total, str(n), lambda d=line: sf.marginals(d, [("x",), ()])
-    for name, sizes in (("CPS", CPS), ("Adult", ADULT)):
-        for ways in (1, 2, 3):
-            yield f"all {ways}-way marginals", name, lambda s=sizes, w=ways: marginals(s, [w])
-        upto = "all <=3-way marginals (incl. 0-way)"
-        yield upto, name, lambda s=sizes: marginals(s, [0, 1, 2, 3])
-    for d in (10, 20):
-        upto = "all <=3-way marginals (incl. 0-way)"
-        yield upto, f"Synth 10^{d}", lambda d=d: marginals([10] * d, [0, 1, 2, 3])
-    for kind, prefix in (
-        ("prefix", "2-D prefix x prefix"),
-        ("ranges", "2-D all-range x all-range"),
-    ):
-        for n in (64, 256):
-            plane = sf.Domain({"x": n, "y": n})
-            both = {"x": kind, "y": kind}
-            yield prefix, f"{n}x{n}", lambda d=plane, b=both: sf.product(d, b)
-    yield "Census SF1 persons (4151 queries)", "2x2x64x115", census
-    cps = f"all <=3-way marginals (incl. 0-way) {PREFIXED} (bases PPIII)"
-    yield cps, "CPS", lambda: marginals(CPS, [0, 1, 2, 3], prefixed=2)
-    adult = f"all 2-way marginals {PREFIXED} (bases PPPPPIIIIIIIII)"
-    yield adult, "Adult", lambda: marginals(ADULT_NUMERIC_FIRST, [2], prefixed=5)
+RESULTS = Path(__file__).parent / "results"
+REPEATS = 3
+QUICK = 1.0  # CPU seconds below which a plan is timed again
 
 
-def marginals(sizes: tuple[int, ...] | list[int], ways: list[int], prefixed: int = 0) -> Workload:
-    """All tables of the given ways; the first ``prefixed`` attributes by running totals."""
-    domain = sf.Domain({f"x{i}": s for i, s in enumerate(sizes)})
-    kind = {n: "prefix" if i < prefixed else "identity" for i, n in enumerate(domain.names)}
-    chosen = [c for w in ways for c in combinations(domain.names, w)]
-    terms = [sf.product(domain, {n: kind[n] for n in names}).terms[0] for names in chosen]
-    return Workload(domain, tuple(terms))
+@dataclass(frozen=True)
+class Row:
+    """One workload: ours, and one peer (None where there is no figure)."""
+
+    kind: str
+    workload: str
+    error: float | None
+    certificate: float | None
+    seconds: float | None
+    peer: str | None = None
+    peer_error: float | None = None
+    peer_seconds: float | None = None
+    note: str = ""
+
+    @property
+    def error_ratio(self) -> float | None:
+        """Our error over the peer's: below 1 is better."""
+        known = self.error is not None and self.peer_error is not None
+        return self.error / self.peer_error if known else None  # type: ignore[operator]
+
+    @property
+    def speed_up(self) -> float | None:
+        """The peer's CPU seconds over ours."""
+        known = self.seconds is not None and self.peer_seconds is not None
+        return self.peer_seconds / self.seconds if known else None  # type: ignore[operator]
+
+    def beside(self, figure: Figure | None) -> Row:
+        """The same, compared with a figure."""
+        if figure is None:
+            return self
+        return replace(self, peer=figure.peer, peer_error=figure.error, peer_seconds=figure.seconds)
 
 
-def census() -> Workload:
-    """The person tables of the 2010 US Census Summary File 1, from ``examples/census``."""
-    file = json.loads((HERE.parent / "examples" / "census" / "sf1.json").read_text())
-    domain = sf.Domain(file["domain"])
-    terms = []
-    for listed in file["terms"]:
-        queries = {n: rows_of(q, domain[n].size) for n, q in listed.items() if n != "weight"}
-        terms.append(sf.product(domain, queries).terms[0])
-    return Workload(domain, tuple(terms))
+def ours(case: Case) -> Row:
+    """Plan the workload; the seconds are the least of up to three times, each from the beginning."""
+    least, spent = float("inf"), 0.0
+    try:
+        for _ in range(REPEATS):
+            work = case.build()
+            _forget()
+            start = time.process_time()
+            error, certificate, how = _planned(case.kind, work)
+            taken = time.process_time() - start
+            least, spent = min(least, taken), spent + taken
+            if spent >= QUICK:
+                break
+    except SfumatoError as why:
+        return Row(case.kind, case.name, None, None, None, note=str(why))
+    return Row(case.kind, case.name, error, certificate, least, note=how)
 
 
-def rows_of(listed: object, size: int) -> str | np.ndarray:
-    """``identity``, or 0/1 rows from inclusive intervals."""
-    if listed == "identity":
-        return "identity"
-    rows = np.zeros((len(listed), size), dtype=np.int64)  # type: ignore[arg-type]
-    for row, intervals in zip(rows, listed, strict=True):  # type: ignore[call-overload]
-        for first, last in intervals:
-            row[first : last + 1] = 1
-    return rows
+def _forget() -> None:
+    """Empty what functions of the planner remember, so that no run profits from an earlier one."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("sfumato."):
+            for found in vars(module).values():
+                if hasattr(found, "cache_clear"):
+                    found.cache_clear()
 
 
-def best_peers() -> dict[tuple[str, str], tuple[float, float, str]]:
-    """The least error of each workload among other systems, its seconds and its name."""
-    found: dict[tuple[str, str], tuple[float, float, str]] = {}
-    with (HERE / "peers" / "factorization.csv").open() as file:
-        for row in csv.DictReader(file):
-            ours = row["peer"].startswith(("own", "baseline", "Li-Miklau"))
-            if ours or row["objective"] not in SUM_OF_VARIANCES or not row["rmse"]:
+def _planned(kind: str, work: sf.Workload) -> tuple[float, float | None, str]:
+    """Error at unit noise, certificate and mechanism."""
+    if kind.startswith("stream"):
+        return _streamed(kind, work.queries)
+    if kind == "laplace":
+        plan = sf.plan(work, sf.Budget(epsilon=1), seconds=None, cache=False)
+    else:
+        plan = sf.plan(
+            work,
+            sf.Budget(mu=1),
+            objective=kind,
+            mechanism="factorization",
+            seconds=None,
+            cache=False,
+        )
+    return _error(kind, plan), plan.certificate, plan.mechanism
+
+
+def _streamed(kind: str, length: int) -> tuple[float, float | None, str]:
+    """A stream of this length; the certificate is against all factorizations, streams or not."""
+    plan = sf.Counter(length, sf.Budget(mu=1)).forecast
+    if kind == "stream":
+        return plan.gamma, plan.certificate, plan.strategy
+    return plan.sensitivity * sqrt(plan.rows_squared.max()), None, plan.strategy
+
+
+def _error(kind: str, plan: Plan) -> float:
+    """The error at unit noise, from the strategy itself: no grid, no budget."""
+    strategy, terms = plan.strategy, range(len(plan.workload.terms))
+    unit = [b.share**-2 for b in strategy.blocks]
+    p = 1 if kind == "laplace" else 2
+    norm = strategy.column_norm(p).power ** (1 / p)
+    if kind == "max":
+        return norm * sqrt(max(strategy.greatest_variance(t, unit) for t in terms))
+    total = sum(strategy.total_variance(t, unit) for t in terms)
+    return norm * sqrt(total / plan.workload.queries)
+
+
+def run(is_all: bool = False) -> list[Row]:
+    """One row per case, beside the best peer."""
+    known = figures()
+    rows = []
+    with threadpool_limits(limits=1):
+        for case in cases():
+            if case.is_long and not is_all:
                 continue
-            key = (row["workload"], row["domain"])
-            entry = (float(row["rmse"]), float(row["seconds"] or "nan"), row["peer"])
-            found[key] = min(found.get(key, entry), entry)
-    return found
-
-
-def run() -> list[dict[str, object]]:
-    """One row per workload: errors, certificate, seconds, ratios."""
-    peers = best_peers()
-    rows: list[dict[str, object]] = []
-    for name, domain, build in workloads():
-        work = build()
-        start = time.process_time()
-        plan = sf.plan(work, sf.Budget(mu=1), mechanism="factorization")
-        seconds = time.process_time() - start
-        error, peer_seconds, peer = peers[name, domain]
-        rows.append(
-            {
-                "workload": f"{name}, {domain}",
-                "error": plan.gamma,
-                "certificate": plan.certificate,
-                "peer_error": error,
-                "error_ratio": plan.gamma / error,
-                "seconds": seconds,
-                "peer_seconds": peer_seconds,
-                "peer": peer,
-            }
-        )
+            rows.append(ours(case).beside(best(known, case.kind, case.keys)))
     return rows
 
 
-def million() -> list[dict[str, object]]:
-    """The certified optimum of prefixes and ranges on 10^6 cells (no peer does this)."""
-    rows: list[dict[str, object]] = []
-    for queries in (Prefix(10**6), Ranges(10**6)):
-        known = inverse_gram(queries)
-        assert known is not None
-        start = time.process_time()
-        found = certified_optimum(root_diagonal(*known), queries.size, all_bind=True)
+def run_live(is_all: bool = False) -> tuple[list[Row], list[str]]:
+    """One row per run of an installed package, and what could not be run."""
+    rows, messages = [], []
+    for asked in live.RUNS:
+        if asked.is_long and not is_all:
+            continue
+        absent = live.missing(asked)
+        if absent is not None:
+            messages.append(f"{asked.way} {asked.queries} {asked.size}: {absent}")
+            continue
+        found = live.run(asked)
+        with threadpool_limits(limits=1):
+            mine = ours(asked.case)
         rows.append(
-            {
-                "workload": f"{queries.name}, 1,000,000",
-                "error": float(np.sqrt(found.upper / queries.rows)),
-                "certificate": found.certificate,
-                "seconds": time.process_time() - start,
-            }
+            replace(mine, peer=found.peer, peer_error=found.error, peer_seconds=found.seconds)
         )
-    return rows
+    return rows, messages
 
 
-def main() -> None:
-    """Print the rows as a table."""
-    from rich.console import Console
-    from rich.table import Table
+def main(is_all: bool = False) -> None:
+    """Print the tables; write every pair of figures and the picture to ``bench/results``."""
+    from bench.show import picture, table, written
 
-    table = Table(title="Factorization: error at unit noise (peers: figures of bench/peers)")
-    for heading in ("workload", "error", "certificate", "best peer", "ratio", "s", "peer s"):
-        table.add_column(heading, justify="left" if heading == "workload" else "right")
-    for row in run():
-        table.add_row(
-            str(row["workload"]),
-            f"{row['error']:.4f}",
-            f"{row['certificate']:.5f}",
-            f"{row['peer_error']:.4f}",
-            f"{row['error_ratio']:.4f}",
-            f"{row['seconds']:.2f}",
-            f"{row['peer_seconds']:.2f}",
-        )
-    for row in million():
-        table.add_row(
-            str(row["workload"]),
-            f"{row['error']:.4f}",
-            f"{row['certificate']:.5f}",
-            *("-", "-"),
-            f"{row['seconds']:.2f}",
-            "-",
-        )
-    Console(width=140).print(table)
+    rows = run(is_all)
+    for kind, title in KINDS.items():
+        table(f"Factorization: {title}", [r for r in rows if r.kind == kind])
+    beside, messages = run_live(is_all)
+    table("Packages run here", beside)
+    for message in messages:
+        print(message)
+    RESULTS.mkdir(exist_ok=True)
+    for path in (written(every_pair(rows, beside), RESULTS), picture(rows, RESULTS)):
+        print(path)
+
+
+def every_pair(rows: Iterable[Row], beside: Iterable[Row]) -> list[Row]:
+    """Our rows beside every figure that any peer has, not the best alone."""
+    known = figures()
+    names = {(c.kind, c.name): c.keys for c in cases()}
+    out = []
+    for row in rows:
+        keys = names[row.kind, row.workload]
+        found = [f for f in known if f.kind == row.kind and f.key in keys]
+        out += [row.beside(f) for f in found] or [row]
+    return [*out, *beside]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workloads of ``bench/peers/factorization.csv``, built with the public words of sfumato.
+
+A case is one workload with one objective. Its keys are the names it has in the peer file, which
+sometimes has several for the same workload.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+import sfumato as sf
+from sfumato.workload.workload import Workload
+
+__all__ = ["KINDS", "STREAM", "Case", "Key", "along", "cases"]
+
+KINDS = {
+    "rmse": "root mean square error, Gaussian noise",
+    "max": "largest standard error, Gaussian noise",
+    "laplace": "root mean square error, Laplace noise (pure epsilon)",
+    "stream": "root mean square error, running totals of a stream",
+    "stream max": "largest standard error, running totals of a stream",
+}
+
+Key = tuple[str, str]
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+ADULT = (85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)
+NUMERIC_FIRST = (100, 100, 100, 99, 85, 42, 16, 15, 9, 7, 6, 5, 2, 2)
+CPS = (50, 100, 7, 4, 2)
+SIZES = {"CPS": CPS, "Adult": ADULT}
+UPTO = "all <=3-way marginals (incl. 0-way)"
+FEW = "all marginals with <=5000 cells (incl. 0-way)"
+STREAM = "prefix (streaming, lower-triangular strategy)"
+PREFIXED = {"CPS": "with prefix on numeric attrs (bases PPIII)"}
+PREFIXED["Adult"] = "with prefix on numeric attrs (bases PPPPPIIIIIIIII)"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked and how it is judged; ``is_long`` cases are run on request only."""
+
+    kind: str
+    keys: tuple[Key, ...]
+    build: Callable[[], Workload]
+    is_long: bool = False
+
+    @property
+    def name(self) -> str:
+        """As the tables show it."""
+        workload, domain = self.keys[0]
+        return f"{workload}, {domain}"
+
+
+def cases() -> Iterator[Case]:
+    """Every workload and objective of the peer file, and a few that no peer has a figure for."""
+    yield from _lines()
+    yield from _planes()
+    yield from _tables()
+    yield from _prefixed_tables()
+    yield from _others()
+    yield from _streams()
+
+
+def along(queries: str, size: int) -> Workload:
+    """The named queries on one attribute."""
+    line = sf.Domain({"x": size})
+    if queries == "identity+total":
+        return sf.marginals(line, [("x",), ()])
+    width = queries.removeprefix("width-").removesuffix(" ranges")
+    kind = {"prefix": "prefix", "all-range": "ranges"}.get(queries, f"windows({width})")
+    return sf.product(line, {"x": kind})
+
+
+def _lines() -> Iterator[Case]:
+    """One attribute: running totals, intervals, windows, cells with their total."""
+    for n in (64, 256, 1024, 4096):
+        for name in ("prefix", "all-range", "width-32 ranges", "identity+total"):
+            key, build = ((name, str(n)),), lambda q=name, n=n: along(q, n)
+            yield Case("rmse", key, build, n == 4096 and name == "width-32 ranges")
+            if n <= 1024:
+                yield Case("laplace", key, build, n == 1024)
+                yield Case("max", key, build, n == 1024)
+    line = sf.Domain({"x": 64})
+    wide = "total + windows of 60 (rank-deficient)"
+    windows = sf.product(line, {"x": "windows(60)"})
+    yield Case("rmse", ((wide, "64"),), lambda: windows | sf.marginals(line, [()]))
+
+
+def _planes() -> Iterator[Case]:
+    for kind, name in (("prefix", "prefix x prefix"), ("ranges", "all-range x all-range")):
+        for n in (64, 256):
+            plane = sf.Domain({"x": n, "y": n})
+            keys = ((f"2-D {name}", f"{n}x{n}"), (f"{name} (2-D product workload)", f"{n}x{n}"))
+            both = {"x": kind, "y": kind}
+            yield Case("rmse", keys, lambda d=plane, b=both: sf.product(d, b))
+
+
+def _tables() -> Iterator[Case]:
+    """Marginals of the census table CPS, of Adult, and of d attributes of ten values."""
+    for name, sizes in SIZES.items():
+        ways: dict[str, list[int]] = {f"all {w}-way marginals": [w] for w in (1, 2, 3)}
+        ways |= {"all <=2-way marginals (incl. 0-way)": [0, 1, 2], UPTO: [0, 1, 2, 3]}
+        for kind in ("rmse", "max"):
+            for title, w in ways.items():
+                yield Case(kind, ((title, name),), lambda s=sizes, w=w: marginals(s, w))
+            yield Case(kind, ((FEW, name),), lambda s=sizes: tables(s, small(s, 5000)))
+    for d in (2, 6, 10, 12, 14, 15, 20, 30, 50, 100):
+        for kind in ("rmse", "max"):
+            yield Case(
+                kind,
+                ((UPTO, f"Synth 10^{d}"),),
+                lambda d=d: marginals([10] * d, [0, 1, 2, 3]),
+                d > 50 or (d == 50 and kind == "max"),
+            )
+
+
+def _prefixed_tables() -> Iterator[Case]:
+    """Marginals that are running totals along the numeric attributes, which come first."""
+    for name, sizes, numeric in (("CPS", CPS, 2), ("Adult", NUMERIC_FIRST, 5)):
+        title = PREFIXED[name]
+        yield Case(
+            "rmse",
+            ((f"{UPTO} {title}", name),),
+            lambda s=sizes, p=numeric: marginals(s, [0, 1, 2, 3], p),
+        )
+        yield Case(
+            "rmse",
+            ((f"{FEW} {title}", name),),
+            lambda s=sizes, p=numeric: tables(s, small(s, 5000), p),
+        )
+    adult = "x".join(str(s) for s in NUMERIC_FIRST)
+    keys = (
+        (f"all 2-way marginals {PREFIXED['Adult']}", "Adult"),
+        ("Adult W2: 2-way, prefix on 5 numeric attrs", adult),
+    )
+    yield Case("rmse", keys, lambda: marginals(NUMERIC_FIRST, [2], 5))
+
+
+def _others() -> Iterator[Case]:
+    """Census tables: unions of different products on the same attributes."""
+    domain = "x".join(str(s) for s in CPS)
+    for kind in ("rmse", "laplace"):
+        yield Case(kind, (("Census SF1 persons (4151 queries)", "2x2x64x115"),), census)
+        every = "CPS W1: IdentityTotal^5"
+        yield Case(kind, ((every, domain),), lambda: marginals(CPS, [0, 1, 2, 3, 4, 5]))
+        mixed = "CPS W2: prefix(income) x prefix(age) x IdentityTotal^3"
+        yield Case(kind, ((mixed, domain),), income_and_age)
+
+
+def _streams() -> Iterator[Case]:
+    for n in (64, 256, 1024, 4096):
+        for kind in ("stream", "stream max"):
+            yield Case(kind, ((STREAM, str(n)),), lambda n=n: along("prefix", n))
+
+
+def marginals(sizes: Sequence[int], ways: Sequence[int], prefixed: int = 0) -> Workload:
+    """All tables of the given ways; the first ``prefixed`` attributes by running totals."""
+    return tables(sizes, [c for w in ways for c in combinations(range(len(sizes)), w)], prefixed)
+
+
+def tables(sizes: Sequence[int], chosen: Sequence[tuple[int, ...]], prefixed: int = 0) -> Workload:
+    """The chosen tables of a domain of these sizes."""
+    domain = sf.Domain({f"x{i}": s for i, s in enumerate(sizes)})
+    if prefixed == 0:
+        return sf.marginals(domain, [[f"x{i}" for i in c] for c in chosen])
+    kind = ["prefix" if i < prefixed else "identity" for i in range(len(sizes))]
+    terms = [sf.product(domain, {f"x{i}": kind[i] for i in c}).terms[0] for c in chosen]
+    return Workload(domain, tuple(terms))
+
+
+def small(sizes: Sequence[int], most: int) -> list[tuple[int, ...]]:
+    """All sets of attributes whose table has at most ``most`` cells."""
+    every = (c for w in range(len(sizes) + 1) for c in combinations(range(len(sizes)), w))
+    return [c for c in every if prod(sizes[i] for i in c) <= most]
+
+
+def income_and_age() -> Workload:
+    """Running totals of income and age together, in every table of the other attributes."""
+    domain = sf.Domain({f"x{i}": s for i, s in enumerate(CPS)})
+    both = {"x0": "prefix", "x1": "prefix"}
+    others = [c for w in range(4) for c in combinations(domain.names[2:], w)]
+    terms = [sf.product(domain, both | dict.fromkeys(c, "identity")).terms[0] for c in others]
+    return Workload(domain, tuple(terms))
+
+
+def census() -> Workload:
+    """The person tables of the 2010 US Census Summary File 1, from ``examples/census``."""
+    file = json.loads((EXAMPLES / "census" / "sf1.json").read_text())
+    domain = sf.Domain(file["domain"])
+    terms = []
+    for listed in file["terms"]:
+        queries = {n: rows_of(q, domain[n].size) for n, q in listed.items() if n != "weight"}
+        terms.append(sf.product(domain, queries).terms[0])
+    return Workload(domain, tuple(terms))
+
+
+def rows_of(listed: object, size: int) -> str | np.ndarray:
+    """``identity``, or 0/1 rows from inclusive intervals."""
+    if listed == "identity":
+        return "identity"
+    rows = np.zeros((len(listed), size), dtype=np.int64)  # type: ignore[arg-type]
+    for row, intervals in zip(rows, listed, strict=True):  # type: ignore[call-overload]
+        for first, last in intervals:
+            row[first : last + 1] = 1
+    return rows
