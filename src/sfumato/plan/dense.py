@@ -130,8 +130,9 @@ def dense(
     asked = _asked(columns, workload.terms, objective)
     used = np.flatnonzero(np.abs(asked.matrix).max(axis=0) > 0)
     matrix = asked.matrix if len(used) == asked.matrix.shape[1] else asked.matrix[:, used]
-    basis, coordinates = _basis(matrix)
-    root = best_root(matrix, asked.weights, objective, TOLERANCE, progress)
+    cells = spanning_cells(matrix)
+    basis, coordinates = _basis(matrix, cells)
+    root = best_root(matrix, asked.weights, objective, TOLERANCE, progress, cells)
     mixing = _invertible(root.mixing @ coordinates)
     whole = asked.matrix[basis]  # with the cells that no query counts
     entries = _rounded(mixing, coordinates, whole, asked.weights, objective)
@@ -187,11 +188,10 @@ def _asked(columns: Columns, terms: Sequence[Term], objective: str) -> _Asked:
     return _Asked(columns.matrix[kept], np.sqrt(squares), tuple(places))
 
 
-def _basis(matrix: Numbers) -> tuple[Integers, Array]:
+def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
     """Independent queries b and coordinates T with ``F = T F_b``."""
     from scipy.linalg import qr
 
-    cells = spanning_cells(matrix)
     if min(len(matrix), len(cells)) > LARGEST_SIDE:
         raise TooLarge(
             f"{len(matrix):,} distinct queries on {matrix.shape[1]:,} distinct cells are too many "

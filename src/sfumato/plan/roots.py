@@ -24,7 +24,6 @@ import numpy as np
 from sfumato.errors import TooLarge
 from sfumato.plan.largest import certified_largest
 from sfumato.plan.optimum import certified_optimum
-from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import Array, Integers, Numbers
 
 __all__ = ["LARGEST_SIDE", "Root", "best_root", "spanning_cells"]
@@ -59,16 +58,21 @@ def best_root(
     objective: str = "rmse",
     tolerance: float = 1e-4,
     progress: Progress | None = None,
+    spanning: Integers | None = None,
 ) -> Root:
-    """The mixing of queries (rows, with their weights) on distinct cells (columns, none zero)."""
-    rows, columns = _parts(matrix)
+    """The mixing of queries (rows, with their weights) on distinct cells (columns, none zero).
+
+    ``spanning`` names columns that span all, if they are known.
+    """
+    rows, columns = _parts(matrix, spanning)
     count = int(rows.max()) + 1
     found = []
     for part in range(count):
         inside = np.flatnonzero(rows == part)
         block = matrix[np.ix_(inside, np.flatnonzero(columns == part))] if count > 1 else matrix
         weighted = _Weighted(block, weights[inside])
-        found.append((inside, _connected(weighted, objective, tolerance, progress)))
+        known = spanning if count == 1 else None
+        found.append((inside, _connected(weighted, objective, tolerance, progress, known)))
     mixing = np.zeros((sum(len(r.mixing) for _, r in found), len(matrix)))
     first = 0
     for inside, root in found:
@@ -96,37 +100,29 @@ class _Weighted:
         return np.asarray(chosen * self.weights[:, None], dtype=np.float64)
 
 
-def _parts(matrix: Numbers) -> tuple[Integers, Integers]:
+def _parts(matrix: Numbers, spanning: Integers | None) -> tuple[Integers, Integers]:
     """The connected part of every query and of every cell."""
     from scipy.sparse import bmat, csr_matrix
     from scipy.sparse.csgraph import connected_components
 
     k, m = matrix.shape
-    pattern = matrix != 0
-    if _hangs_together(pattern):
-        return np.zeros(k, dtype=np.int64), np.zeros(m, dtype=np.int64)
-    pattern = csr_matrix(pattern)
-    graph = bmat([[None, pattern], [pattern.T, None]])
-    _, labels = connected_components(graph, directed=False)
+    some = matrix if spanning is None else matrix[:, spanning]
+    for columns in (some, matrix) if some.shape[1] < m else (matrix,):
+        pattern = csr_matrix(columns != 0)
+        graph = bmat([[None, pattern], [pattern.T, None]])
+        _, labels = connected_components(graph, directed=False)
+        # No column is zero: queries that hang together through some cells do so through all.
+        if not labels[:k].any():
+            return np.zeros(k, dtype=np.int64), np.zeros(m, dtype=np.int64)
     return labels[:k].astype(np.int64), labels[k:].astype(np.int64)
 
 
-def _hangs_together(pattern: Mask) -> bool:
-    """Whether all queries are reached from the first one: the usual case, seen in a few looks."""
-    reached = np.zeros(len(pattern), dtype=np.bool_)
-    cells, new = np.zeros(pattern.shape[1], dtype=np.bool_), np.array([0])
-    for _ in range(8):
-        reached[new] = True
-        cells |= pattern[new].any(axis=0)
-        rest = np.flatnonzero(~reached)
-        new = rest[[bool((pattern[q] & cells).any()) for q in rest]] if len(rest) else rest
-        if not len(new):
-            break
-    return bool(reached.all() and cells.all())
-
-
 def _connected(
-    matrix: _Weighted, objective: str, tolerance: float, progress: Progress | None
+    matrix: _Weighted,
+    objective: str,
+    tolerance: float,
+    progress: Progress | None,
+    spanning: Integers | None,
 ) -> Root:
     k, m = matrix.shape
     if min(k, m) > LARGEST_SIDE:
@@ -137,7 +133,7 @@ def _connected(
     if m <= max(FEW, 2 * k):
         found = _solved(matrix.some(slice(None)), objective, tolerance, None, progress)
         return Root(found.mixing * matrix.weights / sqrt(found.scale), found.lower)
-    return _generated(matrix, objective, tolerance, progress)
+    return _generated(matrix, objective, tolerance, progress, spanning)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,15 +175,19 @@ def _solved(
 
 
 def _generated(
-    matrix: _Weighted, objective: str, tolerance: float, progress: Progress | None
+    matrix: _Weighted,
+    objective: str,
+    tolerance: float,
+    progress: Progress | None,
+    spanning: Integers | None,
 ) -> Root:
     """Cells join while their columns are too long."""
     k, m = matrix.shape
-    chosen, start = _first_cells(matrix), None
+    chosen, start = _first_cells(matrix) if spanning is None else spanning, None
     lower, best, least, gap = 0.0, np.zeros((0, k)), np.inf, 1.0
     for _ in range(ROUNDS):
         found = _solved(
-            matrix.some(chosen), objective, max(tolerance / 3, min(gap / 20, 1e-2)), start, None
+            matrix.some(chosen), objective, max(tolerance / 3, min(gap / 10, 1e-2)), start, None
         )
         lower = max(lower, found.lower)
         lengths = _squared_lengths(found.mixing, matrix)
@@ -214,8 +214,16 @@ def _first_cells(matrix: _Weighted) -> Integers:
     lengths = np.abs(matrix.matrix).sum(axis=0)
     longest = np.argpartition(-lengths, ADDED)[:ADDED]
     evenly = np.linspace(0, m - 1, FEW // 2).astype(np.int64)
-    first = np.union1d(longest, evenly)
+    # The columns of fewest queries: those where a query is nearly alone tell it from others.
+    alone = [_lightest(row, lengths) for row in matrix.matrix]
+    first = np.union1d(np.union1d(longest, evenly), np.concatenate(alone))
     return np.asarray(np.union1d(first, _spanning(matrix, first)), dtype=np.int64)
+
+
+def _lightest(row: Numbers, lengths: Array) -> Integers:
+    """The column of a query that counts least in others, and its first one."""
+    held = np.flatnonzero(row)
+    return held[[0, int(lengths[held].argmin())]] if len(held) else held
 
 
 def spanning_cells(matrix: Numbers) -> Integers:
@@ -229,20 +237,24 @@ def _spanning(matrix: _Weighted, chosen: Integers) -> Integers:
     """Further columns that together with the chosen ones span all columns."""
     from scipy.linalg import qr
 
-    k, _ = matrix.shape
+    k, m = matrix.shape
     added = np.zeros(0, dtype=np.int64)
     while True:
         block = matrix.some(np.union1d(chosen, added).astype(np.int64))
-        left, singular, _ = np.linalg.svd(block @ block.T)
-        basis = left[:, singular > singular[0] * len(singular) * EIGEN_ROUNDING]
+        basis = _eigen(block @ block.T)[1]
         if basis.shape[1] == k:
             return added
-        own = _squared_lengths(np.eye(k), matrix)
-        outside = own - _squared_lengths(basis.T, matrix)
-        candidates = np.flatnonzero(outside > OUTSIDE * own)
-        if not len(candidates):
+        pool, farthest = np.zeros(0, dtype=np.int64), np.zeros(0)
+        for first in range(0, m, AT_ONCE // k):
+            some = matrix.some(slice(first, first + AT_ONCE // k))
+            own = _squares(some)
+            outside = _squares(some - basis @ (basis.T @ some)) / np.where(own > 0, own, 1.0)
+            found = np.flatnonzero(outside > OUTSIDE)
+            pool = np.concatenate([pool, first + found])
+            farthest = np.concatenate([farthest, outside[found]])
+        if not len(pool):
             return added
-        candidates = candidates[np.argsort(-outside[candidates])[: 4 * k]]
+        candidates = pool[np.argsort(-farthest)[: 4 * k]]
         some = matrix.some(candidates)
         rest = some - basis @ (basis.T @ some)
         _, triangle, order = qr(rest, mode="economic", pivoting=True)
@@ -251,12 +263,18 @@ def _spanning(matrix: _Weighted, chosen: Integers) -> Integers:
 
 
 def _squared_lengths(mixing: Array, matrix: _Weighted) -> Array:
-    """The squared length of every column of ``mixing @ matrix``."""
+    """The squared length of every column of ``mixing @ matrix``, to 6 digits for small integers.
+
+    They decide which cells join and when to stop; what is measured is measured again, exactly.
+    """
     k, m = matrix.shape
-    out = np.zeros(m)
+    kind = np.float32 if matrix.matrix.dtype == np.int8 else np.float64
+    mixed, out = (mixing * matrix.weights).astype(kind), np.zeros(m)
     step = max(1, AT_ONCE // k)
     for first in range(0, m, step):
-        out[first : first + step] = _squares(mixing @ matrix.some(slice(first, first + step)))
+        some = slice(first, first + step)
+        moved = mixed @ matrix.matrix[:, some].astype(kind)
+        out[some] = np.einsum("ij,ij->j", moved, moved)
     return out
 
 
