@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from sfumato.budget import Budget, Neighbours
-from sfumato.errors import PlanError, SfumatoError, TableError
+from sfumato.errors import PlanError, SfumatoError, TableError, TooLarge
 from sfumato.plan.stream import StreamPlan, plan_stream
 from sfumato.randomness import system_words
 from sfumato.refine.stream import follower
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Counter"]
 
 MOST_AT_ONCE = 2**44  # a value is below this, as a table has fewer records
+MOST_STREAMS = 2**20
 MOST_KEPT = 2**25  # numbers that all coordinates may keep together
 
 
@@ -88,7 +89,7 @@ class Counter:
         )
         kept = self._plan.state_size * len(self._names)
         if kept > MOST_KEPT:
-            raise PlanError(
+            raise TooLarge(
                 f"{len(self._names):,} streams of {self._plan.state_size:,} numbers each are more "
                 f"than {MOST_KEPT:,}; use fewer dimensions, or a shorter window"
             )
@@ -250,8 +251,8 @@ class Counter:
 
 def _names(dimensions: object) -> tuple[tuple[str, ...], bool]:
     if isinstance(dimensions, int) and not isinstance(dimensions, bool) and dimensions >= 1:
-        if dimensions > MOST_KEPT:
-            raise PlanError(f"{dimensions:,} dimensions are more than {MOST_KEPT:,}; use fewer")
+        if dimensions > MOST_STREAMS:
+            raise TooLarge(f"{dimensions:,} dimensions are more than {MOST_STREAMS:,}; use fewer")
         return tuple(str(i) for i in range(dimensions)), dimensions == 1
     is_list = isinstance(dimensions, Sequence) and not isinstance(dimensions, str)
     names = tuple(dimensions) if isinstance(dimensions, Sequence) and is_list else ()

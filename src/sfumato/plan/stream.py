@@ -42,7 +42,7 @@ __all__ = ["STRATEGIES", "StreamPlan", "plan_stream"]
 
 STRATEGIES = ("optimal", "toeplitz", "tree", "laplace-tree")
 LONGEST = 2**22
-MOST_KEPT = 2**22  # numbers that one stream may keep
+WIDEST = 2**17  # a window of a filter keeps about 10 numbers per step
 GREATEST = 2**32  # the most that one person may add
 EXACT_BITS = 16  # noise on whole numbers: at least 2^16 steps per scale, as in calibrate.py
 ROUNDED_BITS = (20, 36)  # noise on rounded values: steps per scale
@@ -168,7 +168,8 @@ def plan_stream(
     common = (length, width, budget, check_neighbours(neighbours), largest)
     if strategy is not None:
         return _planned(*common, strategy)
-    names = ["laplace-tree"] if budget.gaussian_mu is None else ["optimal", "laplace-tree"]
+    gaussian = "optimal" if width is None or width <= WIDEST else "tree"
+    names = ["laplace-tree"] if budget.gaussian_mu is None else [gaussian, "laplace-tree"]
     return min((_planned(*common, name) for name in names), key=lambda p: p.rmse)
 
 
@@ -185,17 +186,17 @@ def _planned(
             f"strategy {strategy!r} needs Gaussian noise and the budget is pure "
             f"({budget.describe()}); give a delta, or use 'tree' or 'laplace-tree'"
         )
+    if strategy in ("optimal", "toeplitz") and width is not None and width > WIDEST:
+        raise TooLarge(
+            f"a window of {width:,} steps needs more than {10 * width:,} numbers per stream; the "
+            f"widest is {WIDEST:,}: count in coarser steps, or use 'tree' or 'laplace-tree'"
+        )
     is_pure = budget.gaussian_mu is None or strategy == "laplace-tree"
     shape = _shape(length, width, strategy)
     if isinstance(shape, TimeTree):
         sensitivity = shape.norm(1 if is_pure else 2)
     else:
         sensitivity = column_norm(shape, columns_squared(shape))
-    if shape.state_size > MOST_KEPT:
-        raise TooLarge(
-            f"windows of {width:,} steps keep {shape.state_size:,} numbers per stream, more than "
-            f"{MOST_KEPT:,}; count in coarser steps, or use strategy='tree'"
-        )
     law: Noise = "laplace" if is_pure else "gaussian"
     noise = _calibrated(shape, sensitivity, law, budget, neighbours, largest)
     return StreamPlan(
