@@ -6,7 +6,7 @@ floats; Dekker 1971). All operands are positive, so no digit is ever cancelled, 
 has a relative error below ``16 u^2 = 2^-102`` with u = 2^-53 (Joldes, Muller, Popescu 2017, "Tight
 and rigorous error bounds for basic building blocks of double-word arithmetic": sum of
 same-signed numbers 3 u^2, product 7 u^2, quotient 15 u^2 + 56 u^3). The result has a relative error
-below ``RELATIVE (nodes + 4)`` in every entry: docs/proofs/rational-root.md.
+below ``RELATIVE (nodes + 8)`` in every entry: docs/proofs/rational-root.md.
 
 ``TINY`` is added to every entry of h. It moves the results of all tables by the same amount,
 far below the grid, and keeps every intermediate number away from underflow.

@@ -111,7 +111,7 @@ class Rooted(Term):
     def slack(self) -> float:
         """Rounding moves the difference of two values by one step; arithmetic errs relatively."""
         step = (1 + 2.0**-13) * 2.0**-GRID_BITS
-        arithmetic = 2 * RELATIVE * (self.chain.nodes + 4) * RECORDS * self.greatest
+        arithmetic = 2 * RELATIVE * (self.chain.nodes + 8) * RECORDS * self.greatest
         return step * sqrt(self.rows) + arithmetic
 
     def fingerprint(self) -> bytes:
