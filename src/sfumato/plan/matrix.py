@@ -1,41 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimal factorization of a given matrix, with its certificate: for study and comparison.
 
-``F = R M`` with ``||R||_F ||M||_{1->2} / sqrt(k)`` within the certificate of the factorization norm
-gamma(F) (Definition 2.2 in the lecture notes of Smith and Ullman on factorization). Equal columns
-are merged first, which loses nothing, equal rows become weights, and the smaller of the two Gram
-matrices is decomposed. Releases do not use floats like these; see ``factorization.py``.
+``F = R M`` with ``||R||_F ||M||_{1->2} / sqrt(k)`` (root mean square error at unit noise) or
+``||R||_{2->inf} ||M||_{1->2}`` (largest error) within the certificate of the least value: gamma(F)
+and gamma_2(F), Definition 2.2 in the lecture notes of Smith and Ullman on factorization. Equal
+columns are merged first, which loses nothing, and equal rows become weights. Releases do not use
+floats like these; see ``factorization.py`` and ``dense.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import sqrt
 
 import numpy as np
+import numpy.typing as npt
 
-from sfumato.errors import TooLarge, WorkloadError
-from sfumato.plan.optimum import Certified, certified_optimum
-from sfumato.workload.queries import Array
+from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.plan.roots import best_root
+from sfumato.plan.strategy import Objective
+from sfumato.workload.gram import spread
+from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Workload
 
 __all__ = ["MatrixFactorization", "factorize"]
 
-LARGEST_SIDE = 4096  # the smaller side of a matrix, after merging, that is decomposed
 LARGEST = 2**26  # entries of a matrix that is held
-EIGEN_ROUNDING = 2.0**-50
-SINGULAR_ROUNDING = 2.0**-50
+
+Progress = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixFactorization:
-    """``F = R M``; ``lower_bound`` is below gamma(F), ``gamma`` is what R and M reach."""
+    """``F = R M``; ``lower_bound`` is below what any R and M reach, ``gamma`` is what these reach.
+
+    ``weights`` say how much every query matters; None stands for ones.
+    """
 
     R: Array
     M: Array
     lower_bound: float
+    objective: Objective = "rmse"
+    weights: Array | None = field(default=None, repr=False)
 
     @cached_property
     def sensitivity(self) -> float:
@@ -47,10 +55,14 @@ class MatrixFactorization:
         """The variance of every answer when M is measured with noise of its sensitivity."""
         return np.asarray((self.R**2).sum(axis=1) * self.sensitivity**2, dtype=np.float64)
 
-    @property
+    @cached_property
     def gamma(self) -> float:
-        """``||R||_F ||M||_{1->2} / sqrt(k)``."""
-        return sqrt(float(self.variances.mean()))
+        """The error at unit noise: ``sqrt(sum w^2 var / sum w^2)``, or ``max w sqrt(var)``."""
+        squares = np.ones(len(self.R)) if self.weights is None else self.weights**2
+        weighted = squares * self.variances
+        if self.objective == "max":
+            return sqrt(float(weighted.max()))
+        return sqrt(float(weighted.sum() / squares.sum()))
 
     @property
     def certificate(self) -> float:
@@ -59,101 +71,140 @@ class MatrixFactorization:
 
     def __repr__(self) -> str:
         k, m = len(self.R), self.M.shape[1]
+        what = "gamma" if self.objective == "rmse" else "largest error"
         return (
             f"MatrixFactorization({k:,} queries, {m:,} cells, {len(self.M):,} measured: "
-            f"gamma {self.gamma:.5f}, certificate {self.certificate:.5f})"
+            f"{what} {self.gamma:.5f}, certificate {self.certificate:.5f})"
         )
 
 
 def factorize(
     queries: object,
     tolerance: float = 1e-4,
-    progress: Callable[[int, float], None] | None = None,
+    progress: Progress | None = None,
+    *,
+    objective: Objective = "rmse",
+    weights: Sequence[float] | npt.ArrayLike | None = None,
 ) -> MatrixFactorization:
     """Factorize a matrix (dense or scipy sparse, a row per query) or a small workload.
+
+    ``objective`` is "rmse" or "max", the largest error. ``weights`` has a number per query; a
+    workload brings its own.
 
     >>> import numpy as np
     >>> found = factorize(np.ones((5, 8)))
     >>> round(found.gamma, 6)
     1.0
     """
+    if objective not in ("rmse", "max"):
+        raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
     matrix = _dense(queries)
+    asked = _weights(queries, weights, len(matrix))
     columns, where = np.unique(matrix, axis=1, return_inverse=True)
-    where = where.reshape(-1)
-    rows, counts = np.unique(columns, axis=0, return_counts=True)
-    weighted = rows * np.sqrt(counts)[:, None]
-    asked = np.abs(columns).max(axis=0) > 0  # a column of zeros needs no measuring
-    if min(weighted.shape) > LARGEST_SIDE:
-        raise TooLarge(
-            f"{len(rows):,} distinct queries on {int(asked.sum()):,} distinct cells: one of them "
-            f"must be at most {LARGEST_SIDE:,}; sf.plan uses the structure of a workload instead"
+    counted = np.abs(columns).max(axis=0) > 0  # a column of zeros needs no measuring
+    kept = columns[:, counted]
+    rows, number = np.unique(kept, axis=0, return_inverse=True)
+    number = number.reshape(-1).astype(np.int64)
+    matters = _summed(asked, number, len(rows), objective)
+    used = (np.abs(rows).max(axis=1) > 0) & (matters > 0)
+    if not used.any():
+        raise WorkloadError("no query that is not zero has a weight above 0")
+    root = best_root(rows[used], matters[used], objective, tolerance, progress)
+    measured = root.mixing @ rows[used]
+    r = _read_off(rows, measured)[number]
+    wide = np.zeros((len(measured), len(counted)))
+    wide[:, counted] = measured
+    scale = 1.0 if objective == "max" else float((asked**2).sum())
+    return MatrixFactorization(
+        r,
+        np.ascontiguousarray(wide[:, where.reshape(-1)]),
+        sqrt(root.lower / scale),
+        objective,
+        None if bool((asked == 1).all()) else asked,
+    )
+
+
+def _summed(asked: Array, number: Integers, count: int, objective: str) -> Array:
+    """The weight of every distinct query: squares add up, or the greatest counts."""
+    if objective == "max":
+        out = np.zeros(count)
+        np.maximum.at(out, number, asked)
+        return out
+    return np.sqrt(np.bincount(number, weights=asked**2, minlength=count))
+
+
+def _read_off(rows: Array, measured: Array) -> Array:
+    """R with ``F = R M``, by an orthogonal basis of the rows of M."""
+    from scipy.linalg import solve_triangular
+
+    basis, triangle = np.linalg.qr(measured.T)
+    found = solve_triangular(triangle, (rows @ basis).T).T
+    off = np.abs(found @ measured - rows).max()
+    if off > 1e-9 * np.abs(rows).max():
+        raise PlanError(
+            f"R M differs from F by {off:.1e}: a query of weight 0 does not follow from the "
+            "others, or queries differ too little; change the weights or scale the queries"
         )
-    kept = weighted[:, asked]
-    found = certified_optimum(_root_diagonal(kept), kept.shape[1], tolerance, progress=progress)
-    r, m = _roots(columns[:, asked], kept, found)
-    wide = np.zeros((len(m), len(asked)))
-    wide[:, asked] = m
-    lower = sqrt(found.lower / len(matrix))
-    return MatrixFactorization(r, np.ascontiguousarray(wide[:, where]), lower)
+    return np.asarray(found, dtype=np.float64)
 
 
-def _root_diagonal(matrix: Array) -> Callable[[Array], Array]:
-    """``v -> diag((D^1/2 F'F D^1/2)^1/2)``, in the smaller of query space and cell space."""
-    k, m = matrix.shape
-    gram = matrix.T @ matrix if m <= k else np.zeros((0, 0))
-
-    def evaluate(v: Array) -> Array:
-        root = np.sqrt(v)
-        if m <= k:
-            values, vectors = _eigen(gram * np.outer(root, root))
-            return np.asarray((vectors**2) @ np.sqrt(values), dtype=np.float64)
-        scaled = matrix * root
-        values, vectors = _eigen(scaled @ scaled.T)
-        half = scaled.T @ (vectors * values**-0.25)
-        return np.asarray((half**2).sum(axis=1), dtype=np.float64)
-
-    return evaluate
-
-
-def _eigen(gram: Array) -> tuple[Array, Array]:
-    """The eigenvalues that are not zero up to rounding: a lower bound must not count those."""
-    values, vectors = np.linalg.eigh(gram)
-    kept = values > values[-1] * len(values) * EIGEN_ROUNDING
-    return values[kept], vectors[:, kept]
+def _weights(queries: object, weights: object, count: int) -> Array:
+    if weights is None:
+        if isinstance(queries, Workload):
+            return np.concatenate([np.full(t.rows, t.weight) for t in queries.terms])
+        return np.ones(count)
+    given = np.asarray(weights)
+    if given.dtype.kind not in "biuf" or given.shape != (count,):
+        raise WorkloadError(
+            f"weights need a number for each of the {count:,} queries, got shape {given.shape} of "
+            f"{given.dtype}"
+        )
+    asked = given.astype(np.float64)
+    if not (np.isfinite(asked).all() and (asked >= 0).all() and asked.any()):
+        raise WorkloadError("weights must be finite numbers, none below 0 and not all of them 0")
+    return asked
 
 
-def _roots(columns: Array, weighted: Array, found: Certified) -> tuple[Array, Array]:
-    """R and M from the singular values of ``F D^1/2``: ``M'M`` is the optimal X."""
-    root = np.sqrt(found.v)
-    _, singular, right = np.linalg.svd(weighted * root, full_matrices=False)
-    kept = singular > singular[0] * max(weighted.shape) * SINGULAR_ROUNDING
-    singular, right = singular[kept], right[kept]
-    m = np.sqrt(singular)[:, None] * right / (root * sqrt(found.scale))
-    r = (columns * root) @ (right / np.sqrt(singular)[:, None]).T * sqrt(found.scale)
-    return np.asarray(r, dtype=np.float64), np.asarray(m, dtype=np.float64)
+def _check(rows: int, cells: int) -> None:
+    if rows * cells > LARGEST:
+        raise TooLarge(
+            f"a matrix of {rows:,} queries on {cells:,} cells has {rows * cells:,} entries "
+            f"({8 * rows * cells / 2**30:,.1f} GiB), more than {LARGEST:,}; sf.plan factorizes a "
+            "workload without building it"
+        )
 
 
 def _dense(queries: object) -> Array:
     from scipy.sparse import issparse
 
     if isinstance(queries, Workload):
-        m = queries.domain.size
-        if m * queries.queries > LARGEST:
-            raise TooLarge(
-                f"{queries.queries:,} queries on {m:,} cells are too many for one matrix; sf.plan "
-                "factorizes a workload without building it"
-            )
-        unit = np.eye(m).reshape(m, *queries.domain.shape)
-        return np.array([queries.evaluate(cell) for cell in unit]).T
-    matrix = np.asarray(queries.toarray() if issparse(queries) else queries)  # type: ignore[attr-defined]
+        return _of_workload(queries)
+    if issparse(queries):
+        _check(*queries.shape)  # type: ignore[attr-defined]
+        queries = queries.toarray()  # type: ignore[attr-defined]
+    matrix = np.asarray(queries)
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise WorkloadError(
             f"factorize needs a matrix of numbers with a row per query, got shape {matrix.shape} "
             f"of {matrix.dtype}"
         )
-    if matrix.size > LARGEST:
-        raise TooLarge(f"a matrix of {matrix.size:,} entries, more than {LARGEST:,}")
+    _check(*matrix.shape)
     matrix = matrix.astype(np.float64)
     if not np.isfinite(matrix).all() or not matrix.any():
         raise WorkloadError("factorize needs finite numbers, not all of them zero")
     return matrix
+
+
+def _of_workload(workload: Workload) -> Array:
+    """The matrix of a workload, from queries or from cells, whichever are fewer."""
+    domain = workload.domain
+    _check(workload.queries, domain.size)
+    if domain.size <= workload.queries:
+        unit = np.eye(domain.size).reshape(domain.size, *domain.shape)
+        return np.array([workload.evaluate(cell) for cell in unit]).T
+    rows = [
+        spread(term.adjoint(one), domain, term.attributes).reshape(-1)
+        for term in workload.terms
+        for one in np.eye(term.rows)
+    ]
+    return np.array(rows, dtype=np.float64)

@@ -31,9 +31,11 @@ __all__ = ["LARGEST_SIDE", "Root", "best_root", "spanning_cells"]
 LARGEST_SIDE = 4096  # the smaller side of a matrix that is decomposed
 EIGEN_ROUNDING = 2.0**-50
 SINGULAR_ROUNDING = 2.0**-50
+WELL_CONDITIONED = 1e-8  # the least eigenvalue over the greatest, known to 8 digits then
 FEW = 3000  # cells that are solved at once without choosing among them
 ADDED = 2500  # cells that join in one round
 ROUNDS = 30
+LONG = 2**36  # k^2 m of a singular value decomposition that takes minutes
 DROPPED = 1e-9  # cells of less weight than this, in greatest weights, leave again
 OUTSIDE = 1e-7  # a column with this part of its length outside of a space is not in it
 AT_ONCE = 2**24  # numbers of one chunk of a large matrix
@@ -280,12 +282,15 @@ def _squared_lengths(mixing: Array, matrix: _Weighted) -> Array:
 
 def _mixing(matrix: Array, v: Array, w: Array) -> Array:
     """``S^-1/2 P' W^1/2`` from ``W^1/2 F D^1/2 = P S Q'``."""
-    scaled = matrix * np.sqrt(v) * np.sqrt(w)[:, None]
-    if matrix.shape[1] > 4 * len(matrix):
-        values, left = _eigen(scaled @ scaled.T)
+    b = matrix * np.sqrt(v) * np.sqrt(w)[:, None]
+    k, m = matrix.shape
+    values, vectors = _eigen(b @ b.T if k <= m else b.T @ b)
+    is_plain = len(values) == min(k, m) and values[0] > WELL_CONDITIONED * values[-1]
+    if is_plain or k * k * m > LONG:  # several times quicker
+        left = vectors if k <= m else (b @ vectors) / np.sqrt(values)
         singular = np.sqrt(values)
     else:
-        left, singular, _ = np.linalg.svd(scaled, full_matrices=False)
+        left, singular, _ = np.linalg.svd(b, full_matrices=False)
         kept = singular > singular[0] * max(matrix.shape) * SINGULAR_ROUNDING
         left, singular = left[:, kept], singular[kept]
     return np.asarray((left / np.sqrt(singular)).T * np.sqrt(w), dtype=np.float64)
