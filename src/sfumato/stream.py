@@ -60,7 +60,7 @@ class Counter:
     >>> counter = Counter(100, Budget(mu=1))
     >>> total = counter.add(1)
     >>> counter
-    Counter(step 1 of 100: optimal at mu = 1, typical error 2.25)
+    Counter(step 1 of 100: optimal at mu = 1, typical error 2.24)
     """
 
     def __init__(

@@ -19,6 +19,7 @@ SHOWN = {
     "quickstart.py": ["74 queries by", "emergency"],
     "smallest_budget.py": ["25 counts: epsilon ="],
     "sql_counts.py": ["Female", "mean"],
+    "stream.py": ["Stream of 365 running totals", "last 7 days", "<- used"],
 }
 
 

@@ -24,7 +24,7 @@ def silence() -> object:
     """Zero noise: the measured values are the exact ones, rounded to the grid."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("rounded_gaussian", "discrete_laplace"):
-            patch.setattr(vault, name, lambda scale, size, words: np.zeros(size, dtype=np.int64))
+            patch.setattr(vault, name, lambda _scale, size, _words: np.zeros(size, dtype=np.int64))
         yield
 
 
@@ -44,6 +44,10 @@ def questions(draw: st.DrawFn) -> tuple[StreamPlan, list[int], int, int]:
     return plan, values, draw(st.integers(0, length - 1)), draw(st.integers(1, largest))
 
 
+def flat(measurements: list[list[int]]) -> list[int]:
+    return [value for step in measurements for value in step]
+
+
 def measured(plan: StreamPlan, values: list[int]) -> list[list[int]]:
     stream = PrivateStream(plan, 1)
     return [stream.measure([v])[0] for v in values]
@@ -56,7 +60,7 @@ def test_neighbours_are_no_further_apart_than_the_noise_covers(
 ) -> None:
     plan, values, place, added = asked
     other = [v + added * (i == place) for i, v in enumerate(values)]
-    pairs = zip(sum(measured(plan, values), []), sum(measured(plan, other), []), strict=True)
+    pairs = zip(flat(measured(plan, values)), flat(measured(plan, other)), strict=True)
     moved = [abs(a - b) for a, b in pairs]
     if plan.noise.noise == "laplace":
         assert Fraction(sum(moved), plan.noise.units) <= plan.cost.pure_epsilon

@@ -27,7 +27,7 @@ MU = Budget(mu=1)
 def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise at all: answers are then F x, up to the rounding to the grid."""
     for name in ("rounded_gaussian", "discrete_laplace"):
-        monkeypatch.setattr(vault, name, lambda scale, size, words: np.zeros(size, dtype=np.int64))
+        monkeypatch.setattr(vault, name, lambda _s, size, _w: np.zeros(size, dtype=np.int64))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ measures ``k_t h_t' p``. Hence, backwards in time,
 
 and forwards, ``|R_t|^2 = 1' C_t 1`` with ``C_t = diag(1 - h_t) C_{t-1} diag(1 - h_t) +
 g_t g_t' / k_t^2``. Every number is at least 0, so floats keep their relative accuracy: n steps of
-at most J + 16 roundings each.
+at most 2 J + 16 roundings each.
 
 Windows have one bank for all time, so up to the scales M and R are Toeplitz, and sums over columns
 and rows are convolutions with the squares of their first columns.
@@ -29,7 +29,8 @@ from sfumato.workload.queries import Array, Integers
 __all__ = ["column_norm", "columns_squared", "correlate", "responses", "rows_squared"]
 
 ROUNDOFF = 2.0**-52  # twice the unit roundoff: covers (1 + u)^c <= 1 + 2 c u for small c u
-OWN_ROUNDINGS = 16  # of one recursion step, besides the J of its sums
+OWN_ROUNDINGS = 16  # of one recursion step, besides those of its sums
+SCALE_ROUNDING = 2.0**-40  # of the scales as floats
 
 
 def columns_squared(plan: Filter) -> Array:
@@ -54,7 +55,7 @@ def column_norm(plan: Filter, squared: Array) -> float:
     """An upper bound on the longest column of M, from ``columns_squared``; proof page, Lemma 3."""
     n, size = plan.length, plan.banks[0].size
     longest = float(np.sqrt(squared.max()))
-    recursion = n * (size + OWN_ROUNDINGS) * ROUNDOFF
+    recursion = n * (size + OWN_ROUNDINGS) * ROUNDOFF + SCALE_ROUNDING
     if plan.width is None or plan.echo is None:
         return longest * (1 + recursion)
     # Signs enter: the error of the response is bounded in L2, that of the transform in absolute

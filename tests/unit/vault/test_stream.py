@@ -86,7 +86,7 @@ def test_a_failure_of_the_noise_leaves_the_state_as_it_was(
     assert [broken.measure([x]) for x in (3, 9)] == expected
 
 
-def _fails(sigma: Fraction, size: int, words: object) -> None:
+def _fails(_sigma: Fraction, _size: int, _words: object) -> None:
     raise OSError("no words")
 
 
