@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -34,16 +33,6 @@ from sfumato.workload.workload import Workload
 __all__ = ["Blockwise", "shared_noise", "table_block", "tree_block"]
 
 NEGLIGIBLE = 1e-8  # of the greatest error: what counts as the error of a block that has none
-
-
-@runtime_checkable
-class _Solved(Protocol):
-    """A query set from whose answers the cells are estimated."""
-
-    @property
-    def rows(self) -> int: ...
-
-    def least_squares(self, y: Array) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +73,8 @@ class Blockwise(Strategy):
         kept = [n if a in asked.attributes else 1 for a, n in shape.items()]
         table = np.broadcast_to(asked.adjoint(c).reshape(kept), block.shape)
         for axis, (_, queries) in enumerate(block.factors):
-            if isinstance(queries, _Solved):
-                read = queries.least_squares(np.eye(queries.rows))
-                table = np.moveaxis(np.tensordot(read, table, axes=(0, axis)), 0, axis)
+            if isinstance(queries, Invertible):
+                table = np.moveaxis(queries.transposed(np.moveaxis(table, axis, 0)), 0, axis)
         return {self.source[term]: table.reshape(-1)}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
@@ -127,7 +115,7 @@ class Blockwise(Strategy):
         asked, block = self._pair(term)
         if block is None:
             return np.ones(asked.rows)
-        outside = _outside(asked, block)
+        outside = _outside(asked, block) ** 2 / _outside_fourths(asked, block)
         if not isinstance(asked, Product):
             squares, fourths = asked.row_powers(2), asked.row_powers(4)
         else:
@@ -200,6 +188,12 @@ def _outside(asked: Term, block: Product) -> float:
     """Noise added up over the attributes that are measured but totalled by the term."""
     extra = [_variance_of_sum(q) for name, q in block.factors if name not in asked.attributes]
     return prod(extra, start=1.0)
+
+
+def _outside_fourths(asked: Term, block: Product) -> float:
+    """The same with fourth powers of the coefficients."""
+    extra = [q for name, q in block.factors if name not in asked.attributes]
+    return prod((float(row_fourths(q, Total(q.size))[0]) for q in extra), start=1.0)
 
 
 def _variance_of_sum(measured: QuerySet) -> float:

@@ -24,6 +24,10 @@ class Invertible(QuerySet):
         """``M^+ y`` along the first axis: the best linear unbiased estimate of the cells."""
 
     @abstractmethod
+    def transposed(self, c: Array) -> Array:
+        """``(M^+)' c`` along the first axis: how much every measured value counts in ``c x``."""
+
+    @abstractmethod
     def row_variances(self, queries: QuerySet) -> Array:
         """``|q M^+|^2`` of every query: its variance at unit noise."""
 

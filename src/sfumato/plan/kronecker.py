@@ -1,199 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One product of query sets, measured as the product of strategies for its factors.
+"""Products of measured query sets, fitted to groups of products that are asked.
 
-``F = (x) F_i`` with ``F_i = R_i M_i`` gives ``F = (x) R_i (x) M_i``. Column norms, sums of squares
-and largest row norms of a Kronecker product are products, and so are the least mean and the least
-largest error (weights that are products show it, see ``maximum.py``): the product of optimal
-strategies is optimal, and their bounds multiply. Neither the domain nor the Gram matrix is built.
+A block measures ``M_1 x ... x M_d``; a term ``F_1 x ... x F_d`` answered from it errs by
+``prod_i tr(V_i (M_i'M_i)^-1)`` at unit noise, and the column norm is ``prod_i ||M_i||``. For
+several terms the sum is minimised one attribute at a time: with all others fixed, attribute i faces
+the weighted query sets ``sum_t c_t V_{t,i}``, c_t being the other factors of the term.
+
+The builders ``wavelet`` and ``weighted_tree`` put their transform along every attribute that is
+asked by intervals, as ``Design`` says; terms on the same attributes share a block.
+
+References: Xiao, Wang, Gehrke 2010, section VI (several attributes); McKenna, Miklau, Hay,
+Machanavajjhala 2018, section 6 (one attribute at a time).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import product
 from math import prod
 
 import numpy as np
 
 from sfumato.errors import PlanError
-from sfumato.plan.factorization import Factorization
-from sfumato.plan.piece import CLASS_PART, Piece
-from sfumato.plan.quadratic import row_quadratics
-from sfumato.plan.strategy import Block, Objective, Strategy
-from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.queries import Array, Identity, QuerySet, Total
-from sfumato.workload.terms import Product
+from sfumato.plan.blockwise import shared_noise
+from sfumato.plan.branching import best_tree
+from sfumato.plan.effort import time_is_up
+from sfumato.plan.invertible import total_variance
+from sfumato.plan.strategy import Noise, Strategy
+from sfumato.plan.wavelet import best_wavelet
+from sfumato.workload.queries import Array, Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
-__all__ = ["FactorBlock", "Kronecker", "kronecker"]
+__all__ = ["TABLE_CELLS", "Design", "fitted_product", "power_of", "wavelet", "weighted_tree"]
 
-LISTED = 2**24  # queries whose variances are listed one by one
-RANK = 1e-9  # singular values below this part of the greatest are zero: rows of differences
+TABLE_CELLS = 2**25  # cells of the table that one block is measured on
+ROUNDS = 5
+ENOUGH = 1e-4  # relative gain of a round below which no further one is made
 
-
-@dataclass(frozen=True, eq=False)
-class FactorBlock:
-    """Measured along one attribute: the asked queries themselves, or a matrix with its inverse."""
-
-    measured: QuerySet
-    share: float
-    inverse: Array | None  # cells x measured rows; None where the queries are measured as asked
-
-    def answer(self, queries: QuerySet, y: Array) -> Array:
-        """The part of the answers along the first axis that follows from measured values y."""
-        if self.inverse is None:
-            return y
-        return np.asarray(queries.apply(np.tensordot(self.inverse, y, axes=1)), dtype=np.float64)
-
-    @cached_property
-    def covariance(self) -> Array:
-        """Of the cells, at unit noise."""
-        if self.inverse is None:
-            raise TypeError("queries that are measured as asked need no cells")
-        return self.inverse @ self.inverse.T
-
-    def variances(self, queries: QuerySet) -> Array:
-        """Of every query, at unit noise."""
-        if self.inverse is None:
-            return np.ones(queries.rows)
-        return row_quadratics(queries, self.covariance)
+Asked = list[tuple[float, QuerySet]]
+# The best measured set for weighted query sets of one attribute, given the last one found.
+Design = Callable[[Asked, int, QuerySet | None], QuerySet]
 
 
-@dataclass(frozen=True, eq=False)
-class Kronecker(Strategy):
-    """One term; block ``combinations[b]`` takes one block of every factor."""
-
-    factors: tuple[tuple[FactorBlock, ...], ...]
-    _spreads: dict[tuple[int, int], Array] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def combinations(self) -> tuple[tuple[int, ...], ...]:
-        """In the order of the blocks."""
-        return tuple(product(*[range(len(f)) for f in self.factors]))
-
-    @property
-    def _asked(self) -> Product:
-        term = self.workload.terms[0]
-        if not isinstance(term, Product):
-            raise TypeError("the workload of a product strategy is one product")
-        return term
-
-    def answer(self, term: int, values: Sequence[Array]) -> Array:  # noqa: ARG002  there is one
-        """Axis by axis, summed over the combinations."""
-        asked = self._asked
-        out = np.zeros(asked.row_shape)
-        for b, chosen in enumerate(self.combinations):
-            blocks = [f[i] for f, i in zip(self.factors, chosen, strict=True)]
-            part = np.asarray(values[b], dtype=np.float64)
-            part = part.reshape([block.measured.rows for block in blocks])
-            for axis, (block, (_, queries)) in enumerate(zip(blocks, asked.factors, strict=True)):
-                part = np.moveaxis(block.answer(queries, np.moveaxis(part, axis, 0)), 0, axis)
-            out = out + part
-        return out.reshape(-1)
-
-    def variances(self, term: int, block_variances: Sequence[float]) -> Array:  # noqa: ARG002
-        """Products of the variances of the factors."""
-        out = np.zeros(self._asked.rows)
-        for b, chosen in enumerate(self.combinations):
-            part = np.full(1, float(block_variances[b]))
-            for axis, i in enumerate(chosen):
-                part = np.multiply.outer(part, self._spread(axis, i)).reshape(-1)
-            out += part
-        return out
-
-    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:  # noqa: ARG002
-        """Products of sums."""
-        return sum(
-            float(block_variances[b])
-            * prod(float(self._spread(axis, i).sum()) for axis, i in enumerate(chosen))
-            for b, chosen in enumerate(self.combinations)
-        )
-
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The product of the greatest; for several blocks and very many queries a bound on it."""
-        if len(self.combinations) > 1 and self._asked.rows <= LISTED:
-            return float(self.variances(term, block_variances).max())
-        return sum(
-            float(block_variances[b])
-            * prod(float(self._spread(axis, i).max()) for axis, i in enumerate(chosen))
-            for b, chosen in enumerate(self.combinations)
-        )
-
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
-
-    def _spread(self, axis: int, i: int) -> Array:
-        """The variances of the queries of a factor from one of its blocks."""
-        key = (axis, i)
-        if key not in self._spreads:
-            queries = self._asked.factors[axis][1]
-            self._spreads[key] = self.factors[axis][i].variances(queries)
-        return self._spreads[key]
+def wavelet(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """Haar wavelets along every attribute that is asked by intervals."""
+    return _transformed("wavelet", _wavelet_design, workload, noise, objective)
 
 
-def kronecker(
-    workload: Workload, solve: Callable[[Workload], Strategy], objective: Objective = "rmse"
-) -> Kronecker:
-    """The product of what ``solve`` finds for every factor alone, for the objective.
+def weighted_tree(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """Trees with the best branching and weights along attributes that are asked by intervals."""
+    return _transformed("weighted-tree", _tree_design, workload, noise, objective)
 
-    Tables, totals and disjoint groups are measured as they are: no strategy is better.
+
+def power_of(noise: Noise) -> int:
+    """The norm that the noise is calibrated to: L1 for Laplace, L2 for Gaussian."""
+    return 2 if noise == "gaussian" else 1
+
+
+def fitted_product(terms: Sequence[Product], design: Design, p: int, title: str = "") -> Product:
+    """The product of designed query sets, over all attributes of the terms, with the least error.
+
+    Error: ``sum_t w_t^2 prod_i tr(V_ti (M_i'M_i)^-1) ||M_i||^2``, at a local minimum over single
+    attributes.
     """
-    term = workload.terms[0]
-    if len(workload.terms) > 1 or not isinstance(term, Product):
-        raise PlanError("only a workload of one product is measured as a product of strategies")
-    known: dict[int, tuple[tuple[FactorBlock, ...], float | None]] = {}
-    for name, queries in term.factors:
-        if id(queries) in known:
-            continue
-        if isinstance(queries, Identity | Total | Groups):
-            asked = int((queries.row_powers(1) > 0).sum())
-            bound: float | None = asked if objective == "rmse" else min(asked, 1)
-            known[id(queries)] = (FactorBlock(queries, 1.0, None),), bound
-            continue
-        alone = Product(workload.domain, name, 1.0, ((name, queries),))
-        found = solve(Workload(workload.domain, (alone,)))
-        known[id(queries)] = _blocks(found, name), found.bound_for(objective)
-    factors = tuple(known[id(q)][0] for _, q in term.factors)
-    bounds = [known[id(q)][1] for _, q in term.factors]
-    whole = prod([b for b in bounds if b is not None], start=term.weight**2)
-    return Kronecker(
-        "factorization",
-        "gaussian",
-        workload,
-        tuple(_combined(workload, term, chosen) for chosen in product(*factors)),
-        factors,
-        bound=None if None in bounds else whole,
-        objective=objective,
-    )
+    domain = terms[0].domain
+    names = domain.in_order(n for t in terms for n in t.attributes)
+    if not names:
+        return Product(domain, title + "total", 1.0, ())
+    cells = domain.cells(names)
+    if cells > TABLE_CELLS:
+        raise PlanError(f"the table of {', '.join(names)} has {cells:,} cells")
+    asked = {n: [dict(t.factors).get(n, Total(domain[n].size)) for t in terms] for n in names}
+    weights = np.array([t.weight**2 for t in terms])
+    chosen: dict[str, QuerySet] = {n: Identity(domain[n].size) for n in names}
+    errors = {n: _errors(chosen[n], asked[n], p) for n in names}
+    last = np.inf
+    for turn in range(ROUNDS):
+        for name in names:
+            others = weights * prod((errors[n] for n in names if n != name), start=np.ones(1))
+            scaled = others / (float(others.max()) or 1.0)
+            sets = [(float(c), q) for c, q in zip(scaled, asked[name], strict=True)]
+            found = design(sets, p, chosen[name] if turn else None)
+            tried = _errors(found, asked[name], p)
+            if turn == 0 or others @ tried <= others @ errors[name]:
+                chosen[name], errors[name] = found, tried
+        value = float(weights @ prod(errors.values(), start=np.ones(1)))
+        if value > last * (1 - ENOUGH) or len(names) == 1 or len(terms) == 1 or time_is_up():
+            break
+        last = value
+    factors = tuple(chosen.items())
+    parts = [n if isinstance(q, Identity) else f"{q.name} of {n}" for n, q in factors]
+    return Product(domain, title + " x ".join(parts), 1.0, factors)
 
 
-def _blocks(found: Strategy, name: str) -> tuple[FactorBlock, ...]:
-    """The pieces along one attribute as matrices over its cells, with their inverses."""
-    if not isinstance(found, Factorization):
-        raise PlanError(f"the strategy for {name!r} alone is not made of pieces")
-    out = []
-    for block, inverse in zip(found.blocks, found.inverses, strict=True):
-        piece = block.term
-        if not isinstance(piece, Piece):
-            raise TypeError("the blocks of a factorization are pieces")
-        size = piece.domain[name].size
-        if not piece.axes:  # the total
-            rows = piece.entries * np.ones((1, size), dtype=np.int64)
-        else:
-            rows = np.stack([piece.apply(cell) for cell in np.eye(size, dtype=np.int64)], axis=1)
-        if all(label == CLASS_PART for label in piece.part) and len(rows) == size:
-            whole = inverse
-        else:
-            whole = np.linalg.pinv(rows.astype(np.float64), rcond=RANK)
-        out.append(FactorBlock(Matrix(size, rows, 0), block.share, whole))
-    return tuple(out)
+def _errors(measured: QuerySet, asked: Sequence[QuerySet], p: int) -> Array:
+    """``tr(V (M'M)^-1) ||M||^2`` of every query set."""
+    norm = float(measured.column_powers(p).max()) ** (2 / p)
+    known: dict[int, float] = {}
+    for queries in asked:
+        if id(queries) not in known:
+            known[id(queries)] = total_variance(measured, queries)
+    return np.array([known[id(q)] * norm for q in asked])
 
 
-def _combined(workload: Workload, term: Product, chosen: Sequence[FactorBlock]) -> Block:
-    names = term.attributes
-    factors = tuple((n, b.measured) for n, b in zip(names, chosen, strict=True))
-    title = " x ".join(names)
-    return Block(Product(workload.domain, title, 1.0, factors), prod(b.share for b in chosen))
+def _transformed(
+    kind: str, design: Design, workload: Workload, noise: Noise, objective: str
+) -> Strategy:
+    """One block for the terms on the same attributes; those without intervals as asked."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for i, term in enumerate(workload.terms):
+        if isinstance(term, Product) and term.cells <= TABLE_CELLS:
+            groups.setdefault(term.attributes, []).append(i)
+    blocks: list[Term] = []
+    source: dict[int, int] = {}
+    for members in groups.values():
+        terms = [t for i in members if isinstance(t := workload.terms[i], Product)]
+        if any(_is_long(q) for t in terms for _, q in t.factors):
+            source.update(dict.fromkeys(members, len(blocks)))
+            blocks.append(fitted_product(terms, design, power_of(noise)))
+    if not blocks:
+        raise PlanError("no group asks for prefixes, ranges or windows")
+    for i, term in enumerate(workload.terms):
+        if i not in source:
+            source[i] = len(blocks)
+            blocks.append(term)
+    order = [source[i] for i in range(len(workload.terms))]
+    return shared_noise(f"{noise}-{kind}", noise, workload, blocks, order, objective)
+
+
+def _is_long(queries: QuerySet) -> bool:
+    return isinstance(queries, Prefix | Ranges | Windows) and queries.size > 2
+
+
+def _wavelet_design(asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:  # noqa: ARG001
+    if not any(_is_long(q) for _, q in asked):
+        return Identity(asked[0][1].size)
+    return best_wavelet(asked, p)
+
+
+def _tree_design(asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:  # noqa: ARG001
+    if not any(_is_long(q) for _, q in asked):
+        return Identity(asked[0][1].size)
+    return best_tree(asked, p)

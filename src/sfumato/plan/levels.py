@@ -83,6 +83,11 @@ class Levels(Invertible):
         """The best linear unbiased estimate of the cells, ``(M'M)^-1 M' y``."""
         return self._inverse_normal(np.asarray(self._spread(y), dtype=np.float64))[: self.size]
 
+    def transposed(self, c: Array) -> Array:
+        """``M (M'M)^-1 c``."""
+        padded = _pad(np.asarray(c, dtype=np.float64), self.padded)
+        return np.asarray(self._measured(self._inverse_normal(padded)), dtype=np.float64)
+
     def row_variances(self, queries: QuerySet) -> Array:
         """``q (M'M)^-1 q'``."""
         ends = queries.intervals()
@@ -107,10 +112,8 @@ class Levels(Invertible):
             return np.concatenate(out)
         dense = queries.dense()
         step = max(1, ROWS_AT_ONCE // self.rows)
-        for first in range(0, len(dense), step):
-            solved = self._inverse_normal(_pad(dense[first : first + step].T, self.padded))
-            out.append((self._measured(solved) ** 4).sum(axis=0))
-        return np.concatenate(out)
+        parts = (dense[first : first + step] for first in range(0, len(dense), step))
+        return np.concatenate([(self.transposed(part.T) ** 4).sum(axis=0) for part in parts])
 
     def _inverse_normal(self, leaves: Array) -> Array:
         """Apply ``(M'M)^-1`` over the padded cells."""
