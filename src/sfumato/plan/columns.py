@@ -30,13 +30,14 @@ import numpy.typing as npt
 from sfumato.domain import Domain
 from sfumato.errors import TooLarge
 from sfumato.plan.reading import Reading, read
-from sfumato.workload.queries import Array, Numbers
-from sfumato.workload.terms import Term
+from sfumato.workload.queries import Array, Identity, Numbers, Prefix, QuerySet, Ranges
+from sfumato.workload.terms import Predicates, Product, Term
 
 __all__ = ["Columns", "distinct_columns"]
 
 MOST_ENTRIES = 2**27  # of the matrix of distinct columns
-MOST_MOVES = 2**25  # combinations of a state and a class that are looked at per attribute
+MOST_QUERIES = 2**18
+MOST_MOVES = 2**23  # combinations of a state and a class that are looked at per attribute
 AT_ONCE = 2**20
 
 Words = npt.NDArray[np.uint64]
@@ -55,8 +56,9 @@ class Columns:
 
 def distinct_columns(domain: Domain, terms: Sequence[Term]) -> Columns:
     """All different columns of the queries of these terms."""
-    reading = read(domain, terms)
     queries = sum(t.rows for t in terms)
+    _check(domain, terms, queries)
+    reading = read(domain, terms)
     states, sizes = reading.start(), np.ones(1)
     for axis, count in enumerate(reading.class_counts):
         if len(states) * count > MOST_MOVES:
@@ -65,6 +67,27 @@ def distinct_columns(domain: Domain, terms: Sequence[Term]) -> Columns:
         if len(states) * queries > MOST_ENTRIES:
             raise _too_many(reading, queries, len(states))
     return Columns(reading.matrix(states), sizes)
+
+
+def _check(domain: Domain, terms: Sequence[Term], queries: int) -> None:
+    """Refuse at once what is known to have too many queries or columns."""
+    tables = [t for t in terms if not isinstance(t, Predicates)]
+    entries = sum(t.rows * t.cells for t in tables)
+    # Single cells, prefixes and ranges tell all cells of their attributes apart.
+    sharp = [
+        t for t in tables if isinstance(t, Product) and all(_is_sharp(q) for _, q in t.factors)
+    ]
+    cells = domain.cells(domain.in_order({n for t in sharp for n in t.attributes}))
+    if queries > MOST_QUERIES or entries > MOST_ENTRIES or cells * queries > MOST_ENTRIES:
+        raise TooLarge(
+            f"{queries:,} queries, of which {sum(t.rows for t in tables):,} are on tables of "
+            f"{cells:,} or more cells, are too many to be solved as one matrix of "
+            f"{MOST_ENTRIES:,} coefficients; products of query sets have better ways"
+        )
+
+
+def _is_sharp(queries: QuerySet) -> bool:
+    return isinstance(queries, Identity | Prefix | Ranges)
 
 
 def _moved(reading: Reading, axis: int, states: Words, sizes: Array) -> tuple[Words, Array]:
