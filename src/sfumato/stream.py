@@ -184,17 +184,22 @@ class Counter:
                     f"{len(rows):,} more values do not fit: {self._step:,} of "
                     f"{self._plan.length:,} steps are used; a longer stream needs its own counter"
                 )
-            out = []
-            for row in rows:
-                measured = self._private.measure(row)
-                self._last = [
-                    public.answer(m) for public, m in zip(self._public, measured, strict=True)
-                ]
-                self._step += 1
-                out.append(self._last)
-                if self._released is not None:
-                    self._released.append(self._last)
-            return out
+            try:
+                return [self._stepped(self._private, row) for row in rows]
+            except BaseException:
+                # Interrupted within a step: its value is counted and its answer is lost.
+                if self._private.step != self._step:
+                    self._private = None
+                raise
+
+    def _stepped(self, private: PrivateStream, row: list[int]) -> list[float]:
+        measured = private.measure(row)
+        answers = [public.answer(m) for public, m in zip(self._public, measured, strict=True)]
+        if self._released is not None:
+            self._released.append(answers)
+        self._last = answers
+        self._step += 1
+        return answers
 
     def _checked(self, value: object) -> list[int]:
         """The values of one step as integers; messages never hold them."""

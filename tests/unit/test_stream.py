@@ -141,6 +141,24 @@ def test_what_is_shown_is_public() -> None:
             attempt(counter)
 
 
+def test_a_step_that_was_interrupted_after_its_noise_ends_the_counter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The value is counted and its answer is lost: going on would count it twice."""
+    counter = Counter(10, MU, "optimal")
+    counter.add(1)
+
+    def interrupted(_: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(counter._public[0], "answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        counter.add(1)
+    with pytest.raises(PlanError, match="closed"):
+        counter.add(1)
+    assert len(counter.released()) == 1
+
+
 def test_answers_need_not_be_kept() -> None:
     counter = Counter(10, MU, keep=False)
     counter.add(1)

@@ -64,10 +64,15 @@ class PrivateStream(Redacted):
         ]
         noise = self._draw(sum(len(exact) for exact, _ in advanced))
         noisy = [[value + next(noise) for value in exact] for exact, _ in advanced]
+        self._step += 1  # first: whoever is interrupted below can see that a step was begun
         for _, keep in advanced:
             keep()
-        self._step += 1
         return noisy
+
+    @property
+    def step(self) -> int:
+        """How many steps were measured; public."""
+        return self._step
 
     def _draw(self, count: int) -> Iterator[int]:
         """The next ``count`` noise values, from blocks drawn ahead."""
