@@ -58,6 +58,23 @@ class Lattice:
             out[numbers] = values[rows].prod(axis=1)
         return out
 
+    def of_pairs(self, inside: Sequence[Array], outside: Sequence[Array]) -> Array:
+        """``prod_{i in A} inside_i prod_{i in B - A} outside_i`` of every pair, A within B.
+
+        The arrays belong to the entries of ``asked``: a row per term, a column per attribute.
+        """
+        out = []
+        for j in range(len(self.levels)):
+            for chosen in (c for c in zip(inside, outside, strict=True) if c[0].shape[1] >= j):
+                k = chosen[0].shape[1]
+                listed = list(combinations(range(k), j))
+                within = np.array(listed, dtype=np.int64).reshape(len(listed), j)
+                others = [[i for i in range(k) if i not in c] for c in listed]
+                beyond = np.array(others, dtype=np.int64).reshape(len(listed), k - j)
+                parts = chosen[0][:, within].prod(axis=2) * chosen[1][:, beyond].prod(axis=2)
+                out.append(parts.reshape(-1))
+        return np.concatenate(out)
+
     def above(self, values: Array) -> Array:
         """The sum over the terms that hold each piece."""
         summed = np.bincount(self.piece, values[self.term], self.pieces)

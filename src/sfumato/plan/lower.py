@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from sfumato.plan.optimum import certified_optimum
+from sfumato.plan.split import query_key
 from sfumato.plan.tridiagonal import inverse_gram, root_diagonal
 from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import Identity, QuerySet, Total
@@ -29,14 +30,15 @@ DENSE_CELLS = 2048
 
 def sum_of_bounds(workload: Workload) -> float:
     """A lower bound on the weighted squared error at unit noise; terms without one count 0."""
-    known: dict[int, float] = {}
+    known: dict[tuple[int, str | int], float] = {}
     total = 0.0
     for term in workload.terms:
         if isinstance(term, Product):
             for _, queries in term.factors:
-                if id(queries) not in known:
-                    known[id(queries)] = query_set_bound(queries)
-            total += term.weight**2 * prod(known[id(q)] for _, q in term.factors)
+                if (queries.size, query_key(queries)) not in known:
+                    known[queries.size, query_key(queries)] = query_set_bound(queries)
+            bounds = (known[q.size, query_key(q)] for _, q in term.factors)
+            total += term.weight**2 * prod(bounds)
     return total
 
 

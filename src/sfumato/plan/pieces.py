@@ -25,7 +25,8 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.plan.lower import sum_of_bounds
-from sfumato.plan.split import Centred, Split, centred_split, optimal_split
+from sfumato.plan.pinching import pinched_bound
+from sfumato.plan.split import Centred, Split, centred_split, optimal_split, query_key
 from sfumato.plan.strategy import Block, Strategy
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
@@ -50,8 +51,12 @@ class Pieces(Strategy):
 
     splits: Mapping[str, Split]
     subsets: tuple[Subset, ...]
-    _read: dict[tuple[str, int], tuple[Array, Array]] = field(default_factory=dict, repr=False)
-    _summed: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict, repr=False)
+    _read: dict[tuple[str, str | int], tuple[Array, Array]] = field(
+        default_factory=dict, repr=False
+    )
+    _summed: dict[tuple[str, str | int], tuple[float, float]] = field(
+        default_factory=dict, repr=False
+    )
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the pieces within the term."""
@@ -167,7 +172,7 @@ class Pieces(Strategy):
 
     def _coefficients(self, name: str, queries: QuerySet) -> tuple[Array, Array]:
         """``alpha`` and ``|r|^2`` of every query."""
-        key = (name, id(queries))
+        key = (name, query_key(queries))
         if key not in self._read:
             split = self.splits[name]
             self._read[key] = split.totals(queries), split.rest_squares(queries)
@@ -175,7 +180,7 @@ class Pieces(Strategy):
 
     def _sums(self, name: str, queries: QuerySet) -> tuple[float, float]:
         """``sum alpha^2`` and ``sum |r|^2``, r with respect to the integers."""
-        key = (name, id(queries))
+        key = (name, query_key(queries))
         if key not in self._summed:
             split = self.splits[name]
             if isinstance(queries, Identity) and isinstance(split.measured, Centred):
@@ -204,10 +209,12 @@ class Pieces(Strategy):
 def pieces(workload: Workload) -> Pieces | None:
     """The best pieces for a union of products; None when a term is no product."""
     asked: list[Mapping[str, QuerySet]] = []
+    shared: dict[tuple[str, str | int], QuerySet] = {}  # equal query sets become one object
     for term in workload.terms:
         if not isinstance(term, Product):
             return None
-        asked.append(dict(term.factors))
+        factors = term.factors
+        asked.append({n: shared.setdefault((n, query_key(q)), q) for n, q in factors})
     problem = _Problem(workload, asked)
     splits = problem.best_splits()
     c, cost = problem.squares(splits)
@@ -227,7 +234,7 @@ def pieces(workload: Workload) -> Pieces | None:
         tuple(blocks),
         splits,
         tuple(weight),
-        bound=sum_of_bounds(workload),
+        bound=max(pinched_bound(workload), sum_of_bounds(workload)),
     )
 
 

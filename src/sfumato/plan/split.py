@@ -19,11 +19,26 @@ import numpy as np
 from sfumato.plan.optimum import certified_optimum
 from sfumato.plan.quadratic import row_quadratics
 from sfumato.workload.coefficients import Matrix
-from sfumato.workload.queries import Array, Numbers, QuerySet
+from sfumato.workload.queries import (
+    Array,
+    Identity,
+    Numbers,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
 
-__all__ = ["Centred", "Split", "centred_split", "optimal_split"]
+__all__ = ["Centred", "Split", "centred_split", "optimal_split", "query_key"]
 
 ENTRY_BITS = 14
+
+
+def query_key(queries: QuerySet) -> str | int:
+    """Equal for equal query sets of one attribute, where the kind says all; else the object."""
+    is_plain = isinstance(queries, Identity | Prefix | Ranges | Total | Windows)
+    return queries.name if is_plain else id(queries)
 
 
 @dataclass(frozen=True, eq=False)
