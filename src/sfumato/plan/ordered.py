@@ -19,7 +19,7 @@ mechanism".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -85,14 +85,9 @@ class Ordered(Strategy):
         totals = self.running_totals(values)
         return self._in_order(term, totals[:, ends] - totals[:, starts])
 
-    def intervals(
-        self, values: Sequence[Array], variance: float, starts: Integers, ends: Integers
-    ) -> tuple[Array, Array]:
-        """Answers (a row per cell of the other attributes) and variances of chosen intervals."""
-        totals = self.running_totals(values)
-        return totals[:, ends] - totals[:, starts], variance * self.points.of_intervals(
-            starts, ends
-        )
+    def asking(self, workload: Workload) -> Ordered:
+        """The same measurement for other intervals of the same attributes."""
+        return replace(self, workload=workload, bound=None)
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """``Var(P_e - P_s)``, the same for every cell of the other attributes."""
@@ -103,19 +98,17 @@ class Ordered(Strategy):
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """All ranges at once from the points, other queries one by one."""
-        queries = self._queries(term)
-        if isinstance(queries, Ranges):
+        if isinstance(self._queries(term), Ranges):
             total = self.points.total_of_ranges
         else:
-            total = float(self.points.of_intervals(*queries.intervals()).sum())
+            total = float(self.points.of_intervals(*self._intervals(term)).sum())
         return block_variances[0] * self._lines * total
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of ``variances``; for all ranges a bound on it."""
-        queries = self._queries(term)
-        if isinstance(queries, Ranges):
+        if isinstance(self._queries(term), Ranges):
             return block_variances[0] * self.points.greatest_of_ranges
-        return block_variances[0] * float(self.points.of_intervals(*queries.intervals()).max())
+        return block_variances[0] * float(self.points.of_intervals(*self._intervals(term)).max())
 
     def effective_terms(self, term: int) -> Array:
         """Gaussian noise adds up to Gaussian noise."""
@@ -168,7 +161,7 @@ class Ordered(Strategy):
         """Starts and ends of some queries along the attribute, by number."""
         queries = self._queries(term)
         if not isinstance(queries, Ranges):
-            starts, ends = queries.intervals()
+            starts, ends = self._intervals(term)
             return starts[places], ends[places]
         # Those that start at i come after i n - i (i - 1) / 2 others.
         before = np.arange(queries.size, dtype=np.int64)
@@ -191,16 +184,16 @@ class Ordered(Strategy):
     def _lines(self) -> int:
         return prod(self.workload.domain[b].size for b in self.rooted.by)
 
-    def _queries(self, term: int) -> Prefix | Ranges | Total:
+    def _queries(self, term: int) -> QuerySet:
         asked = self.workload.terms[term]
         factors = dict(asked.factors) if isinstance(asked, Product) else {}
-        found = factors.get(self.rooted.along, Total(self.rooted.chain.nodes))
-        if not isinstance(found, Prefix | Ranges | Total):
-            raise TypeError("an ordered strategy answers prefixes, ranges and totals")
-        return found
+        return factors.get(self.rooted.along, Total(self.rooted.chain.nodes))
 
     def _intervals(self, term: int) -> tuple[Integers, Integers]:
-        return self._queries(term).intervals()
+        found = self._queries(term).intervals()
+        if found is None:
+            raise TypeError("an ordered strategy answers intervals")
+        return found
 
     def _in_order(self, term: int, lines: Array) -> Array:
         """From a line per cell of ``by`` to the order of the asked attributes."""

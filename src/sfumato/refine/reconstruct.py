@@ -7,19 +7,53 @@ Proposition 2.1).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
 import numpy as np
 
 from sfumato.plan.forecast import Forecast
+from sfumato.plan.strategy import Strategy
 from sfumato.refine.measurement import Measured
-from sfumato.workload.queries import Array
+from sfumato.workload.queries import DENSE_LIMIT, Array
 from sfumato.workload.terms import Term
 
 __all__ = ["clamp", "feasible_bounds", "reconstruct"]
 
 
-def reconstruct(forecast: Forecast, measured: Measured) -> list[Array]:
-    """The unbiased answers ``R (M h + z)`` of every group."""
-    return forecast.strategy.answers([m.values for m in measured.measurements])
+def reconstruct(forecast: Forecast, measured: Measured) -> Sequence[Array]:
+    """The unbiased answers ``R (M h + z)`` of every group.
+
+    Groups of too many answers for one array are refused when they are looked at, not before: what
+    is paid for can still be asked in part.
+    """
+    values = [m.values for m in measured.measurements]
+    if all(term.rows <= DENSE_LIMIT for term in forecast.workload.terms):
+        return forecast.strategy.answers(values)
+    return _OnDemand(forecast.strategy, values)
+
+
+@dataclass(frozen=True, eq=False)
+class _OnDemand(Sequence[Array]):
+    """The answers of every group, computed when they are looked at."""
+
+    strategy: Strategy
+    values: Sequence[Array]
+
+    def __len__(self) -> int:
+        return len(self.strategy.workload.terms)
+
+    @overload
+    def __getitem__(self, index: int) -> Array: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Array]: ...
+
+    def __getitem__(self, index: int | slice) -> Array | Sequence[Array]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.strategy.answer(range(len(self))[index], self.values)
 
 
 def feasible_bounds(term: Term, rows: int | None) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from sfumato.release.labels import Labels, columns_of, texts_of
 from sfumato.release.ratios import means_of
 from sfumato.wording import did_you_mean, listing, shown
 from sfumato.workload.coefficients import Matrix
-from sfumato.workload.queries import Array, Total
+from sfumato.workload.queries import DENSE_LIMIT, Array, Total
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Ratio, Workload
 
@@ -190,6 +190,11 @@ def long_frame(estimates: Estimates, level: float) -> pd.DataFrame:
 
 def check_rows(rows: int) -> None:
     """Refuse a frame that does not fit in memory, before it is built."""
+    if rows > DENSE_LIMIT:
+        raise TooLarge(
+            f"the answers asked for have {rows:,} rows, nobody can list them; ask for some with "
+            "ranges(attribute, [(low, high), ...]), or for running totals with answers()"
+        )
     if rows > MOST_ROWS:
         raise TooLarge(
             f"the answers asked for have {rows:,} rows, at most {MOST_ROWS:,} fit in one frame; "

@@ -18,7 +18,16 @@ import numpy.typing as npt
 
 from sfumato.domain import Attribute, DateTime, Domain, Integer, Numeric
 from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.queries import Identity, Integers, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.workload.queries import (
+    Identity,
+    Integers,
+    Intervals,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 
 __all__ = [
@@ -162,7 +171,7 @@ def _axis(domain: Domain, name: str, queries: QuerySet) -> Axis:
     if isinstance(queries, Prefix):
         ends = _ends(attribute, upper_ends(attribute))
         return Axis(queries.rows, ((column, ends),), _prefix_texts(attribute, ends))
-    if isinstance(queries, Ranges | Windows):
+    if isinstance(queries, Ranges | Windows | Intervals):
         starts, stops = queries.intervals()
         low = _ends(attribute, lower_ends(attribute))
         high = _ends(attribute, upper_ends(attribute))

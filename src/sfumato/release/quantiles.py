@@ -214,7 +214,10 @@ def _running_totals(
         return turned.reshape(-1, turned.shape[-1])
 
     return Source(
-        rows_of(found.unbiased), lambda level: rows_of(found.half_width(level)), found.rmse
+        rows_of(found.unbiased),
+        lambda level: rows_of(found.half_width(level)),
+        found.rmse,
+        lambda: rows_of(found.standard_errors()),
     )
 
 

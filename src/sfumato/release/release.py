@@ -27,6 +27,7 @@ from sfumato.refine.synthesize import (
     released_total,
     synthesize,
 )
+from sfumato.release.chosen import Ends, listed, range_frame
 from sfumato.release.combined import Combination, combine
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import arrow_table, replaced, write_csv, write_parquet
@@ -116,9 +117,30 @@ class Release:
         """
         _check_level(level)
         if attr is None and by is None and group is None:
-            return long_frame(self.estimates, level)
+            return long_frame(self.listed, level)
         found = find_groups(self.forecast.workload, attr, by, group)
         return joined_frame(self.estimates, found, level)
+
+    def ranges(
+        self,
+        attr: str,
+        between: Sequence[Ends],
+        by: str | Sequence[str] | None = None,
+        level: float = LEVEL,
+    ) -> pd.DataFrame:
+        """Chosen ranges of an attribute, ``[(30, 39), (18, 64)]``, both ends included.
+
+        Answered from released ranges, prefixes of a long attribute, a tree or a table, with exact
+        errors; all ranges of a long attribute are too many to be listed by ``answers``.
+        """
+        _check_level(level)
+        names = [by] if isinstance(by, str) else list(by or ())
+        return range_frame(self.estimates, self.measured, attr, between, names, level)
+
+    @cached_property
+    def listed(self) -> Estimates:
+        """What is written down: running totals stand for ranges that are too many to be listed."""
+        return listed(self.estimates, self.measured)
 
     def combine(
         self, coefficients: Mapping[str, Coefficients], level: float = LEVEL
@@ -171,19 +193,19 @@ class Release:
     def to_arrow(self, level: float = LEVEL) -> pa.Table:
         """All answers as one Arrow table: the long frame with one column per attribute."""
         _check_level(level)
-        return arrow_table(self.estimates, self.provenance, level)
+        return arrow_table(self.listed, self.provenance, level)
 
     def to_parquet(self, path: str | Path, level: float = LEVEL) -> None:
         """All answers as one Parquet file; its metadata holds the provenance record."""
         _check_level(level)
         with replaced(path) as temporary:
-            write_parquet(self.estimates, self.provenance, level, temporary)
+            write_parquet(self.listed, self.provenance, level, temporary)
 
     def to_csv(self, path: str | Path, level: float = LEVEL) -> None:
         """All answers as one CSV file that is safe to open in a spreadsheet."""
         _check_level(level)
         with replaced(path) as temporary:
-            write_csv(self.estimates, self.provenance, level, temporary)
+            write_csv(self.listed, self.provenance, level, temporary)
 
     def report(self, level: float = LEVEL) -> str:
         """The report as one HTML page that needs nothing else, not even a network."""
@@ -205,7 +227,7 @@ class Release:
 
     @cached_property
     def _tables(self) -> list[ReleasedTable]:
-        return released_tables(self.forecast, self.estimates.unbiased)
+        return released_tables(self.listed.forecast, self.listed.unbiased)
 
     def __repr__(self) -> str:
         forecast = self.forecast

@@ -19,6 +19,7 @@ from sfumato.release.labels import label_text
 from sfumato.release.page import page
 from sfumato.release.pictures import chart_of, chosen_groups
 from sfumato.release.provenance import cost_in_words, guarantee, provenance_json
+from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Ratio
 
 if TYPE_CHECKING:
@@ -178,7 +179,13 @@ def _section(
     else:
         about = f"{rows:,} answers, typical error {release.forecast.groups[group].rmse:,.4g}"
     picture = "" if chart is None else f'<div class="chart" data-chart="{chart}"></div>'
-    if rows > MOST_TABLED:
+    if rows > DENSE_LIMIT:
+        table = (
+            '<p class="note">Too many answers to be listed. Running totals, whose differences they '
+            "are, are in answers.parquet; single ones with their errors: "
+            "<code>release.ranges(...)</code>.</p>"
+        )
+    elif rows > MOST_TABLED:
         table = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
     else:
         table = _table(group_frame(release.estimates, group, level))

@@ -53,7 +53,7 @@ def _write(release: Release, folder: Path, level: float, synthetic: int | bool) 
         "provenance": folder / "provenance.json",
         "report": folder / "report.html",
     }
-    write_parquet(release.estimates, release.provenance, level, paths["answers"])
+    write_parquet(release.listed, release.provenance, level, paths["answers"])
     paths["provenance"].write_text(provenance_json(release.provenance) + "\n", encoding="utf-8")
     paths["report"].write_text(report_html(release, level), encoding="utf-8")
     if synthetic is not False:

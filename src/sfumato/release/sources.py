@@ -4,7 +4,8 @@
 The most precise of these is taken:
 
 * the queries themselves, if they were released;
-* the same queries asked of a measured table or tree, with exact errors;
+* the same queries asked of a measured table, tree or root, or picked from all ranges, with exact
+  errors;
 * sums of a released table. Their errors are exact too, found by following every measured value
   through the reconstruction, which is linear; where those are too many, standard errors are
   added up, which is an upper bound however they correlate (Minkowski).
@@ -20,12 +21,24 @@ from math import sqrt
 import numpy as np
 
 from sfumato.plan.blockwise import Blockwise
+from sfumato.plan.combined import Combined
 from sfumato.plan.forecast import Forecast
+from sfumato.plan.levels import Levels
+from sfumato.plan.ordered import Ordered
+from sfumato.plan.strategy import Strategy
 from sfumato.plan.tails import laplace_mixture_quantile
-from sfumato.plan.tree import Tree
 from sfumato.refine.measurement import Measured
 from sfumato.release.estimates import Estimates, half_widths, widest_quantile
-from sfumato.workload.queries import Array, Identity
+from sfumato.workload.queries import (
+    DENSE_LIMIT,
+    Array,
+    Identity,
+    Integers,
+    Intervals,
+    Prefix,
+    Ranges,
+    Total,
+)
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
@@ -41,6 +54,7 @@ class Source:
     unbiased: Array
     half_width: Callable[[float], Array]
     rmse: float
+    standard_errors: Callable[[], Array]
 
 
 def best_source(estimates: Estimates, measured: Measured, asked: Product) -> Source | None:
@@ -49,6 +63,7 @@ def best_source(estimates: Estimates, measured: Measured, asked: Product) -> Sou
     The coefficients of the queries must be 0 and 1.
     """
     found = [*_released(estimates, asked), *_from_blocks(estimates, measured, asked)]
+    found += [*_from_root(estimates, measured, asked)] or [*_picked(estimates, asked)]
     found = found or [*_from_table(estimates, measured, asked)]
     return min(found, key=lambda source: source.rmse, default=None)
 
@@ -60,7 +75,69 @@ def _released(estimates: Estimates, asked: Product) -> Iterator[Source]:
     for t, term in enumerate(forecast.workload.terms):
         if isinstance(term, Product) and [(n, type(q)) for n, q in term.factors] == kinds:
             half = partial(half_widths, forecast, t)
-            yield Source(estimates.unbiased[t], half, forecast.groups[t].rmse)
+            errors = partial(forecast.standard_errors, t)
+            yield Source(estimates.unbiased[t], half, forecast.groups[t].rmse, errors)
+
+
+def _picked(estimates: Estimates, asked: Product) -> Iterator[Source]:
+    """Chosen ranges out of all ranges, by other attributes as asked."""
+    forecast = estimates.forecast
+    for t, term in enumerate(forecast.workload.terms):
+        if not isinstance(term, Product) or term.rows > DENSE_LIMIT:
+            continue
+        if term.attributes != asked.attributes:
+            continue
+        places: list[Integers] = []
+        for (_, released), (_, queries) in zip(term.factors, asked.factors, strict=True):
+            if isinstance(released, Ranges) and isinstance(queries, Intervals):
+                i = queries.starts
+                places.append(i * released.size - i * (i - 1) // 2 + queries.ends - i - 1)
+            elif isinstance(released, Identity) and isinstance(queries, Identity):
+                places.append(np.arange(queries.rows))
+        if len(places) == len(asked.factors) and any(
+            isinstance(q, Intervals) for _, q in asked.factors
+        ):
+            at = np.ravel_multi_index(np.ix_(*places), term.row_shape).reshape(-1)
+            errors = forecast.standard_errors(t)[at]
+            half = partial(_taken, forecast, t, at)
+            rmse = float(np.sqrt((errors**2).mean()))
+            yield Source(estimates.unbiased[t][at], half, rmse, partial(np.array, errors))
+
+
+def _taken(forecast: Forecast, term: int, at: Integers, level: float) -> Array:
+    return half_widths(forecast, term, level)[at]
+
+
+def _from_root(estimates: Estimates, measured: Measured, asked: Product) -> Iterator[Source]:
+    """Other intervals of a measured root: differences of its running totals."""
+    forecast = estimates.forecast
+    work = Workload(forecast.workload.domain, (asked,))
+    for strategy, first in _roots_of(forecast.strategy):
+        queries = dict(asked.factors)
+        along = queries.pop(strategy.rooted.along, None)
+        if along is None or tuple(queries) != strategy.rooted.by:
+            continue
+        if not isinstance(along, Prefix | Intervals | Total):
+            continue
+        if all(isinstance(q, Identity) for q in queries.values()):
+            way = strategy.asking(work)
+            law = forecast.noise[first : first + 1]
+            derived = replace(forecast, workload=work, strategy=way, noise=law)
+            answers = way.answer(0, [measured.measurements[first].values])
+            rmse = sqrt(way.total_variance(0, derived.block_variances) / asked.rows)
+            half = partial(half_widths, derived, 0)
+            yield Source(answers, half, rmse, partial(derived.standard_errors, 0))
+
+
+def _roots_of(strategy: Strategy) -> Iterator[tuple[Ordered, int]]:
+    """Measured roots, and where their blocks are."""
+    if isinstance(strategy, Ordered):
+        yield strategy, 0
+    elif isinstance(strategy, Combined):
+        first = 0
+        for part in strategy.parts:
+            yield from ((found, first + at) for found, at in _roots_of(part))
+            first += len(part.blocks)
 
 
 def _from_blocks(estimates: Estimates, measured: Measured, asked: Product) -> Iterator[Source]:
@@ -75,13 +152,14 @@ def _from_blocks(estimates: Estimates, measured: Measured, asked: Product) -> It
         if (
             isinstance(term, Product)
             and set(asked.attributes) <= set(term.attributes)
-            and all(isinstance(q, Identity | Tree) for _, q in term.factors)
+            and all(isinstance(q, Identity | Levels) for _, q in term.factors)
         ):
             way = replace(strategy, workload=work, source=(b,))
             derived = replace(forecast, workload=work, strategy=way)
             answers = way.answer(0, [m.values for m in measured.measurements])
             rmse = sqrt(way.total_variance(0, forecast.block_variances) / asked.rows)
-            yield Source(answers, partial(half_widths, derived, 0), rmse)
+            errors = partial(derived.standard_errors, 0)
+            yield Source(answers, partial(half_widths, derived, 0), rmse, errors)
 
 
 def _from_table(estimates: Estimates, measured: Measured, asked: Product) -> Iterator[Source]:
@@ -105,7 +183,8 @@ def _from_table(estimates: Estimates, measured: Measured, asked: Product) -> Ite
     else:
         errors, shapes = followed
         half = partial(_as_mixture, errors, shapes)
-    yield Source(answers, half, float(np.sqrt((errors**2).mean())))
+    rmse = float(np.sqrt((errors**2).mean()))
+    yield Source(answers, half, rmse, partial(np.array, errors))
 
 
 def _followed(

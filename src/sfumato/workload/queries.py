@@ -25,6 +25,7 @@ __all__ = [
     "Array",
     "Identity",
     "Integers",
+    "Intervals",
     "Numbers",
     "Prefix",
     "QuerySet",
@@ -288,6 +289,36 @@ class Ranges(_Intervals):
         below = np.cumsum(left * x, axis=0)
         above = np.cumsum((right * x)[::-1], axis=0)[::-1]
         return right * below + left * (above - right * x)
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals(_Intervals):
+    """Chosen intervals: the cells from ``starts`` up to, but not including, ``ends``."""
+
+    starts: Integers
+    ends: Integers
+
+    def __post_init__(self) -> None:
+        QuerySet.__post_init__(self)
+        s, e = self.starts, self.ends
+        if s.shape != e.shape or not ((s >= 0) & (s < e) & (e <= self.size)).all():
+            raise WorkloadError(
+                f"an interval starts before it ends, within the {self.size:,} cells"
+            )
+
+    @property
+    def name(self) -> str:
+        """``intervals``."""
+        return "intervals"
+
+    @property
+    def rows(self) -> int:
+        """As many as were chosen."""
+        return len(self.starts)
+
+    def intervals(self) -> tuple[Integers, Integers]:
+        """As given."""
+        return self.starts, self.ends
 
 
 @dataclass(frozen=True, eq=False)
