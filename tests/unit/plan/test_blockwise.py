@@ -42,7 +42,11 @@ def measured(strategy: Strategy, counts: np.ndarray) -> list[np.ndarray]:
     return out
 
 
-@pytest.fixture(params=[m for m in MECHANISMS if m.startswith("gaussian")])
+# Characters need yes/no attributes; test_transforms.py has them.
+FITTING = [m for m in MECHANISMS if m.startswith("gaussian") and m != "gaussian-fourier"]
+
+
+@pytest.fixture(params=FITTING)
 def strategy(request: pytest.FixtureRequest) -> Strategy:
     budget = sf.Budget(mu=1)
     return choose(small_workload(), budget, "add-remove", mechanism=request.param).strategy
