@@ -145,7 +145,8 @@ def _prefixed_tables() -> Iterator[Case]:
 
 
 def _others() -> Iterator[Case]:
-    """Census tables: unions of different products on the same attributes."""
+    """Census tables: unions of different products on the same attributes; random conditions."""
+    yield Case("rmse", (("200 random rectangles", "10^12"),), lambda: rectangles(200), True)
     domain = "x".join(str(s) for s in CPS)
     for kind in ("rmse", "laplace"):
         yield Case(kind, (("Census SF1 persons (4151 queries)", "2x2x64x115"),), census)
@@ -153,6 +154,16 @@ def _others() -> Iterator[Case]:
         yield Case(kind, ((every, domain),), lambda: marginals(CPS, [0, 1, 2, 3, 4, 5]))
         mixed = "CPS W2: prefix(income) x prefix(age) x IdentityTotal^3"
         yield Case(kind, ((mixed, domain),), income_and_age)
+
+
+def rectangles(count: int) -> Workload:
+    """Random rectangles on two of four attributes of a thousand values: 10^12 cells."""
+    rng = np.random.default_rng(0)
+    domain = sf.Domain(dict.fromkeys("xyzw", 1000))
+    x, y = sf.attribute(domain, "x"), sf.attribute(domain, "y")
+    ends = np.sort(rng.integers(0, 1000, size=(count, 2, 2)))
+    listed = [x.between(*map(int, e[0])) & y.between(*map(int, e[1])) for e in ends]
+    return sf.predicates(domain, listed)
 
 
 def _streams() -> Iterator[Case]:

@@ -25,11 +25,12 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 import sfumato as sf
-from bench import live
+from bench import live, million
 from bench.cases import KINDS, Case, cases
 from bench.figures import Figure, best, figures
 from sfumato.errors import SfumatoError
 from sfumato.flow import Plan
+from sfumato.stream import Counter
 
 __all__ = ["Row", "main", "run", "run_live"]
 
@@ -72,7 +73,7 @@ class Row:
 
 
 def ours(case: Case) -> Row:
-    """Plan the workload; the seconds are the least of up to three times, each from the beginning."""
+    """Plan the workload, each time from the beginning; the least seconds of up to three times."""
     least, spent = float("inf"), 0.0
     try:
         for _ in range(REPEATS):
@@ -118,7 +119,7 @@ def _planned(kind: str, work: sf.Workload) -> tuple[float, float | None, str]:
 
 def _streamed(kind: str, length: int) -> tuple[float, float | None, str]:
     """A stream of this length; the certificate is against all factorizations, streams or not."""
-    plan = sf.Counter(length, sf.Budget(mu=1)).forecast
+    plan = Counter(length, sf.Budget(mu=1)).forecast
     if kind == "stream":
         return plan.gamma, plan.certificate, plan.strategy
     return plan.sensitivity * sqrt(plan.rows_squared.max()), None, plan.strategy
@@ -169,7 +170,7 @@ def run_live(is_all: bool = False) -> tuple[list[Row], list[str]]:
 
 def main(is_all: bool = False) -> None:
     """Print the tables; write every pair of figures and the picture to ``bench/results``."""
-    from bench.show import picture, table, written
+    from bench.show import large, picture, table, written
 
     rows = run(is_all)
     for kind, title in KINDS.items():
@@ -178,6 +179,7 @@ def main(is_all: bool = False) -> None:
     table("Packages run here", beside)
     for message in messages:
         print(message)
+    large([million.run(*asked) for asked in million.RUNS])
     RESULTS.mkdir(exist_ok=True)
     for path in (written(every_pair(rows, beside), RESULTS), picture(rows, RESULTS)):
         print(path)

@@ -12,8 +12,9 @@ from bench.cases import KINDS
 
 if TYPE_CHECKING:
     from bench.factorization import Row
+    from bench.million import Large
 
-__all__ = ["picture", "table", "written"]
+__all__ = ["large", "picture", "table", "written"]
 
 OURS, PEER, BOUND = "#2f7fa3", "#d1603d", "#777777"
 FIELDS = ("kind", "workload", "error", "certificate", "seconds", "peer", "peer_error")
@@ -45,6 +46,27 @@ def table(title: str, rows: Sequence[Row]) -> None:
             _number(row.peer_seconds, ".3f"),
             _number(row.speed_up, ",.1f"),
             row.peer or "-",
+        )
+    Console(width=170).print(shown)
+
+
+def large(rows: Sequence[Large]) -> None:
+    """Print the runs of a million cells, from the plan to the answers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title="A million cells: planned, measured, reconstructed", title_justify="left")
+    shown.add_column("workload", no_wrap=True)
+    for heading in ("error", "certificate", "plan, CPU s", "measure + reconstruct", "peak MB"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        shown.add_row(
+            row.workload if not row.refused else f"{row.workload} (refused: {row.refused})",
+            _number(row.error, ".4f"),
+            _number(row.certificate, ".5f"),
+            _number(row.plan_seconds, ".2f"),
+            _number(row.release_seconds, ".2f"),
+            _number(row.megabytes, ",.0f"),
         )
     Console(width=170).print(shown)
 
