@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sfumato.flow import Plan as Plan
     from sfumato.plan.matrix import factorize as factorize
     from sfumato.release import Release as Release
+    from sfumato.stream import Counter as Counter
     from sfumato.workload import Workload as Workload
     from sfumato.workload import attribute as attribute
     from sfumato.workload import conjunctions as conjunctions
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Budget": "sfumato.budget",
+    "Counter": "sfumato.stream",
     "Domain": "sfumato.domain",
     "Plan": "sfumato.flow",
     "Release": "sfumato.release",

@@ -9,6 +9,7 @@ import sfumato as sf
 
 PUBLIC = {
     "Budget",
+    "Counter",
     "Domain",
     "Plan",
     "Release",

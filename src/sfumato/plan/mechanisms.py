@@ -8,13 +8,22 @@ data, so a strategy serves every budget. The order of ``MECHANISMS`` is that of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.plan.combined import combined
+from sfumato.plan.dense import dense
 from sfumato.plan.factorization import factorization
+from sfumato.plan.fourier import fourier
+from sfumato.plan.kronecker import wavelet, weighted_tree
+from sfumato.plan.laplace import laplace_optimum
+from sfumato.plan.marginals import marginals_optimum
+from sfumato.plan.maximum import largest_error
 from sfumato.plan.orbits import orbit_problem
+from sfumato.plan.ordered import ordered
 from sfumato.plan.pieces import pieces
 from sfumato.plan.strategy import Block, Noise, Strategy
 from sfumato.plan.tree import BRANCHINGS
@@ -25,6 +34,7 @@ from sfumato.workload.workload import Workload
 __all__ = ["MECHANISMS", "Mechanism", "named"]
 
 TABLE_CELLS = 2**25  # cells of one measured table (256 MiB of counts)
+LONG = 512  # cells from which an attribute asked by intervals is treated as a chain
 TOLERANCE = 1e-4  # how close to its lower bound a factorization is driven
 
 Builder = Callable[[Workload, Noise, str], Strategy]
@@ -88,22 +98,52 @@ def _groups(workload: Workload, noise: Noise, objective: str) -> Strategy:
 
 
 def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy:
-    """The certified optimum of the products, the best block each for groups that are none."""
+    """The certified optimum of everything; where that is too large, of the products, others beside.
+
+    Groups that are no products (conditions, given coefficients) enter the optimum through the
+    distinct columns of all groups together, as long as those are few enough.
+    """
     products = [i for i, t in enumerate(workload.terms) if isinstance(t, Product)]
-    if not products:
-        raise PlanError("no group is a product of query sets")
-    if len(products) == len(workload.terms):
-        return _of_products(workload)
     others = [i for i in range(len(workload.terms)) if i not in set(products)]
-    first = _of_products(Workload(workload.domain, tuple(workload.terms[i] for i in products)))
-    second = _groups(
-        Workload(workload.domain, tuple(workload.terms[i] for i in others)), noise, objective
-    )
-    return combined("factorization", workload, [(first, products), (second, others)])
+    if not others:
+        return _of_products(workload, objective)
+    try:
+        return _joint(workload, objective)
+    except TooLarge:
+        if objective == "max":
+            raise
+    parts = [(_of_others(_part(workload, others), noise), others)]
+    if products:
+        parts.insert(0, (_of_products(_part(workload, products), objective), products))
+    return combined("factorization", workload, parts)
 
 
-def _of_products(workload: Workload) -> Strategy:
-    """Through its symmetries, or in pieces where its classes of cells are too many."""
+def _joint(workload: Workload, objective: str) -> Strategy:
+    found = dense(workload, "max" if objective == "max" else "rmse")
+    return replace(found, mechanism="factorization")
+
+
+def _of_others(workload: Workload, noise: Noise) -> Strategy:
+    try:
+        return _joint(workload, "rmse")
+    except TooLarge:
+        return _groups(workload, noise, "rmse")
+
+
+def _part(workload: Workload, terms: list[int]) -> Workload:
+    return Workload(workload.domain, tuple(workload.terms[i] for i in terms))
+
+
+def _of_products(workload: Workload, objective: str) -> Strategy:
+    """In closed form (marginals), along a chain (long attributes), by symmetries, or in pieces."""
+    marginals = marginals_optimum(workload, objective)
+    if marginals is not None:
+        return marginals
+    if objective == "max":
+        return largest_error(workload)
+    if _is_long(workload):
+        with suppress(PlanError):
+            return ordered(workload)
     try:
         problem = orbit_problem(workload)
     except TooLarge:
@@ -115,6 +155,16 @@ def _of_products(workload: Workload) -> Strategy:
     if found is None:
         raise PlanError("a group is not a product of query sets")
     return found
+
+
+def _is_long(workload: Workload) -> bool:
+    """Whether some attribute is asked by prefixes or ranges over many cells."""
+    return any(
+        isinstance(q, Prefix | Ranges) and q.size > LONG
+        for t in workload.terms
+        if isinstance(t, Product)
+        for _, q in t.factors
+    )
 
 
 def _best_block(workload: Workload, term: Term, noise: Noise, objective: str) -> Term:
@@ -172,5 +222,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "gaussian-tree": Mechanism(_tree, "gaussian"),
     "laplace-groups": Mechanism(_groups, "laplace"),
     "gaussian-groups": Mechanism(_groups, "gaussian"),
+    "laplace-wavelet": Mechanism(wavelet, "laplace"),
+    "gaussian-wavelet": Mechanism(wavelet, "gaussian"),
+    "laplace-weighted-tree": Mechanism(weighted_tree, "laplace"),
+    "gaussian-weighted-tree": Mechanism(weighted_tree, "gaussian"),
+    "laplace-fourier": Mechanism(fourier, "laplace"),
+    "gaussian-fourier": Mechanism(fourier, "gaussian"),
     "factorization": Mechanism(_factorization, "gaussian"),
+    "laplace-optimum": Mechanism(laplace_optimum, "laplace"),
 }
