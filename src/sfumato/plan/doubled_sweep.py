@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sfumato.plan.chain import BLOCK
+from sfumato.plan.chain_sweeps import BLOCK
 from sfumato.plan.tridiagonal import LANES
 
 __all__ = ["TINY", "sweep"]
@@ -70,15 +70,37 @@ def one_over(ah, al):  # type: ignore[no-untyped-def]  # pragma: no cover
     return fast_sum(t, ((1.0 - rh) - rl) / ah)
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
+compiled = njit(cache=True, error_model="numpy")
+
+
+@compiled  # type: ignore[untyped-decorator,unused-ignore]
+def forward(b, k, v, s, h, first, after, state, q, y):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Eliminate the nodes of one block; ``state`` is what they see to their left, and its flow."""
+    for i in range(first, after):
+        link = b[i] if i < len(k) - 1 else 0.0
+        hh, hl = two_sum(h[i], TINY)
+        for j in range(LANES):
+            eh, el = two_product(s[j], v[i])
+            eh, el = add(eh, el, k[i], 0.0)
+            eh, el = add(eh, el, state[0, j], state[1, j])
+            ph, pl = add(eh, el, link, 0.0)
+            ph, pl = one_over(ph, pl)
+            q[0, i - first, j], q[1, i - first, j] = ph, pl
+            ph, pl = times_float(ph, pl, link)
+            state[0, j], state[1, j] = times(eh, el, ph, pl)
+            fh, fl = add(hh, hl, state[2, j], state[3, j])
+            y[0, i - first, j], y[1, i - first, j] = fh, fl
+            state[2, j], state[3, j] = times(fh, fl, ph, pl)
+
+
+@compiled  # type: ignore[untyped-decorator,unused-ignore]
 def sweep(b, k, v, shifts, weights, d, h, high, low):  # type: ignore[no-untyped-def]  # pragma: no cover
     """``d sum_j weights_j (K + shifts_j v)^-1 (h + TINY)``, added to ``high + low`` and scaled."""
     n = len(k)
     blocks = (n + BLOCK - 1) // BLOCK
     seen = np.zeros((blocks, 4, LANES))
-    qh, ql = np.empty((BLOCK, LANES)), np.empty((BLOCK, LANES))
-    yh, yl = np.empty((BLOCK, LANES)), np.empty((BLOCK, LANES))
-    state = np.empty((4, LANES))  # what a node sees to its left, and the current from there
+    q, y = np.empty((2, BLOCK, LANES)), np.empty((2, BLOCK, LANES))
+    state = np.empty((4, LANES))
     xh, xl = np.empty(LANES), np.empty(LANES)
     oh, ol = np.empty(LANES), np.empty(LANES)
     for start in range(0, len(shifts), LANES):
@@ -86,45 +108,19 @@ def sweep(b, k, v, shifts, weights, d, h, high, low):  # type: ignore[no-untyped
         state[:] = 0.0
         for block in range(blocks):
             seen[block] = state
-            for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-                link = b[i] if i < n - 1 else 0.0
-                hh, hl = two_sum(h[i], TINY)
-                for j in range(LANES):
-                    eh, el = two_product(s[j], v[i])
-                    eh, el = add(eh, el, k[i], 0.0)
-                    eh, el = add(eh, el, state[0, j], state[1, j])
-                    ph, pl = add(eh, el, link, 0.0)
-                    ph, pl = one_over(ph, pl)
-                    ph, pl = times_float(ph, pl, link)
-                    state[0, j], state[1, j] = times(eh, el, ph, pl)
-                    fh, fl = add(hh, hl, state[2, j], state[3, j])
-                    state[2, j], state[3, j] = times(fh, fl, ph, pl)
+            forward(b, k, v, s, h, block * BLOCK, min(n, (block + 1) * BLOCK), state, q, y)
         xh[:] = 0.0
         xl[:] = 0.0
         for block in range(blocks - 1, -1, -1):
             first, after = block * BLOCK, min(n, (block + 1) * BLOCK)
             state[:] = seen[block]
-            for i in range(first, after):
-                link = b[i] if i < n - 1 else 0.0
-                hh, hl = two_sum(h[i], TINY)
-                for j in range(LANES):
-                    eh, el = two_product(s[j], v[i])
-                    eh, el = add(eh, el, k[i], 0.0)
-                    eh, el = add(eh, el, state[0, j], state[1, j])
-                    ph, pl = add(eh, el, link, 0.0)
-                    ph, pl = one_over(ph, pl)
-                    qh[i - first, j], ql[i - first, j] = ph, pl
-                    ph, pl = times_float(ph, pl, link)
-                    state[0, j], state[1, j] = times(eh, el, ph, pl)
-                    fh, fl = add(hh, hl, state[2, j], state[3, j])
-                    yh[i - first, j], yl[i - first, j] = fh, fl
-                    state[2, j], state[3, j] = times(fh, fl, ph, pl)
+            forward(b, k, v, s, h, first, after, state, q, y)
             for i in range(after - 1, first - 1, -1):
                 link = b[i] if i < n - 1 else 0.0
                 for j in range(LANES):
                     ph, pl = times_float(xh[j], xl[j], link)
-                    ph, pl = add(ph, pl, yh[i - first, j], yl[i - first, j])
-                    ph, pl = times(ph, pl, qh[i - first, j], ql[i - first, j])
+                    ph, pl = add(ph, pl, y[0, i - first, j], y[1, i - first, j])
+                    ph, pl = times(ph, pl, q[0, i - first, j], q[1, i - first, j])
                     xh[j], xl[j] = ph, pl
                     oh[j], ol[j] = times_float(ph, pl, c[j])
                 sh, sl = high[i], low[i]

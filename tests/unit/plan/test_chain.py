@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.plan.chain import BLOCK, Chain, covariances, diagonals, potentials
+from sfumato.plan.chain import Chain, covariances, diagonals, potentials
+from sfumato.plan.chain_sweeps import BLOCK
 from sfumato.plan.doubled import RELATIVE, applied
 from sfumato.plan.doubled_sweep import TINY
 from sfumato.plan.rational import PartialFractions, Root
