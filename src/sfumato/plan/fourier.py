@@ -54,6 +54,10 @@ class Fourier(Strategy):
             out += coefficients * float(values[b][0])
         return out
 
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """One number per character."""
+        return {b: np.array([float(own @ coefficients)]) for b, own in self._within(term)}
+
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Squared coefficients times the noise of every character."""
         out = np.zeros(self.workload.terms[term].rows)

@@ -28,7 +28,7 @@ from functools import partial
 from math import prod
 
 from sfumato.domain import Domain
-from sfumato.errors import PlanError
+from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import shared_noise, table_block
 from sfumato.plan.branching import best_tree
 from sfumato.plan.invertible import total_variance
@@ -45,6 +45,7 @@ from sfumato.workload.workload import Workload
 __all__ = ["laplace_error", "laplace_optimum"]
 
 NAME = "laplace-optimum"
+MOST_GROUPS = 2048  # of queries, between which the noise is shared
 MOST_TOGETHER = 256  # groups that one product is fitted to
 
 
@@ -55,6 +56,8 @@ def laplace_optimum(workload: Workload, noise: Noise, objective: str) -> Strateg
     """
     if noise != "laplace":
         raise PlanError("templates of unit L1 norm are for Laplace noise")
+    if len(workload.terms) > MOST_GROUPS:
+        raise TooLarge(f"{len(workload.terms):,} groups, more than {MOST_GROUPS:,}")
     ways: list[Callable[[], Strategy]] = [partial(weighted_marginals, workload)]
     designs = _Designs()
     for groups in _groupings(workload, designs):

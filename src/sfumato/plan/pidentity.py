@@ -20,7 +20,7 @@ statistical queries under differential privacy" (the form and the cost); Byrd, L
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from sfumato.plan.effort import time_is_up
 from sfumato.plan.template import Template
 from sfumato.workload.queries import Array, Identity, Integers, Prefix, QuerySet, Ranges, Total
 
-__all__ = ["LARGEST", "best_template", "identity_error", "template_error"]
+__all__ = ["LARGEST", "best_template", "identity_error", "stop_in_time", "template_error"]
 
 LARGEST = 1536  # classes of cells that a template may have
 ENTRY_BITS = 14  # of a column norm of 1: coefficients are rounded to 2^-14 of it
@@ -104,18 +104,16 @@ def _followed(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
         jac=True,
         method="L-BFGS-B",
         bounds=[(0.0, None)] * theta.size,
-        callback=_stopped(),
+        callback=stop_in_time,
         options={"maxiter": steps, "maxcor": CORRECTIONS, "ftol": 1e-9},
     )
     return float(found.fun) * unit, np.asarray(found.x).reshape(shape)
 
 
-def _stopped() -> Callable[[Array], None]:
-    def stop(_: Array) -> None:
-        if time_is_up():
-            raise StopIteration
-
-    return stop
+def stop_in_time(_: Array) -> None:
+    """End a search of scipy, which keeps the best point so far, when the time is up."""
+    if time_is_up():
+        raise StopIteration
 
 
 def _starts(gram: Array) -> Iterator[Array]:

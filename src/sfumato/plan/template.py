@@ -28,7 +28,7 @@ from sfumato.workload.queries import Array, Integers, Numbers, QuerySet, widened
 
 __all__ = ["Template"]
 
-ENTRIES_AT_ONCE = 2**23  # coefficients of reconstructions held together
+ENTRIES_AT_ONCE = 2**18  # coefficients of reconstructions held together
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +144,8 @@ class Template(Invertible):
             running = np.concatenate([zero, np.cumsum(inverse, axis=0)])
             for first in range(0, queries.rows, step):
                 part = slice(first, first + step)
-                rows = running[ends[1][part]] - running[ends[0][part]]
-                out.append((rows**4).sum(axis=1))
+                squares = np.square(running[ends[1][part]] - running[ends[0][part]])
+                out.append(np.einsum("ij,ij->i", squares, squares))
             return np.concatenate(out)
         dense = queries.dense()
         parts = (dense[first : first + step] for first in range(0, queries.rows, step))

@@ -23,23 +23,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, combinations
-from math import prod
+from math import log, prod
 
 import numpy as np
+import numpy.typing as npt
 
 from sfumato.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import table_block
 from sfumato.plan.kronecker import TABLE_CELLS
+from sfumato.plan.pidentity import stop_in_time
 from sfumato.plan.strategy import Block, Strategy
-from sfumato.workload.queries import Array
+from sfumato.workload.queries import Array, Integers
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
 __all__ = ["MOST_MERGED", "WeightedMarginals", "merged_tables", "weighted_marginals"]
 
-MOST_PAIRS = 2**24  # pairs of a measured table and a set of attributes
+MOST_PAIRS = 2**22  # pairs of a measured table and a set of attributes
 MOST_MERGED = 600  # asked tables between which merging is tried
 LEAST = 1e-7  # of all shares: a table below it is not measured
 LARGEST_LOG = 700.0  # floats hold no greater exponential
@@ -53,7 +56,7 @@ class WeightedMarginals(Strategy):
     """Block b measures the table of ``tables[b]``; all terms ask for tables."""
 
     tables: tuple[Subset, ...]
-    _parts: dict[Subset, list[tuple[int, float]]] = field(default_factory=dict, repr=False)
+    _parts: dict[Subset, tuple[Integers, Array, Array]] = field(default_factory=dict, repr=False)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum of the residuals within the term, each from all tables that hold it."""
@@ -61,17 +64,33 @@ class WeightedMarginals(Strategy):
         out = np.zeros([domain[n].size for n in asked])
         for subset in _subsets(asked):
             found: Array | float = 0.0
-            for b, part in self._weights(subset):
+            holding, parts, _ = self._weights(subset)
+            for b, part in zip(holding.tolist(), parts.tolist(), strict=True):
                 table = np.asarray(values[b], dtype=np.float64)
                 table = table.reshape([domain[n].size for n in self.tables[b]])
                 extra = tuple(i for i, n in enumerate(self.tables[b]) if n not in subset)
                 found = found + part * table.sum(axis=extra)
-            residual = np.asarray(found)
-            for axis in range(len(subset)):
-                residual = residual - residual.mean(axis=axis, keepdims=True)
+            residual = _centred(np.asarray(found))
             shape = [domain[n].size if n in subset else 1 for n in asked]
             out = out + residual.reshape(shape) / self._cells(set(asked) - set(subset))
         return out.reshape(-1)
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """Residuals of the coefficients, repeated along what each table has more."""
+        asked, domain = self.workload.terms[term].attributes, self.workload.domain
+        table = np.asarray(coefficients, dtype=np.float64)
+        table = table.reshape([domain[n].size for n in asked])
+        out: dict[int, Array] = {}
+        for subset in _subsets(asked):
+            rest = tuple(i for i, n in enumerate(asked) if n not in subset)
+            residual = _centred(table.sum(axis=rest)) / self._cells(set(asked) - set(subset))
+            holding, parts, _ = self._weights(subset)
+            for b, part in zip(holding.tolist(), parts.tolist(), strict=True):
+                sizes = [domain[n].size for n in self.tables[b]]
+                kept = [domain[n].size if n in subset else 1 for n in self.tables[b]]
+                spread = np.broadcast_to(part * residual.reshape(kept), sizes).reshape(-1)
+                out[b] = out[b] + spread if b in out else spread
+        return out
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """The same for every cell of a table, by symmetry."""
@@ -86,13 +105,13 @@ class WeightedMarginals(Strategy):
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """``sum_B prod_{i in B} (1 - 1/n_i) / n_{S-B}^2 sum_A part^2 n_{A-B} v_A``."""
         asked = self.workload.terms[term].attributes
+        noise = np.asarray(block_variances, dtype=np.float64)
         total = 0.0
         for subset in _subsets(asked):
             spread = prod(1 - 1 / self.workload.domain[n].size for n in subset)
             outside = self._cells(set(asked) - set(subset))
-            for b, part in self._weights(subset):
-                cells = self._cells(set(self.tables[b]) - set(subset))
-                total += spread * (part / outside) ** 2 * cells * block_variances[b]
+            holding, parts, cells = self._weights(subset)
+            total += spread / outside**2 * float((parts**2 * cells) @ noise[holding])
         return total
 
     def effective_terms(self, term: int) -> Array:
@@ -103,44 +122,60 @@ class WeightedMarginals(Strategy):
         """
         asked = self.workload.terms[term].attributes
         second = fourth = 0.0
-        for b, block in enumerate(self.blocks):
-            for coefficient, cells in self._coefficients(b, asked):
-                part = coefficient**2 * block.share**-2
-                second += cells * part
-                fourth += cells * part**2
+        for shared in _subsets(asked):
+            for variances, cells in self._coefficients(shared, asked):
+                second += float((cells * variances).sum())
+                fourth += float((cells * variances**2).sum())
         rows = self.workload.terms[term].rows
         return np.full(rows, second**2 / fourth if fourth > 0 else 1.0)
 
-    def _coefficients(self, b: int, asked: Subset) -> Iterator[tuple[float, float]]:
-        """Of every pattern of agreement: the coefficient, and how many cells have it."""
+    def _coefficients(self, shared: Subset, asked: Subset) -> Iterator[tuple[Array, Array]]:
+        """Of tables that share just these attributes with the asked one, by pattern of agreement:
+        the variance that a cell of each table brings in, and how many such cells it has.
+        """
         domain = self.workload.domain
-        shared = tuple(n for n in self.tables[b] if n in asked)
-        parts = {s: dict(self._weights(s)).get(b, 0.0) for s in _subsets(shared)}
-        alone = self._cells(set(self.tables[b]) - set(asked))
+        column = {n: i for i, n in enumerate(domain.names)}
+        pattern = np.array([n in shared for n in asked], dtype=bool)
+        read = self._inside[:, [column[n] for n in asked]]
+        tables = np.flatnonzero((read == pattern).all(axis=1))
+        if not len(tables):
+            return
+        parts = {}
+        for subset in _subsets(shared):
+            holding, counted, _ = self._weights(subset)
+            outside = self._cells(set(asked) - set(subset))
+            parts[subset] = counted[np.searchsorted(holding, tables)] / outside
+        alone = np.exp(self._logs[tables] - log(self._cells(set(shared))))
+        noise = np.array(self.shares)[tables] ** -2
         for equal in _subsets(shared):
-            value = 0.0
+            value = np.zeros(len(tables))
             for subset, part in parts.items():
-                signs = (
-                    1 - 1 / domain[n].size if n in equal else -1 / domain[n].size for n in subset
-                )
-                value += part * prod(signs) / self._cells(set(asked) - set(subset))
+                signs = (float(n in equal) - 1 / domain[n].size for n in subset)
+                value += part * prod(signs)
             cells = prod(domain[n].size - 1 for n in shared if n not in equal)
-            yield value, cells * alone
+            yield value**2 * noise, cells * alone
 
     def _cells(self, names: set[str]) -> float:
         return float(prod(self.workload.domain[n].size for n in names))
 
-    def _weights(self, subset: Subset) -> list[tuple[int, float]]:
-        """The tables that hold a residual, and how much each counts in its estimate."""
+    def _weights(self, subset: Subset) -> tuple[Integers, Array, Array]:
+        """The tables that hold a residual, how much each counts, and the cells it is a sum of."""
         if subset not in self._parts:
-            holding = [b for b, names in enumerate(self.tables) if set(subset) <= set(names)]
-            precision = {
-                b: self.blocks[b].share ** 2 / self._cells(set(self.tables[b]) - set(subset))
-                for b in holding
-            }
-            total = sum(precision.values())
-            self._parts[subset] = [(b, precision[b] / total) for b in holding]
+            column = {n: i for i, n in enumerate(self.workload.domain.names)}
+            holding = np.flatnonzero(self._inside[:, [column[n] for n in subset]].all(axis=1))
+            cells = np.exp(self._logs[holding] - log(self._cells(set(subset))))
+            precision = np.array(self.shares)[holding] ** 2 / cells
+            self._parts[subset] = holding, precision / precision.sum(), np.rint(cells)
         return self._parts[subset]
+
+    @cached_property
+    def _inside(self) -> npt.NDArray[np.bool_]:
+        names = self.workload.domain.names
+        return np.array([[n in table for n in names] for table in self.tables])
+
+    @cached_property
+    def _logs(self) -> Array:
+        return np.array([log(self._cells(set(table))) for table in self.tables])
 
 
 def weighted_marginals(workload: Workload) -> WeightedMarginals:
@@ -218,6 +253,7 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=[(1e-12, None)] * len(tables),
+            callback=stop_in_time,
             options={"maxiter": STEPS, "maxcor": 30, "ftol": 1e-12},
         )
         shares = np.asarray(found.x) / float(np.sum(found.x))
@@ -231,6 +267,13 @@ class _Search:
         needed = np.array([[n in b for n in names] for b in self.sets], dtype=np.float64)
         holds = (needed @ (1 - inside).T) == 0
         return np.asarray(holds / np.array([self.cells(a) for a in tables]), dtype=np.float64)
+
+
+def _centred(table: Array) -> Array:
+    """Differences to the mean along every axis."""
+    for axis in range(table.ndim):
+        table = table - table.mean(axis=axis, keepdims=True)
+    return table
 
 
 def merged_tables(domain: Domain, tables: Mapping[Subset, float]) -> dict[Subset, float]:
