@@ -95,10 +95,17 @@ def inverse_root_poles(least: float, largest: float, count: int) -> tuple[Array,
     from scipy.special import ellipj, ellipkm1
 
     period = float(ellipkm1(least / largest))
-    t = (np.arange(count) + 0.5) * period / count
+    # Near the quarter period, and for a parameter near 1, elliptic functions are computed badly.
+    # Nodes of the lower half are exact; sn(K - u) = cn / dn, cn(K - u) = k' sn / dn and
+    # dn(K - u) = k' / dn, with k'^2 = least / largest, give those of the upper half.
+    t = (np.arange((count + 1) // 2) + 0.5) * period / count
     sn, cn, dn, _ = ellipj(t, 1 - least / largest)
-    shifts = least * (sn / cn) ** 2
-    weights = 2 * np.sqrt(least) * period / (pi * count) * dn / cn**2
+    step = 2 * period / (pi * count)
+    low, low_weights = least * (sn / cn) ** 2, step * np.sqrt(least) * dn / cn**2
+    high, high_weights = largest * (cn / sn) ** 2, step * np.sqrt(largest) * dn / sn**2
+    kept = slice(count // 2 - 1, None, -1) if count > 1 else slice(0, 0)
+    shifts = np.concatenate([low, high[kept]])
+    weights = np.concatenate([low_weights, high_weights[kept]])
     return shifts, weights
 
 

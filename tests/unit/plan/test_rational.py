@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sfumato.plan.rational import Root, inverse_fourth_root
+from sfumato.plan.tridiagonal import inverse_root_poles, pole_count
 
 SPECTRA = [(1.0, 1.5), (1e-3, 1e2), (1e-7, 10.0), (1e-13, 4.0), (3e-17, 5.0)]
 
@@ -44,3 +45,16 @@ def test_the_reciprocal_of_two_poles_is_the_one_found_by_hand() -> None:
     assert found.slope == pytest.approx(0.5)
     np.testing.assert_allclose(found.shifts, [2.0])
     np.testing.assert_allclose(found.gains, [0.25])
+
+
+@pytest.mark.parametrize("ratio", [1.5, 1e3, 1e9, 1e13, 6e13, 1e15, 1e18])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_the_poles_of_the_square_root_keep_their_accuracy_on_wide_spectra(
+    ratio: float, extra: int
+) -> None:
+    """Elliptic functions lose all digits near their quarter period; their symmetry does not."""
+    count = pole_count(1.0, ratio, 1e-9) + extra
+    shifts, weights = inverse_root_poles(1.0, ratio, count)
+    assert len(shifts) == len(weights) == count
+    x = sampled(1.0, ratio)
+    assert np.abs(Root(shifts, weights).at(x) * np.sqrt(x) - 1).max() < 1e-9
