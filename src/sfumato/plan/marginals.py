@@ -177,6 +177,11 @@ class Marginals(Strategy):
         return tuple(int(n) for n in self.lattice.of_pieces(rows).tolist())
 
     @cached_property
+    def block_cells(self) -> tuple[int, ...]:
+        """The cells of the table that every block reads."""
+        return tuple(int(n) for n in self.lattice.of_pieces(self._sizes).tolist())
+
+    @cached_property
     def block_bits(self) -> tuple[int, ...]:
         """All coefficients are whole."""
         return (0,) * self.lattice.pieces

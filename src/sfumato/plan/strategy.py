@@ -26,7 +26,7 @@ from sfumato.plan.rooted import Rooted
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Array, check_entries
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
-from sfumato.workload.terms import Term
+from sfumato.workload.terms import Predicates, Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["Block", "Noise", "Objective", "Strategy"]
@@ -52,6 +52,10 @@ class Strategy(ABC):
     ``mechanism`` is the name under which a person can ask for it; ``bound`` a lower bound on the
     error of every strategy for the workload, where one was found on the way: on ``weighted_error``
     when ``objective`` is "rmse", on ``weighted_largest`` when it is "max".
+
+    ``records`` is None where all answers are unbiased, which is the rule. A strategy with a bias
+    (``biased.py``, ``conjunctions.py``) is made for a public number of records; what it states
+    of its bias holds for data sets of at most that many.
     """
 
     mechanism: str
@@ -60,10 +64,11 @@ class Strategy(ABC):
     blocks: Sequence[Block]
     bound: float | None = field(default=None, kw_only=True)
     objective: Objective = field(default="rmse", kw_only=True)
+    records: int | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """The unbiased answers of one term from the measured values of all blocks."""
+        """The answers of one term from the measured values of all blocks: unbiased, as a rule."""
 
     def answers(self, values: Sequence[Array]) -> list[Array]:
         """``answer`` of every term."""
@@ -88,6 +93,14 @@ class Strategy(ABC):
         A weighted sum of Laplace variables has the kurtosis of a sum of that many equal ones;
         1 means that the answer carries a single draw.
         """
+
+    def bias_bounds(self, term: int) -> Array:
+        """``max_j |E_qj|`` of every query of a term: its greatest bias per record."""
+        return np.zeros(self.workload.terms[term].rows)
+
+    def squared_bias(self, term: int | None = None) -> float:  # noqa: ARG002
+        """``max_j sum_q E_qj^2`` over the queries of a term, or of all terms: per record."""
+        return 0.0
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``R'c``: how much every measured value counts in ``c`` times the answers of a term.
@@ -143,6 +156,12 @@ class Strategy(ABC):
     def block_rows(self) -> tuple[int, ...]:
         """The number of values that every block measures."""
         return tuple(b.term.rows for b in self.blocks)
+
+    @cached_property
+    def block_cells(self) -> tuple[int, ...]:
+        """The cells of the table that every block reads; 0 where conditions are counted alone."""
+        terms = [b.term for b in self.blocks]
+        return tuple(0 if isinstance(t, Predicates) and t.is_wide else t.cells for t in terms)
 
     @cached_property
     def block_bits(self) -> tuple[int, ...]:

@@ -109,6 +109,7 @@ def test_answers_variances_and_norms_are_those_of_the_dense_matrices(objective: 
 def test_what_is_known_of_all_blocks_at_once_is_what_every_block_says() -> None:
     strategy = built(WORK)
     assert strategy.block_rows == tuple(b.term.rows for b in strategy.blocks)
+    assert strategy.block_cells == tuple(b.term.cells for b in strategy.blocks)
     assert strategy.block_bits == tuple(b.term.fraction_bits for b in strategy.blocks)
     assert strategy.shares == tuple(b.share for b in strategy.blocks)
     each = [squared_diameter(b.term) for b in strategy.blocks]
