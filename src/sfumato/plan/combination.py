@@ -15,6 +15,7 @@ from math import sqrt
 import numpy as np
 
 from sfumato.errors import WorkloadError
+from sfumato.plan.folded import folded_normal_quantile
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.wording import did_you_mean, listing, shown
@@ -29,10 +30,14 @@ Coefficients = Mapping[int, float] | Sequence[float] | Array
 
 @dataclass(frozen=True, slots=True)
 class CombinationError:
-    """The law of the error of a combination; ``shape`` is how many equal draws it is like."""
+    """The law of the error of a combination; ``shape`` is how many equal draws it is like.
+
+    ``bias`` bounds how far its mean is off, where the strategy is biased.
+    """
 
     standard_error: float
     shape: float
+    bias: float = 0.0
 
     def half_width(self, level: float) -> float:
         """Half the width of the interval that holds the truth with probability ``level``.
@@ -40,6 +45,11 @@ class CombinationError:
         Exact for Gaussian noise (up to the grid) and for single Laplace draws or sums of equal
         ones; kurtosis-matched for other sums of Laplace draws.
         """
+        if self.bias > 0:
+            if self.standard_error == 0:
+                return self.bias
+            ratio = np.array([self.bias / self.standard_error])
+            return self.standard_error * float(folded_normal_quantile(ratio, level)[0])
         quantile = laplace_mixture_quantile(np.array([self.shape]), level)
         return self.standard_error * float(quantile[0])
 
@@ -53,14 +63,17 @@ def combination_error(
     or a mapping from numbers of answers to coefficients.
     """
     weights: dict[int, Array] = {}
+    bias, records = 0.0, forecast.strategy.records
     for term, c in read(forecast, coefficients).items():
+        if records is not None:
+            bias += records * float(np.abs(c) @ forecast.strategy.bias_bounds(term))
         for b, found in forecast.strategy.adjoint(term, c).items():
             weights[b] = weights[b] + found if b in weights else found
     squares = {b: w**2 * forecast.block_variances[b] for b, w in weights.items()}
     second = sum(float(e.sum()) for e in squares.values())
     fourth = sum(float((e**2).sum()) for e in squares.values())
     is_gaussian = forecast.strategy.noise == "gaussian" or fourth == 0
-    return CombinationError(sqrt(second), np.inf if is_gaussian else second**2 / fourth)
+    return CombinationError(sqrt(second), np.inf if is_gaussian else second**2 / fourth, bias)
 
 
 def answer_covariance(forecast: Forecast, group: str, queries: Sequence[int]) -> Array:

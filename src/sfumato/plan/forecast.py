@@ -2,7 +2,9 @@
 """What a strategy will answer with, known before anything is spent.
 
 For linear mechanisms the forecast is exact, not an estimate: the error of every answer has mean
-zero and a variance that depends on the strategy and the noise only, never on the data.
+zero and a variance that depends on the strategy and the noise only, never on the data. Where a
+strategy may be biased, its forecast is the worst case over all data sets of its public number of
+records, and intervals are as much wider as the bias asks for.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from sfumato.budget import Budget, Neighbours
 from sfumato.budget.accounting import Cost
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.calibrate import BlockNoise, privacy_loss
+from sfumato.plan.folded import folded_normal_quantile
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.workload.queries import Array
+from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -43,12 +47,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class GroupForecast:
-    """The forecast error of one group of queries, in counts."""
+    """The forecast error of one group of queries, in counts; ``bias`` is the part that is bias.
+
+    All are root mean squares: over the noise, over the queries (but for ``largest``), and in the
+    worst case over the data where there is a bias.
+    """
 
     name: str
     queries: int
     rmse: float
     largest: float
+    bias: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,19 +94,45 @@ class Forecast:
     def groups(self) -> tuple[GroupForecast, ...]:
         """The forecast of every group of queries."""
         totals, greatest = self.strategy.group_variances(self.block_variances)
+        if self.strategy.records is not None:
+            pairs = zip(self.workload.terms, totals, strict=True)
+            return tuple(self._biased_group(t, *pair) for t, pair in enumerate(pairs))
         return tuple(
             GroupForecast(term.name, term.rows, sqrt(total / term.rows), sqrt(largest))
             for term, total, largest in zip(self.workload.terms, totals, greatest, strict=True)
         )
 
+    def _biased_group(self, t: int, term: Term, total: float) -> GroupForecast:
+        squared = self._records**2 * self.strategy.squared_bias(t)
+        worst = self.strategy.variances(t, self.block_variances) + self._biases(t) ** 2
+        return GroupForecast(
+            term.name,
+            term.rows,
+            sqrt((total + squared) / term.rows),
+            sqrt(float(worst.max())),
+            sqrt(squared / term.rows),
+        )
+
+    @property
+    def _records(self) -> int:
+        return self.strategy.records or 0
+
+    def _biases(self, term: int) -> Array:
+        """How far the mean of every answer can be off, in counts."""
+        return self._records * self.strategy.bias_bounds(term)
+
     @cached_property
     def rmse(self) -> float:
-        """The root mean square error over all queries, in counts."""
+        """The root mean square error over all queries, in counts; of the worst data, if biased."""
+        if self.strategy.records is not None:
+            totals, _ = self.strategy.group_variances(self.block_variances)
+            squared = self._records**2 * self.strategy.squared_bias()
+            return sqrt((sum(totals) + squared) / self.workload.queries)
         return sqrt(sum(g.rmse**2 * g.queries for g in self.groups) / self.workload.queries)
 
     @property
     def largest_error(self) -> float:
-        """The largest standard error of any query, in counts."""
+        """The largest root mean square error of any query, in counts."""
         return max(g.largest for g in self.groups)
 
     @cached_property
@@ -109,10 +144,11 @@ class Forecast:
     def certificate(self) -> float | None:
         """Error over a lower bound on the error of every factorization (>= 1), if one is known.
 
-        Known for Gaussian noise and add-remove neighbours: then ``bound`` holds a lower bound, at
-        unit noise, on the weighted squared error of the objective: their sum, or the largest.
+        Known for Gaussian noise, add-remove neighbours and unbiased answers: then ``bound`` holds
+        a lower bound, at unit noise, on the weighted squared error of the objective: their sum, or
+        the largest.
         """
-        is_gaussian = self.strategy.noise == "gaussian"
+        is_gaussian = self.strategy.noise == "gaussian" and self.strategy.records is None
         if not self.bound or not is_gaussian or self.neighbours != "add-remove":
             return None
         is_largest = self.objective == "max"
@@ -151,14 +187,22 @@ class Forecast:
         """Half the width of the confidence interval of every answer of a group.
 
         Exact for Gaussian noise up to the grid (2^-16 of the scale); for Laplace noise exact for
-        single draws and sums of equal draws, kurtosis-matched for other combinations.
+        single draws and sums of equal draws, kurtosis-matched for other combinations. Where the
+        strategy is biased it holds for the worst bias (``folded.py``).
         """
         errors = self.standard_errors(term)
+        if self.strategy.records is not None:
+            return self._widened(errors, self._biases(term), level)
         if self.strategy.noise == "gaussian":
             quantile = laplace_mixture_quantile(np.array([np.inf]), level)
             return np.asarray(errors * quantile, dtype=np.float64)
         shape = self.strategy.effective_terms(term)
         return np.asarray(errors * laplace_mixture_quantile(shape, level), dtype=np.float64)
+
+    def _widened(self, errors: Array, biases: Array, level: float) -> Array:
+        ratio = np.divide(biases, errors, out=np.zeros_like(errors), where=errors > 0)
+        half = errors * folded_normal_quantile(ratio, level)
+        return np.asarray(np.where(errors > 0, half, biases), dtype=np.float64)
 
     def error_bound(self, beta: float) -> float:
         """A bound on the error of every query at once, holding with probability ``1 - beta``.
@@ -166,9 +210,15 @@ class Forecast:
         For Laplace noise on the queries this is ``ln(k / beta) Delta_1 / epsilon`` (Dwork, Roth
         2014, Theorem 3.8). Otherwise a union bound over the k queries: Gaussian tails
         ``se sqrt(2 ln(2 k / beta))``, and for combinations of Laplace variables the tail of Chan,
-        Shi, Song 2011, "Private and continual release of statistics", Corollary 2.9.
+        Shi, Song 2011, "Private and continual release of statistics", Corollary 2.9. The greatest
+        bias, if any, is added.
         """
         k = self.workload.queries
+        if self.strategy.records is not None:
+            terms = range(len(self.workload.terms))
+            _, greatest = self.strategy.group_variances(self.block_variances)
+            bias = max(float(self._biases(t).max()) for t in terms)
+            return bias + sqrt(max(greatest)) * sqrt(2 * log(2 * k / beta))
         if self.strategy.noise == "gaussian":
             return self.largest_error * sqrt(2 * log(2 * k / beta))
         if all(n == self.noise[0] for n in self.noise) and self.mechanism == "laplace":
