@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
+from sfumato.plan.combined import combined
 from sfumato.plan.factorization import factorization
 from sfumato.plan.marginals import marginals_optimum
 from sfumato.plan.orbits import orbit_problem
@@ -30,13 +31,19 @@ def planned(work: Workload, mechanism: str) -> Strategy:
     return sf.plan(work, budget, mechanism=mechanism).strategy
 
 
+def side_by_side() -> Strategy:
+    last = len(MIXED.terms)
+    others = planned(Workload(DOMAIN, ANY.terms[last:]), "gaussian")
+    return combined("factorization", ANY, [(by_symmetry(MIXED), range(last)), (others, [last])])
+
+
 CASES = {
     "marginals": lambda: marginals_optimum(TABLES),
     "pieces": lambda: pieces(MIXED),
     "pieces of tables": lambda: pieces(TABLES),
     "symmetries": lambda: by_symmetry(MIXED),
     "symmetries of tables": lambda: by_symmetry(TABLES),
-    "combined": lambda: planned(ANY, "factorization"),
+    "combined": side_by_side,
     "queries": lambda: planned(ANY, "gaussian"),
     "table": lambda: planned(ANY, "gaussian-table"),
     "trees": lambda: planned(ANY, "laplace-tree"),
