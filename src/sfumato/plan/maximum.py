@@ -10,7 +10,7 @@ Here structure makes it quick:
   ``diag_i = 1/w_i + 1/w_{i-1}, beside_i = -1/w_i``: still tridiagonal, O(cells) a step;
 * **unions of products** with few classes of cells, such as all ranges of 2,048 cells: weights on
   orbits of queries (``weighted_orbits.py``);
-* **one product** of any number of attributes: gamma_2 of a Factorwise product is the product of
+* **one product** of any number of attributes: gamma_2 of a Kronecker product is the product of
   those of its factors (Lee, Shraibman, Spalek 2008), bounds and strategies multiply.
 
 The lower bound that a strategy carries is one on ``weighted_largest`` of every strategy for the
@@ -24,20 +24,26 @@ from dataclasses import replace
 
 import numpy as np
 
+from sfumato.domain import Domain
 from sfumato.errors import TooLarge
-from sfumato.plan.factorization import factorization
+from sfumato.plan.factorization import Factorization, factorization
 from sfumato.plan.factorwise import factorwise
 from sfumato.plan.largest import CertifiedLargest
+from sfumato.plan.largest_pieces import FactorLargest, largest_pieces
 from sfumato.plan.optimum import certified_optimum
+from sfumato.plan.reweighted import query_orbits
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.tridiagonal import Tridiagonal, root_diagonal
 from sfumato.plan.weighted_orbits import weighted_orbits
-from sfumato.workload.queries import Array, Prefix
+from sfumato.workload.queries import Array, Identity, Prefix, QuerySet
+from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
 __all__ = ["largest_error", "prefix_inverse_gram", "prefix_weights"]
 
 TOLERANCE = 2e-4  # how close to its lower bound the largest error is driven
+FACTOR_TOLERANCE = 1e-3  # where weights are a guess, as in pieces
+LONG = 256  # cells along which prefixes are measured by a rational root, in linear time
 
 Progress = Callable[[int, float], None]
 
@@ -48,12 +54,22 @@ def largest_error(workload: Workload, progress: Progress | None = None) -> Strat
     ``bound`` is a lower bound on it for every strategy. Raises PlanError for terms that are no
     products and TooLarge for unions of too many classes of cells.
     """
+    from sfumato.plan.ordered import ordered_largest
+
+    if _is_long(workload):
+        return ordered_largest(workload, TOLERANCE)
     try:
-        problem = weighted_orbits(workload)
+        return _by_orbits(workload, progress)
     except TooLarge:
-        if len(workload.terms) > 1 or len(workload.terms[0].attributes) < 2:
+        if len(workload.terms) > 1:
+            return largest_pieces(workload, _factor)
+        if len(workload.terms[0].attributes) < 2:
             raise
-        return factorwise(workload, lambda alone: largest_error(alone, progress), "max")
+        return factorwise(workload, lambda alone: _by_orbits(alone, progress), "max")
+
+
+def _by_orbits(workload: Workload, progress: Progress | None = None) -> Factorization:
+    problem = weighted_orbits(workload)
     starts = {
         axis.name: prefix_weights(axis.cells, TOLERANCE / 2)
         for axis, queries in zip(problem.axes, problem.common, strict=True)
@@ -61,6 +77,27 @@ def largest_error(workload: Workload, progress: Progress | None = None) -> Strat
     }
     sectors, found = problem.solve(TOLERANCE, starts, progress)
     return replace(factorization(workload, sectors, found), objective="max")
+
+
+def _factor(queries: QuerySet) -> FactorLargest:
+    """The weights of the queries of one attribute, of at most 2,048 classes of cells."""
+    if isinstance(queries, Prefix):
+        found = prefix_weights(queries.size)
+        return FactorLargest(found.w, found.lower)
+    domain = Domain({"x": queries.size})
+    problem = weighted_orbits(Workload(domain, (Product(domain, "x", 1.0, (("x", queries),)),)))
+    best = problem.weights(FACTOR_TOLERANCE)
+    orbit_of = query_orbits(problem.axes[0], queries)[1]
+    return FactorLargest(best.w[orbit_of], best.lower)
+
+
+def _is_long(workload: Workload) -> bool:
+    """Whether it asks for the prefixes of one long attribute, for each cell of others."""
+    term = workload.terms[0]
+    if len(workload.terms) > 1 or not isinstance(term, Product):
+        return False
+    long = [q for _, q in term.factors if isinstance(q, Prefix) and q.size >= LONG]
+    return len(long) == 1 and all(isinstance(q, Identity) or q is long[0] for _, q in term.factors)
 
 
 def prefix_weights(size: int, tolerance: float = TOLERANCE) -> CertifiedLargest:

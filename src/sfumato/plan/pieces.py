@@ -297,14 +297,14 @@ class _Problem:
         self, splits: Mapping[str, Split]
     ) -> tuple[dict[Subset, float], dict[Subset, float]]:
         """``c_A`` and ``cost_A`` of every piece."""
-        read: dict[int, tuple[float, float]] = {}
+        read: dict[tuple[str, int], tuple[float, float]] = {}  # one set may serve two attributes
         for name, found in self.sets.items():
             for key in found:
-                read[key] = self._squares(splits[name], name, key)
+                read[name, key] = self._squares(splits[name], name, key)
         c: dict[Subset, float] = {}
         for factors, weight in zip(self.asked, self.weights, strict=True):
             for inside in _subsets(tuple(factors)):
-                parts = (read[id(q)][1 if n in inside else 0] for n, q in factors.items())
+                parts = (read[n, id(q)][1 if n in inside else 0] for n, q in factors.items())
                 c[inside] = c.get(inside, 0.0) + weight * prod(parts)
         cost = {inside: prod(splits[n].cost for n in inside) for inside in c}
         return c, cost

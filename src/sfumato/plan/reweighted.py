@@ -25,9 +25,26 @@ import numpy as np
 from sfumato.errors import TooLarge
 from sfumato.plan.piece import CLASS_PART
 from sfumato.plan.symmetry import Axis
-from sfumato.workload.queries import Array, Identity, Integers, QuerySet, Ranges, Total, Windows
+from sfumato.workload.queries import (
+    Array,
+    Identity,
+    Integers,
+    Numbers,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
 
-__all__ = ["IntervalOrbits", "Orbits", "RowOrbits", "mirrored", "query_orbits", "weighted_gram"]
+__all__ = [
+    "IntervalOrbits",
+    "Orbits",
+    "Reweighted",
+    "RowOrbits",
+    "mirrored",
+    "query_orbits",
+    "weighted_gram",
+]
 
 HELD = 2**25  # products of coefficients that are held for one query set
 
@@ -192,3 +209,53 @@ def weighted_gram(queries: QuerySet, weights: Array) -> Array:
     total = np.zeros(len(orbits.copies))
     np.add.at(total, orbit_of, weights)
     return orbits.gram(CLASS_PART, total)
+
+
+@dataclass(frozen=True, eq=False)
+class Reweighted(QuerySet):
+    """``W^1/2 Q``: every query of ``base`` times the root of its weight; for planning only."""
+
+    base: QuerySet
+    weights: Array
+
+    @property
+    def name(self) -> str:
+        """That of the base."""
+        return self.base.name
+
+    @property
+    def rows(self) -> int:
+        """As many as those of the base."""
+        return self.base.rows
+
+    def apply(self, x: Numbers) -> Numbers:
+        """In floats: nothing measured comes from here."""
+        return _times(np.sqrt(self.weights), self.base.apply(np.asarray(x, dtype=np.float64)))
+
+    def adjoint(self, y: Numbers) -> Numbers:
+        """The transposed map."""
+        return self.base.adjoint(_times(np.sqrt(self.weights), np.asarray(y, dtype=np.float64)))
+
+    def gram(self) -> Array:
+        """``Q' W Q``."""
+        return weighted_gram(self.base, self.weights)
+
+    def column_powers(self, p: int) -> Array:
+        """For squares the diagonal of the Gram matrix."""
+        if p == 2:
+            return np.diag(self.gram()).copy()
+        return np.asarray((np.abs(self.dense()) ** p).sum(axis=0), dtype=np.float64)
+
+    @property
+    def greatest(self) -> float:
+        """The greatest absolute coefficient."""
+        return float(np.sqrt(self.weights.max())) * self.base.greatest
+
+    @property
+    def is_nonnegative(self) -> bool:
+        """As the base."""
+        return self.base.is_nonnegative
+
+
+def _times(weights: Array, rows: Numbers) -> Array:
+    return np.asarray(weights.reshape(-1, *[1] * (rows.ndim - 1)) * rows, dtype=np.float64)

@@ -38,6 +38,8 @@ MOST_WEIGHTS = 2**22
 KEPT = (1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)  # weight that may be spread evenly at the end
 NEAR = 1 + 1e-5  # squared error over that of the search, below which no other share is tried
 
+Progress = Callable[[int, float], None]
+
 
 @dataclass(frozen=True, eq=False)
 class TermOrbits:
@@ -126,9 +128,18 @@ class WeightedOrbits:
         self,
         tolerance: float,
         starts: Mapping[str, CertifiedLargest],
-        progress: Callable[[int, float], None] | None = None,
+        progress: Progress | None = None,
     ) -> tuple[OrbitProblem, Certified]:
-        """The sectors of the best weights, and X on them with the bound on the largest error.
+        """The sectors of the best weights, and X on them with the bound on the largest error."""
+        return self._kept(self.weights(tolerance, starts, progress))
+
+    def weights(
+        self,
+        tolerance: float,
+        starts: Mapping[str, CertifiedLargest] | None = None,
+        progress: Progress | None = None,
+    ) -> CertifiedLargest:
+        """The best weights of cells and queries, by orbit.
 
         ``starts`` gives known weights by axis, for axes of which all terms ask the same.
         """
@@ -151,7 +162,7 @@ class WeightedOrbits:
             start=self._start(starts) if starts else None,
             progress=progress,
         )
-        return self._kept(replace(found, v=found.v[at_cells], w=found.w[at_queries]))
+        return replace(found, v=found.v[at_cells], w=found.w[at_queries])
 
     def _start(self, starts: Mapping[str, CertifiedLargest]) -> tuple[Array, Array]:
         """Products of the known weights; all others equal, and a term as heavy as any other.

@@ -14,6 +14,7 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.factorwise import Factorwise, factorwise
 from sfumato.plan.largest import certified_largest
 from sfumato.plan.maximum import largest_error, prefix_inverse_gram, prefix_weights
+from sfumato.plan.ordered import Ordered
 from sfumato.plan.planner import choose
 from sfumato.plan.reweighted import weighted_gram
 from sfumato.plan.strategy import Strategy
@@ -146,6 +147,15 @@ def test_the_inverse_gram_of_weighted_prefixes_is_tridiagonal() -> None:
     gram = weighted_gram(Prefix(30), weights)
     np.testing.assert_allclose(inverse.dense() @ gram, np.eye(30), atol=1e-9)
     np.testing.assert_allclose(diagonal, np.diag(gram))
+
+
+@pytest.mark.parametrize("by", [[], ["y"]])
+def test_long_prefixes_are_measured_in_linear_time(by: list[str]) -> None:
+    work = 2 * sf.prefixes(sf.Domain({"x": 700, "y": 3}), "x", by=by)
+    strategy = largest_error(work)
+    assert isinstance(strategy, Ordered)
+    assert strategy.bound == pytest.approx(4 * prefix_weights(700).lower, rel=1e-3)
+    assert strategy.bound <= strategy.weighted_largest() <= strategy.bound * 1.001
 
 
 def test_ranges_are_far_below_trees() -> None:
