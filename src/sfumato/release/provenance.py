@@ -136,11 +136,17 @@ def _noise(forecast: Forecast) -> list[dict[str, object]]:
 
 
 def _forecast(forecast: Forecast) -> dict[str, object]:
-    groups = [
+    """Errors in counts; where answers are biased also the bias, and for how many records."""
+    records = forecast.strategy.records
+    groups: list[dict[str, object]] = [
         {"name": g.name, "queries": g.queries, "rmse": g.rmse, "largest": g.largest}
         for g in forecast.groups
     ]
+    if records is not None:
+        for listed, group in zip(groups, forecast.groups, strict=True):
+            listed["bias"] = group.bias
     return {
+        **({} if records is None else {"biased_for_records": records}),
         "rmse": forecast.rmse,
         "largest": forecast.largest_error,
         "gamma": _number(forecast.gamma),

@@ -184,6 +184,10 @@ def _from_table(estimates: Estimates, measured: Measured, asked: Product) -> Ite
         errors, shapes = followed
         half = partial(_as_mixture, errors, shapes)
     rmse = float(np.sqrt((errors**2).mean()))
+    if forecast.strategy.records is not None:
+        bias = forecast.strategy.records * _summed(forecast.strategy.bias_bounds(t), term, asked)
+        rmse = float(np.sqrt((errors**2 + bias**2).mean()))
+        half = partial(_beside, half, bias)
     yield Source(answers, half, rmse, partial(np.array, errors))
 
 
@@ -196,10 +200,11 @@ def _followed(
     j, v_j their variance, r_j the asked sum on the reconstruction of a single unit at j.
     """
     zeros = [np.zeros(m.units.size) for m in measured.measurements]
+    constant = forecast.strategy.answer(t, zeros)  # of a biased strategy; else zero
 
     def reached(b: int, values: Array) -> Array:
         answers = forecast.strategy.answer(t, [*zeros[:b], values, *zeros[b + 1 :]])
-        return _summed(answers, term, asked)
+        return _summed(answers - constant, term, asked)
 
     # Irrational steps: a block that matters does not cancel on them by accident.
     blocks = [
@@ -220,6 +225,11 @@ def _followed(
             fourth += part**2
     shapes = np.divide(second**2, fourth, out=np.ones_like(second), where=fourth > 0)
     return np.sqrt(second), shapes if forecast.strategy.noise == "laplace" else shapes * np.inf
+
+
+def _beside(half: Callable[[float], Array], bias: Array, level: float) -> Array:
+    """Wider by the bias on either side."""
+    return np.asarray(half(level) + bias, dtype=np.float64)
 
 
 def _as_mixture(errors: Array, shapes: Array, level: float) -> Array:
