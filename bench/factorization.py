@@ -151,20 +151,21 @@ def run(is_all: bool = False) -> list[Row]:
 
 def run_live(is_all: bool = False) -> tuple[list[Row], list[str]]:
     """One row per run of an installed package, and what could not be run."""
-    rows, messages = [], []
+    rows: list[Row] = []
+    messages: list[str] = []
     for asked in live.RUNS:
         if asked.is_long and not is_all:
             continue
         absent = live.missing(asked)
         if absent is not None:
-            messages.append(f"{asked.way} {asked.queries} {asked.size}: {absent}")
+            messages += [absent] if absent not in messages else []
             continue
         found = live.run(asked)
         with threadpool_limits(limits=1):
             mine = ours(asked.case)
-        rows.append(
-            replace(mine, peer=found.peer, peer_error=found.error, peer_seconds=found.seconds)
-        )
+        name = f"{mine.workload}, largest error" if asked.kind.endswith("max") else mine.workload
+        theirs = {"peer": found.peer, "peer_error": found.error, "peer_seconds": found.seconds}
+        rows.append(replace(mine, workload=name, **theirs))
     return rows, messages
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from bench.cases import KINDS
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from bench.factorization import Row
     from bench.million import Large
 
@@ -19,7 +21,7 @@ __all__ = ["large", "picture", "table", "written"]
 OURS, PEER, BOUND = "#2f7fa3", "#d1603d", "#777777"
 FIELDS = ("kind", "workload", "error", "certificate", "seconds", "peer", "peer_error")
 FIELDS += ("error_ratio", "peer_seconds", "speed_up", "note")
-WORST = 4.0  # ratios beyond this are drawn at it
+SHOWN = (0.85, 1.6)  # ratios beyond these are drawn at them
 
 
 def table(title: str, rows: Sequence[Row]) -> None:
@@ -30,10 +32,10 @@ def table(title: str, rows: Sequence[Row]) -> None:
     if not rows:
         return
     shown = Table(title=title, title_justify="left")
-    shown.add_column("workload", max_width=60)
+    shown.add_column("workload", max_width=64)
     for heading in ("error", "certificate", "peer's", "ratio", "CPU s", "peer's", "speed-up"):
         shown.add_column(heading, justify="right", no_wrap=True)
-    shown.add_column("peer", max_width=34)
+    shown.add_column("peer", no_wrap=True, max_width=44)
     for row in rows:
         refused = f"{row.workload} [refused: {row.note}]" if row.error is None else row.workload
         shown.add_row(
@@ -44,10 +46,10 @@ def table(title: str, rows: Sequence[Row]) -> None:
             _number(row.error_ratio, ".4f"),
             _number(row.seconds, ".3f"),
             _number(row.peer_seconds, ".3f"),
-            _number(row.speed_up, ",.1f"),
-            row.peer or "-",
+            _number(row.speed_up, ",.1f" if (row.speed_up or 0) >= 10 else ".2f"),
+            (row.peer or "-").split("/")[-1],
         )
-    Console(width=170).print(shown)
+    Console(width=200).print(shown)
 
 
 def large(rows: Sequence[Large]) -> None:
@@ -92,41 +94,44 @@ def picture(rows: Sequence[Row], folder: Path) -> Path:
         if not found:
             continue
         frame = pd.DataFrame([_marks(r) for r in found])
-        y = alt.Y("workload:N", sort=None, title=None, axis=alt.Axis(labelLimit=420))
-        base = alt.Chart(frame).encode(y)
+        named = alt.Y("workload:N", sort=None, title=None, axis=alt.Axis(labelLimit=480))
+        bare = alt.Y("workload:N", sort=None, title=None, axis=None)
         parts.append(
             alt.hconcat(
-                _errors(base).properties(width=300, title=title),
-                _seconds(base).properties(width=300),
-            ).resolve_scale(y="shared")
+                _errors(alt.Chart(frame).encode(named)).properties(width=300, title=title),
+                _seconds(alt.Chart(frame).encode(bare)).properties(width=300),
+            )
         )
     path = folder / "factorization.png"
     alt.vconcat(*parts).save(str(path), format="png", scale_factor=1.5)
     return path
 
 
-def _errors(base):  # type: ignore[no-untyped-def]
-    """Ours is 1; right of it is worse, left of the tick is impossible."""
+def _errors(base: alt.Chart) -> alt.LayerChart:
+    """Ours is 1; right of it is worse, left of the grey tick is impossible."""
     import altair as alt
 
-    scale = alt.Scale(type="log", domain=[0.8, WORST], nice=False)
-    axis = alt.Axis(values=[0.8, 1, 1.2, 1.5, 2, 3, 4])
-    title = "error over ours: peer (dot), lower bound (tick)"
-    line = base.mark_rule(color=OURS).encode(alt.X("one:Q", scale=scale, title=title, axis=axis))
+    scale = alt.Scale(type="log", domain=list(SHOWN), nice=False)
+    axis = alt.Axis(values=[0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5], format=".1f")
+    title = "error over ours: ours (blue), peer (orange), lower bound (grey)"
+    ours = base.mark_tick(color=OURS, thickness=3).encode(
+        alt.X("one:Q", scale=scale, title=title, axis=axis)
+    )
     bound = base.mark_tick(color=BOUND, thickness=2).encode(alt.X("bound:Q", scale=scale))
     peer = base.mark_circle(color=PEER, size=45, opacity=1).encode(alt.X("peer:Q", scale=scale))
-    return line + bound + peer
+    return ours + bound + peer
 
 
-def _seconds(base):  # type: ignore[no-untyped-def]
+def _seconds(base: alt.Chart) -> alt.LayerChart:
     import altair as alt
 
+    scale = alt.Scale(type="log", domain=[1e-4, 500], nice=False)
+    axis = alt.Axis(values=[1e-4, 1e-3, 0.01, 0.1, 1, 10, 100], format="~g")
     title = "CPU seconds: ours (blue), peer (orange)"
-    x = alt.X("seconds:Q", scale=alt.Scale(type="log"), title=title, axis=alt.Axis(format="~g"))
-    ours = base.mark_circle(color=OURS, size=45, opacity=1).encode(x)
-    other = x.copy()
-    other.shorthand = "peer_seconds:Q"
-    return ours + base.mark_circle(color=PEER, size=45, opacity=1).encode(other)
+    ours = alt.X("seconds:Q", scale=scale, title=title, axis=axis)
+    peer = alt.X("peer_seconds:Q", scale=scale)
+    dots = base.mark_circle(color=OURS, size=45, opacity=1).encode(ours)
+    return dots + base.mark_circle(color=PEER, size=45, opacity=1).encode(peer)
 
 
 def _marks(row: Row) -> dict[str, object]:
@@ -134,8 +139,8 @@ def _marks(row: Row) -> dict[str, object]:
     return {
         "workload": row.workload,
         "one": 1.0,
-        "bound": None if row.certificate is None else max(0.8, 1 / row.certificate),
-        "peer": None if ratio is None else min(WORST, max(0.8, 1 / ratio)),
+        "bound": None if row.certificate is None else max(SHOWN[0], 1 / row.certificate),
+        "peer": None if ratio is None else min(SHOWN[1], max(SHOWN[0], 1 / ratio)),
         "seconds": row.seconds,
         "peer_seconds": row.peer_seconds,
     }
