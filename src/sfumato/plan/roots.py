@@ -203,8 +203,9 @@ def _generated(
             break
         kept = chosen[found.v > DROPPED * found.v.max()]
         joined = np.argpartition(-lengths, min(ADDED, m - 1))[:ADDED]
-        weights = np.full(m, float(found.v.mean()) * 0.1)
-        weights[chosen] = found.v
+        # Weights near 0 would be slow to grow again: all begin at the mean or above.
+        weights = np.full(m, float(found.v.mean()))
+        weights[chosen] = np.maximum(found.v, weights[0])
         chosen = np.union1d(np.union1d(kept, joined), _spanning(matrix, kept))
         start = (weights[chosen], found.w)
     return Root(best * matrix.weights, lower)
