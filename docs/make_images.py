@@ -3,17 +3,28 @@
 
 age-cdf.png     the running totals of age by sex from a release of Adult, with 95% intervals
 mechanisms.png  the forecast error of every mechanism on the workload of ``sfumato demo``
+approximate.png worst error against the allowed bias, for prefixes and for wide conjunctions
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from math import comb, hypot, sqrt
 from pathlib import Path
+
+import numpy as np
 
 import sfumato as sf
 from sfumato.app.shipped import shipped_domain, shipped_table
-from sfumato.release.charts import candidates_chart, cdf_band, write_chart
+from sfumato.plan.approximate import trade_off
+from sfumato.plan.polynomials import gamma_of, least_cost
+from sfumato.release.charts import (
+    candidates_chart,
+    cdf_band,
+    error_against_alpha,
+    write_chart,
+)
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -39,6 +50,31 @@ def main() -> None:
     )
     write_chart(picture, IMAGES / "mechanisms.png")
     pack(IMAGES / "mechanisms.png")
+    approximate()
+
+
+def approximate() -> None:
+    """Two panels: every prefix of 32 cells, and all conjunctions of 8 of 16 yes/no attributes.
+
+    A curve is a number of records times the privacy loss mu; without data its noise is
+    1 / (mu n) at unit sensitivity.
+    """
+    alphas = [*np.geomspace(0.001, 1, 25).tolist()]
+    prefixes = np.tril(np.ones((32, 32)))
+    cumulative = {
+        f"mu n = {s}": trade_off(prefixes, s**-2.0, [0.0, *alphas], 3e-3) for s in (3, 10, 30, 100)
+    }
+    costs = np.array([sqrt(comb(16, i) * comb(8, i)) for i in range(9)])
+    wide = {}
+    for s in (3, 10, 30, 100):
+        found = [(a, least_cost(8, costs, a)) for a in [0.0, *alphas]]
+        wide[f"mu n = {s}"] = [
+            (a, hypot(a, gamma_of(16, 8, c) / s)) for a, c in found if c is not None
+        ]
+    left = error_against_alpha(cumulative, width=300).properties(title="prefixes of 32 cells")
+    right = error_against_alpha(wide, width=300).properties(title="conjunctions of 8 of 16")
+    write_chart(left | right, IMAGES / "approximate.png")
+    pack(IMAGES / "approximate.png")
 
 
 def pack(path: Path) -> None:

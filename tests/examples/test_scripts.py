@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # What each script must print; a new script has to be added here.
 SHOWN = {
+    "approximate.py": ["allowed bias   gamma", "conjunctions of 6 of 12", "degree"],
     "exercise_2_1.py": ["R M = F: True", "F, the thresholds, 8 x 8"],
     "ledger.py": ["the same answers: True", "budget refused", "whole: True"],
     "local_model.py": ["95% interval", "clients"],

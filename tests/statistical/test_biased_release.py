@@ -21,8 +21,10 @@ from sfumato.plan.strategy import Strategy
 from sfumato.refine.measurement import Measurement
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.release import Release
+from sfumato.release.sources import best_source
 from sfumato.vault.measure import add_noise, exact_values
 from sfumato.workload.gram import marginal
+from sfumato.workload.terms import Product
 from tests.unit.plan.test_biased import dense, forecast_of, reconstruction
 from tests.unit.release.made import measured
 from tests.words import SeededWords
@@ -165,3 +167,23 @@ def test_a_release_shows_the_widened_intervals_and_says_why() -> None:
     assert any("biased by at most" in line for line in release.provenance["strategy"])
     cells = release.quantiles("age", 0.5)
     assert cells["low"].iloc[0] <= cells["high"].iloc[0]
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_sums_of_a_biased_table_are_as_much_wider_as_its_cells_are_biased(is_exact: bool) -> None:
+    work = sf.marginals(Domain({"age": 6}), 1)
+    strategy = approximate(work, 0.5, RECORDS, is_exact=is_exact)
+    forecast = forecast_of(strategy)
+    drawn = measured(forecast, random_data(forecast), SeededWords("summed"))
+    release = Release.of(forecast, drawn, project=False)
+    asked = sf.prefixes(work.domain, "age").terms[0]
+    assert isinstance(asked, Product)
+    found = best_source(release.estimates, drawn, asked)
+    assert found is not None
+    r, constant = reconstruction(strategy)
+    running = np.tril(np.ones((6, 6)))
+    errors = np.sqrt(((running @ r) ** 2).sum(axis=1) * forecast.block_variances[0])
+    bias = RECORDS * running @ strategy.bias_bounds(0)
+    assert found.half_width(LEVEL) == pytest.approx(1.959964 * errors + bias, rel=1e-6)
+    answers = r @ drawn.measurements[0].values + constant
+    assert found.unbiased == pytest.approx(running @ answers)

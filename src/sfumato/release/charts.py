@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
     Chart: TypeAlias = alt.Chart | alt.LayerChart
 
-__all__ = ["candidates_chart", "cdf_band", "heat_map", "interval_bars", "write_chart"]
+__all__ = [
+    "candidates_chart",
+    "cdf_band",
+    "error_against_alpha",
+    "heat_map",
+    "interval_bars",
+    "write_chart",
+]
 
 ACCENT = "#2f7fa3"
 CHOSEN = "#d1603d"
@@ -149,6 +156,39 @@ def candidates_chart(candidates: Iterable[Candidate], *, width: Width = WIDTH) -
         )
         .properties(width=width, height=alt.Step(24))
     )
+
+
+def error_against_alpha(
+    curves: Mapping[str, Sequence[tuple[float, float]]], *, width: Width = WIDTH
+) -> Chart:
+    """One line per name: the worst error against the bias that is allowed, its least point marked.
+
+    A curve is a list of pairs ``(alpha, error)``, as ``plan.approximate.trade_off`` makes them.
+    """
+    import altair as alt
+
+    if not curves or not all(curves.values()):
+        raise SfumatoError("a chart of error against alpha needs curves of at least one point each")
+    points = [
+        (name, alpha, error, error == min(e for _, e in curve))
+        for name, curve in curves.items()
+        for alpha, error in curve
+    ]
+    columns = dict(zip(("s", "x", "v", "c"), map(list, zip(*points, strict=True)), strict=True))
+    columns["c"] = ["least" if is_least else "" for is_least in columns["c"]]
+    base = alt.Chart(_inline(columns))
+    colour = alt.Color("s:N", title=None, sort=None, legend=alt.Legend(orient="top"))
+    encoded = {
+        "x": alt.X("x:Q", title="allowed bias alpha, as a share of the records"),
+        "y": alt.Y(
+            "v:Q", title="worst root mean square error, as a share", scale=alt.Scale(type="log")
+        ),
+        "color": colour,
+        "tooltip": [_tip("s", "curve", "N"), _tip("x", "alpha", "Q"), _tip("v", "error", "Q")],
+    }
+    line = base.mark_line(strokeWidth=1.5).encode(**encoded)
+    least = base.transform_filter("datum.c == 'least'").mark_point(size=80, filled=True)
+    return (line + least.encode(**encoded)).properties(width=width, height=300)
 
 
 def write_chart(chart: Chart, path: str | Path) -> None:

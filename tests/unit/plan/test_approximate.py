@@ -16,6 +16,7 @@ from sfumato.plan.approximate import (
     ApproximateFactorization,
     bounded_bias,
     least_worst_case,
+    trade_off,
 )
 from sfumato.plan.matrix import factorize
 
@@ -239,3 +240,13 @@ def test_what_does_not_fit_is_refused_with_the_way_out() -> None:
         bounded_bias(np.zeros((3, 2)), 0.1)
     with pytest.raises(TooLarge, match="coarser cells"):
         bounded_bias(np.ones((1, 2**24 + 1), dtype=np.int8), 0.1)
+
+
+def test_the_trade_off_is_never_below_the_least_worst_case_and_comes_near_it() -> None:
+    matrix, tau = prefix(10), 0.05
+    best = least_worst_case(matrix, tau)
+    curve = trade_off(matrix, tau, np.linspace(0, 1, 41).tolist())
+    errors = [error for _, error in curve]
+    assert min(errors) >= best.lower_bound
+    assert min(errors) <= best.worst_error() * 1.01
+    assert errors[-1] == pytest.approx(1.0)

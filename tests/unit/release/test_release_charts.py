@@ -14,6 +14,7 @@ from sfumato.errors import SfumatoError
 from sfumato.release.charts import (
     candidates_chart,
     cdf_band,
+    error_against_alpha,
     heat_map,
     interval_bars,
     write_chart,
@@ -135,3 +136,18 @@ def test_groups_are_drawn_as_what_they_are(release):
     assert workload.ratios[0] in chosen
     assert 5 not in chosen  # the sum is half of the mean
     assert 6 not in chosen
+
+
+def test_error_against_alpha_marks_the_least_point_of_every_curve():
+    curves = {"few": [(0.0, 3.0), (0.5, 1.0), (1.0, 2.0)], "many": [(0.0, 0.1), (1.0, 2.0)]}
+    rows = rows_of(error_against_alpha(curves).to_dict())
+    assert [(r["s"], float(r["x"])) for r in rows if r["c"] == "least"] == [
+        ("few", 0.5),
+        ("many", 0.0),
+    ]
+    assert len(rows) == 5
+
+
+def test_error_against_alpha_refuses_empty_curves():
+    with pytest.raises(SfumatoError, match="at least one point"):
+        error_against_alpha({"none": []})
