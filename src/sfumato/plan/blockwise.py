@@ -22,7 +22,13 @@ from math import prod
 
 import numpy as np
 
-from sfumato.plan.invertible import Invertible, row_fourths, row_variances, total_variance
+from sfumato.plan.invertible import (
+    Invertible,
+    greatest_variance,
+    row_fourths,
+    row_variances,
+    total_variance,
+)
 from sfumato.plan.strategy import Block, Noise, Strategy
 from sfumato.plan.tree import Tree
 from sfumato.workload.queries import Array, Identity, QuerySet, Total
@@ -107,7 +113,7 @@ class Blockwise(Strategy):
             return noise
         if not isinstance(asked, Product):
             return float(self.variances(term, block_variances).max())
-        parts = [float(row_variances(m, q).max()) for m, q in _aligned(asked, block)]
+        parts = [greatest_variance(m, q) for m, q in _aligned(asked, block)]
         return noise * _outside(asked, block) * prod(parts)
 
     def effective_terms(self, term: int) -> Array:

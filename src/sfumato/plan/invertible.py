@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from sfumato.workload.queries import Array, QuerySet
+from sfumato.workload.queries import Array, Prefix, QuerySet, Ranges
 
-__all__ = ["Invertible", "row_fourths", "row_variances", "total_variance"]
+__all__ = ["Invertible", "greatest_variance", "row_fourths", "row_variances", "total_variance"]
+
+LISTED = 2**17  # queries whose variances are listed to find the greatest
 
 
 class Invertible(QuerySet):
@@ -35,6 +37,10 @@ class Invertible(QuerySet):
     def total_variance(self, queries: QuerySet) -> float:
         """The sum of ``row_variances``."""
 
+    def greatest_variance(self, queries: QuerySet) -> float:
+        """The greatest of ``row_variances``, or a bound on it where they are too many to list."""
+        return float(self.row_variances(queries).max())
+
     @abstractmethod
     def row_fourths(self, queries: QuerySet) -> Array:
         """The sum of the fourth powers of ``q M^+`` of every query (for the tails of Laplace)."""
@@ -52,6 +58,15 @@ def total_variance(measured: QuerySet, asked: QuerySet) -> float:
     if isinstance(measured, Invertible):
         return measured.total_variance(asked)
     return float(asked.column_powers(2).sum())
+
+
+def greatest_variance(measured: QuerySet, asked: QuerySet) -> float:
+    """The greatest of ``row_variances``; the longest interval adds up the most single cells."""
+    if isinstance(measured, Invertible):
+        return measured.greatest_variance(asked)
+    if isinstance(asked, Prefix | Ranges):
+        return float(asked.size)
+    return float(asked.row_powers(2).max())
 
 
 def row_fourths(measured: QuerySet, asked: QuerySet) -> Array:

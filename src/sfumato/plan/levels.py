@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sfumato.plan.invertible import Invertible
+from sfumato.plan.invertible import LISTED, Invertible
 from sfumato.workload.queries import Array, Integers, Numbers, Prefix, QuerySet, Ranges, widened
 
 __all__ = ["Levels", "energies", "padded_to"]
@@ -95,6 +95,20 @@ class Levels(Invertible):
             return self._from_energies(lambda s: _interval_energy(s, *ends))
         dense = queries.dense()
         return self._from_energies(lambda s: _dense_energy(s, dense))
+
+    def greatest_variance(self, queries: QuerySet) -> float:
+        """Listed, or for very many intervals a bound: the greatest detail of every level at once.
+
+        Within a node of width s, an interval that fills r cells has ``|A_l q|^2 - |A_{l+1} q|^2 <=
+        r - r^2 / s <= s / 4``; only the two nodes with its ends have any.
+        """
+        if queries.rows <= LISTED or not isinstance(queries, Prefix | Ranges):
+            return super().greatest_variance(queries)
+        details = [s / 2 for s in self.widths[1:]]
+        total = sum(d / e for d, e in zip(details, self.eigenvalues, strict=False))
+        nodes = self.padded // self.widths[-1]
+        whole = queries.size if nodes > 1 else queries.size**2 / self.widths[-1]
+        return total + whole / self.eigenvalues[-1]
 
     def total_variance(self, queries: QuerySet) -> float:
         """``sum_l D_l / lambda_l``."""

@@ -104,7 +104,7 @@ def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy
     distinct columns of all groups together, as long as those are few enough.
     """
     products = [i for i, t in enumerate(workload.terms) if isinstance(t, Product)]
-    others = [i for i in range(len(workload.terms)) if i not in set(products)]
+    others = [i for i, t in enumerate(workload.terms) if not isinstance(t, Product)]
     if not others:
         return _of_products(workload, objective)
     try:

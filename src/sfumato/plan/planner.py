@@ -28,12 +28,13 @@ from sfumato.plan.forecast import Candidate, Forecast
 from sfumato.plan.lower import sum_of_bounds
 from sfumato.plan.mechanisms import MECHANISMS, named
 from sfumato.plan.strategy import Noise, Strategy
-from sfumato.workload.terms import Predicates
 from sfumato.workload.workload import Workload
 
 __all__ = ["MECHANISMS", "Strategies", "choose"]
 
-MEASURED = 2**27  # values measured in one release
+MEASURED = 2**28  # values measured in one release (2 GiB)
+TABLE = 2**27  # cells of a table that is counted (1 GiB)
+MANY_TERMS = 1000
 GOOD_ENOUGH = 1.01  # the certificate at which no further mechanism is tried
 
 Progress = Callable[[int, int, str], None]
@@ -95,7 +96,9 @@ def choose(
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
     strategies = strategies or Strategies(workload, objective)
     wanted = [w for w in named(mechanism) if noise_only in (None, MECHANISMS[w].noise)]
-    found: list[Forecast] = []
+    if len(workload.terms) > MANY_TERMS:  # a closed form over all of them, a block each otherwise
+        wanted.sort(key=lambda name: name != "factorization")
+    race = _Race(strategies.until, _weight(workload, objective))
     considered: list[Candidate] = []
     for i, name in enumerate(wanted):
         if progress is not None:
@@ -105,7 +108,7 @@ def choose(
         if loss is None:
             considered.append(Candidate(name, None, None, "needs delta > 0, rho or mu"))
             continue
-        needless = _needless(found, noise, loss, strategies.until)
+        needless = race.needless(noise, loss)
         if needless:
             considered.append(Candidate(name, None, None, needless))
             continue
@@ -113,16 +116,16 @@ def choose(
             watch = None if progress is None else partial(_watched, progress, i, len(wanted), name)
             strategy = strategies.of(name, watch)
             scales = calibrate(strategy, loss, neighbours, unit)
+            entry = Forecast(workload, budget, neighbours, objective, unit, strategy, scales, ())
+            considered.append(Candidate(name, entry.rmse, entry.largest_error, ""))
         except PlanError as why:
             considered.append(Candidate(name, None, None, str(why)))
             continue
-        forecast = Forecast(workload, budget, neighbours, objective, unit, strategy, scales, ())
-        considered.append(Candidate(name, forecast.rmse, forecast.largest_error, ""))
-        found.append(forecast)
-    if not found:
+        race.enter(entry)
+    if race.best is None:
         raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
-    best = _best(found)
-    if best.bound is None and best.strategy.noise == "gaussian" and objective == "rmse":
+    best = race.best
+    if best.bound is None and objective == "rmse":
         best = replace(best, bound=sum_of_bounds(workload) or None)
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
     return replace(best, candidates=shown)
@@ -132,32 +135,41 @@ def _watched(progress: Progress, done: int, total: int, name: str, detail: str) 
     progress(done, total, f"{name} {detail}".rstrip())
 
 
-def _best(found: list[Forecast]) -> Forecast:
-    """The least error, with the greatest lower bound that any strategy came with."""
-    best = min(found, key=_objective_value)
-    bounds = [f.strategy.bound_for(f.objective) for f in found]
-    return replace(best, bound=max((b for b in bounds if b is not None), default=None))
+@dataclass
+class _Race:
+    """The least error so far, with the greatest lower bound that any strategy came with."""
 
+    until: float
+    weight: float
+    best: Forecast | None = None
+    least: float = inf
 
-def _needless(found: list[Forecast], noise: Noise, loss: float, until: float) -> str:
-    """Why the next mechanism need not be tried, or nothing."""
-    if not found:
-        return ""
-    best = _best(found)
-    if monotonic() > until:
-        return "not tried: the time for planning is up"
-    if best.certificate is None or best.bound is None:
-        return ""
-    if noise == "gaussian" and best.strategy.noise == "gaussian":
-        if best.certificate <= GOOD_ENOUGH:
+    def enter(self, entry: Forecast) -> None:
+        """Compare with the best; its bound holds for all, whoever wins."""
+        known = None if self.best is None else self.best.bound
+        bounds = [entry.strategy.bound_for(entry.objective), known]
+        bound = max((b for b in bounds if b is not None), default=None)
+        error = _weighted(entry, self.weight)
+        if self.best is None or error < self.least:
+            self.best, self.least = entry, error
+        self.best = replace(self.best, bound=bound)
+
+    def needless(self, noise: Noise, loss: float) -> str:
+        """Why the next mechanism need not be tried, or nothing."""
+        best = self.best
+        if best is None:
+            return ""
+        if monotonic() > self.until:
+            return "not tried: the time for planning is up"
+        if best.certificate is None or best.bound is None or best.strategy.noise != "gaussian":
+            return ""
+        if noise == "gaussian" and best.certificate <= GOOD_ENOUGH:
             return f"not tried: {best.mechanism} is within 1% of the least possible"
-    elif noise == "laplace":
         # A column is no shorter in L1 than in L2, and Laplace noise of scale b has variance 2 b^2.
         rows = 1 if best.unit is None else best.unit.rows
-        least = sqrt(2 * best.bound / _weight(best)) * rows / loss
-        if least >= _objective_value(best):
+        if noise == "laplace" and sqrt(2 * best.bound / self.weight) * rows / loss >= self.least:
             return f"not tried: no Laplace mechanism has less error than {best.mechanism}"
-    return ""
+        return ""
 
 
 def _reasons(considered: list[Candidate]) -> str:
@@ -168,34 +180,33 @@ def _reasons(considered: list[Candidate]) -> str:
     return "; ".join(f"{note} ({', '.join(names)})" for note, names in by_note.items())
 
 
-def _objective_value(forecast: Forecast) -> float:
-    """Weighted by what matters to the asker."""
+def _weighted(forecast: Forecast, weight: float) -> float:
+    """The error of the objective, weighted by what matters to the asker."""
     pairs = list(zip(forecast.groups, forecast.workload.terms, strict=True))
     if forecast.objective == "max":
         return max(g.largest * t.weight for g, t in pairs)
-    squares = sum(g.rmse**2 * g.queries * t.weight**2 for g, t in pairs)
-    return sqrt(squares / _weight(forecast))
+    return sqrt(sum(g.rmse**2 * g.queries * t.weight**2 for g, t in pairs) / weight)
 
 
-def _weight(forecast: Forecast) -> float:
+def _weight(workload: Workload, objective: str) -> float:
     """What the weighted squared error is divided by."""
-    if forecast.objective == "max":
+    if objective == "max":
         return 1.0
-    return sum(t.rows * t.weight**2 for t in forecast.workload.terms)
+    return sum(t.rows * t.weight**2 for t in workload.terms)
 
 
 def _check_memory(strategy: Strategy) -> None:
-    measured = sum(b.term.rows for b in strategy.blocks)
+    measured = sum(strategy.block_rows)
     if measured > MEASURED:
         raise TooLarge(
             f"{measured:,} values would be measured ({8 * measured / 2**30:,.1f} GiB), the limit "
             f"is {MEASURED:,}; ask for fewer or coarser queries"
         )
-    for block in strategy.blocks:
-        wide = isinstance(block.term, Predicates) and block.term.is_wide
-        if block.term.cells > MEASURED and not wide:
-            raise TooLarge(
-                f"the table of {', '.join(block.term.attributes)} has {block.term.cells:,} cells "
-                f"({8 * block.term.cells / 2**30:,.1f} GiB), the limit is {MEASURED:,}; use fewer "
-                "attributes at once or coarser bins"
-            )
+    largest = max(range(len(strategy.block_cells)), key=strategy.block_cells.__getitem__)
+    cells = strategy.block_cells[largest]
+    if cells > TABLE:
+        raise TooLarge(
+            f"the table of {', '.join(strategy.blocks[largest].term.attributes)} has {cells:,} "
+            f"cells ({8 * cells / 2**30:,.1f} GiB), the limit is {TABLE:,}; use fewer attributes "
+            "at once or coarser bins"
+        )

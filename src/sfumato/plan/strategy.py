@@ -193,20 +193,28 @@ class Strategy(ABC):
 
     @property
     def gamma(self) -> float:
-        """``||R||_F ||M||_{1->2} / sqrt(k)``: the root mean square error at unit noise."""
-        squared = sum(self._unit_variances()) * self.column_norm(2).power
-        return sqrt(squared / self.workload.queries)
+        """``||R||_F ||M||_{1->p} / sqrt(k)``: the root mean square error at unit noise.
+
+        p is 2 for Gaussian noise and 1 for Laplace noise, whose unit is a standard deviation of 1.
+        """
+        return sqrt(sum(self._unit_variances()) * self.squared_norm / self.workload.queries)
+
+    @cached_property
+    def squared_norm(self) -> float:
+        """``||M||_{1->p}^2`` for the p of the noise, blocks scaled by their shares."""
+        gaussian = self.noise == "gaussian"
+        return self.column_norm(2).power if gaussian else self.column_norm(1).power ** 2
 
     def weighted_error(self) -> float:
-        """``sum_q w_q^2 |r_q|^2 ||M||_{1->2}^2``: what ``optimum.py`` bounds from below."""
+        """``sum_q w_q^2 |r_q|^2 ||M||_{1->p}^2``: what ``optimum.py`` bounds from below."""
         pairs = zip(self.workload.terms, self._unit_variances(), strict=True)
-        return sum(t.weight**2 * v for t, v in pairs) * self.column_norm(2).power
+        return sum(t.weight**2 * v for t, v in pairs) * self.squared_norm
 
     def weighted_largest(self) -> float:
-        """``max_q w_q^2 |r_q|^2 ||M||_{1->2}^2``: what ``largest.py`` bounds from below."""
+        """``max_q w_q^2 |r_q|^2 ||M||_{1->p}^2``: what ``largest.py`` bounds from below."""
         _, greatest = self.group_variances([share**-2 for share in self.shares])
         pairs = zip(self.workload.terms, greatest, strict=True)
-        return max(t.weight**2 * float(v) for t, v in pairs) * self.column_norm(2).power
+        return max(t.weight**2 * float(v) for t, v in pairs) * self.squared_norm
 
     def bound_for(self, objective: str) -> float | None:
         """The lower bound of an objective: the largest error is no less than the mean one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -43,7 +44,7 @@ class Product(Term):
         """The named attributes."""
         return tuple(name for name, _ in self.factors)
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """The product of the numbers of queries."""
         return prod(q.rows for _, q in self.factors)

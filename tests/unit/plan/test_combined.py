@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import sfumato as sf
+from sfumato.errors import TooLarge
+from sfumato.plan import mechanisms
 from sfumato.plan.combined import Combined
+from sfumato.plan.strategy import Strategy
 from sfumato.workload.workload import Workload
 
 DOMAIN = sf.Domain({"a": 6, "b": 3})
@@ -16,6 +19,16 @@ def mixed() -> Workload:
     a, b = sf.attribute(DOMAIN, "a"), sf.attribute(DOMAIN, "b")
     either = sf.predicates(DOMAIN, [(a < 3) | (b == 1), (a >= 2) & ~(b == 0)])
     return sf.prefixes(DOMAIN, "a") | either | sf.marginals(DOMAIN, [("a", "b")])
+
+
+@pytest.fixture(autouse=True)
+def nothing_joint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the distinct columns of all groups together were too many."""
+
+    def refuse(*_: object) -> Strategy:
+        raise TooLarge("too many columns")
+
+    monkeypatch.setattr(mechanisms, "dense", refuse)
 
 
 def dense(plan: sf.Plan) -> tuple[np.ndarray, np.ndarray]:
