@@ -107,13 +107,15 @@ class ByPolynomial(Strategy):
         for level, c, found in self._levels(clause.attributes, False):
             places.append(found)
             values.append(c * signs[sets_of(width, level)].prod(axis=1))
-        at = np.concatenate([*places, np.zeros(0, dtype=np.int64)])
-        c = np.concatenate([*values, np.zeros(0)])
+        at: Integers = np.concatenate([*places, np.zeros(0, dtype=np.int64)])
+        out: Array = np.concatenate([*values, np.zeros(0)])
         if clause.is_complement:  # one minus the conjunction; the total is block 0
-            at, c = np.append(at, 0), np.append(-c, 1.0)
-            if len(at) > 1 and at[0] == 0:
-                at, c = at[:-1], np.append(c[0] + 1.0, c[1:-1])
-        return at, c
+            out = -out
+            if len(at) and at[0] == 0:
+                out[0] += 1.0
+            else:
+                at, out = np.append(at, 0).astype(np.int64), np.append(out, 1.0)
+        return at, out
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Squared coefficients times the noise; the same for all queries of a cube."""
@@ -155,8 +157,8 @@ class ByPolynomial(Strategy):
                 out[places] += c * back[inside[sets_of(width, level)].sum(axis=1)]
         else:
             for weight, clause in zip(coefficients, found, strict=True):
-                places, c = self._expanded(clause)
-                np.add.at(out, places, weight * c)
+                at, row = self._expanded(clause)
+                np.add.at(out, at, weight * row)
         return {int(b): np.array([out[b]]) for b in np.flatnonzero(out)}
 
     def bias_bounds(self, term: int) -> Array:
@@ -174,7 +176,8 @@ class ByPolynomial(Strategy):
         found = self.read[term]
         if isinstance(found, Cube):
             width = len(found.attributes)
-            return 2**width * mean_square_error(width, self.coefficients[width, True]) * ROUND_UP
+            mean = mean_square_error(width, self.coefficients[width, True])
+            return float(2**width) * mean * ROUND_UP
         return float((self.bias_bounds(term) ** 2).sum())
 
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:  # noqa: ARG002

@@ -183,8 +183,8 @@ def gamma_of(attributes: int, width: int, coefficients: Array) -> float:
     coefficients; ``C(d, i) C(d - i, w - i) = C(d, w) C(w, i)`` does the rest.
     """
     _check(width)
-    pairs = enumerate(np.abs(coefficients).tolist())
-    return sum(sqrt(comb(attributes, i) * comb(width, i)) * c for i, c in pairs)
+    sizes = [sqrt(comb(attributes, i) * comb(width, i)) for i in range(width + 1)]
+    return float(np.array(sizes) @ np.abs(coefficients))
 
 
 def _counts(width: int) -> Array:
