@@ -146,7 +146,7 @@ def _prefixed_tables() -> Iterator[Case]:
 
 def _others() -> Iterator[Case]:
     """Census tables: unions of different products on the same attributes; random conditions."""
-    yield Case("rmse", (("200 random rectangles", "10^12"),), lambda: rectangles(200), True)
+    yield Case("rmse", (("200 random rectangles", "10^12"),), lambda: rectangles(200))
     domain = "x".join(str(s) for s in CPS)
     for kind in ("rmse", "laplace"):
         yield Case(kind, (("Census SF1 persons (4151 queries)", "2x2x64x115"),), census)

@@ -116,3 +116,19 @@ def test_no_gaussian_mechanism_has_a_smaller_largest_error_than_the_program(work
         if plan.certificate is not None:
             # noise scales are rounded up to their grid, by less than one part in 2^15
             assert reached / plan.certificate <= true * (1 + SOLVED), mechanism
+
+
+LAPLACE = [name for name, (_, noise) in MECHANISMS.items() if noise == "laplace"]
+
+
+@pytest.mark.parametrize("objective", ["rmse", "max"])
+@pytest.mark.parametrize("work", WORKLOADS)
+def test_no_laplace_mechanism_beats_the_bound_of_another(work: str, objective: str) -> None:
+    if any(t.weight != 1 for t in WORKLOADS[work].terms):
+        return  # errors below are unweighted
+    plans = [p for m in LAPLACE if (p := planned(m, work, "add-remove", objective)) is not None]
+    errors = [p.rmse if objective == "rmse" else p.largest_error for p in plans]
+    for plan, error in zip(plans, errors, strict=True):
+        if plan.certificate is not None:
+            assert plan.certificate >= 1
+            assert error / plan.certificate <= min(errors) * (1 + 1e-4), plan.mechanism
