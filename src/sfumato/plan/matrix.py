@@ -10,10 +10,11 @@ floats like these; see ``factorization.py`` and ``dense.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import sqrt
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +26,13 @@ from sfumato.workload.gram import spread
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Workload
 
+if TYPE_CHECKING:
+    from sfumato.plan.approximate import ApproximateFactorization
+
 __all__ = ["MatrixFactorization", "factorize"]
 
 LARGEST = 2**26  # entries of a matrix that is held
+APPROXIMATE_TOLERANCE = 1e-3  # what the search for biased strategies is made for
 
 Progress = Callable[[int, float], None]
 
@@ -78,18 +83,50 @@ class MatrixFactorization:
         )
 
 
+@overload
+def factorize(
+    queries: object,
+    tolerance: float = ...,
+    progress: Progress | None = ...,
+    *,
+    objective: Objective = ...,
+    weights: npt.ArrayLike | None = ...,
+    alpha: None = ...,
+    noise: None = ...,
+    offset: None = ...,
+) -> MatrixFactorization: ...
+
+
+@overload
+def factorize(
+    queries: object,
+    tolerance: float = ...,
+    progress: Progress | None = ...,
+    *,
+    objective: Objective = ...,
+    weights: npt.ArrayLike | None = ...,
+    alpha: float | None = ...,
+    noise: float | None = ...,
+    offset: Array | Literal["best"] | None = ...,
+) -> MatrixFactorization | ApproximateFactorization: ...
+
+
 def factorize(
     queries: object,
     tolerance: float = 1e-4,
     progress: Progress | None = None,
     *,
     objective: Objective = "rmse",
-    weights: Sequence[float] | npt.ArrayLike | None = None,
-) -> MatrixFactorization:
+    weights: npt.ArrayLike | None = None,
+    alpha: float | None = None,
+    noise: float | None = None,
+    offset: Array | Literal["best"] | None = None,
+) -> MatrixFactorization | ApproximateFactorization:
     """Factorize a matrix (dense or scipy sparse, a row per query) or a small workload.
 
     ``objective`` is "rmse" or "max", the largest error. ``weights`` has a number per query; a
-    workload brings its own.
+    workload brings its own. With ``alpha`` (a bias per record) or ``noise`` (its variance at unit
+    sensitivity over n^2; ``offset`` is a public guess) answers may be biased: ``approximate.py``.
 
     >>> import numpy as np
     >>> found = factorize(np.ones((5, 8)))
@@ -98,6 +135,10 @@ def factorize(
     """
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
+    if alpha is not None or noise is not None or offset is not None:
+        if objective == "max" or weights is not None:
+            raise PlanError("alpha, noise and offset are for the plain root mean square error")
+        return _approximate(_dense(queries), alpha, noise, offset, tolerance, progress)
     matrix = _dense(queries)
     asked = _weights(queries, weights, len(matrix))
     columns, where = np.unique(matrix, axis=1, return_inverse=True)
@@ -122,6 +163,27 @@ def factorize(
         objective,
         None if bool((asked == 1).all()) else asked,
     )
+
+
+def _approximate(
+    matrix: Array,
+    alpha: float | None,
+    noise: float | None,
+    offset: Array | Literal["best"] | None,
+    tolerance: float,
+    progress: Progress | None,
+) -> ApproximateFactorization:
+    """Bias within ``alpha``, or traded against noise."""
+    from sfumato.plan.approximate import bounded_bias, least_worst_case
+
+    if (alpha is None) == (noise is None):
+        raise PlanError("give either alpha, a bound on the bias, or noise; offset goes with noise")
+    coarse = max(tolerance, APPROXIMATE_TOLERANCE)
+    if noise is not None:
+        return least_worst_case(matrix, noise, offset, coarse, progress)
+    if offset is not None or alpha is None:
+        raise PlanError("offset goes with noise: a bound on the bias needs no guess")
+    return bounded_bias(matrix, alpha, coarse, progress)
 
 
 def _summed(asked: Array, number: Integers, count: int, objective: str) -> Array:

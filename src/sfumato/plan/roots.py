@@ -31,6 +31,7 @@ __all__ = ["LARGEST_SIDE", "Root", "best_root", "spanning_cells"]
 LARGEST_SIDE = 4096  # the smaller side of a matrix that is decomposed
 EIGEN_ROUNDING = 2.0**-50
 SINGULAR_ROUNDING = 2.0**-50
+PRECISE = 1024  # the smaller side of a matrix that is decomposed by singular values
 WELL_CONDITIONED = 1e-8  # the least eigenvalue over the greatest, known to 8 digits then
 FEW = 3000  # cells that are solved at once without choosing among them
 ADDED = 2500  # cells that join in one round
@@ -323,6 +324,12 @@ def root_diagonals(matrix: Array) -> Callable[[Array, Array], tuple[Array, Array
         if m <= k:
             b = b.T
         values, vectors = _eigen(b @ b.T)
+        if len(values) < len(b) <= PRECISE:
+            # Weights of cells and queries can vanish together, and what they describe must not: the
+            # square of a small singular value is lost in rounding, the value itself is not.
+            vectors, singular, _ = np.linalg.svd(b, full_matrices=False)
+            kept = singular > singular[0] * max(b.shape) * SINGULAR_ROUNDING
+            values, vectors = singular[kept] ** 2, vectors[:, kept]
         own = np.asarray((vectors**2) @ np.sqrt(values), dtype=np.float64)
         other = _squares((vectors * values**-0.25).T @ b)
         return (own, other) if m <= k else (other, own)
