@@ -243,24 +243,49 @@ def ordered(
 
 
 def ordered_largest(workload: Workload, tolerance: float = 2 * TOLERANCE) -> Ordered:
-    """The least largest error of the prefixes of one attribute, for each cell of others, certified.
+    """A small largest error of prefixes or ranges of one attribute, for each cell of others.
 
-    The certified weights of ``maximum.py`` with the same root. Refused for more than one group and
-    for other queries than prefixes.
+    The weights of ``maximum.py`` with the same root: the certified optimum for prefixes, within a
+    few percent of it for all ranges. Refused for more than one group and for other queries.
     """
-    from sfumato.plan.maximum import prefix_weights
+    from sfumato.plan.maximum import prefix_weights, range_bound, range_points
 
     along, by, asked = _read(workload)
-    if len(asked) != 1 or not isinstance(asked[0][0], Prefix):
-        raise PlanError("the largest error is known in linear time for one group of prefixes only")
-    best = prefix_weights(asked[0][0].size, tolerance)
-    found = ordered_chain([(asked[0][0], best.w)])
-    if found is None:
-        raise PlanError("the weights of the prefixes are too uneven")
-    chain, diagonal = found
-    blocks = (_measured(workload, along, by, chain, best.v, _spectrum(chain, diagonal, best.v)),)
-    bound = best.lower * asked[0][1]
-    return Ordered("factorization", "gaussian", workload, blocks, bound=bound, objective="max")
+    queries, weight = asked[0]
+    if len(asked) != 1 or not isinstance(queries, Prefix | Ranges):
+        raise PlanError("the largest error is known in linear time for one group of intervals only")
+    if isinstance(queries, Prefix):
+        best = prefix_weights(queries.size, tolerance)
+        found = ordered_chain([(queries, best.w)])
+        if found is None:
+            raise PlanError("the weights of the prefixes are too uneven")
+        chain, diagonal = found
+        v, bound = best.v, best.lower
+    else:
+        chain, diagonal = _chain_of_points(range_points(queries.size))
+        inverse = Tridiagonal(chain.diagonal(), -chain.links)
+        solver = root_diagonal(inverse, diagonal)
+        v = certified_optimum(solver, queries.size, tolerance, all_bind=True).v
+        bound = range_bound(queries.size)
+    blocks = (_measured(workload, along, by, chain, v, _spectrum(chain, diagonal, v)),)
+    return Ordered(
+        "factorization", "gaussian", workload, blocks, bound=bound * weight, objective="max"
+    )
+
+
+def _chain_of_points(weights: Array) -> tuple[Chain, Array]:
+    """``V^-1`` and the diagonal of V for ranges that matter as products of weights of their ends.
+
+    Over running totals the Gram matrix is ``diag(w) - w w'`` for weights of sum 1; on differences
+    its inverse is ``diag(1 / w)``, for ``(diag(w) - w w') diag(1 / w) = I - w 1'``.
+    """
+    conductance = 1 / weights
+    ground = np.zeros(len(weights) - 1)
+    ground[0] += conductance[0]
+    ground[-1] += conductance[-1]
+    before = np.cumsum(weights)[:-1]
+    after = np.cumsum(weights[::-1])[::-1][1:]
+    return Chain(conductance[1:-1], ground), before * after
 
 
 def ordered_chain(asked: Sequence[tuple[QuerySet, float | Array]]) -> tuple[Chain, Array] | None:

@@ -13,8 +13,13 @@ import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.factorwise import Factorwise, factorwise
 from sfumato.plan.largest import certified_largest
-from sfumato.plan.maximum import largest_error, prefix_inverse_gram, prefix_weights
-from sfumato.plan.ordered import Ordered
+from sfumato.plan.maximum import (
+    largest_error,
+    prefix_inverse_gram,
+    prefix_weights,
+    range_bound,
+)
+from sfumato.plan.ordered import Ordered, ordered_largest
 from sfumato.plan.planner import choose
 from sfumato.plan.reweighted import weighted_gram
 from sfumato.plan.strategy import Strategy
@@ -158,6 +163,37 @@ def test_long_prefixes_are_measured_in_linear_time(by: list[str]) -> None:
     assert strategy.bound <= strategy.weighted_largest() <= strategy.bound * 1.001
 
 
+def test_all_ranges_of_a_long_attribute_are_within_a_few_percent() -> None:
+    strategy = largest_error(2 * sf.ranges(sf.Domain({"x": 3000, "y": 2}), "x", by=["y"]))
+    assert isinstance(strategy, Ordered)
+    assert strategy.objective == "max"
+    assert strategy.bound is not None
+    assert strategy.bound <= strategy.weighted_largest() <= strategy.bound * 1.06**2
+
+
+@pytest.mark.parametrize("size", [2, 3, 16, 33])
+def test_the_bound_of_long_ranges_is_close_below_the_optimum(size: int) -> None:
+    best = largest_error(sf.ranges(sf.Domain({"x": size}), "x"))
+    assert best.bound is not None
+    assert range_bound(size) <= best.weighted_largest() * (1 + 1e-9)
+    assert range_bound(size) >= best.bound * 0.98
+
+
+def test_ranges_measured_by_a_root_state_the_largest_of_all_their_variances() -> None:
+    """Exact where every block is one point; never less where blocks are longer."""
+    work = sf.ranges(sf.Domain({"x": 90}), "x")
+    strategy = ordered_largest(work)
+    every = strategy.variances(0, [1.0]).max()
+    assert strategy.greatest_variance(0, [1.0]) == pytest.approx(every, rel=1e-9)
+    m, f = dense_strategy(strategy), dense_workload(work)
+    r = f @ np.linalg.pinv(m)
+    np.testing.assert_allclose(r @ m, f, atol=1e-7)
+    assert every == pytest.approx((r**2).sum(axis=1).max(), rel=1e-6)
+    longer = ordered_largest(sf.ranges(sf.Domain({"x": 1500}), "x"))
+    every = longer.variances(0, [1.0]).max()
+    assert every <= longer.greatest_variance(0, [1.0]) <= every * 1.01
+
+
 def test_ranges_are_far_below_trees() -> None:
     work = sf.ranges(sf.Domain({"x": 128}), "x")
     tree = choose(work, sf.Budget(mu=1), "add-remove", "max", "gaussian-tree").strategy
@@ -246,7 +282,7 @@ def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     with pytest.raises(PlanError, match="not a product"):
         largest_error(sf.marginals(CUBE, 1) | sf.predicates(CUBE, [(a < 3)]))
     with pytest.raises(TooLarge, match="5,000 classes"):
-        largest_error(sf.ranges(sf.Domain({"x": 5000}), "x"))
+        largest_error(sf.product(sf.Domain({"x": 5000}), {"x": "windows(9)"}))
 
 
 @pytest.mark.slow
