@@ -246,7 +246,8 @@ def _non_dominated(columns: Array) -> Integers:
 
     Some dominated columns may stay, which costs time and is never wrong.
     """
-    varying = np.unique(columns[(columns != columns[:, :1]).any(axis=1)], axis=0)
+    rows = columns[(columns != columns[:, :1]).any(axis=1)]
+    varying = rows[list({row.tobytes(): i for i, row in enumerate(rows)}.values())]
     if len(varying) <= 1:
         return np.array([varying[0].argmax() if len(varying) else 0])
     _, first = np.unique(varying, axis=1, return_index=True)
