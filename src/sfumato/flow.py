@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import partial
 from math import inf
@@ -24,7 +24,7 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import LedgerError, PlanError
 from sfumato.plan.effort import cache_folder
 from sfumato.plan.forecast import Forecast, GroupForecast
-from sfumato.plan.planner import Strategies, choose
+from sfumato.plan.planner import BIASED, Strategies, choose
 from sfumato.plan.strategy import Noise
 from sfumato.refine.measurement import Measured
 from sfumato.workload.workload import Workload
@@ -193,6 +193,8 @@ def plan(
     error: float | None = None,
     delta: float | Fraction = DEFAULT_DELTA,
     unit: PrivacyUnit | None = None,
+    allow_bias: bool = False,
+    records: int | None = None,
     seconds: float | None = SECONDS,
     cache: bool = True,
     progress: Progress | None = None,
@@ -200,7 +202,9 @@ def plan(
     """The best mechanism for a workload and a budget; touches no data and costs nothing.
 
     Give either ``budget`` or ``error``: with ``error`` (a root mean square error, in counts) the
-    plan carries the smallest budget that reaches it at this ``delta``. Planning ends with the best
+    plan carries the smallest budget that reaches it at this ``delta``. With ``allow_bias`` and a
+    public number of ``records`` (at most so many are in the table) answers may trade noise for a
+    bias, which the forecast and the intervals count at its worst. Planning ends with the best
     so far after about ``seconds`` (None: when it is done). With ``cache`` the search begins where
     an earlier plan of the same workload ended, and is certified anew.
 
@@ -218,7 +222,8 @@ def plan(
     if (budget is None) == (error is None):
         raise PlanError("give either a budget or an error to reach, not both and not neither")
     until = inf if seconds is None else monotonic() + _positive(seconds, "seconds")
-    known = Strategies(workload, objective, until, cache_folder() if cache else None)
+    folder = cache_folder() if cache else None
+    known = Strategies(workload, objective, until, folder, _allowed(allow_bias, records))
     if budget is None:
         budget = _smallest_budget(known, error, neighbours, mechanism, delta, unit)
     if not isinstance(budget, Budget):
@@ -227,6 +232,18 @@ def plan(
         workload, budget, neighbours, objective, mechanism, unit, progress, strategies=known
     )
     return Plan(**{f.name: getattr(found, f.name) for f in fields(found)})
+
+
+def _allowed(allow_bias: bool, records: int | None) -> int | None:
+    """The number of records for which a bias may be weighed against noise, if any."""
+    if not allow_bias:
+        return None
+    if isinstance(records, bool) or not isinstance(records, int) or records < 1:
+        raise PlanError(
+            "a bias is weighed against noise for a public number of records; say records = a "
+            f"whole number above 0, got {records!r}"
+        )
+    return records
 
 
 def _positive(value: object, name: str) -> float:
@@ -250,6 +267,9 @@ def _smallest_budget(
     """
     if not isinstance(error, int | float) or not 0 < error < float("inf"):
         raise PlanError(f"error must be a number of counts above 0, got {error!r}")
+    if mechanism == BIASED:
+        raise PlanError("approximate answers need a budget: their error does not shrink like 1/mu")
+    known = replace(known, records=None)
     work, objective = known.workload, known.objective
     options = []
     for noise, unit_budget in _UNIT_BUDGETS.items():

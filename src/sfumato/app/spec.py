@@ -5,7 +5,7 @@
     [domain.*]    the attributes (unless data.domain names a file that declares them)
     [[workload]]  what is asked
     [budget]      epsilon and delta, rho, mu, or the error to reach
-    [plan]        mechanism, objective, seconds              (optional)
+    [plan]        mechanism, objective, seconds, allow_bias, records    (optional)
     [ledger]      path, and the total budget of the table    (optional)
     [release]     out, level, project                        (optional)
 
@@ -67,6 +67,8 @@ class _Plan(_Table):
     mechanism: Text | None = None
     objective: Literal["rmse", "max"] = "rmse"
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 120.0
+    allow_bias: bool = False
+    records: Annotated[int, Field(ge=1)] | None = None
 
 
 class _Ledger(_Table):
@@ -121,6 +123,8 @@ class Spec:
     mechanism: str | None
     objective: str
     seconds: float
+    allow_bias: bool
+    records: int | None
     ledger: LedgerSpec | None
     out: Path
     level: float
@@ -142,6 +146,8 @@ class Spec:
                 error=self.error,
                 delta=Fraction(self.delta),
                 unit=self.unit,
+                allow_bias=self.allow_bias,
+                records=self.records,
                 seconds=self.seconds,
                 progress=progress,
             )
@@ -203,6 +209,8 @@ def read_spec(path: str | Path) -> Spec:
         mechanism=tables.plan.mechanism,
         objective=tables.plan.objective,
         seconds=tables.plan.seconds,
+        allow_bias=tables.plan.allow_bias,
+        records=tables.plan.records,
         ledger=_ledger(file, tables.ledger, folder),
         out=folder / (tables.release.out or f"{Path(path).stem}-out"),
         level=tables.release.level,

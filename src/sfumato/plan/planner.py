@@ -22,6 +22,7 @@ from sfumato.budget import Budget, Neighbours
 from sfumato.budget.curve import float_down
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
+from sfumato.plan.biased import approximate
 from sfumato.plan.calibrate import calibrate
 from sfumato.plan.effort import effort
 from sfumato.plan.forecast import Candidate, Forecast
@@ -35,6 +36,7 @@ __all__ = ["MECHANISMS", "Strategies", "choose"]
 MEASURED = 2**28  # values measured in one release (2 GiB)
 TABLE = 2**27  # cells of a table that is counted (1 GiB)
 MANY_TERMS = 1000
+BIASED = "approximate"
 GOOD_ENOUGH = 1.01  # the certificate at which no further mechanism is tried
 
 Progress = Callable[[int, int, str], None]
@@ -45,35 +47,57 @@ class Strategies:
     """The strategies of one workload and objective: each is built once, for every budget.
 
     ``until`` is the monotonic time at which searches return what they have; ``folder`` is where
-    they remember how far they came.
+    they remember how far they came. With a public number of ``records`` a bias is allowed: how
+    much of it pays depends on them and on the privacy loss.
     """
 
     workload: Workload
     objective: str = "rmse"
     until: float = inf
     folder: Path | None = None
+    records: int | None = None
     _made: dict[str, Strategy | PlanError] = field(default_factory=dict, repr=False)
 
-    def of(self, name: str, watch: Callable[[str], None] | None = None) -> Strategy:
+    def named(self, mechanism: str | None) -> list[str]:
+        """The mechanisms of this name, in the order of their effort."""
+        if mechanism == BIASED and self.records is None:
+            raise PlanError(
+                "approximate answers are biased: say allow_bias = true, and records = the public "
+                "number of records"
+            )
+        found = [] if mechanism == BIASED else named(mechanism)
+        if len(self.workload.terms) > MANY_TERMS:  # a closed form of all, a block each otherwise
+            found.sort(key=lambda name: name != "factorization")
+        is_allowed = mechanism in (None, BIASED) and self.records is not None
+        return [*found, BIASED] if is_allowed else found
+
+    def of(self, name: str, loss: float, watch: Callable[[str], None] | None = None) -> Strategy:
         """The strategy of a mechanism; PlanError says why it does not fit."""
-        if name not in self._made:
-            self._made[name] = self._built(name, watch)
-        found = self._made[name]
+        key = f"{name}|{self.records}|{loss}" if name == BIASED else name
+        if key not in self._made:
+            self._made[key] = self._built(name, loss, watch)
+        found = self._made[key]
         if isinstance(found, PlanError):
             raise found
         return found
 
-    def _built(self, name: str, watch: Callable[[str], None] | None) -> Strategy | PlanError:
-        build, noise = MECHANISMS[name]
+    def _built(
+        self, name: str, loss: float, watch: Callable[[str], None] | None
+    ) -> Strategy | PlanError:
         asked = f"{self.workload.digest()}|{self.objective}|{name}"
         key = hashlib.sha256(asked.encode()).hexdigest()[:32]
+        folder = None if name == BIASED else self.folder
         try:
             # Thousands of small eigenvalue problems: threads would wait for each other.
             with (
-                effort(key, self.until, self.folder, watch),
+                effort(key, self.until, folder, watch),
                 threadpool_limits(limits=1, user_api="blas"),
             ):
-                strategy = build(self.workload, noise, self.objective)
+                if name == BIASED and self.records is not None:
+                    strategy = approximate(self.workload, loss, self.records, self.objective)
+                else:
+                    build, noise = MECHANISMS[name]
+                    strategy = build(self.workload, noise, self.objective)
             _check_memory(strategy)
         except PlanError as why:
             return why
@@ -95,33 +119,14 @@ def choose(
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
     strategies = strategies or Strategies(workload, objective)
-    wanted = [w for w in named(mechanism) if noise_only in (None, MECHANISMS[w].noise)]
-    if len(workload.terms) > MANY_TERMS:  # a closed form over all of them, a block each otherwise
-        wanted.sort(key=lambda name: name != "factorization")
-    race = _Race(strategies.until, _weight(workload, objective))
+    wanted = [w for w in strategies.named(mechanism) if noise_only in (None, _noise(w))]
+    race = _Race(strategies, budget, neighbours, unit, _weight(workload, objective))
     considered: list[Candidate] = []
     for i, name in enumerate(wanted):
         if progress is not None:
             progress(i, len(wanted), name)
-        noise = MECHANISMS[name].noise
-        loss = budget.gaussian_mu if noise == "gaussian" else float_down(budget.pure_epsilon)
-        if loss is None:
-            considered.append(Candidate(name, None, None, "needs delta > 0, rho or mu"))
-            continue
-        needless = race.needless(noise, loss)
-        if needless:
-            considered.append(Candidate(name, None, None, needless))
-            continue
-        try:
-            watch = None if progress is None else partial(_watched, progress, i, len(wanted), name)
-            strategy = strategies.of(name, watch)
-            scales = calibrate(strategy, loss, neighbours, unit)
-            entry = Forecast(workload, budget, neighbours, objective, unit, strategy, scales, ())
-            considered.append(Candidate(name, entry.rmse, entry.largest_error, ""))
-        except PlanError as why:
-            considered.append(Candidate(name, None, None, str(why)))
-            continue
-        race.enter(entry)
+        watch = None if progress is None else partial(_watched, progress, i, len(wanted), name)
+        considered.append(race.run(name, watch))
     if race.best is None:
         raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
     best = race.best
@@ -129,6 +134,10 @@ def choose(
         best = replace(best, bound=sum_of_bounds(workload) or None)
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
     return replace(best, candidates=shown)
+
+
+def _noise(name: str) -> Noise:
+    return "gaussian" if name == BIASED else MECHANISMS[name].noise
 
 
 def _watched(progress: Progress, done: int, total: int, name: str, detail: str) -> None:
@@ -139,28 +148,62 @@ def _watched(progress: Progress, done: int, total: int, name: str, detail: str) 
 class _Race:
     """The least error so far, with the greatest lower bound that any strategy came with."""
 
-    until: float
+    strategies: Strategies
+    budget: Budget
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
     weight: float
     best: Forecast | None = None
     least: float = inf
 
+    def run(self, name: str, watch: Callable[[str], None] | None) -> Candidate:
+        """Build, calibrate and forecast one mechanism; it enters the race if it fits."""
+        noise = _noise(name)
+        is_gaussian = noise == "gaussian"
+        loss = self.budget.gaussian_mu if is_gaussian else float_down(self.budget.pure_epsilon)
+        if loss is None:
+            return Candidate(name, None, None, "needs delta > 0, rho or mu")
+        needless = self.needless(name, noise, loss)
+        if needless:
+            return Candidate(name, None, None, needless)
+        try:
+            strategy = self.strategies.of(name, loss, watch)
+            scales = calibrate(strategy, loss, self.neighbours, self.unit)
+            entry = Forecast(
+                self.strategies.workload,
+                self.budget,
+                self.neighbours,
+                self.strategies.objective,
+                self.unit,
+                strategy,
+                scales,
+                (),
+            )
+            candidate = Candidate(name, entry.rmse, entry.largest_error, "")
+        except PlanError as why:
+            return Candidate(name, None, None, str(why))
+        self.enter(entry)
+        return candidate
+
     def enter(self, entry: Forecast) -> None:
         """Compare with the best; its bound holds for all, whoever wins."""
         known = None if self.best is None else self.best.bound
-        bounds = [entry.strategy.bound_for(entry.objective), known]
+        bounds = [entry.strategy.bound_for(entry.objective), known]  # of unbiased answers
         bound = max((b for b in bounds if b is not None), default=None)
         error = _weighted(entry, self.weight)
         if self.best is None or error < self.least:
             self.best, self.least = entry, error
         self.best = replace(self.best, bound=bound)
 
-    def needless(self, noise: Noise, loss: float) -> str:
+    def needless(self, name: str, noise: Noise, loss: float) -> str:
         """Why the next mechanism need not be tried, or nothing."""
         best = self.best
         if best is None:
             return ""
-        if monotonic() > self.until:
+        if monotonic() > self.strategies.until:
             return "not tried: the time for planning is up"
+        if name == BIASED:  # no bound on unbiased answers holds for it
+            return ""
         if best.certificate is None or best.bound is None or best.strategy.noise != "gaussian":
             return ""
         if noise == "gaussian" and best.certificate <= GOOD_ENOUGH:

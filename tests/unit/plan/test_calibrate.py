@@ -26,6 +26,10 @@ def workload(signed: bool) -> sf.Workload:
     )
 
 
+# Characters are for yes/no attributes only; test_every_mechanism.py has those.
+FITTING = [name for name in MECHANISMS if not name.endswith("-fourier")]
+
+
 def is_gaussian(mechanism: str) -> bool:
     return MECHANISMS[mechanism].noise == "gaussian"
 
@@ -43,7 +47,7 @@ def columns(strategy: Strategy, noise: tuple[BlockNoise, ...]) -> np.ndarray:
     return np.array(out)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", FITTING)
 @pytest.mark.parametrize("signed", [False, True])
 def test_stated_loss_covers_every_pair_of_neighbours(mechanism: str, signed: bool) -> None:
     for neighbours in ("add-remove", "replace-one"):
@@ -79,7 +83,7 @@ def test_a_privacy_unit_of_r_rows_multiplies_the_noise_by_r() -> None:
         assert five.noise[0].scale == pytest.approx(5 * plain.noise[0].scale, rel=1e-4)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", FITTING)
 def test_less_noise_never_costs_less(mechanism: str) -> None:
     budget = sf.Budget(mu=1) if is_gaussian(mechanism) else sf.Budget(epsilon=1)
     found = choose(workload(False), budget, "add-remove", mechanism=mechanism)

@@ -167,6 +167,29 @@ def test_the_progress_says_how_far_a_search_has_come() -> None:
     assert any(h.startswith("factorization within") for h in heard)
 
 
+def test_a_bias_is_considered_only_when_it_is_allowed() -> None:
+    work = sf.prefixes(sf.Domain({"t": 24}), "t")
+    budget = sf.Budget(epsilon=1, delta=1e-6)
+    plain = sf.plan(work, budget)
+    assert "approximate" not in {c.mechanism for c in plain.candidates}
+    few = sf.plan(work, budget, allow_bias=True, records=5)
+    assert few.mechanism == "approximate"
+    assert few.rmse < plain.rmse
+    assert few.groups[0].bias > 0
+    assert few.certificate is None
+    many = sf.plan(work, sf.Budget(mu=1), allow_bias=True, records=10**6, mechanism="approximate")
+    best = sf.plan(work, sf.Budget(mu=1), mechanism="factorization")
+    assert many.rmse == pytest.approx(best.rmse, rel=1e-2)
+    for wrong in (None, 0, 2.5, True):
+        with pytest.raises(PlanError, match="say records = a whole number above 0"):
+            sf.plan(work, budget, allow_bias=True, records=wrong)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="say allow_bias = true"):
+        sf.plan(work, budget, mechanism="approximate")
+    with pytest.raises(PlanError, match="approximate answers need a budget"):
+        sf.plan(work, error=3, mechanism="approximate", allow_bias=True, records=5)
+    assert sf.plan(work, error=3, allow_bias=True, records=5).rmse <= 3
+
+
 def test_an_equal_plan_is_remembered_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
