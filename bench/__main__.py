@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import argparse
 
-from bench import counting, factorization, noise
+from bench import counting, factorization, noise, streams
 
-SECTIONS = {"noise": noise, "counting": counting, "factorization": factorization}
+SECTIONS = {
+    "noise": noise,
+    "counting": counting,
+    "factorization": factorization,
+    "streams": streams,
+}
 
 
 def main() -> None:
