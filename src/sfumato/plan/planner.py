@@ -37,6 +37,8 @@ MEASURED = 2**28  # values measured in one release (2 GiB)
 TABLE = 2**27  # cells of a table that is counted (1 GiB)
 MANY_TERMS = 1000
 BIASED = "approximate"
+SLOW = "laplace-optimum"
+HOPELESS = 2.5  # templates gain less over trees and tables in all workloads that were tried
 GOOD_ENOUGH = 1.01  # the certificate at which no further mechanism is tried
 
 Progress = Callable[[int, int, str], None]
@@ -155,6 +157,7 @@ class _Race:
     weight: float
     best: Forecast | None = None
     least: float = inf
+    least_laplace: float = inf
 
     def run(self, name: str, watch: Callable[[str], None] | None) -> Candidate:
         """Build, calibrate and forecast one mechanism; it enters the race if it fits."""
@@ -191,6 +194,8 @@ class _Race:
         bounds = [entry.strategy.bound_for(entry.objective), known]  # of unbiased answers
         bound = max((b for b in bounds if b is not None), default=None)
         error = _weighted(entry, self.weight)
+        if entry.strategy.noise == "laplace":
+            self.least_laplace = min(self.least_laplace, error)
         if self.best is None or error < self.least:
             self.best, self.least = entry, error
         self.best = replace(self.best, bound=bound)
@@ -204,6 +209,9 @@ class _Race:
             return "not tried: the time for planning is up"
         if name == BIASED:  # no bound on unbiased answers holds for it
             return ""
+        if name == SLOW and HOPELESS * self.least < self.least_laplace < inf:
+            times = self.least_laplace / self.least
+            return f"not tried: other Laplace noise errs {times:.1f} times as much as the best"
         if best.certificate is None or best.bound is None or best.strategy.noise != "gaussian":
             return ""
         if noise == "gaussian" and best.certificate <= GOOD_ENOUGH:
