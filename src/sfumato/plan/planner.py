@@ -90,11 +90,7 @@ class Strategies:
         key = hashlib.sha256(asked.encode()).hexdigest()[:32]
         folder = None if name == BIASED else self.folder
         try:
-            # Thousands of small eigenvalue problems: threads would wait for each other.
-            with (
-                effort(key, self.until, folder, watch),
-                threadpool_limits(limits=1, user_api="blas"),
-            ):
+            with effort(key, self.until, folder, watch):
                 if name == BIASED and self.records is not None:
                     strategy = approximate(self.workload, loss, self.records, self.objective)
                 else:
@@ -128,7 +124,9 @@ def choose(
         if progress is not None:
             progress(i, len(wanted), name)
         watch = None if progress is None else partial(_watched, progress, i, len(wanted), name)
-        considered.append(race.run(name, watch))
+        # Thousands of small products and eigenvalue problems: threads would wait for each other.
+        with threadpool_limits(limits=1, user_api="blas"):
+            considered.append(race.run(name, watch))
     if race.best is None:
         raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
     best = race.best
