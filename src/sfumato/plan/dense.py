@@ -38,6 +38,7 @@ ROUNDING = 2e-5
 DEPENDENT = 1e-9  # pivots below this part of the first do not count
 LEAST_SINGULAR = 1e-6  # of the greatest: C stays invertible when rounded
 LARGEST_RANK = 2048  # measured values: the reconstruction has this many columns
+LARGEST = 2.0**62  # whole numbers that 64 bits hold, with room; a mixture refuses larger ones
 HELD = 2**27  # numbers of all columns of M, held at once for their diameter
 
 Progress = Callable[[int, float], None]
@@ -96,7 +97,9 @@ class Dense(Strategy):
         if mixture.rows * mixture.columns.shape[1] > HELD:
             return (4 * longest * ROUND_UP,)
         found = farthest_pair(np.concatenate(list(mixture.chunks()), axis=1))
-        return (min(found, 4 * longest) * ROUND_UP,)
+        # Either column may be off, and so is a difference of nearly equal long ones.
+        off = 2 * mixture.greatest_error + 2.0**-50 * sqrt(longest)
+        return (min((sqrt(found) + off) ** 2, 4 * longest) * ROUND_UP,)
 
     @cached_property
     def _mixture(self) -> Mixture:
@@ -281,7 +284,9 @@ def _mixture(
     bits = max(t.fraction_bits for t in terms)
     scaled = asked.matrix[basis[order]]
     if bits:
-        scaled = np.rint(np.ldexp(scaled.astype(np.float64), bits)).astype(np.int64)
+        common = np.ldexp(scaled.astype(np.float64), bits)
+        # Beyond 64 bits whole numbers would be cut off silently, and with them the sensitivity.
+        scaled = common if np.abs(common).max() > LARGEST else np.rint(common).astype(np.int64)
     return Mixture(
         workload.domain,
         f"mixture of {len(basis):,} queries",

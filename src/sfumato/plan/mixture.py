@@ -15,12 +15,14 @@ from functools import cached_property
 
 import numpy as np
 
+from sfumato.errors import PlanError
 from sfumato.workload.queries import Array, Integers, Numbers
 from sfumato.workload.terms import Predicates, Term
 
 __all__ = ["Mixture"]
 
 AT_ONCE = 2**24  # numbers of one chunk of columns
+EXACT = 2.0**53  # floats hold all whole numbers up to this
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,17 +91,55 @@ class Mixture(Term):
             out += term.adjoint(part).reshape(along)
         return out
 
+    def __post_init__(self) -> None:
+        reach = max(_reach(self.entries), _reach(self.columns))
+        if reach > EXACT:
+            raise PlanError(
+                f"a mixture needs coefficients of at most 2^53 in common steps of "
+                f"2^-{self.fraction_bits}, got {reach:.3g}; ask for queries with so different "
+                "coefficients in separate plans, or round them"
+            )
+
     def chunks(self) -> Iterator[Array]:
         """The different columns of M, some at a time, in floats."""
+        return (found for found, _ in self._bounded_chunks())
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether floats hold all products and partial sums of the different columns exactly."""
+        rows = float(np.abs(self.entries.astype(np.float64)).sum(axis=1).max())
+        return rows * _reach(self.columns) < EXACT / 2
+
+    def _bounded_chunks(self) -> Iterator[tuple[Array, Array]]:
+        """The same, with bounds on how far floats are off: coefficients of both signs may cancel.
+
+        A sum of n products errs by less than n u / (1 - n u) times that of the absolute values, in
+        any order (Higham 2002, "Accuracy and stability of numerical algorithms", section 3.1).
+        """
         matrix = self.entries.astype(np.float64)
         step = max(1, AT_ONCE // max(self.entries.shape))
+        unit = 0.0 if self.is_exact else (self.entries.shape[1] + 2) * 2.0**-52
         for first in range(0, self.columns.shape[1], step):
             some = self.columns[:, first : first + step].astype(np.float64)
-            yield np.ldexp(matrix @ some, -self.fraction_bits)
+            found = np.ldexp(matrix @ some, -self.fraction_bits)
+            if unit:
+                off = unit * np.ldexp(np.abs(matrix) @ np.abs(some), -self.fraction_bits)
+            else:
+                off = np.zeros((1, 1))
+            yield found, off
 
     def greatest_column(self, p: int) -> float:
-        """``max_j |M_j|_p^p``, with the relative error of float sums."""
-        return max(float((np.abs(c) ** p).sum(axis=0).max()) for c in self.chunks())
+        """At least ``max_j |M_j|_p^p``, but for the roundings of the last sum of powers."""
+        chunks = self._bounded_chunks()
+        return max(float(((np.abs(c) + off) ** p).sum(axis=0).max()) for c, off in chunks)
+
+    @cached_property
+    def greatest_error(self) -> float:
+        """How far a column of ``chunks`` can be from the exact one, in L2; 0 where they are exact."""
+        if self.is_exact:
+            return 0.0
+        chunks = self._bounded_chunks()
+        return max(float(np.sqrt((off**2).sum(axis=0).max())) for _, off in chunks)
 
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
         """The greatest column stands for all: the cells cannot be listed."""
@@ -122,9 +162,14 @@ class Mixture(Term):
     @cached_property
     def greatest(self) -> float:
         """The greatest absolute coefficient."""
-        return max(float(np.abs(c).max()) for c in self.chunks())
+        return max(float((np.abs(c) + off).max()) for c, off in self._bounded_chunks())
 
     @cached_property
     def is_nonnegative(self) -> bool:
         """Whether it only adds up."""
-        return all(bool((c >= 0).all()) for c in self.chunks())
+        return all(bool((c >= off).all()) for c, off in self._bounded_chunks())
+
+
+def _reach(numbers: Numbers) -> float:
+    """The greatest absolute number."""
+    return max(float(numbers.max()), -float(numbers.min()))
