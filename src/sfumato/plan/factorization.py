@@ -2,7 +2,7 @@
 """The optimal strategy of a union of products, in a form that can be measured.
 
 Every sector of ``orbits.py`` becomes one measured piece. The root of the optimal X is rounded to
-integers of 14 bits or more, which the certificate counts; from there on everything is exact: the
+integers of 20 bits, which the certificate counts (it costs about 1e-6 of the error); from there on everything is exact: the
 sensitivity is that of the integers, and the reconstruction is their pseudo-inverse. Where a
 sector is not of full rank, the rounding happens in coordinates of asked queries, so that no
 rounding leaves the span of the workload and every answer stays unbiased.
@@ -10,7 +10,7 @@ rounding leaves the span of the workload and every answer stays unbiased.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -31,7 +31,8 @@ from sfumato.workload.workload import Workload
 
 __all__ = ["Factorization", "factorization"]
 
-ENTRY_BITS = (14, 24, 34)  # of rounded coefficients: the first that loses no direction
+ENTRY_BITS = 20  # of rounded coefficients
+FINER = (0, 10, 20)  # bits more: the first that lose no direction
 LEAST_SINGULAR = 1e-8  # of the greatest singular value, below which a direction is lost
 
 Asked = dict[str, QuerySet]
@@ -42,11 +43,13 @@ class Factorization(Strategy):
     """Pieces of an optimal strategy, one per sector.
 
     ``inverses[b]`` takes the mixed rows of block b to class sums: the pseudo-inverse of its matrix.
+    ``weights`` are those of the orbits that the lower bound was found with.
     """
 
     axes: tuple[Axis, ...]
     parts: tuple[Part, ...]
     inverses: tuple[Array, ...]
+    weights: Array | None = field(default=None, kw_only=True)
     _rows: dict[tuple[str, int, int], Array] = field(default_factory=dict, repr=False)
     _index: dict[Part, int] = field(default_factory=dict, repr=False)
 
@@ -122,8 +125,19 @@ class Factorization(Strategy):
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The same, summed: traces instead of rows."""
+        return sum(block_variances[b] * value for b, value in self._unit_totals(term))
+
+    def block_errors(self) -> Array:
+        """Sector by sector of every term."""
+        out = np.zeros(len(self.blocks))
+        for t, term in enumerate(self.workload.terms):
+            for b, value in self._unit_totals(t):
+                out[b] += term.weight**2 * value
+        return out
+
+    def _unit_totals(self, term: int) -> Iterator[tuple[int, float]]:
+        """What unit noise on each block adds to the total variance of a term."""
         asked = self._asked(term)
-        total = 0.0
         for b in self._reached(asked):
             piece = self._piece(b)
             gram: Array = np.ones((1, 1))
@@ -137,8 +151,7 @@ class Factorization(Strategy):
                 value *= float(axis.residual_gram(asked[axis.name])[label]) * (n - 1) / n**2
             for axis in self._plain(b, asked):
                 value *= float(self._class_gram(axis, asked)[0, 0])
-            total += block_variances[b] * value
-        return total
+            yield b, value
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of ``variances``."""
@@ -228,8 +241,10 @@ class Factorization(Strategy):
         return self._rows[key]
 
 
-def factorization(workload: Workload, problem: OrbitProblem, found: Certified) -> Factorization:
-    """Pieces with integer matrices from the roots of an optimal X."""
+def factorization(
+    workload: Workload, problem: OrbitProblem, found: Certified, bits: int = ENTRY_BITS
+) -> Factorization:
+    """Pieces with integer matrices of so many bits from the roots of an optimal X."""
     roots = [sector for sector in problem.roots(found) if sector.root.size]
     blocks, inverses = [], []
     for sector in roots:
@@ -245,7 +260,7 @@ def factorization(workload: Workload, problem: OrbitProblem, found: Certified) -
             if k == CLASS_PART and a.classes == 1
         )
         root = sector.root / np.sqrt(sizes * plain)  # on class sums instead of unit vectors
-        entries, unit, inverse = _whole(root, workload, problem, sector.part)
+        entries, unit, inverse = _whole(root, workload, problem, sector.part, bits)
         compared = prod(int(a.sizes[k]) for a, k in kept if k != CLASS_PART)
         name = " x ".join(a.name if k == CLASS_PART else f"~{a.name}" for a, k in kept) or "total"
         piece = Piece(
@@ -267,11 +282,12 @@ def factorization(workload: Workload, problem: OrbitProblem, found: Certified) -
         tuple(sector.part for sector in roots),
         tuple(inverses),
         bound=found.lower,
+        weights=found.v,
     )
 
 
 def _whole(
-    root: Array, workload: Workload, problem: OrbitProblem, part: Part
+    root: Array, workload: Workload, problem: OrbitProblem, part: Part, least_bits: int
 ) -> tuple[Integers, float, Array]:
     """``root`` as integers times a unit, with the same row space, and their pseudo-inverse.
 
@@ -284,14 +300,34 @@ def _whole(
         reach = np.abs(basis).max(axis=1, keepdims=True)
         basis = basis * (reach.max() // reach)  # rows of like size: rounding treats them alike
         mixing = root @ np.linalg.pinv(basis.astype(np.float64))
-    for bits in ENTRY_BITS:
-        unit = float(np.abs(mixing).max()) / (2**bits if root.size > 1 else 1)
+    for more in FINER:
+        unit = float(np.abs(mixing).max()) / (2 ** (least_bits + more) if root.size > 1 else 1)
         entries = np.rint(mixing / unit).astype(np.int64)
         entries = entries if basis is None else entries @ basis
-        left, values, right = np.linalg.svd(entries.astype(np.float64), full_matrices=False)
-        if values[-1] > values[0] * LEAST_SINGULAR:
-            return entries, unit, (right.T / values) @ left.T
+        inverse = _inverse(entries.astype(np.float64))
+        if inverse is not None:
+            return entries, unit, inverse
     raise PlanError("some queries are so nearly equal that their difference is lost in rounding")
+
+
+def _inverse(entries: Array) -> Array | None:
+    """The pseudo-inverse of a matrix of full row rank; None where a direction is lost.
+
+    A square one is inverted, at a tenth of the cost of singular values: these lie between the
+    inverse of the norm of the inverse and the norm.
+    """
+    if len(entries) == entries.shape[1]:
+        try:
+            inverse = np.asarray(np.linalg.inv(entries), dtype=np.float64)
+        except np.linalg.LinAlgError:
+            return None
+        reach = float(np.linalg.norm(entries) * np.linalg.norm(inverse))
+        if reach * LEAST_SINGULAR < 1:
+            return inverse
+    left, values, right = np.linalg.svd(entries, full_matrices=False)
+    if values[-1] > values[0] * LEAST_SINGULAR:
+        return np.asarray((right.T / values) @ left.T, dtype=np.float64)
+    return None
 
 
 def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: int) -> Integers:

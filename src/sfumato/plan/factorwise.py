@@ -21,9 +21,10 @@ from sfumato.errors import PlanError
 from sfumato.plan.factorization import Factorization
 from sfumato.plan.piece import CLASS_PART, Piece
 from sfumato.plan.quadratic import row_quadratics
+from sfumato.plan.split import query_key
 from sfumato.plan.strategy import Block, Objective, Strategy
 from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.queries import Array, Identity, QuerySet, Total
+from sfumato.workload.queries import Array, Identity, Integers, QuerySet, Total
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
@@ -46,6 +47,13 @@ class FactorBlock:
         if self.inverse is None:
             return y
         return np.asarray(queries.apply(np.tensordot(self.inverse, y, axes=1)), dtype=np.float64)
+
+    def adjoint(self, queries: QuerySet, c: Array) -> Array:
+        """The transposed map, from answers to measured values."""
+        if self.inverse is None:
+            return c
+        cells = np.asarray(queries.adjoint(c), dtype=np.float64)
+        return np.tensordot(self.inverse.T, cells, axes=1)
 
     @cached_property
     def covariance(self) -> Array:
@@ -93,6 +101,43 @@ class Factorwise(Strategy):
             out = out + part
         return out.reshape(-1)
 
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:  # noqa: ARG002
+        """Axis by axis, for every combination."""
+        asked = self._asked
+        found = {}
+        for b, chosen in enumerate(self.combinations):
+            part = np.asarray(coefficients, dtype=np.float64).reshape(asked.row_shape)
+            for axis, (i, (_, queries)) in enumerate(zip(chosen, asked.factors, strict=True)):
+                block = self.factors[axis][i]
+                part = np.moveaxis(block.adjoint(queries, np.moveaxis(part, axis, 0)), 0, axis)
+            found[b] = part.reshape(-1)
+        return found
+
+    def covariance(
+        self,
+        term: int,  # noqa: ARG002
+        queries: Sequence[int],
+        block_variances: Sequence[float],
+    ) -> Array:
+        """Entrywise products of the covariances along every axis, summed over combinations."""
+        asked = self._asked
+        places = np.unravel_index(np.asarray(queries, dtype=np.int64), asked.row_shape)
+        kernels: list[list[Array]] = []
+        for axis, ((_, found), rows) in enumerate(zip(asked.factors, places, strict=True)):
+            listed, which = np.unique(rows, return_inverse=True)
+            units = (np.arange(found.rows)[:, None] == listed[None, :]).astype(np.float64)
+            read = [
+                block.adjoint(found, units)[:, which.reshape(-1)] for block in self.factors[axis]
+            ]
+            kernels.append([r.T @ r for r in read])
+        out = np.zeros((len(queries), len(queries)))
+        for b, chosen in enumerate(self.combinations):
+            part = np.full_like(out, block_variances[b])
+            for axis, i in enumerate(chosen):
+                part *= kernels[axis][i]
+            out += part
+        return out
+
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:  # noqa: ARG002
         """Products of the variances of the factors."""
         out = np.zeros(self._asked.rows)
@@ -105,11 +150,19 @@ class Factorwise(Strategy):
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:  # noqa: ARG002
         """Products of sums."""
-        return sum(
-            float(block_variances[b])
-            * prod(float(self._spread(axis, i).sum()) for axis, i in enumerate(chosen))
-            for b, chosen in enumerate(self.combinations)
-        )
+        return float(self._unit_totals @ np.asarray(block_variances, dtype=np.float64))
+
+    def block_errors(self) -> Array:
+        """There is one term."""
+        return self._asked.weight**2 * self._unit_totals
+
+    @cached_property
+    def _unit_totals(self) -> Array:
+        totals = [
+            prod(float(self._spread(axis, i).sum()) for axis, i in enumerate(chosen))
+            for chosen in self.combinations
+        ]
+        return np.array(totals)
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The product of the greatest; for several blocks and very many queries a bound on it."""
@@ -144,20 +197,21 @@ def factorwise(
     term = workload.terms[0]
     if len(workload.terms) > 1 or not isinstance(term, Product):
         raise PlanError("only a workload of one product is measured as a product of strategies")
-    known: dict[int, tuple[tuple[FactorBlock, ...], float | None]] = {}
+    known: dict[tuple[int, str | int], tuple[tuple[FactorBlock, ...], float | None]] = {}
     for name, queries in term.factors:
-        if id(queries) in known:
+        key = _key(queries)
+        if key in known:
             continue
         if isinstance(queries, Identity | Total | Groups):
             asked = int((queries.row_powers(1) > 0).sum())
             bound: float | None = asked if objective == "rmse" else min(asked, 1)
-            known[id(queries)] = (FactorBlock(queries, 1.0, None),), bound
+            known[key] = (FactorBlock(queries, 1.0, None),), bound
             continue
         alone = Product(workload.domain, name, 1.0, ((name, queries),))
         found = solve(Workload(workload.domain, (alone,)))
-        known[id(queries)] = _blocks(found, name), found.bound_for(objective)
-    factors = tuple(known[id(q)][0] for _, q in term.factors)
-    bounds = [known[id(q)][1] for _, q in term.factors]
+        known[key] = _blocks(found, name), found.bound_for(objective)
+    factors = tuple(known[_key(q)][0] for _, q in term.factors)
+    bounds = [known[_key(q)][1] for _, q in term.factors]
     whole = prod([b for b in bounds if b is not None], start=term.weight**2)
     return Factorwise(
         "factorization",
@@ -168,6 +222,11 @@ def factorwise(
         bound=None if None in bounds else whole,
         objective=objective,
     )
+
+
+def _key(queries: QuerySet) -> tuple[int, str | int]:
+    """The same for equal query sets, on whichever attribute."""
+    return queries.size, query_key(queries)
 
 
 def _blocks(found: Strategy, name: str) -> tuple[FactorBlock, ...]:
@@ -183,13 +242,21 @@ def _blocks(found: Strategy, name: str) -> tuple[FactorBlock, ...]:
         if not piece.axes:  # the total
             rows = piece.entries * np.ones((1, size), dtype=np.int64)
         else:
-            rows = np.stack([piece.apply(cell) for cell in np.eye(size, dtype=np.int64)], axis=1)
+            rows = _cells(piece, size)
         if all(label == CLASS_PART for label in piece.part) and len(rows) == size:
-            whole = inverse
+            whole = inverse[piece.axes[0].class_of] if piece.axes else inverse
         else:
             whole = np.linalg.pinv(rows.astype(np.float64), rcond=RANK)
         out.append(FactorBlock(Matrix(size, rows, 0), block.share, whole))
     return tuple(out)
+
+
+def _cells(piece: Piece, size: int) -> Integers:
+    """The coefficients of a piece of one attribute on its cells."""
+    axis = piece.axes[0]
+    if piece.part[0] == CLASS_PART:
+        return np.asarray(piece.entries[:, axis.class_of], dtype=np.int64)
+    return np.stack([piece.apply(cell) for cell in np.eye(size, dtype=np.int64)], axis=1)
 
 
 def _combined(workload: Workload, term: Product, chosen: Sequence[FactorBlock]) -> Block:

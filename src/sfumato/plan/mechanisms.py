@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.plan.combined import combined
 from sfumato.plan.dense import dense
-from sfumato.plan.factorization import factorization
+from sfumato.plan.factorization import ENTRY_BITS, factorization
+from sfumato.plan.factorwise import factorwise
 from sfumato.plan.fourier import fourier
 from sfumato.plan.kronecker import wavelet, weighted_tree
 from sfumato.plan.laplace import laplace_optimum
@@ -25,17 +27,20 @@ from sfumato.plan.maximum import largest_error
 from sfumato.plan.orbits import orbit_problem
 from sfumato.plan.ordered import ordered
 from sfumato.plan.pieces import pieces
+from sfumato.plan.sliding import windows
+from sfumato.plan.split import entry_bits
 from sfumato.plan.strategy import Block, Noise, Strategy
 from sfumato.plan.tree import BRANCHINGS
-from sfumato.workload.queries import Prefix, Ranges, Windows
+from sfumato.workload.coefficients import Groups
+from sfumato.workload.queries import Identity, Prefix, Ranges, Total, Windows
 from sfumato.workload.terms import Predicates, Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["MECHANISMS", "Mechanism", "named"]
 
 TABLE_CELLS = 2**25  # cells of one measured table (256 MiB of counts)
+NO_PRODUCT = "a group is not a product of query sets"
 LONG = 512  # cells from which an attribute asked by intervals is treated as a chain
-TOLERANCE = 1e-4  # how close to its lower bound a factorization is driven
 
 Builder = Callable[[Workload, Noise, str], Strategy]
 
@@ -144,17 +149,32 @@ def _of_products(workload: Workload, objective: str) -> Strategy:
     if _is_long(workload):
         with suppress(PlanError):
             return ordered(workload)
+    matrices = _matrices(workload)
+    if matrices > 1:
+        with suppress(PlanError):
+            return factorwise(workload, partial(_by_orbits, bits=entry_bits(workload)))
     try:
-        problem = orbit_problem(workload)
+        return _by_orbits(workload)
     except TooLarge:
-        found: Strategy | None = pieces(workload)
-    else:
-        found = (
-            None if problem is None else factorization(workload, problem, problem.solve(TOLERANCE))
-        )
+        found = pieces(workload)
     if found is None:
-        raise PlanError("a group is not a product of query sets")
+        raise PlanError(NO_PRODUCT)
     return found
+
+
+def _by_orbits(workload: Workload, bits: int = ENTRY_BITS) -> Strategy:
+    problem = orbit_problem(workload)
+    if problem is None:
+        raise PlanError(NO_PRODUCT)
+    return factorization(workload, problem, problem.solve(), bits)
+
+
+def _matrices(workload: Workload) -> int:
+    """Along how many attributes one product asks for more than disjoint sets of cells, or 0."""
+    term = workload.terms[0]
+    if len(workload.terms) > 1 or not isinstance(term, Product):
+        return 0
+    return sum(not isinstance(q, Identity | Total | Groups) for _, q in term.factors)
 
 
 def _is_long(workload: Workload) -> bool:

@@ -37,6 +37,8 @@ __all__ = ["OrbitProblem", "Sector", "SectorRoot", "orbit_problem"]
 SECTOR_SIZE = 2048  # class coordinates of one sector
 EIGEN_ROUNDING = 2.0**-50  # relative error of a computed eigenvalue, per dimension
 HELD = 2**26  # entries of all sector matrices together
+TOLERANCE, FINE = 1e-4, 2e-6  # how close to its bound an optimum is driven; small problems
+FINE_WORK = 2**25  # multiplications of one step up to which a problem is small
 
 Part = tuple[int, ...]
 _ONE = np.ones((1, 1))
@@ -89,9 +91,15 @@ class OrbitProblem:
         return out
 
     def solve(
-        self, tolerance: float, progress: Callable[[int, float], None] | None = None
+        self,
+        tolerance: float | None = None,
+        progress: Callable[[int, float], None] | None = None,
     ) -> Certified:
-        """The certified optimum over the orbit weights."""
+        """The certified optimum over the orbit weights, to 2e-6 where that takes no time."""
+        if tolerance is None:
+            work = sum(len(s.gram) ** 3 for s in self.sectors)
+            is_quick = work <= FINE_WORK or self.along is not None
+            tolerance = FINE if is_quick else TOLERANCE
         spread = [self.spread(s.part) for s in self.sectors]
 
         def sector_roots(v: Array) -> Array:
@@ -121,7 +129,38 @@ class OrbitProblem:
         if known is None or self.along is None:
             return None
         size = self.along.size
-        return certified_optimum(root_diagonal(*known), size, tolerance / 2, all_bind=True).v
+        return certified_optimum(root_diagonal(*known), size, tolerance / 4, all_bind=True).v
+
+    def trace(self, v: Array, taken: float) -> float:
+        """``tr (L^1/2 V L^1/2)^1/2`` for ``L = diag(v) - taken v v'``, v per cell of an orbit.
+
+        With ``s = v^1/2``, ``L = D^1/2 (I - taken s s') D^1/2``. s lies in the sector of class
+        sums, where the eigenvalues are those of ``(I - b s s') D^1/2 V D^1/2 (I - b s s')`` with
+        ``(I - b s s')^2 = I - taken s s'``; in the other sectors L is diagonal.
+        """
+        weights, cells = v.reshape(self.shape), self.cells
+        total = 0.0
+        for sector in self.sectors:
+            own = weights[self.where(sector.part)].reshape(-1)
+            copies = prod(
+                int(a.sizes[k]) - 1
+                for a, k in zip(self.axes, sector.part, strict=True)
+                if k != CLASS_PART
+            )
+            gram = sector.gram
+            if all(k == CLASS_PART for k in sector.part):
+                s = np.sqrt(own * cells)
+                length = float(s @ s)
+                b = (1 - np.sqrt(max(1 - taken * length, 0.0))) / length
+                out = np.eye(len(s)) - b * np.outer(s, s)
+                root = np.sqrt(own)
+                values = np.linalg.eigvalsh(out @ (gram * np.outer(root, root)) @ out)
+                least = float(np.abs(values).max()) * len(values) * EIGEN_ROUNDING
+                values = np.where(values > least, values, 0.0)
+            else:
+                values, _ = _eigh(gram, own)
+            total += copies * float(np.sqrt(values).sum())
+        return total
 
     def roots(self, found: Certified) -> Iterable[SectorRoot]:
         """A root of the feasible X of every sector, with column norms at most 1 together."""

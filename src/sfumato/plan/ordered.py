@@ -28,7 +28,7 @@ import numpy as np
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.chain import Chain, diagonals
 from sfumato.plan.optimum import certified_optimum
-from sfumato.plan.rational import PartialFractions, Root, inverse_fourth_root
+from sfumato.plan.rational import ACCURACY, PartialFractions, Root, inverse_fourth_root
 from sfumato.plan.rooted import Rooted, column_bounds
 from sfumato.plan.strategy import Block, Strategy
 from sfumato.plan.totals import Points
@@ -51,6 +51,8 @@ from sfumato.workload.workload import Workload
 __all__ = ["Ordered", "ordered", "ordered_chain", "ordered_largest"]
 
 TOLERANCE = 1e-4  # how close to the bound the weights of the cells are driven
+FINE, FINE_CELLS = 2e-6, 10**5  # and where there are so few that it takes no time
+FINE_ROOT = 1e-6  # accuracy of the measured root of so few cells
 MOST_CELLS = 2**25  # along the attribute (the optimiser holds two dozen vectors of them)
 BOUND_ACCURACY = 1e-9  # of the root in the lower bound
 
@@ -216,7 +218,7 @@ class Ordered(Strategy):
 def ordered(
     workload: Workload,
     progress: Callable[[int, float], None] | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
 ) -> Ordered:
     """The certified optimum of prefixes or ranges along one attribute, for each cell of others.
 
@@ -232,6 +234,8 @@ def ordered(
         )
     chain, diagonal = found
     inverse = Tridiagonal(chain.diagonal(), -chain.links)
+    if tolerance is None:
+        tolerance = FINE if chain.nodes <= FINE_CELLS else TOLERANCE
     v = certified_optimum(
         root_diagonal(inverse, diagonal), chain.nodes, tolerance, all_bind=True, progress=progress
     ).v
@@ -374,7 +378,8 @@ def _measured(
     """The root for these weights of cells, with column norms of at most 1."""
     lines = prod(workload.domain[b].size for b in by)
     check_entries(chain.nodes * lines, f"the table of {', '.join([along, *by])}")
-    root = inverse_fourth_root(*spectrum)
+    accuracy = FINE_ROOT if chain.nodes <= FINE_CELLS else ACCURACY
+    root = inverse_fourth_root(*spectrum, accuracy)
     longest = float(column_bounds(chain, v, root).max())
     scaled = Root(root.shifts, root.weights / np.sqrt(longest))
     term = Rooted(workload.domain, f"root {along}", 1.0, along, by, chain, v, scaled)

@@ -33,7 +33,7 @@ import numpy as np
 from sfumato.plan.tridiagonal import LANES, inverse_root_poles, pole_count
 from sfumato.workload.queries import Array
 
-__all__ = ["PartialFractions", "Reciprocal", "Root", "inverse_fourth_root"]
+__all__ = ["ACCURACY", "PartialFractions", "Reciprocal", "Root", "inverse_fourth_root"]
 
 ACCURACY = 1e-5
 SAMPLES = 20  # points per pole at which the error is looked at
@@ -125,10 +125,10 @@ class Root:
             high = np.where(is_below, high, middle)
 
 
-def inverse_fourth_root(least: float, largest: float) -> Root:
-    """A Root near ``x^-1/4`` on [least, largest], to a relative error of about 1e-5."""
+def inverse_fourth_root(least: float, largest: float, accuracy: float = ACCURACY) -> Root:
+    """A Root near ``x^-1/4`` on [least, largest], to a relative error of about ``accuracy``."""
     ratio = max(largest / least, NARROWEST)
-    n = LANES * ceil(pole_count(1.0, ratio, ACCURACY) / LANES)
+    n = LANES * ceil(pole_count(1.0, ratio, accuracy) / LANES)
     shifts, weights = inverse_root_poles(1.0, ratio, n)
     x = np.exp(log(ratio) * (1 - np.cos(np.linspace(0, pi, SAMPLES * n + 1))) / 2)[:, None]
     # Unknown: log s_j, and log of c_j s_j^-3/4. The same integral with s^-1/4 for s^-1/2 gives

@@ -18,7 +18,7 @@ import numpy as np
 
 from sfumato.plan.optimum import certified_optimum
 from sfumato.plan.quadratic import row_quadratics
-from sfumato.workload.coefficients import Matrix
+from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import (
     Array,
     Identity,
@@ -29,10 +29,28 @@ from sfumato.workload.queries import (
     Total,
     Windows,
 )
+from sfumato.workload.terms import Product
+from sfumato.workload.workload import Workload
 
-__all__ = ["Centred", "Split", "centred_split", "optimal_split", "query_key"]
+__all__ = ["Centred", "Split", "centred_split", "entry_bits", "optimal_split", "query_key"]
 
-ENTRY_BITS = 14
+ENTRY_BITS = (14, 20)  # least and most of rounded coefficients
+ROOM = 42  # bits of a coefficient up to which vault.measure computes with machine words
+
+
+def entry_bits(workload: Workload) -> int:
+    """Bits for the coefficients along one attribute, so that products of them stay quick.
+
+    Differences of n cells, along attributes asked cell by cell, take log2(n) bits.
+    """
+    most = ENTRY_BITS[1]
+    for term in workload.terms:
+        asked = [q for _, q in term.factors] if isinstance(term, Product) else []
+        rounded = sum(not isinstance(q, Identity | Total | Groups) for q in asked)
+        if rounded:
+            taken = sum(q.size.bit_length() for q in asked if isinstance(q, Identity))
+            most = min(most, (ROOM - taken) // rounded)
+    return max(most, ENTRY_BITS[0])
 
 
 def query_key(queries: QuerySet) -> str | int:
@@ -165,7 +183,9 @@ def centred_split(size: int) -> Split:
     return Split(Centred(size), 1 / size, np.ones(size))
 
 
-def optimal_split(gram: Array, total_weight: float, tolerance: float = 1e-5) -> Split:
+def optimal_split(
+    gram: Array, total_weight: float, tolerance: float = 1e-5, bits: int = ENTRY_BITS[0]
+) -> Split:
     """The split of the optimum of ``gram`` with ``total_weight`` more on the total."""
     n = len(gram)
     v = gram + total_weight * np.ones((n, n))
@@ -184,7 +204,7 @@ def optimal_split(gram: Array, total_weight: float, tolerance: float = 1e-5) -> 
     rest = x - np.ones((n, n)) / z.sum()
     values, vectors = np.linalg.eigh(rest)
     s = (vectors[:, 1:] * np.sqrt(np.maximum(values[1:], 0.0))).T  # the least one belongs to z
-    unit = float(np.abs(s).max()) / 2**ENTRY_BITS
+    unit = float(np.abs(s).max()) / 2**bits
     entries = np.rint(s / unit).astype(np.int64)
     # z of the rounded matrix: what it does not see
     _, _, right = np.linalg.svd(entries.astype(np.float64), full_matrices=True)

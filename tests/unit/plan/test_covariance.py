@@ -17,6 +17,7 @@ from sfumato.workload.workload import Workload
 DOMAIN = sf.Domain({"a": 5, "b": 2, "c": 4})
 TABLES = sf.marginals(DOMAIN, 2) | 2 * sf.marginals(DOMAIN, [("b",), ()])
 MIXED = sf.prefixes(DOMAIN, "a", by=["b"]) | sf.ranges(DOMAIN, "c") | sf.marginals(DOMAIN, 2)
+PRODUCT = sf.product(DOMAIN, {"a": "prefix", "b": "identity", "c": "windows(2)"})
 ANY = MIXED | sf.predicates(DOMAIN, ["a < 2 OR c = 1", "b = 0"])
 
 
@@ -41,6 +42,7 @@ CASES = {
     "marginals": lambda: marginals_optimum(TABLES),
     "pieces": lambda: pieces(MIXED),
     "pieces of tables": lambda: pieces(TABLES),
+    "factors": lambda: planned(PRODUCT, "factorization"),
     "symmetries": lambda: by_symmetry(MIXED),
     "symmetries of tables": lambda: by_symmetry(TABLES),
     "combined": side_by_side,
