@@ -156,6 +156,8 @@ def _of_products(workload: Workload, objective: str) -> Strategy:
     try:
         return _by_orbits(workload)
     except TooLarge:
+        with suppress(PlanError):
+            return windows(workload)
         found = pieces(workload)
     if found is None:
         raise PlanError(NO_PRODUCT)
