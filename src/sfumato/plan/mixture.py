@@ -135,7 +135,7 @@ class Mixture(Term):
 
     @cached_property
     def greatest_error(self) -> float:
-        """How far a column of ``chunks`` can be from the exact one, in L2; 0 where they are exact."""
+        """How far a column of ``chunks`` can be from the exact one, in L2; 0 if none is."""
         if self.is_exact:
             return 0.0
         chunks = self._bounded_chunks()

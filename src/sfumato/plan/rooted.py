@@ -10,7 +10,6 @@ Proof: docs/proofs/rational-root.md.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,14 +112,6 @@ class Rooted(Term):
         step = (1 + 2.0**-13) * 2.0**-GRID_BITS
         arithmetic = 2 * RELATIVE * (self.chain.nodes + 8) * RECORDS * self.greatest
         return step * sqrt(self.rows) + arithmetic
-
-    def fingerprint(self) -> bytes:
-        """A hash of the numbers that define the coefficients."""
-        out = hashlib.sha256()
-        parts = (self.chain.links, self.chain.ground, self.mass)
-        for numbers in (*parts, self.root.shifts, self.root.weights):
-            out.update(np.ascontiguousarray(numbers).tobytes())
-        return out.digest()
 
     @cached_property
     def _columns(self) -> Array:

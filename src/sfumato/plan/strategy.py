@@ -20,10 +20,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.plan.diameter import squared_diameter
-from sfumato.plan.mixture import Mixture
-from sfumato.plan.piece import Piece
-from sfumato.plan.rooted import Rooted
-from sfumato.workload.coefficients import Matrix
+from sfumato.plan.fingerprint import fingerprint
 from sfumato.workload.queries import Array, check_entries
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Predicates, Term
@@ -228,19 +225,8 @@ class Strategy(ABC):
 
     def digest(self) -> str:
         """SHA-256 of what is measured: a stored answer is read by the strategy that made it."""
-        out = hashlib.sha256()
-        for block in self.blocks:
-            term = block.term
-            out.update(f"{term.name}|{term.rows}|{block.share.hex()}|".encode())
-            matrices = [q.entries for _, q in getattr(term, "factors", ()) if isinstance(q, Matrix)]
-            if isinstance(term, Mixture):
-                matrices += term.picked
-            if isinstance(term, Piece | Mixture):
-                matrices.append(term.entries)
-            for entries in matrices:
-                out.update(np.ascontiguousarray(entries).tobytes())
-            if isinstance(term, Rooted):
-                out.update(term.fingerprint())
+        out = hashlib.sha256(fingerprint([b.term for b in self.blocks]))
+        out.update("|".join(share.hex() for share in self.shares).encode())
         return out.hexdigest()
 
     def describe(self) -> list[str]:
