@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sfumato.workload import product as product
     from sfumato.workload import ranges as ranges
     from sfumato.workload import sql as sql
+    from sfumato.workload import windows as windows
 
 
 _HOMES = {
@@ -56,6 +57,7 @@ _HOMES = {
     "product": "sfumato.workload",
     "ranges": "sfumato.workload",
     "sql": "sfumato.workload",
+    "windows": "sfumato.workload",
 }
 
 __all__ = [*sorted(_HOMES), "plan"]

@@ -26,6 +26,7 @@ PUBLIC = {
     "product",
     "ranges",
     "sql",
+    "windows",
 }
 
 
