@@ -105,6 +105,14 @@ class Blockwise(Strategy):
         parts = [total_variance(m, q) for m, q in _aligned(asked, block)]
         return noise * _outside(asked, block) * prod(parts)
 
+    def block_errors(self) -> Array:
+        """Every term counts for its one block."""
+        ones = [1.0] * len(self.blocks)
+        out = np.zeros(len(self.blocks))
+        for t, (term, b) in enumerate(zip(self.workload.terms, self.source, strict=True)):
+            out[b] += term.weight**2 * self.total_variance(t, ones)
+        return out
+
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of a product is the product of the greatest."""
         asked, block = self._pair(term)

@@ -10,12 +10,13 @@ Rounding a Gaussian to the grid is post-processing; the discrete Laplace on the 
 same bound because what is measured lies on the grid (Ghosh, Roughgarden, Sundararajan 2009).
 
 Neighbours: ``add-remove`` moves h by one cell, so the maximum is over columns of M.
-``replace-one`` moves it by ``e_i - e_j``: mu^2 takes the squared diameters of the columns
+``replace-one`` moves it by ``e_i - e_j``: mu^2 takes the squared diameter of the columns of all
+blocks together where the moves can be listed (``moves.py``), else the sum of those of the blocks
 (``diameter.py``), never more than 2 (for coefficients without negative ones) or 4 times the longest
 column; epsilon takes twice the longest. Where a rule of the domain drops records, or a person may
 have fewer rows than allowed, the replaced record can fall in no cell at all: then mu^2 takes at
 least the longest column. A privacy unit of r rows moves h by r such steps at once: r times the
-norm.
+norm. Public totals, which no move changes, may have next to no noise (``replacing.py``).
 
 A block whose coefficients are so fine that noise on their own grid could not be drawn (scales
 beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard deviation, before the
@@ -150,12 +151,10 @@ def _moved(
     longest = strategy.column_power(2, scales).power
     if neighbours == "add-remove":
         return longest * rows**2
-    simple = longest * (2 if strategy.is_nonnegative else 4)
-    apart = sum(d * s for d, s in zip(strategy.diameters, scales, strict=True))
-    if unit is not None or not strategy.workload.domain.keeps_every_record:
-        apart = max(apart, longest)
+    drops = unit is not None or not strategy.workload.domain.keeps_every_record
     # Where only public totals are measured nothing moves; noise is added all the same.
-    return (min(simple, apart) if apart > 0 else simple) * rows**2
+    apart = strategy.apart(scales, drops) or longest * (2 if strategy.is_nonnegative else 4)
+    return apart * rows**2
 
 
 def _on_grid(noise: Noise, scale: float, fraction_bits: int) -> BlockNoise:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TypeVar
 
+import numpy as np
+
 from sfumato.plan.blockwise import NEGLIGIBLE
 from sfumato.plan.strategy import Block, Strategy
 from sfumato.workload.queries import Array
@@ -53,6 +55,10 @@ class Combined(Strategy):
         """As its part says."""
         part, local = self.places[term]
         return self.parts[part].total_variance(local, self._own(part, block_variances))
+
+    def block_errors(self) -> Array:
+        """Part by part."""
+        return np.concatenate([part.block_errors() for part in self.parts])
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """As its part says."""

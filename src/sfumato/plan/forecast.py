@@ -73,6 +73,7 @@ class Forecast:
     noise: tuple[BlockNoise, ...]
     candidates: tuple[Candidate, ...]
     bound: float | None = None
+    replacing: float | None = None
 
     @property
     def mechanism(self) -> str:
@@ -137,30 +138,55 @@ class Forecast:
 
     @cached_property
     def gamma(self) -> float:
-        """``||R||_F ||M||_{1->2} / sqrt(k)``: the root mean square error at unit noise."""
-        return self.strategy.gamma
+        """``||R||_F ||M||_{1->2} / sqrt(k)``: the root mean square error at unit noise.
+
+        For replace-one neighbours the diameter of M takes the place of its norm.
+        """
+        if self.neighbours == "add-remove":
+            return self.strategy.gamma
+        strategy = self.strategy
+        totals, _ = strategy.group_variances([share**-2 for share in strategy.shares])
+        power = strategy.replaced_power(self._drops)
+        return sqrt(float(np.sum(totals)) * power / self.workload.queries)
+
+    @property
+    def _drops(self) -> bool:
+        """Whether a replaced record can fall in no cell, or a person have fewer rows."""
+        return self.unit is not None or not self.workload.domain.keeps_every_record
+
+    @property
+    def known_bound(self) -> float | None:
+        """The lower bound for the neighbours of the forecast."""
+        return self.bound if self.neighbours == "add-remove" else self.replacing
 
     @cached_property
     def certificate(self) -> float | None:
         """Error over a lower bound on the error of every factorization (>= 1), if one is known.
 
-        Known for add-remove neighbours and unbiased answers: then ``bound`` holds a lower bound,
-        at unit noise, on the weighted squared error of the objective: their sum, or the largest. It
-        is one for Laplace noise too, as no column is shorter in L1 than in L2, but a loose one.
+        Known for unbiased answers: then ``bound`` holds a lower bound for add-remove neighbours,
+        ``replacing`` one for replace-one neighbours (of single records, not of persons with
+        several), at unit noise, on the weighted squared error of the objective: their sum, or the
+        largest. It is one for Laplace noise too, as no column is shorter in L1 than in L2, but a
+        loose one.
         """
-        if not self.bound or self.strategy.records is not None or self.neighbours != "add-remove":
+        bound, strategy = self.known_bound, self.strategy
+        if not bound or strategy.records is not None:
             return None
+        if self.neighbours == "replace-one":
+            if self.unit is not None:
+                return None
+            return sqrt(strategy.replaced_error(self.objective, self._drops) / bound)
         is_largest = self.objective == "max"
-        strategy = self.strategy
         error = strategy.weighted_largest() if is_largest else strategy.weighted_error()
-        return sqrt(error / self.bound)
+        return sqrt(error / bound)
 
     @property
     def lower_bound(self) -> float | None:
         """The certified bound at unit noise: on ``gamma``, or on the weighted largest error."""
-        if self.certificate is None or self.bound is None:
+        bound = self.known_bound
+        if self.certificate is None or bound is None:
             return None
-        return sqrt(self.bound) if self.objective == "max" else self.gamma / self.certificate
+        return sqrt(bound) if self.objective == "max" else self.gamma / self.certificate
 
     def standard_errors(self, term: int) -> Array:
         """The standard error of every answer of a group."""

@@ -69,6 +69,14 @@ class Fourier(Strategy):
         """The sum of ``variances``."""
         return float(self.variances(term, block_variances).sum())
 
+    def block_errors(self) -> Array:
+        """Squared coefficients, character by character."""
+        out = np.zeros(len(self.blocks))
+        for t, term in enumerate(self.workload.terms):
+            for b, coefficients in self._within(t):
+                out[b] += term.weight**2 * float(coefficients @ coefficients)
+        return out
+
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of ``variances``."""
         return float(self.variances(term, block_variances).max())

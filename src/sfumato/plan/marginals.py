@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import overload
@@ -36,6 +36,7 @@ from typing import overload
 import numpy as np
 
 from sfumato.plan.lattice import Lattice, asked_sets, lattice
+from sfumato.plan.moves import Moves, set_moves
 from sfumato.plan.optimum import certified_optimum
 from sfumato.plan.split import Split, centred_split
 from sfumato.plan.strategy import Block, Strategy
@@ -159,6 +160,45 @@ class Marginals(Strategy):
         is_total = np.isinf(shortest)
         ratio = np.where(is_total, 0.0, 1 + 1 / (np.where(is_total, 2.0, shortest) - 1))
         return tuple((2 * longest * ratio * ROUND_UP).tolist())
+
+    def moves(self, drops: bool) -> Moves | None:
+        """By the attributes in which two cells differ."""
+        if drops not in self._moves:
+            scales = np.array(self.shares) ** 2
+            self._moves[drops] = set_moves(
+                self.lattice, self._sizes, self.piece_norms, scales, drops
+            )
+        return self._moves[drops]
+
+    def block_errors(self) -> Array:
+        """All pieces at once."""
+        weights = np.array([t.weight**2 for t in self.workload.terms])
+        return self.lattice.above(weights / self._rows) * self._reading
+
+    @cached_property
+    def piece_norms(self) -> Array:
+        """The squared column norm of every piece, at share 1."""
+        return self.lattice.of_pieces(self._columns(2))
+
+    @property
+    def asked_cells(self) -> float:
+        """The number of cells over all attributes that are asked about."""
+        return float(prod(self.workload.domain.shape[i] for i in self.splits))
+
+    def largest_errors(self, each: Array) -> tuple[Array, float]:
+        """``block_errors`` with the weights on terms of the worst case, and its lower bound.
+
+        The best shares for moves that move the pieces by ``each`` on average, squared.
+        """
+        weights = np.array([term.weight**2 for term in self.workload.terms])
+        scale = np.sqrt(each / self.piece_norms)
+        c, bound = _worst(self.lattice, weights / self._rows**2, self._sizes, None, scale)
+        return self.lattice.above(c) * self._reading, bound
+
+    def with_shares(self, shares: Array) -> Marginals:
+        """The same pieces with other shares."""
+        blocks = _Blocks(self.workload, self.lattice, self.splits, shares)
+        return replace(self, blocks=blocks)
 
     @property
     def is_nonnegative(self) -> bool:
@@ -322,14 +362,19 @@ def marginals_optimum(
 
 
 def _worst(
-    known: Lattice, c: Array, sizes: Array, progress: Callable[[int, float], None] | None
+    known: Lattice,
+    c: Array,
+    sizes: Array,
+    progress: Callable[[int, float], None] | None,
+    scale: Array | float = 1.0,
 ) -> tuple[Array, float]:
     """``lambda_B c_B`` with the greatest lower bound on the largest error, and that bound.
 
     ``optimum.py`` with ``sum_A d_A sqrt(g_A)`` as the trace: its derivative by log lambda_B is half
     of ``lambda_B c_B sum_{A within B} d_A / sqrt(g_A)``, which takes the place of the diagonal.
+    ``scale`` multiplies d_A: by how much a piece costs, as a root.
     """
-    d = known.of_pieces(sizes - 1)
+    d = known.of_pieces(sizes - 1) * scale
 
     def diagonal(lam: Array) -> Array:
         return lam * c * known.below(d / np.sqrt(known.above(lam * c)))
@@ -340,4 +385,4 @@ def _worst(
     found = certified_optimum(
         diagonal, known.terms, TOLERANCE, STEPS, start=start, progress=progress
     )
-    return found.v * c, found.lower
+    return found.v / found.v.sum() * c, found.lower

@@ -28,7 +28,8 @@ from sfumato.plan.effort import effort
 from sfumato.plan.forecast import Candidate, Forecast
 from sfumato.plan.lower import sum_of_bounds
 from sfumato.plan.mechanisms import MECHANISMS, named
-from sfumato.plan.strategy import Noise, Strategy
+from sfumato.plan.replacing import for_replacing
+from sfumato.plan.strategy import Noise, Objective, Strategy
 from sfumato.workload.workload import Workload
 
 __all__ = ["MECHANISMS", "Strategies", "choose"]
@@ -36,6 +37,7 @@ __all__ = ["MECHANISMS", "Strategies", "choose"]
 MEASURED = 2**28  # values measured in one release (2 GiB)
 TABLE = 2**27  # cells of a table that is counted (1 GiB)
 MANY_TERMS = 1000
+MANY_QUERIES = 2**17
 BIASED = "approximate"
 SLOW = "laplace-optimum"
 HOPELESS = 2.5  # templates gain less over trees and tables in all workloads that were tried
@@ -59,6 +61,7 @@ class Strategies:
     folder: Path | None = None
     records: int | None = None
     _made: dict[str, Strategy | PlanError] = field(default_factory=dict, repr=False)
+    _replaced: dict[tuple[str, bool], Strategy] = field(default_factory=dict, repr=False)
 
     def named(self, mechanism: str | None) -> list[str]:
         """The mechanisms of this name, in the order of their effort."""
@@ -68,7 +71,9 @@ class Strategies:
                 "number of records"
             )
         found = [] if mechanism == BIASED else named(mechanism)
-        if len(self.workload.terms) > MANY_TERMS:  # a closed form of all, a block each otherwise
+        # There a certified optimum takes less time than the forecasts of all others.
+        terms = self.workload.terms
+        if len(terms) > MANY_TERMS or max(t.rows for t in terms) > MANY_QUERIES:
             found.sort(key=lambda name: name != "factorization")
         is_allowed = mechanism in (None, BIASED) and self.records is not None
         return [*found, BIASED] if is_allowed else found
@@ -82,6 +87,19 @@ class Strategies:
         if isinstance(found, PlanError):
             raise found
         return found
+
+    def replacing(
+        self, name: str, loss: float, drops: bool, watch: Callable[[str], None] | None = None
+    ) -> Strategy:
+        """The same for replace-one neighbours; ``drops``: a record can fall in no cell."""
+        strategy = self.of(name, loss, watch)
+        if name == BIASED:
+            return strategy
+        if (name, drops) not in self._replaced:
+            objective: Objective = "max" if self.objective == "max" else "rmse"
+            with effort("replacing", self.until, None, watch):
+                self._replaced[name, drops] = for_replacing(strategy, objective, drops)
+        return self._replaced[name, drops]
 
     def _built(
         self, name: str, loss: float, watch: Callable[[str], None] | None
@@ -130,7 +148,7 @@ def choose(
     if race.best is None:
         raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
     best = race.best
-    if best.bound is None and objective == "rmse":
+    if best.bound is None and objective == "rmse" and neighbours == "add-remove":
         best = replace(best, bound=sum_of_bounds(workload) or None)
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
     return replace(best, candidates=shown)
@@ -168,7 +186,11 @@ class _Race:
         if needless:
             return Candidate(name, None, None, needless)
         try:
-            strategy = self.strategies.of(name, loss, watch)
+            if self.neighbours == "replace-one":
+                kept = self.strategies.workload.domain.keeps_every_record and self.unit is None
+                strategy = self.strategies.replacing(name, loss, not kept, watch)
+            else:
+                strategy = self.strategies.of(name, loss, watch)
             scales = calibrate(strategy, loss, self.neighbours, self.unit)
             entry = Forecast(
                 self.strategies.workload,
@@ -188,15 +210,19 @@ class _Race:
 
     def enter(self, entry: Forecast) -> None:
         """Compare with the best; its bound holds for all, whoever wins."""
-        known = None if self.best is None else self.best.bound
-        bounds = [entry.strategy.bound_for(entry.objective), known]  # of unbiased answers
+        known = None if self.best is None else self.best.known_bound
+        of_entry = entry.strategy.bound_for(entry.objective, entry.neighbours)
+        bounds = [of_entry, known]  # of unbiased answers
         bound = max((b for b in bounds if b is not None), default=None)
         error = _weighted(entry, self.weight)
         if entry.strategy.noise == "laplace":
             self.least_laplace = min(self.least_laplace, error)
         if self.best is None or error < self.least:
             self.best, self.least = entry, error
-        self.best = replace(self.best, bound=bound)
+        if entry.neighbours == "replace-one":
+            self.best = replace(self.best, replacing=bound)
+        else:
+            self.best = replace(self.best, bound=bound)
 
     def needless(self, name: str, noise: Noise, loss: float) -> str:
         """Why the next mechanism need not be tried, or nothing."""
@@ -210,13 +236,14 @@ class _Race:
         if name == SLOW and HOPELESS * self.least < self.least_laplace < inf:
             times = self.least_laplace / self.least
             return f"not tried: other Laplace noise errs {times:.1f} times as much as the best"
-        if best.certificate is None or best.bound is None or best.strategy.noise != "gaussian":
+        bound = best.known_bound
+        if best.certificate is None or bound is None or best.strategy.noise != "gaussian":
             return ""
         if noise == "gaussian" and best.certificate <= GOOD_ENOUGH:
             return f"not tried: {best.mechanism} is within 1% of the least possible"
         # A column is no shorter in L1 than in L2, and Laplace noise of scale b has variance 2 b^2.
         rows = 1 if best.unit is None else best.unit.rows
-        if noise == "laplace" and sqrt(2 * best.bound / self.weight) * rows / loss >= self.least:
+        if noise == "laplace" and sqrt(2 * bound / self.weight) * rows / loss >= self.least:
             return f"not tried: no Laplace mechanism has less error than {best.mechanism}"
         return ""
 

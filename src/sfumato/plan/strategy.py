@@ -21,6 +21,7 @@ import numpy as np
 from sfumato.errors import TooLarge
 from sfumato.plan.diameter import squared_diameter
 from sfumato.plan.fingerprint import fingerprint
+from sfumato.plan.moves import Moves, pair_moves
 from sfumato.workload.queries import Array, check_entries
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Predicates, Term
@@ -50,6 +51,9 @@ class Strategy(ABC):
     error of every strategy for the workload, where one was found on the way: on ``weighted_error``
     when ``objective`` is "rmse", on ``weighted_largest`` when it is "max".
 
+    ``replacing`` is a lower bound like ``bound`` for replace-one neighbours, where one was found
+    (``replacing.py``): on ``replaced_error`` of every strategy.
+
     ``records`` is None where all answers are unbiased, which is the rule. A strategy with a bias
     (``biased.py``, ``conjunctions.py``) is made for a public number of records; what it states
     of its bias holds for data sets of at most that many.
@@ -62,6 +66,7 @@ class Strategy(ABC):
     bound: float | None = field(default=None, kw_only=True)
     objective: Objective = field(default="rmse", kw_only=True)
     records: int | None = field(default=None, kw_only=True)
+    replacing: float | None = field(default=None, kw_only=True)
 
     @abstractmethod
     def answer(self, term: int, values: Sequence[Array]) -> Array:
@@ -183,6 +188,44 @@ class Strategy(ABC):
         """The squared diameter of every block: how far a replaced record moves it."""
         return tuple(squared_diameter(b.term) for b in self.blocks)
 
+    def moves(self, drops: bool) -> Moves | None:
+        """All moves of a replaced record at once, where they are few enough to list."""
+        if drops not in self._moves:
+            self._moves[drops] = pair_moves([b.term for b in self.blocks], drops)
+        return self._moves[drops]
+
+    @cached_property
+    def _moves(self) -> dict[bool, Moves | None]:
+        return {}
+
+    def apart(self, scales: Sequence[float], drops: bool) -> float:
+        """At least ``max sum_b scales[b] |M_b d|^2`` over replaced records d, rounded up.
+
+        d is ``e_i - e_j``; or also ``e_i`` where ``drops`` says that a record can fall in no cell.
+        """
+        longest = self.column_power(2, scales).power
+        simple = longest * (2 if self.is_nonnegative else 4)
+        found = min(simple, sum(d * s for d, s in zip(self.diameters, scales, strict=True)))
+        found = max(found, longest) if drops else found
+        known = self.moves(drops)
+        return found if known is None else min(found, known.greatest(scales))
+
+    def block_errors(self) -> Array:
+        """``sum_q w_q^2 |r_q|^2`` of every block: the weighted error that unit noise on it makes.
+
+        For strategies whose reconstruction does not depend on the shares.
+        """
+        count = len(self.blocks)
+        weights = np.array([t.weight**2 for t in self.workload.terms])
+        out = np.zeros(count)
+        unit = np.zeros(count)
+        for b in range(count):
+            unit[b] = 1.0
+            totals, _ = self.group_variances(unit.tolist())
+            out[b] = float(weights @ np.asarray(totals))
+            unit[b] = 0.0
+        return out
+
     @property
     def is_nonnegative(self) -> bool:
         """Whether no measured coefficient is below zero."""
@@ -213,11 +256,31 @@ class Strategy(ABC):
         pairs = zip(self.workload.terms, greatest, strict=True)
         return max(t.weight**2 * float(v) for t, v in pairs) * self.squared_norm
 
-    def bound_for(self, objective: str) -> float | None:
+    def replaced_error(self, objective: str, drops: bool) -> float:
+        """``weighted_error`` or ``weighted_largest`` with the diameter in place of the norm."""
+        totals, greatest = self.group_variances([share**-2 for share in self.shares])
+        weights = np.array([t.weight**2 for t in self.workload.terms])
+        if objective == "max":
+            error = float((weights * np.asarray(greatest)).max())
+        else:
+            error = float(weights @ np.asarray(totals))
+        return error * self.replaced_power(drops)
+
+    def replaced_power(self, drops: bool) -> float:
+        """How far neighbours are apart for replace-one, blocks scaled by their shares.
+
+        Squared for Gaussian noise; Laplace noise is made for twice the longest column.
+        """
+        if self.noise == "laplace":
+            return 4 * self.squared_norm
+        return self.apart([share**2 for share in self.shares], drops) or 2 * self.squared_norm
+
+    def bound_for(self, objective: str, neighbours: str = "add-remove") -> float | None:
         """The lower bound of an objective: the largest error is no less than the mean one."""
-        if self.bound is None or objective == self.objective:
-            return self.bound
-        return self.bound / self.workload.queries if objective == "max" else None
+        bound = self.bound if neighbours == "add-remove" else self.replacing
+        if bound is None or objective == self.objective:
+            return bound
+        return bound / self.workload.queries if objective == "max" else None
 
     def _unit_variances(self) -> list[float]:
         unit = [share**-2 for share in self.shares]
