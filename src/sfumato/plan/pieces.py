@@ -15,18 +15,19 @@ no optimum but needs neither the domain nor its classes. Pieces are keyed by att
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, combinations
-from math import exp, prod, sqrt
+from math import prod, sqrt
 
 import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.plan.lower import sum_of_bounds
 from sfumato.plan.pinching import pinched_bound
-from sfumato.plan.split import Centred, Split, centred_split, optimal_split, query_key
+from sfumato.plan.split import Centred, Split, query_key
+from sfumato.plan.splitting import union_of_splits
 from sfumato.plan.strategy import Block, Strategy
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
@@ -35,12 +36,8 @@ from sfumato.workload.workload import Workload
 
 __all__ = ["Pieces", "pieces"]
 
-LARGEST_AXIS = 1024  # cells of an attribute whose split is found by dense algebra
 MOST_PIECES = 2**18
 LISTED = 2**24  # queries of a term whose variances are listed one by one
-ROUNDS = 2
-ROUGH, FINE = 1e-3, 1e-5  # how well an attribute is solved while searching, and at the end
-WEIGHTS = (-4.0, 5.0)  # range of the logarithm of the extra weight on a total
 
 Subset = tuple[str, ...]
 
@@ -55,6 +52,9 @@ class Pieces(Strategy):
         default_factory=dict, repr=False
     )
     _summed: dict[tuple[str, str | int], tuple[float, float]] = field(
+        default_factory=dict, repr=False
+    )
+    _edge: dict[tuple[str, str | int], tuple[Array, Array]] = field(
         default_factory=dict, repr=False
     )
 
@@ -142,18 +142,22 @@ class Pieces(Strategy):
             yield b, prod(sums)
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The greatest of ``variances``; for very many queries an upper bound on it."""
-        if self.workload.terms[term].rows <= LISTED:
-            return float(self.variances(term, block_variances).max())
+        """The greatest of ``variances``; for very many queries an upper bound on it.
+
+        A variance grows with ``alpha^2`` and ``|r|^2`` of every attribute, linearly in each pair,
+        so the greatest is among queries on the frontier of these pairs.
+        """
         asked = self._asked(term)
-        total = 0.0
+        pairs = [self._frontier(name, queries) for name, queries in asked.items()]
+        if prod(len(alpha) for alpha, _ in pairs) > LISTED:
+            pairs = [(a.max(keepdims=True), r.max(keepdims=True)) for a, r in pairs]
+        out = np.zeros([len(alpha) for alpha, _ in pairs])
         for b, inside in self._within(asked):
-            value = block_variances[b]
-            for name, queries in asked.items():
-                alpha, squares = self._coefficients(name, queries)
-                value *= float(squares.max() if name in inside else (alpha**2).max())
-            total += value
-        return total
+            part = np.full((), block_variances[b])
+            for name, (alpha, rest) in zip(asked, pairs, strict=True):
+                part = np.multiply.outer(part, rest if name in inside else alpha)
+            out += part
+        return float(out.max())
 
     def effective_terms(self, term: int) -> Array:
         """Gaussian noise adds up to Gaussian noise."""
@@ -185,6 +189,14 @@ class Pieces(Strategy):
             split = self.splits[name]
             self._read[key] = split.totals(queries), split.rest_squares(queries)
         return self._read[key]
+
+    def _frontier(self, name: str, queries: QuerySet) -> tuple[Array, Array]:
+        """``alpha^2`` and ``|r|^2`` of the queries that no other exceeds in both."""
+        key = (name, query_key(queries))
+        if key not in self._edge:
+            alpha, rest = self._coefficients(name, queries)
+            self._edge[key] = _upper_right(alpha**2, rest)
+        return self._edge[key]
 
     def _sums(self, name: str, queries: QuerySet) -> tuple[float, float]:
         """``sum alpha^2`` and ``sum |r|^2``, r with respect to the integers."""
@@ -223,11 +235,14 @@ def pieces(workload: Workload) -> Pieces | None:
             return None
         factors = term.factors
         asked.append({n: shared.setdefault((n, query_key(q)), q) for n, q in factors})
-    problem = _Problem(workload, asked)
-    splits = problem.best_splits()
-    c, cost = problem.squares(splits)
-    weight = {a: sqrt(c[a] / cost[a]) for a in c if c[a] > 0}
-    total = sum(weight[a] * cost[a] for a in weight)
+    count = sum(2 ** len(f) for f in asked)
+    if count > MOST_PIECES:
+        raise TooLarge(f"up to {count:,} pieces, more than {MOST_PIECES:,}")
+    found = union_of_splits(workload, asked)
+    splits = found.splits
+    kept = np.flatnonzero(found.c > 0).tolist()
+    weight = {found.subsets[i]: sqrt(found.c[i] / found.cost[i]) for i in kept}
+    total = sum(sqrt(found.c[i] * found.cost[i]) for i in kept)
     blocks = []
     for inside, w in weight.items():
         factors = tuple((n, splits[n].measured) for n in inside)
@@ -242,91 +257,31 @@ def pieces(workload: Workload) -> Pieces | None:
         tuple(blocks),
         splits,
         tuple(weight),
-        bound=max(pinched_bound(workload), sum_of_bounds(workload)),
+        bound=max(pinched_bound(workload, found.cells), sum_of_bounds(workload)),
     )
-
-
-class _Problem:
-    """Gram matrices by attribute, and the closed-form error of given splits."""
-
-    def __init__(self, workload: Workload, asked: Sequence[Mapping[str, QuerySet]]) -> None:
-        self.workload, self.asked = workload, asked
-        self.weights = [t.weight**2 for t in workload.terms]
-        count = sum(2 ** len(f) for f in asked)
-        if count > MOST_PIECES:
-            raise TooLarge(f"up to {count:,} pieces, more than {MOST_PIECES:,}")
-        self.sets: dict[str, dict[int, QuerySet]] = {}
-        for factors in asked:
-            for name, queries in factors.items():
-                self.sets.setdefault(name, {})[id(queries)] = queries
-        self.grams: dict[int, Array] = {}
-        for name, found in self.sets.items():
-            size = workload.domain[name].size
-            if size > LARGEST_AXIS and not _is_table(found.values()):
-                raise TooLarge(f"attribute {name!r} has {size:,} cells, more than {LARGEST_AXIS:,}")
-            for key, queries in found.items():
-                self.grams[key] = queries.gram() if size <= LARGEST_AXIS else np.zeros((0, 0))
-
-    def best_splits(self) -> dict[str, Split]:
-        """Attribute by attribute, the extra weight on the total that lowers the error most."""
-        splits: dict[str, Split] = {}
-        searched = []
-        for name, found in self.sets.items():
-            if _is_table(found.values()):
-                splits[name] = centred_split(self.workload.domain[name].size)
-            else:
-                searched.append(name)
-                splits[name] = self._split(name, 1.0)
-        for _ in range(ROUNDS):
-            for name in searched:
-                splits = self._better(splits, name)
-        return splits
-
-    def _better(self, splits: dict[str, Split], name: str) -> dict[str, Split]:
-        from scipy.optimize import minimize_scalar
-
-        def error(log_weight: float) -> float:
-            return self.error({**splits, name: self._split(name, exp(log_weight), ROUGH)})
-
-        found = minimize_scalar(error, bounds=WEIGHTS, method="bounded", options={"xatol": 0.05})
-        tried = {**splits, name: self._split(name, exp(float(found.x)))}
-        return tried if self.error(tried) < self.error(splits) else splits
-
-    def _split(self, name: str, weight: float, tolerance: float = FINE) -> Split:
-        gram = np.sum([self.grams[key] for key in self.sets[name]], axis=0)
-        return optimal_split(gram, weight * float(np.trace(gram)) / len(gram), tolerance)
-
-    def error(self, splits: Mapping[str, Split]) -> float:
-        """``(sum_A sqrt(c_A cost_A))^2``."""
-        c, cost = self.squares(splits)
-        return sum(sqrt(c[a] * cost[a]) for a in c) ** 2
-
-    def squares(
-        self, splits: Mapping[str, Split]
-    ) -> tuple[dict[Subset, float], dict[Subset, float]]:
-        """``c_A`` and ``cost_A`` of every piece."""
-        read: dict[tuple[str, int], tuple[float, float]] = {}  # one set may serve two attributes
-        for name, found in self.sets.items():
-            for key in found:
-                read[name, key] = self._squares(splits[name], name, key)
-        c: dict[Subset, float] = {}
-        for factors, weight in zip(self.asked, self.weights, strict=True):
-            for inside in _subsets(tuple(factors)):
-                parts = (read[n, id(q)][1 if n in inside else 0] for n, q in factors.items())
-                c[inside] = c.get(inside, 0.0) + weight * prod(parts)
-        cost = {inside: prod(splits[n].cost for n in inside) for inside in c}
-        return c, cost
-
-    def _squares(self, split: Split, name: str, key: int) -> tuple[float, float]:
-        if isinstance(self.sets[name][key], Identity) and self.grams[key].size == 0:
-            n = self.workload.domain[name].size
-            return 1 / n, float(n - 1)
-        return split.squares(self.grams[key])
 
 
 def _subsets(names: Subset) -> chain[Subset]:
     return chain.from_iterable(combinations(names, k) for k in range(len(names) + 1))
 
 
-def _is_table(found: Iterable[QuerySet]) -> bool:
-    return all(isinstance(q, Identity) for q in found)
+def _upper_right(x: Array, y: Array) -> tuple[Array, Array]:
+    """The corners of the hull of points where a positive combination of x and y is greatest."""
+    order = np.lexsort((y, x))[::-1]
+    x, y = x[order], y[order]
+    before = np.concatenate([[-np.inf], np.maximum.accumulate(y)[:-1]])
+    corners: list[tuple[float, float]] = []
+    for point in zip(x[y > before].tolist(), y[y > before].tolist(), strict=True):
+        while len(corners) > 1 and _is_below(corners[-1], corners[-2], point):
+            corners.pop()
+        corners.append(point)
+    found = np.array(corners)
+    return found[:, 0], found[:, 1]
+
+
+def _is_below(
+    middle: tuple[float, float], right: tuple[float, float], left: tuple[float, float]
+) -> bool:
+    """Whether a point lies on or below the line between two others, right and left of it."""
+    rise = (middle[1] - right[1]) * (right[0] - left[0])
+    return rise <= (left[1] - right[1]) * (right[0] - middle[0])

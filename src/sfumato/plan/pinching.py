@@ -23,7 +23,7 @@ the derivatives of the sum by a_ti and b_ti.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
 
@@ -47,10 +47,14 @@ STEP = 1e-4  # for derivatives: they only choose rho, and any rho gives a bound
 ROUNDING = 2.0**-50
 
 
-def pinched_bound(workload: Workload) -> float:
-    """A lower bound on the weighted squared error at unit noise; 0 where it does not apply."""
+def pinched_bound(workload: Workload, cells: Mapping[str, Array] | None = None) -> float:
+    """A lower bound on the weighted squared error at unit noise; 0 where it does not apply.
+
+    ``cells`` are cell weights for attributes, such as those of a good strategy; without them some
+    are tried.
+    """
     try:
-        problem = _problem(workload)
+        problem = _problem(workload, cells or {})
     except TooLarge:
         return 0.0
     if problem is None:
@@ -138,7 +142,7 @@ def _parts(gram: Array, v: Array, rho: float) -> tuple[float, float]:
     return along / rho, float(roots.sum()) - along
 
 
-def _problem(workload: Workload) -> _Problem | None:
+def _problem(workload: Workload, cells: Mapping[str, Array]) -> _Problem | None:
     place = {name: i for i, name in enumerate(workload.domain.names)}
     numbers: dict[tuple[int, str | int], int] = {}
     found: dict[int, dict[int, QuerySet]] = {}
@@ -167,7 +171,13 @@ def _problem(workload: Workload) -> _Problem | None:
         if size > LARGEST_AXIS:
             return None
         grams = {number: queries.gram() for number, queries in queries_of.items()}
-        made.axes[i] = _Axis(grams, _options(sum(grams.values(), np.zeros((size, size)))))
+        given = cells.get(workload.domain.names[i])
+        tried = (
+            _options(sum(grams.values(), np.zeros((size, size))))
+            if given is None
+            else (given / given.sum(),)
+        )
+        made.axes[i] = _Axis(grams, tried)
         made._set(made.axes[i], made.axes[i].options[0])
     return made
 

@@ -10,14 +10,16 @@ counts X = I and S is the centring ``I - J / n``; for other query sets the split
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
+from math import ceil, log2, sqrt
 
 import numpy as np
 
 from sfumato.plan.optimum import certified_optimum
 from sfumato.plan.quadratic import row_quadratics
+from sfumato.plan.tridiagonal import Tridiagonal, root_diagonal
 from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import (
     Array,
@@ -32,23 +34,33 @@ from sfumato.workload.queries import (
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
-__all__ = ["Centred", "Split", "centred_split", "entry_bits", "optimal_split", "query_key"]
+__all__ = [
+    "Centred",
+    "Optimum",
+    "Split",
+    "centred_split",
+    "entry_bits",
+    "optimal_split",
+    "query_key",
+    "split_optimum",
+]
 
 ENTRY_BITS = (14, 20)  # least and most of rounded coefficients
-ROOM = 42  # bits of a coefficient up to which vault.measure computes with machine words
+ROOM = 43  # bits of a coefficient up to which vault.measure computes with machine words
 
 
 def entry_bits(workload: Workload) -> int:
     """Bits for the coefficients along one attribute, so that products of them stay quick.
 
-    Differences of n cells, along attributes asked cell by cell, take log2(n) bits.
+    Differences of n cells, along attributes asked cell by cell, take log2(n - 1) bits.
     """
     most = ENTRY_BITS[1]
     for term in workload.terms:
         asked = [q for _, q in term.factors] if isinstance(term, Product) else []
         rounded = sum(not isinstance(q, Identity | Total | Groups) for q in asked)
         if rounded:
-            taken = sum(q.size.bit_length() for q in asked if isinstance(q, Identity))
+            cells = [q.size for q in asked if isinstance(q, Identity)]
+            taken = sum(ceil(log2(n - 1)) for n in cells if n > 2)
             most = min(most, (ROOM - taken) // rounded)
     return max(most, ENTRY_BITS[0])
 
@@ -122,7 +134,16 @@ class Split:
         if isinstance(self.measured, Centred):
             n = self.measured.size
             return (np.eye(n) - 1 / n) / n
-        return np.asarray(np.linalg.pinv(self.measured.dense(), rcond=1e-10), dtype=np.float64)
+        # B = [S; u'] with S u = 0 and u'u = 1 has the inverse [S^+, u].
+        u = self.direction / np.linalg.norm(self.direction)
+        unit = float(np.abs(self.measured.greatest))
+        whole = np.linalg.inv(np.vstack([self.measured.dense() / unit, u]))
+        return np.asarray(whole[:, :-1] / unit, dtype=np.float64)
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether it is that of a table of counts."""
+        return isinstance(self.measured, Centred)
 
     @cached_property
     def unseen(self) -> Array:
@@ -183,29 +204,97 @@ def centred_split(size: int) -> Split:
     return Split(Centred(size), 1 / size, np.ones(size))
 
 
-def optimal_split(
-    gram: Array, total_weight: float, tolerance: float = 1e-5, bits: int = ENTRY_BITS[0]
-) -> Split:
-    """The split of the optimum of ``gram`` with ``total_weight`` more on the total."""
-    n = len(gram)
-    v = gram + total_weight * np.ones((n, n))
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """The optimal X of an attribute with extra weight on its total.
 
-    def root_diagonal(weights: Array) -> Array:
+    ``X = D^-1/2 A^1/2 D^-1/2 / scale`` with cell weights v, and the eigenvalues and eigenvectors
+    of A.
+    """
+
+    v: Array
+    scale: float
+    values: Array
+    vectors: Array
+
+    @cached_property
+    def inverse(self) -> Array:
+        """``X^-1``."""
+        scaled = np.sqrt(self.v)[:, None] * self.vectors
+        return np.asarray((scaled * (self.scale / np.sqrt(self.values))) @ scaled.T)
+
+    @cached_property
+    def x(self) -> Array:
+        """X itself."""
+        scaled = self.vectors / np.sqrt(self.v * self.scale)[:, None]
+        return np.asarray((scaled * np.sqrt(self.values)) @ scaled.T)
+
+    @cached_property
+    def share(self) -> float:
+        """``p = 1 / (1' X^-1 1)``: how much of the total X holds."""
+        return 1 / float(self.inverse.sum())
+
+    @cached_property
+    def unseen(self) -> Array:
+        """z, scaled to sum 1."""
+        return np.asarray(self.inverse.sum(axis=1) * self.share, dtype=np.float64)
+
+    def squares(self, grams: Sequence[Array]) -> tuple[Array, Array]:
+        """``sum alpha^2`` and ``cost sum |r|^2`` for query sets of these Gram matrices.
+
+        ``q X^-1 q' = alpha^2 / p + |r|^2``, for the two parts of X are orthogonal under X^-1.
+        """
+        totals = np.array([self.unseen @ g @ self.unseen for g in grams])
+        whole = np.array([float((g * self.inverse).sum()) for g in grams])
+        rests = np.maximum(whole - totals / self.share, 0.0)
+        return totals, rests * (1 - self.share)
+
+
+def split_optimum(
+    sets: Sequence[QuerySet],
+    grams: Sequence[Array],
+    total_weight: float,
+    tolerance: float = 1e-5,
+    start: Array | None = None,
+) -> Optimum:
+    """The optimum of the query sets with ``total_weight`` more on the total.
+
+    For prefixes that is one more weight on the last of them: the weights of the cells are found
+    in O(cells) a step.
+    """
+    n = len(grams[0])
+    v = np.sum(grams, axis=0) + total_weight * np.ones((n, n))
+
+    def dense_diagonal(weights: Array) -> Array:
         root = np.sqrt(weights)
         values, vectors = np.linalg.eigh(v * np.outer(root, root))
         return np.asarray((vectors**2) @ np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
 
-    found = certified_optimum(root_diagonal, n, tolerance, 60)
+    if all(isinstance(q, Prefix) for q in sets):
+        each = np.full(n, float(len(sets)))
+        each[-1] += total_weight
+        beside = -1 / each[:-1]
+        diagonal = 1 / each
+        diagonal[1:] -= beside
+        solver = root_diagonal(Tridiagonal(diagonal, beside), np.diag(v))
+        found = certified_optimum(solver, n, tolerance, all_bind=True, start=start)
+    else:
+        binds = all(isinstance(q, Ranges) for q in sets)
+        found = certified_optimum(dense_diagonal, n, tolerance, 60, all_bind=binds, start=start)
     root = np.sqrt(found.v)
     values, vectors = np.linalg.eigh(v * np.outer(root, root))
     values = np.maximum(values, values[-1] * 1e-12)
-    x = (vectors * np.sqrt(values)) @ vectors.T / np.outer(root, root) / found.scale
-    z = np.linalg.solve(x, np.ones(n))
-    rest = x - np.ones((n, n)) / z.sum()
-    values, vectors = np.linalg.eigh(rest)
+    return Optimum(found.v, found.scale, values, vectors)
+
+
+def optimal_split(found: Optimum, bits: int = ENTRY_BITS[0]) -> Split:
+    """The split of an optimum, its rest in integers of so many bits."""
+    n = len(found.v)
+    values, vectors = np.linalg.eigh(found.x - found.share)
     s = (vectors[:, 1:] * np.sqrt(np.maximum(values[1:], 0.0))).T  # the least one belongs to z
     unit = float(np.abs(s).max()) / 2**bits
     entries = np.rint(s / unit).astype(np.int64)
-    # z of the rounded matrix: what it does not see
-    _, _, right = np.linalg.svd(entries.astype(np.float64), full_matrices=True)
-    return Split(Matrix(n, entries, 0), unit, right[-1] * np.sign(right[-1].sum()))
+    # z of the rounded matrix, what it does not see: beside the z of the exact one
+    whole = np.vstack([entries, found.unseen * (2.0**bits)])
+    z = np.linalg.solve(whole, np.eye(n)[-1])
+    return Split(Matrix(n, entries, 0), unit, z * np.sign(z.sum()))

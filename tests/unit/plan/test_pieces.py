@@ -10,7 +10,14 @@ import pytest
 import sfumato as sf
 from sfumato.errors import TooLarge
 from sfumato.plan.pieces import Pieces, pieces
-from sfumato.plan.split import Centred, Split, centred_split, optimal_split
+from sfumato.plan.split import (
+    Centred,
+    Split,
+    centred_split,
+    entry_bits,
+    optimal_split,
+    split_optimum,
+)
 from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges
 from sfumato.workload.workload import Workload
 
@@ -38,14 +45,18 @@ def dense_strategy(strategy: Pieces) -> np.ndarray:
     return np.vstack(rows)
 
 
+def of_optimum(queries: QuerySet, total_weight: float, bits: int = 14) -> Split:
+    return optimal_split(split_optimum([queries], [queries.gram()], total_weight), bits)
+
+
 @pytest.mark.parametrize(
     ("split", "queries"),
     [
         (centred_split(6), Identity(6)),
         (centred_split(6), Prefix(6)),
-        (optimal_split(Prefix(9).gram(), 3.0), Prefix(9)),
-        (optimal_split(Ranges(9).gram(), 0.0), Ranges(9)),
-        (optimal_split(Prefix(9).gram(), 30.0), Identity(9)),
+        (of_optimum(Prefix(9), 3.0), Prefix(9)),
+        (of_optimum(Ranges(9), 0.0), Ranges(9)),
+        (of_optimum(Prefix(9), 30.0), Identity(9)),
     ],
 )
 def test_every_query_is_its_total_part_and_its_rest(split: Split, queries: QuerySet) -> None:
@@ -58,6 +69,35 @@ def test_every_query_is_its_total_part_and_its_rest(split: Split, queries: Query
     assert sums[0] == pytest.approx((alpha**2).sum())
     assert sums[1] == pytest.approx((r**2).sum() / split.unit**2)
     assert split.measured.dense() @ split.direction == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("queries", [Prefix(12), Ranges(12), Identity(12)])
+@pytest.mark.parametrize("weight", [0.0, 2.0])
+def test_the_squares_of_an_optimum_are_those_of_its_split(queries: QuerySet, weight: float) -> None:
+    found = split_optimum([queries], [queries.gram()], weight)
+    np.testing.assert_allclose(found.x @ found.inverse, np.eye(12), atol=1e-6)
+    assert np.diag(found.x).max() == pytest.approx(1)
+    split = optimal_split(found, 24)
+    totals, rests = found.squares([queries.gram()])
+    exact = split.squares(queries.gram())
+    assert totals[0] == pytest.approx(exact[0], rel=1e-4)
+    assert rests[0] == pytest.approx(exact[1] * split.cost, rel=1e-4)
+
+
+def test_the_greatest_variance_is_that_of_some_query() -> None:
+    strategy = built(WORK)
+    unit = [b.share**-2 for b in strategy.blocks]
+    for t in range(len(WORK.terms)):
+        listed = strategy.variances(t, unit)
+        assert strategy.greatest_variance(t, unit) == pytest.approx(listed.max(), rel=1e-12)
+
+
+def test_coefficients_have_as_many_bits_as_products_of_them_allow() -> None:
+    assert entry_bits(sf.prefixes(DOMAIN, "a")) == 20
+    both = sf.product(DOMAIN, {"a": "prefix", "b": "identity", "c": "ranges"})
+    assert entry_bits(both) == 20
+    wide = sf.product(DOMAIN, {"a": "prefix", "b": "prefix", "c": "ranges"})
+    assert entry_bits(wide) == 14
 
 
 def test_the_centred_matrix_is_what_it_says() -> None:

@@ -53,8 +53,9 @@ def test_the_bound_is_below_the_optimum_and_above_that_of_the_terms_alone(name: 
     assert bound >= 0.8 * lower
     found = pieces(work)
     assert found is not None
-    assert found.bound == pytest.approx(bound)
-    assert found.weighted_error() >= bound
+    assert found.bound is not None
+    assert 0.98 * bound <= found.bound <= upper  # from the cell weights of the strategy alone
+    assert found.weighted_error() >= max(bound, found.bound)
 
 
 def test_random_unions_are_bounded_from_below() -> None:
