@@ -94,10 +94,10 @@ class Counter:
                 f"than {MOST_KEPT:,}; use fewer dimensions, or a shorter window"
             )
         self._most = MOST_AT_ONCE - 1 if many else largest
-        # The debit comes before any noise is drawn.
-        self._book, self._entry = _debited(self._plan, ledger, name)
+        # What can fail for want of memory comes before the debit, all noise after it.
         self._private: PrivateStream | None = PrivateStream(self._plan, len(self._names))
         self._public = [follower(self._plan) for _ in self._names]
+        self._book, self._entry = _debited(self._plan, ledger, name)
         self._released: list[list[float]] | None = [] if keep else None
         self._step = 0
         self._last = [0.0] * len(self._names)

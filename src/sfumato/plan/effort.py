@@ -10,6 +10,7 @@ foreign file costs time and nothing else. Plans are public, so the files hold no
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from math import inf
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from time import monotonic
-from zipfile import BadZipFile
+from zipfile import ZipFile
 
 import numpy as np
 
@@ -29,6 +30,8 @@ __all__ = ["Effort", "cache_folder", "current", "effort", "time_is_up"]
 FOLDER = "SFUMATO_CACHE"  # the environment variable: a folder, or "off"
 WORTH = 0.05  # seconds: a search that took less is not written down
 LARGEST_FOLDER = 2**29  # bytes of remembered optima that are kept
+EXTREME = 1e60  # remembered weights lie between its inverse and it
+SEARCH = re.compile(r"v[1-9][0-9]{0,8}")  # the names of searches
 
 
 @dataclass
@@ -54,8 +57,10 @@ class Effort:
     def start(self, search: str, size: int) -> Array | None:
         """Remembered positive weights of the right size, or None."""
         v = self.remembered.get(search)
-        fits = v is not None and v.shape == (size,) and v.dtype == np.float64
-        return v if fits and v is not None and bool((np.isfinite(v) & (v > 0)).all()) else None
+        if v is None or v.shape != (size,) or v.dtype != np.float64:
+            return None
+        # Far from the ends of the range of floats: no solver ends there, and all would fail.
+        return v if bool(((v > 1 / EXTREME) & (v < EXTREME)).all()) else None
 
     def keep(self, search: str, v: Array, seconds: float) -> None:
         """Remember where a search ended, if it was long."""
@@ -109,10 +114,15 @@ def cache_folder() -> Path | None:
 
 
 def _read(file: Path) -> dict[str, Array]:
+    """The arrays of a file, if it is one of ours; whatever is wrong with it, nothing."""
     try:
+        with ZipFile(file) as packed:
+            if sum(part.file_size for part in packed.infolist()) > LARGEST_FOLDER:
+                return {}
         with np.load(file, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, BadZipFile, EOFError, KeyError):
+            known = [name for name in stored.files if SEARCH.fullmatch(name)]
+            return {name: stored[name] for name in known}
+    except Exception:  # a foreign file may break anything on the way
         return {}
 
 

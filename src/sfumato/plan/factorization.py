@@ -2,10 +2,10 @@
 """The optimal strategy of a union of products, in a form that can be measured.
 
 Every sector of ``orbits.py`` becomes one measured piece. The root of the optimal X is rounded to
-integers of 20 bits, which the certificate counts (it costs about 1e-6 of the error); from there on everything is exact: the
-sensitivity is that of the integers, and the reconstruction is their pseudo-inverse. Where a
-sector is not of full rank, the rounding happens in coordinates of asked queries, so that no
-rounding leaves the span of the workload and every answer stays unbiased.
+integers of 20 bits, which the certificate counts (it costs about 1e-6 of the error); from there on
+everything is exact: the sensitivity is that of the integers, and the reconstruction is their
+pseudo-inverse. Where a sector is not of full rank, the rounding happens in coordinates of asked
+queries, so that no rounding leaves the span of the workload and every answer stays unbiased.
 """
 
 from __future__ import annotations

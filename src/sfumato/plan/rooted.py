@@ -48,6 +48,9 @@ class Rooted(Term):
         for numbers in [*positive, ground]:
             if not ((numbers > 1 / EXTREME) & (numbers < EXTREME)).all():
                 raise PlanError("the weights of the cells are too uneven to be measured exactly")
+        if not (np.diff(self.root.shifts) > 0).all():
+            # Equal poles would have a double one in r^2, which ``Root.squared`` does not count.
+            raise PlanError("the poles of a measured root must increase; round the weights")
         if len(self.root.shifts) > MOST_POLES:
             raise PlanError(f"at most {MOST_POLES} poles, got {len(self.root.shifts)}")
 

@@ -30,7 +30,7 @@ __all__ = ["column_norm", "columns_squared", "correlate", "responses", "rows_squ
 
 ROUNDOFF = 2.0**-52  # twice the unit roundoff: covers (1 + u)^c <= 1 + 2 c u for small c u
 OWN_ROUNDINGS = 16  # of one recursion step, besides those of its sums
-SCALE_ROUNDING = 2.0**-40  # of the scales as floats
+SCALE_ROUNDING = 2.0**-40  # of the scales as floats (stream_filter.STEEPEST)
 
 
 def columns_squared(plan: Filter) -> Array:
@@ -58,8 +58,9 @@ def column_norm(plan: Filter, squared: Array) -> float:
     recursion = n * (size + OWN_ROUNDINGS) * ROUNDOFF + SCALE_ROUNDING
     if plan.width is None or plan.echo is None:
         return longest * (1 + recursion)
-    # Signs enter: the error of the response is bounded in L2, that of the transform in absolute
-    # terms (Higham 2002, Theorem 24.2, three transforms).
+    # Signs enter: the error of the response is bounded in L2, that of the transforms in absolute
+    # terms (Higham 2002, Theorem 24.2). Two of them err relatively to |m^2|_2 |k^2|_2, the one back
+    # to the length of the convolution, at most |m^2|_1 |k^2|_2, which is more than both.
     step = _step_response()(*coefficients(plan.banks[:1]), n)
     visits = n // plan.width + 1
     keep, _, share = coefficients([plan.echo])
@@ -68,7 +69,7 @@ def column_norm(plan: Filter, squared: Array) -> float:
     kappa = float(plan.kappa.max())
     response = kappa * 2 * echoes * float(np.linalg.norm(step)) * (recursion + own)
     measured, _ = responses(plan)
-    norms = float(np.linalg.norm(measured**2) * np.linalg.norm(plan.kappa**2))
+    norms = float((measured**2).sum() * np.linalg.norm(plan.kappa**2))
     transform = 64 * log2(4 * n) * ROUNDOFF * norms
     return (float(np.sqrt(squared.max() + transform)) + response) * (1 + 2.0**-30)
 

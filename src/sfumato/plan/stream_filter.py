@@ -45,6 +45,7 @@ __all__ = [
 
 COEFFICIENT_BITS = 60
 STATE_BITS = 100
+STEEPEST = 256  # a scale falls no further within one stretch of time
 VALUE_BITS = COEFFICIENT_BITS + STATE_BITS  # encoded values are integers times 2^-160
 _ONE = 1 << COEFFICIENT_BITS
 
@@ -101,8 +102,12 @@ class Filter:
             a + (stop - start - 1) * b
             for (a, b), start, stop in zip(self.scales, self.starts, self.starts[1:], strict=False)
         ]
-        if min(*ends, *(a for a, _ in self.scales)) <= 0:
+        firsts = [a for a, _ in self.scales]
+        if min(*ends, *firsts) <= 0:
             raise PlanError("a filter needs scales above 0")
+        # Floats of the scales are then good to 2^-42 (``stream_error.py``).
+        if any(STEEPEST * end < first for first, end in zip(firsts, ends, strict=True)):
+            raise PlanError(f"a scale falls to less than 1/{STEEPEST} within one stretch of time")
         if (self.echo is None) != (self.width is None) or len(self.starts) != len(self.banks) + 1:
             raise PlanError("a filter has a bank per stretch, and an echo for windows only")
 
