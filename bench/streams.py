@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import sfumato as sf
-from sfumato.plan.stream import StreamPlan, plan_stream
+from sfumato.plan.streams.planned import StreamPlan, plan_stream
 from sfumato.stream import Counter
 
 LENGTHS = (64, 256, 1024, 4096, 65536, 1_000_000)

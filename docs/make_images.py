@@ -17,8 +17,8 @@ import numpy as np
 
 import sfumato as sf
 from sfumato.app.shipped import shipped_domain, shipped_table
-from sfumato.plan.approximate import trade_off
-from sfumato.plan.polynomials import gamma_of, least_cost
+from sfumato.plan.bias.approximate import trade_off
+from sfumato.plan.bias.polynomials import gamma_of, least_cost
 from sfumato.release.charts import (
     candidates_chart,
     cdf_band,

@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 import sfumato as sf
-from sfumato.plan.approximate import bounded_bias, least_worst_case
-from sfumato.plan.conjunctions import conjunctions_by_polynomial
+from sfumato.plan.bias.approximate import bounded_bias, least_worst_case
+from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
+from sfumato.plan.bias.polynomials import chebyshev_error
 from sfumato.plan.matrix import factorize
-from sfumato.plan.polynomials import chebyshev_error
 
 # The running totals of 24 cells: what the approximate factorization norm buys.
 prefixes = np.tril(np.ones((24, 24)))

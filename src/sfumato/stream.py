@@ -23,7 +23,7 @@ import numpy as np
 
 from sfumato.budget import Budget, Neighbours
 from sfumato.errors import PlanError, SfumatoError, TableError, TooLarge
-from sfumato.plan.stream import StreamPlan, plan_stream
+from sfumato.plan.streams.planned import StreamPlan, plan_stream
 from sfumato.randomness import system_words
 from sfumato.refine.stream import follower
 from sfumato.vault.stream import PrivateStream

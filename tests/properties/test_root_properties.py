@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.domain import Domain
-from sfumato.plan.chain import Chain
-from sfumato.plan.rational import inverse_fourth_root
-from sfumato.plan.rooted import GRID_BITS, Rooted, column_bounds
-from sfumato.plan.totals import Points
+from sfumato.plan.optimal.rooted import GRID_BITS, Rooted, column_bounds
+from sfumato.plan.optimal.totals import Points
+from sfumato.plan.solve.chain import Chain
+from sfumato.plan.solve.rational import inverse_fourth_root
 
 SOME = st.floats(1e-3, 1e3)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import sfumato.vault.stream as vault
 from sfumato.budget import Budget
-from sfumato.plan.stream import STRATEGIES, StreamPlan, plan_stream
+from sfumato.plan.streams.planned import STRATEGIES, StreamPlan, plan_stream
 from sfumato.refine.stream import follower
 from sfumato.vault.stream import PrivateStream
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 import sfumato as sf
 from sfumato.domain import Domain
-from sfumato.plan.biased import approximate
+from sfumato.plan.bias.biased import approximate
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.strategy import Strategy
 from sfumato.refine.measurement import Measurement
@@ -45,14 +45,14 @@ def prefixes_of_a_public_number() -> Strategy:
 
 
 def conjunctions() -> Strategy:
-    from sfumato.plan.conjunctions import conjunctions_by_polynomial
+    from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
 
     work = sf.conjunctions(Domain({f"q{i}": 2 for i in range(5)}), 4)
     return conjunctions_by_polynomial(work, RECORDS, 0.5)
 
 
 def written_conjunctions() -> Strategy:
-    from sfumato.plan.conjunctions import conjunctions_by_polynomial
+    from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
 
     domain = Domain({f"q{i}": 2 for i in range(5)})
     names = list(domain.names)

@@ -8,7 +8,7 @@ import numpy as np
 import sfumato as sf
 from sfumato.domain import Domain
 from sfumato.plan.calibrate import calibrate
-from sfumato.plan.sliding import Sliding, windows
+from sfumato.plan.optimal.sliding import Sliding, windows
 from sfumato.refine.measurement import Measurement
 from sfumato.vault.measure import add_noise, exact_values
 from tests.words import SeededWords

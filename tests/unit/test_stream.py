@@ -16,7 +16,7 @@ import sfumato.vault.stream as vault
 from sfumato.budget import Budget
 from sfumato.budget.ledger import Ledger
 from sfumato.errors import BudgetExhausted, PlanError, SfumatoError, TableError, TooLarge
-from sfumato.plan.stream import STRATEGIES
+from sfumato.plan.streams.planned import STRATEGIES
 from sfumato.stream import Counter
 from tests.words import SeededWords
 

@@ -22,15 +22,15 @@ from math import prod
 
 import numpy as np
 
-from sfumato.plan.invertible import (
+from sfumato.plan.strategy import Block, Noise, Strategy
+from sfumato.plan.transforms.invertible import (
     Invertible,
     greatest_variance,
     row_fourths,
     row_variances,
     total_variance,
 )
-from sfumato.plan.strategy import Block, Noise, Strategy
-from sfumato.plan.tree import Tree
+from sfumato.plan.transforms.tree import Tree
 from sfumato.workload.queries import Array, Identity, QuerySet, Total
 from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.terms import Product, Term

@@ -15,7 +15,7 @@ from math import sqrt
 import numpy as np
 
 from sfumato.errors import WorkloadError
-from sfumato.plan.folded import folded_normal_quantile
+from sfumato.plan.bias.folded import folded_normal_quantile
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.wording import did_you_mean, listing, shown

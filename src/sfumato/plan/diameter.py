@@ -13,9 +13,9 @@ from math import prod
 
 import numpy as np
 
-from sfumato.plan.levels import Levels
-from sfumato.plan.piece import Piece
-from sfumato.plan.split import Centred
+from sfumato.plan.optimal.piece import Piece
+from sfumato.plan.optimal.split import Centred
+from sfumato.plan.transforms.levels import Levels
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.sensitivity import ROUND_UP, greatest_column_power
 from sfumato.workload.terms import Product, Term

@@ -20,8 +20,8 @@ import numpy as np
 from sfumato.budget import Budget, Neighbours
 from sfumato.budget.accounting import Cost
 from sfumato.domain.unit import PrivacyUnit
+from sfumato.plan.bias.folded import folded_normal_quantile
 from sfumato.plan.calibrate import BlockNoise, privacy_loss
-from sfumato.plan.folded import folded_normal_quantile
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.workload.queries import Array

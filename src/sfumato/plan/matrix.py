@@ -20,14 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.plan.roots import best_root
+from sfumato.plan.solve.roots import best_root
 from sfumato.plan.strategy import Objective
 from sfumato.workload.gram import spread
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sfumato.plan.approximate import ApproximateFactorization
+    from sfumato.plan.bias.approximate import ApproximateFactorization
 
 __all__ = ["MatrixFactorization", "factorize"]
 
@@ -174,7 +174,7 @@ def _approximate(
     progress: Progress | None,
 ) -> ApproximateFactorization:
     """Bias within ``alpha``, or traded against noise."""
-    from sfumato.plan.approximate import bounded_bias, least_worst_case
+    from sfumato.plan.bias.approximate import bounded_bias, least_worst_case
 
     if (alpha is None) == (noise is None):
         raise PlanError("give either alpha, a bound on the bias, or noise; offset goes with noise")

@@ -16,21 +16,21 @@ from typing import NamedTuple
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.plan.combined import combined
-from sfumato.plan.dense import dense
-from sfumato.plan.factorization import ENTRY_BITS, factorization
-from sfumato.plan.factorwise import factorwise
-from sfumato.plan.fourier import fourier
-from sfumato.plan.kronecker import wavelet, weighted_tree
-from sfumato.plan.laplace import laplace_optimum
-from sfumato.plan.marginals import marginals_optimum
-from sfumato.plan.maximum import largest_error
-from sfumato.plan.orbits import orbit_problem
-from sfumato.plan.ordered import ordered
-from sfumato.plan.pieces import pieces
-from sfumato.plan.sliding import windows
-from sfumato.plan.split import entry_bits
+from sfumato.plan.optimal.dense import dense
+from sfumato.plan.optimal.factorization import ENTRY_BITS, factorization
+from sfumato.plan.optimal.factorwise import factorwise
+from sfumato.plan.optimal.marginals import marginals_optimum
+from sfumato.plan.optimal.maximum import largest_error
+from sfumato.plan.optimal.ordered import ordered
+from sfumato.plan.optimal.pieces import pieces
+from sfumato.plan.optimal.sliding import windows
+from sfumato.plan.optimal.split import entry_bits
+from sfumato.plan.solve.orbits import orbit_problem
 from sfumato.plan.strategy import Block, Noise, Strategy
-from sfumato.plan.tree import BRANCHINGS
+from sfumato.plan.transforms.fourier import fourier
+from sfumato.plan.transforms.kronecker import wavelet, weighted_tree
+from sfumato.plan.transforms.laplace import laplace_optimum
+from sfumato.plan.transforms.tree import BRANCHINGS
 from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import Identity, Prefix, Ranges, Total, Windows
 from sfumato.workload.terms import Predicates, Product, Term

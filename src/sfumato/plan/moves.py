@@ -23,7 +23,7 @@ from math import comb, prod
 
 import numpy as np
 
-from sfumato.plan.lattice import Lattice
+from sfumato.plan.solve.lattice import Lattice
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.sensitivity import ROUND_UP
 from sfumato.workload.terms import Predicates, Product, Term

@@ -22,12 +22,12 @@ from sfumato.budget import Budget, Neighbours
 from sfumato.budget.curve import float_down
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.biased import approximate
+from sfumato.plan.bias.biased import approximate
 from sfumato.plan.calibrate import calibrate
 from sfumato.plan.effort import effort
 from sfumato.plan.forecast import Candidate, Forecast
-from sfumato.plan.lower import sum_of_bounds
 from sfumato.plan.mechanisms import MECHANISMS, named
+from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.replacing import for_replacing
 from sfumato.plan.strategy import Noise, Objective, Strategy
 from sfumato.workload.workload import Workload

@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sfumato.errors import PlanError
-from sfumato.plan.dense import Dense
-from sfumato.plan.factorization import Factorization
-from sfumato.plan.marginals import Marginals
 from sfumato.plan.moves import Moves
-from sfumato.plan.optimum import certified_optimum
-from sfumato.plan.orbits import orbit_problem
-from sfumato.plan.pairwise import best_for_pairs
+from sfumato.plan.optimal.dense import Dense
+from sfumato.plan.optimal.factorization import Factorization
+from sfumato.plan.optimal.marginals import Marginals
+from sfumato.plan.optimal.pairwise import best_for_pairs
+from sfumato.plan.solve.optimum import certified_optimum
+from sfumato.plan.solve.orbits import orbit_problem
 from sfumato.plan.strategy import Block, Objective, Strategy
 from sfumato.workload.queries import Array
 

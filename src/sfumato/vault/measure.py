@@ -20,7 +20,7 @@ from sfumato.budget import Neighbours
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.calibrate import BlockNoise
-from sfumato.plan.mixture import Mixture
+from sfumato.plan.optimal.mixture import Mixture
 from sfumato.plan.strategy import Block
 from sfumato.randomness import WordSource, system_words
 from sfumato.refine.measurement import Measured, Measurement

@@ -16,9 +16,9 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from sfumato.errors import SfumatoError
-from sfumato.plan.stream import StreamPlan
-from sfumato.plan.stream_filter import VALUE_BITS, Filter, encode
-from sfumato.plan.stream_tree import TimeTree
+from sfumato.plan.streams.filter import VALUE_BITS, Filter, encode
+from sfumato.plan.streams.planned import StreamPlan
+from sfumato.plan.streams.tree import TimeTree
 from sfumato.randomness import WordSource, system_words
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Redacted

@@ -2,8 +2,8 @@
 """Cells at which much holds: from some cells upwards, one attribute at a time.
 
 A heuristic, and nothing rests on it: it finds cells for the searches of ``heaviest.py`` and of
-``plan/conditions.py`` to begin with. The value of a cell is ``x'G x`` for the truth values x of
-the conditions there, or ``g'x``.
+``plan/optimal/conditions.py`` to begin with. The value of a cell is ``x'G x`` for the truth values
+x of the conditions there, or ``g'x``.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.plan.approximate import (
+from sfumato.plan.bias.approximate import (
     ApproximateFactorization,
     bounded_bias,
     least_worst_case,

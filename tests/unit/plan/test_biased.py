@@ -12,11 +12,11 @@ import pytest
 import sfumato as sf
 from sfumato.domain import Domain
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.approximate import least_worst_case
-from sfumato.plan.biased import Biased, approximate
+from sfumato.plan.bias.approximate import least_worst_case
+from sfumato.plan.bias.biased import Biased, approximate
+from sfumato.plan.bias.conjunctions import ByPolynomial
 from sfumato.plan.calibrate import calibrate
 from sfumato.plan.combination import combination_error
-from sfumato.plan.conjunctions import ByPolynomial
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.matrix import factorize
 from sfumato.plan.strategy import Strategy

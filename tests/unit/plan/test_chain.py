@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.plan.chain import Chain, covariances, diagonals, potentials
-from sfumato.plan.chain_sweeps import BLOCK
-from sfumato.plan.doubled import RELATIVE, applied
-from sfumato.plan.doubled_sweep import TINY
-from sfumato.plan.rational import PartialFractions, Root
-from sfumato.plan.rooted import on_grid
+from sfumato.plan.optimal.rooted import on_grid
+from sfumato.plan.solve.chain import Chain, covariances, diagonals, potentials
+from sfumato.plan.solve.chain_sweeps import BLOCK
+from sfumato.plan.solve.doubled import RELATIVE, applied
+from sfumato.plan.solve.doubled_sweep import TINY
+from sfumato.plan.solve.rational import PartialFractions, Root
 
 SHIFTS = np.geomspace(1e-4, 30.0, 11)
 

@@ -8,8 +8,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.plan import columns as module
-from sfumato.plan.columns import distinct_columns
+from sfumato.plan.optimal import columns as module
+from sfumato.plan.optimal.columns import distinct_columns
 from tests.unit.workload.dense import dense_workload
 
 CUBE = sf.Domain({"a": 7, "b": 5, "c": 4})

@@ -11,11 +11,11 @@ import pytest
 import sfumato as sf
 from sfumato.domain import Domain
 from sfumato.errors import PlanError
-from sfumato.plan import truncation
-from sfumato.plan.approximate import least_worst_case
-from sfumato.plan.conjunctions import conjunctions_by_polynomial
-from sfumato.plan.literals import Clause, clauses_of, is_conjunctive
-from sfumato.plan.polynomials import gamma_of
+from sfumato.plan.bias import truncation
+from sfumato.plan.bias.approximate import least_worst_case
+from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
+from sfumato.plan.bias.literals import Clause, clauses_of, is_conjunctive
+from sfumato.plan.bias.polynomials import gamma_of
 from sfumato.workload.workload import Workload
 from tests.unit.plan.test_biased import dense, forecast_of, measured_matrix, reconstruction
 

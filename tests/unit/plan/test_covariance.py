@@ -7,10 +7,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.plan.combined import combined
-from sfumato.plan.factorization import factorization
-from sfumato.plan.marginals import marginals_optimum
-from sfumato.plan.orbits import orbit_problem
-from sfumato.plan.pieces import pieces
+from sfumato.plan.optimal.factorization import factorization
+from sfumato.plan.optimal.marginals import marginals_optimum
+from sfumato.plan.optimal.pieces import pieces
+from sfumato.plan.solve.orbits import orbit_problem
 from sfumato.plan.strategy import Strategy
 from sfumato.workload.workload import Workload
 

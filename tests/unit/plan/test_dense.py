@@ -11,10 +11,10 @@ import pytest
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.calibrate import calibrate, privacy_loss
-from sfumato.plan.dense import Dense, dense
-from sfumato.plan.farthest import farthest_pair
 from sfumato.plan.matrix import factorize
-from sfumato.plan.mixture import Mixture
+from sfumato.plan.optimal.dense import Dense, dense
+from sfumato.plan.optimal.mixture import Mixture
+from sfumato.plan.solve.farthest import farthest_pair
 from sfumato.workload.workload import Workload
 from tests.unit.workload.dense import dense_workload
 

@@ -11,7 +11,7 @@ import sfumato as sf
 from sfumato.plan.diameter import squared_diameter
 from sfumato.plan.planner import MECHANISMS, choose
 from sfumato.plan.strategy import Strategy
-from sfumato.plan.tree import Tree
+from sfumato.plan.transforms.tree import Tree
 from sfumato.workload.products import Product
 
 DOMAIN = sf.Domain({"a": 5, "b": 3, "c": 2})

@@ -11,7 +11,7 @@ import pytest
 from sfumato.plan import effort as effort_module
 from sfumato.plan.effort import cache_folder, current, effort, time_is_up
 from sfumato.plan.matrix import factorize
-from sfumato.plan.optimum import Certified, certified_optimum
+from sfumato.plan.solve.optimum import Certified, certified_optimum
 from sfumato.workload.queries import Array
 
 CELLS = 40

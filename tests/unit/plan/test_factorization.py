@@ -7,10 +7,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.plan.factorization import Factorization, factorization
-from sfumato.plan.optimum import certified_optimum
-from sfumato.plan.orbits import orbit_problem
-from sfumato.plan.symmetry import exchangeable
+from sfumato.plan.optimal.factorization import Factorization, factorization
+from sfumato.plan.solve.optimum import certified_optimum
+from sfumato.plan.solve.orbits import orbit_problem
+from sfumato.plan.solve.symmetry import exchangeable
 from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import Identity, Prefix, Total
 from sfumato.workload.workload import Workload

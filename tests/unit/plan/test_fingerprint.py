@@ -11,7 +11,7 @@ import pytest
 import sfumato as sf
 from sfumato.flow import Plan
 from sfumato.plan.fingerprint import fingerprint
-from sfumato.plan.marginals import Marginals
+from sfumato.plan.optimal.marginals import Marginals
 from sfumato.plan.planner import MECHANISMS
 from sfumato.plan.strategy import Block
 from sfumato.workload.terms import Term
@@ -70,7 +70,7 @@ def test_a_changed_number_changes_the_digest(mechanism: str, work: str) -> None:
 
 def of_weights(weights: tuple[int, ...]) -> Plan:
     """A wavelet whose differences are weighed like this, in everything else the same."""
-    from sfumato.plan.wavelet import Wavelet
+    from sfumato.plan.transforms.wavelet import Wavelet
     from sfumato.workload.terms import Product
 
     domain = sf.Domain({"x": 4})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import PlanError
-from sfumato.plan.largest import certified_largest
+from sfumato.plan.solve.largest import certified_largest
 from sfumato.workload.queries import Array
 
 

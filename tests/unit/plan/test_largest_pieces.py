@@ -11,10 +11,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.plan.largest_pieces import _hull, _shared, largest_pieces
-from sfumato.plan.maximum import _factor, largest_error
-from sfumato.plan.pieces import Pieces, pieces
-from sfumato.plan.reweighted import Reweighted
+from sfumato.plan.optimal.largest_pieces import _hull, _shared, largest_pieces
+from sfumato.plan.optimal.maximum import _factor, largest_error
+from sfumato.plan.optimal.pieces import Pieces, pieces
+from sfumato.plan.solve.reweighted import Reweighted
 from sfumato.workload.queries import Identity, Prefix, Ranges
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload

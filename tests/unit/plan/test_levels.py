@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from sfumato.errors import PlanError
-from sfumato.plan.branching import best_tree, best_weights
-from sfumato.plan.levels import Levels, energies
-from sfumato.plan.tree import Tree, WeightedTree
-from sfumato.plan.wavelet import Wavelet, best_wavelet
+from sfumato.plan.transforms.branching import best_tree, best_weights
+from sfumato.plan.transforms.levels import Levels, energies
+from sfumato.plan.transforms.tree import Tree, WeightedTree
+from sfumato.plan.transforms.wavelet import Wavelet, best_wavelet
 from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
 

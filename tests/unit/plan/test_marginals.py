@@ -11,8 +11,8 @@ import sfumato as sf
 from sfumato.errors import TooLarge
 from sfumato.plan.calibrate import calibrate, privacy_loss
 from sfumato.plan.diameter import squared_diameter
-from sfumato.plan.lattice import asked_sets, lattice
-from sfumato.plan.marginals import Marginals, marginals_optimum
+from sfumato.plan.optimal.marginals import Marginals, marginals_optimum
+from sfumato.plan.solve.lattice import asked_sets, lattice
 from sfumato.plan.strategy import Strategy
 from sfumato.workload.queries import Identity, Total
 from sfumato.workload.terms import Product

@@ -11,17 +11,17 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.factorwise import Factorwise, factorwise
-from sfumato.plan.largest import certified_largest
-from sfumato.plan.maximum import (
+from sfumato.plan.optimal.factorwise import Factorwise, factorwise
+from sfumato.plan.optimal.maximum import (
     largest_error,
     prefix_inverse_gram,
     prefix_weights,
     range_bound,
 )
-from sfumato.plan.ordered import Ordered, ordered_largest
+from sfumato.plan.optimal.ordered import Ordered, ordered_largest
 from sfumato.plan.planner import choose
-from sfumato.plan.reweighted import weighted_gram
+from sfumato.plan.solve.largest import certified_largest
+from sfumato.plan.solve.reweighted import weighted_gram
 from sfumato.plan.strategy import Strategy
 from sfumato.workload.queries import Prefix
 from sfumato.workload.workload import Workload

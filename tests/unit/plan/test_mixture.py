@@ -10,8 +10,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.plan.dense import Dense, dense
-from sfumato.plan.mixture import Mixture
+from sfumato.plan.optimal.dense import Dense, dense
+from sfumato.plan.optimal.mixture import Mixture
 from sfumato.vault.measure import exact_values, mixed_values
 from sfumato.workload.workload import Workload
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.plan.optimum import certified_optimum
-from sfumato.plan.tridiagonal import Tridiagonal, inverse_gram, root_diagonal
+from sfumato.plan.solve.optimum import certified_optimum
+from sfumato.plan.solve.tridiagonal import Tridiagonal, inverse_gram, root_diagonal
 from sfumato.workload.queries import Prefix, QuerySet, Ranges, Windows
 
 

@@ -18,7 +18,7 @@ from sfumato.plan.bounds import (
     table_error,
     table_rows_needed,
 )
-from sfumato.plan.lower import sum_of_bounds
+from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.planner import MECHANISMS, choose
 
 DOMAIN = sf.Domain({"age": 64, "sex": 2})

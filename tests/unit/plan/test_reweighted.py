@@ -10,10 +10,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.piece import CLASS_PART
-from sfumato.plan.reweighted import mirrored, query_orbits, weighted_gram
-from sfumato.plan.symmetry import Axis, exchangeable
-from sfumato.plan.weighted_orbits import WeightedOrbits, _folded, _unfolded, weighted_orbits
+from sfumato.plan.solve.reweighted import mirrored, query_orbits, weighted_gram
+from sfumato.plan.solve.symmetry import CLASS_PART, Axis, exchangeable
+from sfumato.plan.solve.weighted_orbits import WeightedOrbits, _folded, _unfolded, weighted_orbits
 from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
 from sfumato.workload.terms import Product

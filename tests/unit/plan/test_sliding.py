@@ -13,11 +13,11 @@ from sfumato.budget import Neighbours
 from sfumato.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.calibrate import calibrate, privacy_loss
-from sfumato.plan.convolution import BITS, Convolution, ToeplitzInverse
-from sfumato.plan.integer_convolution import convolved
-from sfumato.plan.lower import query_set_bound, sum_of_bounds, windows_bound
-from sfumato.plan.orbits import orbit_problem
-from sfumato.plan.sliding import Sliding, windows
+from sfumato.plan.optimal.convolution import BITS, Convolution, ToeplitzInverse
+from sfumato.plan.optimal.integer_convolution import convolved
+from sfumato.plan.optimal.lower import query_set_bound, sum_of_bounds, windows_bound
+from sfumato.plan.optimal.sliding import Sliding, windows
+from sfumato.plan.solve.orbits import orbit_problem
 from sfumato.vault.measure import exact_values
 from sfumato.workload.queries import Windows
 from sfumato.workload.workload import Workload

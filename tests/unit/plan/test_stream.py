@@ -12,11 +12,10 @@ import pytest
 from sfumato.budget import Budget
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.matrix import factorize
-from sfumato.plan.stream import STRATEGIES, plan_stream
-from sfumato.plan.stream_bound import closed_bound
-from sfumato.plan.stream_build import optimal_totals, optimal_windows, square_root
-from sfumato.plan.stream_error import column_norm, columns_squared, rows_squared
-from sfumato.plan.stream_filter import (
+from sfumato.plan.streams.bound import closed_bound
+from sfumato.plan.streams.build import optimal_totals, optimal_windows, square_root
+from sfumato.plan.streams.error import column_norm, columns_squared, rows_squared
+from sfumato.plan.streams.filter import (
     STATE_BITS,
     VALUE_BITS,
     Bank,
@@ -24,7 +23,8 @@ from sfumato.plan.stream_filter import (
     decode,
     encode,
 )
-from sfumato.plan.stream_tree import TimeTree, best_laplace_tree, binary_tree
+from sfumato.plan.streams.planned import STRATEGIES, plan_stream
+from sfumato.plan.streams.tree import TimeTree, best_laplace_tree, binary_tree
 from tests.unit.plan.dense_streams import ONE, asked, dense
 
 MU = Budget(mu=1)

@@ -10,15 +10,15 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.plan.fourier import fourier
-from sfumato.plan.kronecker import fitted_product, wavelet, weighted_tree
-from sfumato.plan.laplace import laplace_error, laplace_optimum
-from sfumato.plan.lower import sum_of_bounds
 from sfumato.plan.mechanisms import MECHANISMS
-from sfumato.plan.pidentity import best_template, identity_error, template_error
+from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.strategy import Strategy
-from sfumato.plan.template import Template
-from sfumato.plan.weighted_marginals import WeightedMarginals, weighted_marginals
+from sfumato.plan.transforms.fourier import fourier
+from sfumato.plan.transforms.kronecker import fitted_product, wavelet, weighted_tree
+from sfumato.plan.transforms.laplace import laplace_error, laplace_optimum
+from sfumato.plan.transforms.pidentity import best_template, identity_error, template_error
+from sfumato.plan.transforms.template import Template
+from sfumato.plan.transforms.weighted_marginals import WeightedMarginals, weighted_marginals
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
 from sfumato.workload.workload import Workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.plan.tree import Tree
+from sfumato.plan.transforms.tree import Tree
 from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
 

@@ -18,7 +18,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.calibrate import calibrate
 from sfumato.plan.combined import combined
 from sfumato.plan.forecast import Forecast
-from sfumato.plan.ordered import ordered
+from sfumato.plan.optimal.ordered import ordered
 from sfumato.plan.strategy import Strategy
 from sfumato.release import Release
 from sfumato.workload.workload import Workload

@@ -9,7 +9,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.plan.calibrate import BlockNoise, privacy_loss
-from sfumato.plan.pieces import pieces
+from sfumato.plan.optimal.pieces import pieces
 from sfumato.vault.measure import add_noise, exact_values
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from tests.words import SeededWords

@@ -13,8 +13,8 @@ import pytest
 import sfumato as sf
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.calibrate import calibrate
-from sfumato.plan.dense import Dense, dense
-from sfumato.plan.mixture import Mixture
+from sfumato.plan.optimal.dense import Dense, dense
+from sfumato.plan.optimal.mixture import Mixture
 from sfumato.vault.measure import count, measure, mixed_values
 from sfumato.vault.noise import rounded_gaussian
 from sfumato.vault.tables import open_table

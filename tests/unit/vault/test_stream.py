@@ -12,7 +12,7 @@ import pytest
 
 from sfumato.budget import Budget
 from sfumato.errors import SfumatoError
-from sfumato.plan.stream import STRATEGIES, StreamPlan, plan_stream
+from sfumato.plan.streams.planned import STRATEGIES, StreamPlan, plan_stream
 from sfumato.vault.stream import PrivateStream
 from tests.words import SeededWords
 

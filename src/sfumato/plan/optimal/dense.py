@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The certified optimum of any workload that is one matrix of moderate rank.
+
+Conditions over astronomically many cells, given coefficients and products, alone or together: cells
+with equal columns are merged (``columns.py``), equal queries become one with the sum of their
+squared weights, and the optimal ``M = H F`` is found on what is left (``roots.py``). H is then
+rewritten for independent asked queries F_B and rounded to integers C, so that ``M = C F_B`` can be
+measured exactly (``mixture.py``). C is invertible, so the span of the queries is kept, whatever was
+rounded: with ``F = T F_B`` the answers ``T C^-1 y`` are unbiased. The sensitivity and the diameter
+are those of the integers, over all different columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+
+import numpy as np
+
+from sfumato.errors import PlanError, TooLarge
+from sfumato.plan.optimal.columns import Columns, distinct_columns
+from sfumato.plan.optimal.mixture import Mixture
+from sfumato.plan.solve.farthest import farthest_pair
+from sfumato.plan.solve.roots import LARGEST_SIDE, best_root, spanning_cells
+from sfumato.plan.strategy import Block, Objective, Strategy
+from sfumato.workload.queries import Array, Integers, Numbers
+from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.terms import Term
+from sfumato.workload.workload import Workload
+
+__all__ = ["Dense", "dense"]
+
+TOLERANCE = 7e-5  # leaves room for rounding to integers below 1.0001
+ENTRY_BITS = (14, 18, 22, 26, 30)  # tried until rounding costs next to nothing
+ROUNDING = 2e-5
+DEPENDENT = 1e-9  # pivots below this part of the first do not count
+LEAST_SINGULAR = 1e-6  # of the greatest: C stays invertible when rounded
+LARGEST_RANK = 2048  # measured values: the reconstruction has this many columns
+LARGEST = 2.0**62  # whole numbers that 64 bits hold, with room; a mixture refuses larger ones
+HELD = 2**27  # numbers of all columns of M, held at once for their diameter
+
+Progress = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Strategy):
+    """One mixture; query ``places[t][i]`` of the reconstruction answers query i of term t.
+
+    Queries without a place (-1) are zero on all cells.
+    """
+
+    places: tuple[Integers, ...]
+    reconstruction: Array
+
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """``R y``."""
+        found = self.reconstruction @ np.asarray(values[0], dtype=np.float64)
+        return self._taken(term, found)
+
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """Squared rows of R."""
+        return block_variances[0] * self._taken(term, self._squares)
+
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """Their sum."""
+        return float(self.variances(term, block_variances).sum())
+
+    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """Their maximum."""
+        return float(self.variances(term, block_variances).max())
+
+    def effective_terms(self, term: int) -> Array:
+        """Gaussian noise adds up to Gaussian noise."""
+        return np.full(self.workload.terms[term].rows, np.inf)
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """``R'c``."""
+        place = self.places[term]
+        kept = place >= 0
+        summed = np.bincount(
+            place[kept], weights=coefficients[kept], minlength=len(self.reconstruction)
+        )
+        weights = np.asarray(self.reconstruction.T @ summed, dtype=np.float64)
+        return {0: weights} if weights.any() else {}
+
+    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+        """Exact, over all different columns."""
+        return ColumnNorm(self._columns[p] * scales[0] * ROUND_UP, is_exact=True)
+
+    @cached_property
+    def diameters(self) -> tuple[float, ...]:
+        """The farthest two columns, of which one may be that of cells that no query counts."""
+        mixture = self._mixture
+        longest = self._columns[2]
+        if mixture.rows * mixture.columns.shape[1] > HELD:
+            return (4 * longest * ROUND_UP,)
+        found = farthest_pair(np.concatenate(list(mixture.chunks()), axis=1))
+        # Either column may be off, and so is a difference of nearly equal long ones.
+        off = 2 * mixture.greatest_error + 2.0**-50 * sqrt(longest)
+        return (min((sqrt(found) + off) ** 2, 4 * longest) * ROUND_UP,)
+
+    @cached_property
+    def _mixture(self) -> Mixture:
+        term = self.blocks[0].term
+        if not isinstance(term, Mixture):
+            raise TypeError("the block of a dense strategy is a mixture")
+        return term
+
+    @cached_property
+    def _columns(self) -> dict[int, float]:
+        return {p: self._mixture.greatest_column(p) for p in (1, 2)}
+
+    @cached_property
+    def _squares(self) -> Array:
+        return np.asarray((self.reconstruction**2).sum(axis=1), dtype=np.float64)
+
+    def _taken(self, term: int, values: Array) -> Array:
+        return np.append(values, 0.0)[self.places[term]]
+
+
+def dense(
+    workload: Workload, objective: Objective = "rmse", progress: Progress | None = None
+) -> Dense:
+    """The best strategy for the mean ("rmse") or the largest ("max") error, with its bound.
+
+    ``bound`` is below ``weighted_error`` or ``weighted_largest`` of every unbiased strategy.
+    """
+    if objective not in ("rmse", "max"):
+        raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
+    columns = distinct_columns(workload.domain, workload.terms)
+    asked = _asked(columns, workload.terms, objective)
+    used = np.flatnonzero(np.abs(asked.matrix).max(axis=0) > 0)
+    matrix = asked.matrix if len(used) == asked.matrix.shape[1] else asked.matrix[:, used]
+    cells = spanning_cells(matrix)
+    basis, coordinates = _basis(matrix, cells)
+    root = best_root(matrix, asked.weights, objective, TOLERANCE, progress, cells)
+    mixing = _invertible(root.mixing @ coordinates)
+    whole = asked.matrix[basis]  # with the cells that no query counts
+    entries = _rounded(mixing, coordinates, whole, asked.weights, objective)
+    mixture = _mixture(workload, columns, asked, basis, entries)
+    inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
+    share = 1 / sqrt(mixture.greatest_column(2))
+    return Dense(
+        "dense",
+        "gaussian",
+        workload,
+        (Block(mixture, share),),
+        asked.places,
+        np.asarray(inverse, dtype=np.float64),
+        bound=root.lower,
+        objective=objective,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Different queries that are not zero, in floats or int8, with weights and where they are."""
+
+    matrix: Numbers
+    weights: Array
+    places: tuple[Integers, ...]
+
+
+def _asked(columns: Columns, terms: Sequence[Term], objective: str) -> _Asked:
+    """Equal queries once: squared weights add up for the mean, the greatest counts for the max."""
+    number: dict[bytes, int] = {}
+    kept: list[int] = []
+    squares: list[float] = []
+    places: list[Integers] = []
+    row = 0
+    for term in terms:
+        place = np.full(term.rows, -1, dtype=np.int64)
+        for i in range(term.rows):
+            coefficients = columns.matrix[row]
+            if coefficients.any():
+                found = number.setdefault((coefficients + 0).tobytes(), len(kept))
+                if found == len(kept):
+                    kept.append(row)
+                    squares.append(0.0)
+                more = term.weight**2
+                squares[found] = (
+                    max(squares[found], more) if objective == "max" else squares[found] + more
+                )
+                place[i] = found
+            row += 1
+        places.append(place)
+    if not kept:
+        raise PlanError("all queries are zero on every cell: there is nothing to measure")
+    return _Asked(columns.matrix[kept], np.sqrt(squares), tuple(places))
+
+
+def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
+    """Independent queries b and coordinates T with ``F = T F_b``."""
+    from scipy.linalg import qr
+
+    if min(len(matrix), len(cells)) > LARGEST_SIDE:
+        raise TooLarge(
+            f"{len(matrix):,} distinct queries on {matrix.shape[1]:,} distinct cells are too many "
+            f"for one matrix; one side must be at most {LARGEST_SIDE:,}"
+        )
+    some = matrix[:, cells].astype(np.float64)
+    sized = some / np.linalg.norm(some, axis=1, keepdims=True)
+    triangle, order = qr(sized.T, mode="r", pivoting=True)
+    pivots = np.abs(np.diag(triangle))
+    rank = int((pivots > pivots[0] * DEPENDENT).sum())
+    if rank > LARGEST_RANK:
+        raise TooLarge(
+            f"the queries have rank {rank:,}; at most {LARGEST_RANK:,} values are measured as one "
+            "matrix: products of query sets have better ways"
+        )
+    basis = np.sort(order[:rank]).astype(np.int64)
+    _, where = qr(some[basis], mode="r", pivoting=True)
+    square = some[:, where[:rank]]  # as many cells as queries, as independent as can be
+    coordinates = np.linalg.solve(square[basis].T, square.T).T
+    coordinates[basis] = np.eye(rank)
+    near = np.rint(coordinates)
+    coordinates = np.where(np.abs(coordinates - near) < DEPENDENT, near, coordinates)
+    off = np.abs(coordinates @ some[basis] - some).max()
+    if off > DEPENDENT * np.abs(some).max():
+        raise PlanError(
+            f"the queries depend on each other too closely: rewriting them errs by {off:.1e}; "
+            "leave out those that nearly repeat others"
+        )
+    return basis, np.asarray(coordinates, dtype=np.float64)
+
+
+def _invertible(mixing: Array) -> Array:
+    """The symmetric root of ``mixing' mixing``: the same X, and one answer on every machine."""
+    _, singular, right = np.linalg.svd(mixing, full_matrices=True)
+    sizes = np.zeros(len(right))
+    sizes[: len(singular)] = singular
+    sizes = np.maximum(sizes, LEAST_SINGULAR * sizes[0])
+    return np.asarray((right.T * sizes) @ right, dtype=np.float64)
+
+
+def _rounded(
+    mixing: Array, coordinates: Array, basis: Numbers, weights: Array, objective: str
+) -> Integers:
+    """Integers in proportion to the mixing, as few bits as rounding may cost."""
+
+    def error(matrix: Array, longest: float) -> float:
+        inverse = np.linalg.solve(matrix.T, coordinates.T).T
+        squares = weights**2 * (inverse**2).sum(axis=1)
+        return float(squares.max() if objective == "max" else squares.sum()) * longest
+
+    aim = error(mixing, 1.0) * (1 + ROUNDING)
+    entries, is_invertible = np.zeros((0, 0), dtype=np.int64), False
+    for bits in ENTRY_BITS:
+        unit = float(np.abs(mixing).max()) / 2**bits
+        entries = np.rint(mixing / unit).astype(np.int64)
+        matrix = entries.astype(np.float64)
+        is_invertible = bool(np.linalg.matrix_rank(matrix) == len(matrix))
+        if is_invertible and error(matrix, _longest(matrix, basis)) <= aim:
+            break
+    if not is_invertible:
+        raise PlanError("the strategy cannot be rounded to integers; scale the queries alike")
+    return entries
+
+
+def _longest(matrix: Array, basis: Numbers) -> float:
+    """The greatest squared column of ``matrix @ basis``."""
+    step = max(1, 2**24 // len(matrix))
+    parts = (basis[:, i : i + step].astype(np.float64) for i in range(0, basis.shape[1], step))
+    return max(float(((matrix @ p) ** 2).sum(axis=0).max()) for p in parts)
+
+
+def _mixture(
+    workload: Workload, columns: Columns, asked: _Asked, basis: Integers, entries: Integers
+) -> Mixture:
+    """The integers applied to the first asked query of each kind in the basis."""
+    terms, picked, order = [], [], []
+    left = {int(b): i for i, b in enumerate(basis)}
+    for term, place in zip(workload.terms, asked.places, strict=True):
+        rows = []
+        for i, p in enumerate(place.tolist()):
+            if p in left:
+                rows.append(i)
+                order.append(left.pop(p))
+        if rows:
+            terms.append(term)
+            picked.append(np.array(rows, dtype=np.int64))
+    bits = max(t.fraction_bits for t in terms)
+    scaled = asked.matrix[basis[order]]
+    if bits:
+        common = np.ldexp(scaled.astype(np.float64), bits)
+        # Beyond 64 bits whole numbers would be cut off silently, and with them the sensitivity.
+        scaled = common if np.abs(common).max() > LARGEST else np.rint(common).astype(np.int64)
+    return Mixture(
+        workload.domain,
+        f"mixture of {len(basis):,} queries",
+        1.0,
+        tuple(terms),
+        tuple(picked),
+        np.ascontiguousarray(entries[:, order]),
+        scaled,
+        columns.sizes,
+    )

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One attribute, split into its total and a rest: the parts that unions are put together from.
+
+Let X be a strategy Gram matrix of the attribute. The largest multiple of ``J = 1 1'`` that can be
+taken out of it, ``X = p J + S'S`` with ``p = 1 / (1' X^-1 1)``, leaves S of rank n - 1 with
+``S z = 0`` for ``z = X^-1 1``. Every query is then uniquely ``q = alpha 1' + r S``, with
+``alpha = q z / 1'z``: measured are the total on the one hand and S on the other. For a table of
+counts X = I and S is the centring ``I - J / n``; for other query sets the split is oblique.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, log2, sqrt
+
+import numpy as np
+
+from sfumato.plan.solve.optimum import certified_optimum
+from sfumato.plan.solve.quadratic import row_quadratics
+from sfumato.plan.solve.tridiagonal import Tridiagonal, root_diagonal
+from sfumato.workload.coefficients import Groups, Matrix
+from sfumato.workload.queries import (
+    Array,
+    Identity,
+    Numbers,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
+from sfumato.workload.terms import Product
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "Centred",
+    "Optimum",
+    "Split",
+    "centred_split",
+    "entry_bits",
+    "optimal_split",
+    "query_key",
+    "split_optimum",
+]
+
+ENTRY_BITS = (14, 20)  # least and most of rounded coefficients
+ROOM = 43  # bits of a coefficient up to which vault.measure computes with machine words
+
+
+def entry_bits(workload: Workload) -> int:
+    """Bits for the coefficients along one attribute, so that products of them stay quick.
+
+    Differences of n cells, along attributes asked cell by cell, take log2(n - 1) bits.
+    """
+    most = ENTRY_BITS[1]
+    for term in workload.terms:
+        asked = [q for _, q in term.factors] if isinstance(term, Product) else []
+        rounded = sum(not isinstance(q, Identity | Total | Groups) for q in asked)
+        if rounded:
+            cells = [q.size for q in asked if isinstance(q, Identity)]
+            taken = sum(ceil(log2(n - 1)) for n in cells if n > 2)
+            most = min(most, (ROOM - taken) // rounded)
+    return max(most, ENTRY_BITS[0])
+
+
+def query_key(queries: QuerySet) -> str | int:
+    """Equal for equal query sets of one attribute, where the kind says all; else the object."""
+    is_plain = isinstance(queries, Identity | Prefix | Ranges | Total | Windows)
+    return queries.name if is_plain else id(queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Centred(QuerySet):
+    """``n I - J``: n times the difference of every cell to the mean, in integers."""
+
+    @property
+    def name(self) -> str:
+        """``centred``."""
+        return "centred"
+
+    @property
+    def rows(self) -> int:
+        """One per cell."""
+        return self.size
+
+    def apply(self, x: Numbers) -> Numbers:
+        """``n x - sum(x)``."""
+        return np.asarray(self.size * x - x.sum(axis=0, keepdims=True, dtype=x.dtype))
+
+    def adjoint(self, y: Numbers) -> Numbers:
+        """The matrix is symmetric."""
+        return self.apply(y)
+
+    def column_powers(self, p: int) -> Array:
+        """``(n - 1)^p + (n - 1)``."""
+        return np.full(self.size, float((self.size - 1) ** p + self.size - 1))
+
+    def row_powers(self, p: int) -> Array:
+        """The matrix is symmetric."""
+        return self.column_powers(p)
+
+    def coefficient_bounds(self) -> tuple[Array, Array]:
+        """-1 and n - 1."""
+        return np.full(self.size, -1.0), np.full(self.size, self.size - 1.0)
+
+    @property
+    def greatest(self) -> float:
+        """``n - 1``."""
+        return float(max(self.size - 1, 1))
+
+    @property
+    def is_nonnegative(self) -> bool:
+        """Differences have both signs."""
+        return self.size == 1
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The measured rest S of an attribute (as integers times ``unit``) and how to read queries.
+
+    ``direction`` is z, the vector that S does not see; ``inverse`` the pseudo-inverse of the
+    integers.
+    """
+
+    measured: QuerySet
+    unit: float
+    direction: Array
+
+    @cached_property
+    def inverse(self) -> Array:
+        """Cells x measured rows."""
+        if isinstance(self.measured, Centred):
+            n = self.measured.size
+            return (np.eye(n) - 1 / n) / n
+        # B = [S; u'] with S u = 0 and u'u = 1 has the inverse [S^+, u].
+        u = self.direction / np.linalg.norm(self.direction)
+        unit = float(np.abs(self.measured.greatest))
+        whole = np.linalg.inv(np.vstack([self.measured.dense() / unit, u]))
+        return np.asarray(whole[:, :-1] / unit, dtype=np.float64)
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether it is that of a table of counts."""
+        return isinstance(self.measured, Centred)
+
+    @cached_property
+    def unseen(self) -> Array:
+        """z, scaled to sum 1: what S does not see."""
+        return np.asarray(self.direction / self.direction.sum(), dtype=np.float64)
+
+    def totals(self, queries: QuerySet) -> Array:
+        """``alpha`` of every query."""
+        return np.asarray(queries.apply(self.unseen), dtype=np.float64)
+
+    def cells(self, y: Array) -> Array:
+        """``S^+ y`` along the first axis, S being the integers."""
+        if isinstance(self.measured, Centred):
+            return np.asarray((y - y.mean(axis=0, keepdims=True)) / self.measured.size)
+        return np.tensordot(self.inverse, y, axes=1)
+
+    def cells_adjoint(self, x: Array) -> Array:
+        """The transposed map, from cells to measured values."""
+        if isinstance(self.measured, Centred):
+            return self.cells(x)
+        return np.tensordot(self.inverse.T, x, axes=1)
+
+    def rest(self, queries: QuerySet, y: Array) -> Array:
+        """``r y`` along the first axis of measured values y: the queries beyond alpha."""
+        cells = self.cells(y)
+        alpha = self.totals(queries).reshape(-1, *[1] * (y.ndim - 1))
+        return np.asarray(queries.apply(cells) - alpha * cells.sum(axis=0, keepdims=True))
+
+    def rest_adjoint(self, queries: QuerySet, c: Array) -> Array:
+        """``r' c`` along the first axis: from queries to measured values."""
+        alpha = np.tensordot(self.totals(queries), c, axes=1)
+        return self.cells_adjoint(np.asarray(queries.adjoint(c)) - alpha[None])
+
+    def rest_squares(self, queries: QuerySet) -> Array:
+        """``|r|^2`` of every query, r with respect to the integers."""
+        n = self.measured.size
+        centre = np.eye(n) - np.outer(self.unseen, np.ones(n))
+        centred = centre @ self.inverse
+        return row_quadratics(queries, centred @ centred.T)
+
+    def squares(self, gram: Array) -> tuple[float, float]:
+        """``sum alpha^2`` and ``sum |r|^2`` over queries of this Gram matrix, r in units of S."""
+        z = self.unseen
+        residual = (np.eye(len(z)) - np.outer(z, np.ones(len(z)))) @ self.inverse
+        rest = float((residual * (gram @ residual)).sum())
+        return float(z @ gram @ z), rest / self.unit**2
+
+    @cached_property
+    def cost(self) -> float:
+        """The greatest squared column norm of S."""
+        return float(self.measured.column_powers(2).max()) * self.unit**2
+
+
+def centred_split(size: int) -> Split:
+    """The split of a table of counts; of two cells the one difference is measured, once."""
+    if size == 2:
+        return Split(Matrix(2, np.array([[1, -1]], dtype=np.int64), 0), sqrt(0.5), np.ones(2))
+    return Split(Centred(size), 1 / size, np.ones(size))
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """The optimal X of an attribute with extra weight on its total.
+
+    ``X = D^-1/2 A^1/2 D^-1/2 / scale`` with cell weights v, and the eigenvalues and eigenvectors
+    of A.
+    """
+
+    v: Array
+    scale: float
+    values: Array
+    vectors: Array
+
+    @cached_property
+    def inverse(self) -> Array:
+        """``X^-1``."""
+        scaled = np.sqrt(self.v)[:, None] * self.vectors
+        return np.asarray((scaled * (self.scale / np.sqrt(self.values))) @ scaled.T)
+
+    @cached_property
+    def x(self) -> Array:
+        """X itself."""
+        scaled = self.vectors / np.sqrt(self.v * self.scale)[:, None]
+        return np.asarray((scaled * np.sqrt(self.values)) @ scaled.T)
+
+    @cached_property
+    def share(self) -> float:
+        """``p = 1 / (1' X^-1 1)``: how much of the total X holds."""
+        return 1 / float(self.inverse.sum())
+
+    @cached_property
+    def unseen(self) -> Array:
+        """z, scaled to sum 1."""
+        return np.asarray(self.inverse.sum(axis=1) * self.share, dtype=np.float64)
+
+    def squares(self, grams: Sequence[Array]) -> tuple[Array, Array]:
+        """``sum alpha^2`` and ``cost sum |r|^2`` for query sets of these Gram matrices.
+
+        ``q X^-1 q' = alpha^2 / p + |r|^2``, for the two parts of X are orthogonal under X^-1.
+        """
+        totals = np.array([self.unseen @ g @ self.unseen for g in grams])
+        whole = np.array([float((g * self.inverse).sum()) for g in grams])
+        rests = np.maximum(whole - totals / self.share, 0.0)
+        return totals, rests * (1 - self.share)
+
+
+def split_optimum(
+    sets: Sequence[QuerySet],
+    grams: Sequence[Array],
+    total_weight: float,
+    tolerance: float = 1e-5,
+    start: Array | None = None,
+) -> Optimum:
+    """The optimum of the query sets with ``total_weight`` more on the total.
+
+    For prefixes that is one more weight on the last of them: the weights of the cells are found
+    in O(cells) a step.
+    """
+    n = len(grams[0])
+    v = np.sum(grams, axis=0) + total_weight * np.ones((n, n))
+
+    def dense_diagonal(weights: Array) -> Array:
+        root = np.sqrt(weights)
+        values, vectors = np.linalg.eigh(v * np.outer(root, root))
+        return np.asarray((vectors**2) @ np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
+
+    if all(isinstance(q, Prefix) for q in sets):
+        each = np.full(n, float(len(sets)))
+        each[-1] += total_weight
+        beside = -1 / each[:-1]
+        diagonal = 1 / each
+        diagonal[1:] -= beside
+        solver = root_diagonal(Tridiagonal(diagonal, beside), np.diag(v))
+        found = certified_optimum(solver, n, tolerance, all_bind=True, start=start)
+    else:
+        binds = all(isinstance(q, Ranges) for q in sets)
+        found = certified_optimum(dense_diagonal, n, tolerance, 60, all_bind=binds, start=start)
+    root = np.sqrt(found.v)
+    values, vectors = np.linalg.eigh(v * np.outer(root, root))
+    values = np.maximum(values, values[-1] * 1e-12)
+    return Optimum(found.v, found.scale, values, vectors)
+
+
+def optimal_split(found: Optimum, bits: int = ENTRY_BITS[0]) -> Split:
+    """The split of an optimum, its rest in integers of so many bits."""
+    n = len(found.v)
+    values, vectors = np.linalg.eigh(found.x - found.share)
+    s = (vectors[:, 1:] * np.sqrt(np.maximum(values[1:], 0.0))).T  # the least one belongs to z
+    unit = float(np.abs(s).max()) / 2**bits
+    entries = np.rint(s / unit).astype(np.int64)
+    # z of the rounded matrix, what it does not see: beside the z of the exact one
+    whole = np.vstack([entries, found.unseen * (2.0**bits)])
+    z = np.linalg.solve(whole, np.eye(n)[-1])
+    return Split(Matrix(n, entries, 0), unit, z * np.sign(z.sum()))

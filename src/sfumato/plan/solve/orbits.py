@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The certified optimum of a union of products, through its symmetries.
+
+Exchangeable cells (``symmetry.py``) split the space of every attribute into a class part and
+residual parts. A choice of one part per attribute is a *sector*: the Gram matrix, and some
+optimal ``X = M'M``, never mix two sectors, and within one they act on the class parts only. The
+cells of a product of classes form an orbit and share one weight v. So the fixed point of
+``optimum.py`` needs one eigenvalue problem per sector, of the size of its class parts:
+
+* marginals: every attribute is one class, all sectors are numbers, the optimum is a closed form;
+* the person tables of Census SF1, 29,440 cells: 96 sectors of at most 400 dimensions;
+* no symmetry at all: one sector, the dense problem.
+
+The bound of ``optimum.py`` holds for the whole problem, not only for symmetric strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from sfumato.errors import TooLarge
+from sfumato.plan.solve.optimum import Certified, certified_optimum
+from sfumato.plan.solve.symmetry import CLASS_PART, Axis, exchangeable
+from sfumato.plan.solve.tridiagonal import inverse_gram, root_diagonal
+from sfumato.workload.queries import Array, Prefix, QuerySet, Ranges, Total
+from sfumato.workload.terms import Product
+from sfumato.workload.workload import Workload
+
+__all__ = ["OrbitProblem", "Sector", "SectorRoot", "orbit_problem"]
+
+SECTOR_SIZE = 2048  # class coordinates of one sector
+EIGEN_ROUNDING = 2.0**-50  # relative error of a computed eigenvalue, per dimension
+HELD = 2**26  # entries of all sector matrices together
+TOLERANCE, FINE = 1e-4, 2e-6  # how close to its bound an optimum is driven; small problems
+FINE_WORK = 2**25  # multiplications of one step up to which a problem is small
+
+Part = tuple[int, ...]
+_ONE = np.ones((1, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Sector:
+    """One part per axis, and the Gram matrix on the class coordinates."""
+
+    part: Part
+    gram: Array
+
+
+@dataclass(frozen=True, eq=False)
+class SectorRoot:
+    """A root of the optimal X on a sector: ``root' root = X``, over normalised class vectors."""
+
+    part: Part
+    root: Array
+
+
+@dataclass(frozen=True, eq=False)
+class OrbitProblem:
+    """The sectors of a workload and the weights of its orbits.
+
+    ``along`` is the query set of the one wide axis when every term asks the same of it: then all
+    sectors are multiples of one Gram matrix and share the weights of its own optimum.
+    """
+
+    axes: tuple[Axis, ...]
+    sectors: tuple[Sector, ...]
+    along: QuerySet | None = None
+
+    @property
+    def wide(self) -> tuple[int, ...]:
+        """The axes of several classes: only these tell orbits apart."""
+        return tuple(i for i, a in enumerate(self.axes) if a.classes > 1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The orbits, by class of every wide axis."""
+        return tuple(self.axes[i].classes for i in self.wide)
+
+    @property
+    def cells(self) -> Array:
+        """The number of cells of every orbit (over the attributes that are asked about)."""
+        out = np.ones(1)
+        for axis in self.axes:
+            out = np.outer(out, axis.sizes).reshape(-1)
+        return out
+
+    def solve(
+        self,
+        tolerance: float | None = None,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> Certified:
+        """The certified optimum over the orbit weights, to 2e-6 where that takes no time."""
+        if tolerance is None:
+            work = sum(len(s.gram) ** 3 for s in self.sectors)
+            is_quick = work <= FINE_WORK or self.along is not None
+            tolerance = FINE if is_quick else TOLERANCE
+        spread = [self.spread(s.part) for s in self.sectors]
+
+        def sector_roots(v: Array) -> Array:
+            weights = v.reshape(self.shape)
+            out = np.zeros(self.shape)
+            for sector, share in zip(self.sectors, spread, strict=True):
+                where = self.where(sector.part)
+                values, vectors = _eigh(sector.gram, weights[where].reshape(-1))
+                root = (vectors * vectors) @ np.sqrt(values)
+                out[where] += share * root.reshape(share.shape)
+            return out.reshape(-1)
+
+        size = prod(self.shape)
+        return certified_optimum(
+            sector_roots,
+            size,
+            tolerance,
+            1 if size == 1 else 300,
+            multiplicity=self.cells,
+            start=self._known_weights(tolerance),
+            progress=progress,
+        )
+
+    def _known_weights(self, tolerance: float) -> Array | None:
+        """The optimal weights of prefixes or ranges, in O(cells) a step."""
+        known = None if self.along is None else inverse_gram(self.along)
+        if known is None or self.along is None:
+            return None
+        size = self.along.size
+        return certified_optimum(root_diagonal(*known), size, tolerance / 4, all_bind=True).v
+
+    def trace(self, v: Array, taken: float) -> float:
+        """``tr (L^1/2 V L^1/2)^1/2`` for ``L = diag(v) - taken v v'``, v per cell of an orbit.
+
+        With ``s = v^1/2``, ``L = D^1/2 (I - taken s s') D^1/2``. s lies in the sector of class
+        sums, where the eigenvalues are those of ``(I - b s s') D^1/2 V D^1/2 (I - b s s')`` with
+        ``(I - b s s')^2 = I - taken s s'``; in the other sectors L is diagonal.
+        """
+        weights, cells = v.reshape(self.shape), self.cells
+        total = 0.0
+        for sector in self.sectors:
+            own = weights[self.where(sector.part)].reshape(-1)
+            copies = prod(
+                int(a.sizes[k]) - 1
+                for a, k in zip(self.axes, sector.part, strict=True)
+                if k != CLASS_PART
+            )
+            gram = sector.gram
+            if all(k == CLASS_PART for k in sector.part):
+                s = np.sqrt(own * cells)
+                length = float(s @ s)
+                b = (1 - np.sqrt(max(1 - taken * length, 0.0))) / length
+                out = np.eye(len(s)) - b * np.outer(s, s)
+                root = np.sqrt(own)
+                values = np.linalg.eigvalsh(out @ (gram * np.outer(root, root)) @ out)
+                least = float(np.abs(values).max()) * len(values) * EIGEN_ROUNDING
+                values = np.where(values > least, values, 0.0)
+            else:
+                values, _ = _eigh(gram, own)
+            total += copies * float(np.sqrt(values).sum())
+        return total
+
+    def roots(self, found: Certified) -> Iterable[SectorRoot]:
+        """A root of the feasible X of every sector, with column norms at most 1 together."""
+        weights = found.v.reshape(self.shape)
+        for sector in self.sectors:
+            v = weights[self.where(sector.part)].reshape(-1)
+            values, vectors = _eigh(sector.gram, v)
+            kept = values > 0
+            root = (vectors[:, kept] * values[kept] ** 0.25).T / np.sqrt(v * found.scale)
+            yield SectorRoot(sector.part, root)
+
+    def where(self, part: Part) -> tuple[slice | int, ...]:
+        """Which orbits a sector reaches."""
+        return tuple(slice(None) if part[i] == CLASS_PART else part[i] for i in self.wide)
+
+    def spread(self, part: Part) -> Array:
+        """The share of one cell in a unit vector of the sector, squared and summed up."""
+        share = np.ones(())
+        for axis, label in zip(self.axes, part, strict=True):
+            if label == CLASS_PART:
+                share = np.multiply.outer(share, 1 / axis.sizes)
+            else:
+                share = share * (1 - 1 / axis.sizes[label])
+        kept = [self.axes[i].classes for i in self.wide if part[i] == CLASS_PART]
+        return share.reshape(kept)
+
+
+def orbit_problem(workload: Workload) -> OrbitProblem | None:
+    """The symmetric problem of a union of products; None when a term is no product."""
+    asked: list[Mapping[str, QuerySet]] = []
+    for term in workload.terms:
+        if not isinstance(term, Product):
+            return None
+        asked.append(dict(term.factors))
+    names = workload.domain.in_order({n for factors in asked for n in factors})
+    axes = tuple(
+        exchangeable(n, workload.domain[n].size, [f[n] for f in asked if n in f]) for n in names
+    )
+    largest = prod(a.classes for a in axes)
+    if largest > SECTOR_SIZE:
+        raise TooLarge(f"{largest:,} classes of cells, more than {SECTOR_SIZE:,}")
+    weights = [t.weight**2 for t in workload.terms]
+    return OrbitProblem(axes, tuple(_sectors(axes, asked, weights)), _along(axes, asked))
+
+
+def _along(axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]]) -> QuerySet | None:
+    wide = [a.name for a in axes if a.classes > 1]
+    if len(wide) != 1 or any(wide[0] not in factors for factors in asked):
+        return None
+    found = [factors[wide[0]] for factors in asked]
+    same = all(type(q) is type(found[0]) for q in found)
+    return found[0] if same and isinstance(found[0], Prefix | Ranges) else None
+
+
+def _sectors(
+    axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]], weights: Sequence[float]
+) -> Iterable[Sector]:
+    """All sectors that some query reaches, each with its Gram matrix."""
+    grams: dict[tuple[str, int], Array] = {}
+    residuals: dict[tuple[str, int], Array] = {}
+    found: dict[Part, Array] = {}
+    held = 0
+    for factors, weight in zip(asked, weights, strict=True):
+        options: list[list[int]] = []
+        keys = []
+        for axis in axes:
+            queries = factors.get(axis.name)
+            key = (axis.name, 0 if queries is None else id(queries))
+            if key not in grams:
+                grams[key] = axis.class_gram(Total(axis.cells) if queries is None else queries)
+                none = np.zeros(axis.classes)
+                residuals[key] = none if queries is None else axis.residual_gram(queries)
+            keys.append(key)
+            options.append([CLASS_PART, *np.flatnonzero(residuals[key]).tolist()])
+        for part in product(*options):
+            scale = weight
+            gram: Array = _ONE
+            for key, label in zip(keys, part, strict=True):
+                if label != CLASS_PART:
+                    scale *= residuals[key][label]
+                elif grams[key].size == 1:
+                    scale *= grams[key][0, 0]
+                else:
+                    gram = np.asarray(np.kron(gram, grams[key]), dtype=np.float64)
+            gram = scale * gram
+            if part in found:
+                found[part] += gram
+            else:
+                found[part] = gram
+                held += gram.size
+                if held > HELD:
+                    raise TooLarge(f"more than {HELD:,} entries in the sectors of the workload")
+    return (Sector(part, gram) for part, gram in found.items())
+
+
+def _eigh(gram: Array, v: Array) -> tuple[Array, Array]:
+    """Eigenvalues and vectors of ``D^1/2 V D^1/2``.
+
+    Eigenvalues within rounding of 0 are set to 0: their roots would be far from small, and a
+    lower bound must not count them.
+    """
+    root = np.sqrt(v)
+    if gram.size == 1:
+        return np.maximum(gram[0] * v, 0.0), np.ones((1, 1))
+    values, vectors = np.linalg.eigh(gram * np.outer(root, root))
+    return np.where(values > values[-1] * len(values) * EIGEN_ROUNDING, values, 0.0), vectors
