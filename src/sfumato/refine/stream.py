@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from math import ldexp
 
-from sfumato.plan.stream import StreamPlan
-from sfumato.plan.stream_filter import STATE_BITS, Filter, decode
-from sfumato.plan.stream_tree import TimeTree
+from sfumato.plan.streams.filter import STATE_BITS, Filter, decode
+from sfumato.plan.streams.planned import StreamPlan
+from sfumato.plan.streams.tree import TimeTree
 
 __all__ = ["Follower", "follower"]
 
