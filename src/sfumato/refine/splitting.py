@@ -24,7 +24,7 @@ from sfumato.workload.queries import Array, Integers
 __all__ = ["Split", "agreed", "climbed"]
 
 SWEEPS = 60
-GAIN = 1e-4  # of the bound, in one sweep, below which no further one is made
+GAIN = 2e-3  # of the bound, in one sweep, below which no further one is made
 STARTS = 64
 CLIMBS = 50
 
