@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fit in the coordinates of residuals, where its curvature is diagonal.
+
+For products of query sets with ``Q'Q = a I + b J`` (tables, totals, centred tables) and one weight
+per part, as asked or measured, f is a sum of squares of its own for every residual:
+
+    f(r) = f(c) + 1/2 sum_A h_A |r_A - c_A|^2,
+    h_A = sum_{parts over B holding A} w prod_{i in A} a_i prod_{i in B - A} (a_i + n_i b_i) / n_i.
+
+So f is the metric of the true covariance of the noise wherever the measured queries are the
+residuals themselves. Other fits have no such form (``diagonal`` is None).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+
+import numpy as np
+
+from sfumato.refine.fit import Fit, Names, Part
+from sfumato.refine.residuals import Layout, centred
+from sfumato.workload.queries import Array, Identity, QuerySet
+from sfumato.workload.terms import Product
+
+__all__ = ["Diagonal", "along", "diagonal", "squares_of"]
+
+MOST_CELLS = 2**11  # cells of an attribute whose Gram matrix is looked at
+CLOSE = 1e-12
+
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """``heights`` h and ``centres`` c, for the maximal sets and for their proper subsets."""
+
+    layout: Layout
+    top_heights: list[Array]
+    top_centres: list[Array]
+    low_heights: list[Array]
+    low_centres: list[Array]
+
+    def minimise(self, tables: list[Array], pulls: Sequence[Array], total: float | None) -> None:
+        """Replace ``v`` by ``E r`` of least ``f(r) + 1/2 sum_S pull_S |x_S - v_S|^2``, in place."""
+        layout = self.layout
+        own = [layout.own(g, v) for g, v in enumerate(tables)]
+        pulled, weights = layout.zeros(), layout.low_weights(pulls)
+        for g, parts in enumerate(own):
+            layout.gather(pulled, g, parts, pulls[g])
+        lows = []
+        for h, c, q, e in zip(self.low_heights, self.low_centres, pulled, weights, strict=True):
+            lows.append((along(h, c) * c + q) / along(h + e, c))
+        if total is not None:
+            lows[layout.empty][:] = total
+        for g, v in enumerate(tables):
+            kept = pulls[g] / (self.top_heights[g] + pulls[g])
+            v -= self.top_centres[g]
+            v *= along(kept, v)
+            v += self.top_centres[g]
+            pairs = zip(layout.links[g], own[g], strict=True)
+            fields = [lows[k.stack][k.rows] - along(kept, o) * o for k, o in pairs]
+            layout.spread(g, fields, v)
+
+    def excess(self, tables: Sequence[Array]) -> float:
+        """``f(x) - f(c)`` of tables that agree."""
+        layout, found, lows = self.layout, 0.0, self.layout.zeros()
+        for g, x in enumerate(tables):
+            own = layout.own(g, x)
+            # Parts of different subsets are orthogonal: what is left is the top residual.
+            squares = squares_of(x - self.top_centres[g])
+            for link, part in zip(layout.links[g], own, strict=True):
+                squares -= squares_of(part) / layout.dropped(g, link)
+                lows[link.stack][link.rows] = part
+            found += float(self.top_heights[g] @ np.maximum(squares, 0.0))
+        for h, c, r in zip(self.low_heights, self.low_centres, lows, strict=True):
+            found += float(h @ squares_of(r - c))
+        return 0.5 * found
+
+    def least(self, forces: Sequence[Array], total: float | None) -> float:
+        """``min_r f(r) - f(c) - <forces, E r>`` over ``r``, its total given or 0 or more.
+
+        Forces on residuals that f does not see must have been taken out (``seen``).
+        """
+        layout, found, pulled = self.layout, 0.0, self.layout.zeros()
+        for g, force in enumerate(forces):
+            own = layout.own(g, force)
+            layout.gather(pulled, g, own, np.ones(len(force)))
+            squares = squares_of(force)
+            for link, part in zip(layout.links[g], own, strict=True):
+                squares -= squares_of(part) / layout.dropped(g, link)
+            found += _drop(self.top_heights[g], np.maximum(squares, 0.0))
+            found -= float(np.vdot(force, self.top_centres[g]))
+        for g, (h, c, q) in enumerate(zip(self.low_heights, self.low_centres, pulled, strict=True)):
+            if g == layout.empty:
+                found += _least_total(float(h[0]), float(c[0]), float(q[0]), total)
+            else:
+                found += _drop(h, squares_of(q)) - float(np.vdot(q, c))
+        return found
+
+    def centre_tables(self, total: float | None) -> list[Array]:
+        """``E c``, the least f without constraints; with another total where it is given."""
+        lows = list(self.low_centres)
+        if total is not None:
+            lows[self.layout.empty] = np.full(1, total)
+        out = [c.copy() for c in self.top_centres]
+        for g, links in enumerate(self.layout.links):
+            self.layout.spread(g, [lows[k.stack][k.rows] for k in links], out[g])
+        return out
+
+    def precisions(self) -> list[Array]:
+        """Per table the inverse of the mean variance of a cell of ``E c``, were f exact."""
+        out = []
+        for g, (stack, h) in enumerate(zip(self.layout.tops, self.top_heights, strict=True)):
+            variance = _inverse(h) * _free(stack.shape) / stack.cells
+            for link in self.layout.links[g]:
+                low = self.low_heights[link.stack][link.rows]
+                size = _free(self.layout.lows[link.stack].shape)
+                variance += _inverse(low) * size / (stack.cells * self.layout.dropped(g, link))
+            out.append(np.where(variance > 0, 1 / np.maximum(variance, 1e-300), 1.0))
+        return out
+
+    def unseen(self, total: float | None) -> bool:
+        """Whether some residual of more than one value has no height."""
+        lows = any(
+            (h == 0).any() and all(n > 1 for n in s.shape)
+            for g, (h, s) in enumerate(zip(self.low_heights, self.layout.lows, strict=True))
+            if g != self.layout.empty or total is None
+        )
+        pairs = zip(self.top_heights, self.layout.tops, strict=True)
+        return lows or any((h == 0).any() and all(n > 1 for n in s.shape) for h, s in pairs)
+
+    def seen(self, forces: Sequence[Array]) -> list[Array]:
+        """The forces without their part on residuals that f does not see, raised to 0 or more."""
+        layout, out = self.layout, [np.array(f) for f in forces]
+        pulled, weights = layout.zeros(), layout.low_weights([np.ones(len(f)) for f in out])
+        for g, force in enumerate(out):
+            own = layout.own(g, force)
+            layout.gather(pulled, g, own, np.ones(len(force)))
+            blind = self.top_heights[g] == 0
+            rest = np.zeros_like(force)
+            layout.spread(g, own, rest)
+            force[blind] = rest[blind]
+        hidden = [
+            np.where(along(h == 0, q), q / along(e, q), 0.0)
+            for h, q, e in zip(self.low_heights, pulled, weights, strict=True)
+        ]
+        hidden[layout.empty][:] = 0.0
+        for g, force in enumerate(out):
+            layout.spread(g, [-hidden[k.stack][k.rows] for k in layout.links[g]], force)
+            least = force.reshape(len(force), -1).min(axis=1)
+            force -= along(np.minimum(least, 0.0), force)
+        return out
+
+
+def _least_total(height: float, centre: float, force: float, total: float | None) -> float:
+    """``min h/2 (t - c)^2 - q t`` at the given total, or over all of 0 or more."""
+    if total is None:
+        if height == 0:
+            return 0.0 if force <= 0 else -np.inf
+        total = max(0.0, centre + force / height)
+    return 0.5 * height * (total - centre) ** 2 - force * total
+
+
+def _drop(heights: Array, squares: Array) -> float:
+    """``-sum 1/2 |q|^2 / h`` over the residuals that f sees."""
+    sees = heights > 0
+    return -0.5 * float((squares[sees] / heights[sees]).sum())
+
+
+def _inverse(heights: Array) -> Array:
+    return np.divide(1.0, heights, out=np.zeros_like(heights), where=heights > 0)
+
+
+def _free(shape: tuple[int, ...]) -> int:
+    return prod(n - 1 for n in shape)
+
+
+def along(values: Array, stacked: Array) -> Array:
+    """One value per table, shaped to go with the stack."""
+    return values.reshape(-1, *[1] * (stacked.ndim - 1))
+
+
+def squares_of(stacked: Array) -> Array:
+    """The sum of squares of every table of a stack."""
+    flat = stacked.reshape(len(stacked), -1)
+    return np.einsum("ij,ij->i", flat, flat)
+
+
+def diagonal(fit: Fit, layout: Layout) -> Diagonal | None:
+    """The diagonal form of a fit, where it has one."""
+    known: dict[int, Pair | None] = {}
+    shapes = [_eigenvalues(part, known) for part in fit.parts]
+    if any(found is None for found in shapes):
+        return None
+    top_h = [np.zeros(len(s.sets)) for s in layout.tops]
+    low_h = [np.zeros(len(s.sets)) for s in layout.lows]
+    top_c = [np.zeros((len(s.sets), *s.shape)) for s in layout.tops]
+    low_c = layout.zeros()
+    for part, pairs in zip(fit.parts, shapes, strict=True):
+        names = part.term.attributes
+        weight = float(part.weights[0]) if part.weights.size else 0.0
+        if weight == 0 or pairs is None:
+            continue
+        pulled = np.asarray(part.term.adjoint(weight * part.values)).reshape(part.term.shape)
+        for subset, height, rest in _pieces(names, part.term.shape, pairs):
+            if height == 0:
+                continue
+            axes = tuple(names.index(i) for i in names if i not in subset)
+            piece = centred(pulled.sum(axis=axes) / rest, range(len(subset)))
+            is_top = subset in layout.places
+            g, t = (layout.places if is_top else layout.low_places)[subset]
+            (top_h if is_top else low_h)[g][t] += weight * height
+            (top_c if is_top else low_c)[g][t] += piece
+    for heights, centres in (*zip(top_h, top_c, strict=True), *zip(low_h, low_c, strict=True)):
+        safe = np.where(heights > 0, heights, 1.0)
+        centres /= along(safe, centres)
+    return Diagonal(layout, top_h, top_c, low_h, low_c)
+
+
+def _pieces(
+    names: Names, shape: tuple[int, ...], pairs: Sequence[Pair]
+) -> list[tuple[Names, float, float]]:
+    """Every subset with its height at weight 1 and the cells along the rest."""
+    out = []
+    for size in range(len(names) + 1):
+        for axes in combinations(range(len(names)), size):
+            rest = [i for i in range(len(names)) if i not in axes]
+            inside = prod(pairs[i][0] for i in axes)
+            outside = prod(pairs[i][1] / shape[i] for i in rest)
+            cells = float(prod(shape[i] for i in rest))
+            out.append((tuple(names[i] for i in axes), inside * outside, cells))
+    return out
+
+
+def _eigenvalues(part: Part, known: dict[int, Pair | None]) -> list[Pair] | None:
+    """Per attribute the eigenvalues of Q'Q off and along the constant, where it has only two."""
+    term, weights = part.term, part.weights
+    if not isinstance(term, Product) or (weights.size and np.ptp(weights) > 0):
+        return None
+    found = []
+    for _, queries in term.factors:
+        if id(queries) not in known:
+            known[id(queries)] = _two_eigenvalues(queries)
+        pair = known[id(queries)]
+        if pair is None:
+            return None
+        found.append(pair)
+    return found
+
+
+def _two_eigenvalues(queries: QuerySet) -> Pair | None:
+    n = queries.size
+    if isinstance(queries, Identity):
+        return 1.0, 1.0
+    if n > MOST_CELLS:
+        return None
+    gram = queries.gram()
+    along = float(gram.sum()) / n
+    off = (float(np.trace(gram)) - along) / (n - 1) if n > 1 else along
+    greatest = max(abs(off), abs(along))
+    # Entries of whole numbers: rounding is the only reason for a small eigenvalue to be off zero.
+    off, along = (0.0 if abs(e) <= CLOSE * greatest else e for e in (off, along))
+    model = np.full((n, n), (along - off) / n)
+    model[np.diag_indices(n)] += off
+    return (off, along) if np.allclose(gram, model, rtol=0, atol=CLOSE * n * greatest) else None

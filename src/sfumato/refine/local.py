@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local consistency: project noisy answers onto tables that could be margins, as far as pairs tell.
+
+The answers that data can have form a convex body K; projecting noisy ones onto it never adds error
+(Nikolov, Talwar, Zhang 2013, "The geometry of differential privacy: the sparse and approximate
+cases"). K has no small description once tables overlap, so this projects onto the body
+
+    L = {a table for every maximal asked set: non-negative, of total n, the same on shared margins},
+
+which holds K and which linear constraints describe (Wainwright, Jordan 2008, "Graphical models,
+exponential families, and variational inference", section 4.1). Every property of a projection that
+rests on the truth being in the body holds for L too.
+
+    x  <-  argmin over agreeing tables of  f(x) + 1/2 sum_S p_S |x_S - v_S|^2,    v = |w|
+    w  <-  w + step (x - max(w, 0))
+
+is the splitting of Douglas and Rachford (Eckstein, Bertsekas 1992): agreement is closed form in
+residuals, non-negativity in cells. Its multipliers ``p max(-w, 0)`` are feasible for the dual, so
+every check gives a lower bound on the least f, and tables made feasible an upper one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from typing import Final
+
+import numpy as np
+
+from sfumato.domain import Domain
+from sfumato.errors import WorkloadError
+from sfumato.refine.curvature import Diagonal, along, diagonal, squares_of
+from sfumato.refine.feasible import feasible_tables
+from sfumato.refine.fit import Fit, Names
+from sfumato.refine.residuals import Layout, layout
+from sfumato.workload.queries import Array
+
+__all__ = ["LocalTables", "Progress", "project_locally"]
+
+Progress = Callable[[int, float], None]
+
+GAP: Final = 1e-6
+STEPS: Final = 4000
+FIRST_CHECK: Final = 10
+STEP: Final = 1.8  # any below 2 converges
+PULL: Final = 3.0  # against the precision of a cell
+BALANCE: Final = 3.0  # how far primal and dual residuals may differ before the pull is changed
+CHANGES: Final = 12
+ROUNDING: Final = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTables:
+    """Tables that agree, are non-negative and have one total; ``tables`` by maximal set.
+
+    ``value`` is f at them and exceeds the least over all such tables by at most ``gap``; so in the
+    metric of f they are within ``distance`` of the projection.
+    """
+
+    domain: Domain
+    tables: dict[Names, Array]
+    answers: list[Array]
+    value: float
+    gap: float
+    steps: int
+
+    @property
+    def total(self) -> float:
+        """The common total."""
+        return float(next(iter(self.tables.values())).sum())
+
+    @property
+    def distance(self) -> float:
+        """``|F x - F x*|_W <= sqrt(2 gap)``: f is strongly convex in its own metric."""
+        return sqrt(2 * self.gap)
+
+    def margin(self, names: Sequence[str]) -> Array:
+        """The margin over any attributes that were asked about together, axes in domain order."""
+        wanted = self.domain.in_order(names)
+        for whole, table in self.tables.items():
+            if set(wanted) <= set(whole):
+                rest = tuple(i for i, n in enumerate(whole) if n not in wanted)
+                return np.asarray(table.sum(axis=rest), dtype=np.float64)
+        raise WorkloadError(
+            f"no table holds {', '.join(wanted)} together; margins are known within: "
+            + "; ".join(" x ".join(s) for s in list(self.tables)[:8])
+        )
+
+
+def project_locally(
+    fit: Fit,
+    n: float | None,
+    *,
+    gap: float = GAP,
+    steps: int = STEPS,
+    progress: Progress | None = None,
+) -> LocalTables:
+    """The locally consistent tables of total ``n`` (None: any) of least f, within ``gap`` of it.
+
+    ``gap`` is relative to the value; what was reached is in the result, whatever was asked for.
+    """
+    _check(fit, n, gap)
+    sets = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
+    shape = layout(fit.domain, sets)
+    form = diagonal(fit, shape)
+    if form is None:
+        raise WorkloadError("these queries have no diagonal form")
+    return _Splitting(fit, shape, form, n).run(gap, steps, progress)
+
+
+def _shortest(domain: Domain) -> Names:
+    """An attribute to stand for a table when only the total is asked."""
+    return (min(domain.names, key=lambda name: domain[name].size),)
+
+
+def _check(fit: Fit, n: float | None, gap: float) -> None:
+    if n is not None and not (isfinite(n) and n >= 0):
+        raise WorkloadError(f"the number of records must be 0 or more, got {n}; None if not public")
+    if not (isfinite(gap) and gap >= 0):
+        raise WorkloadError(f"the gap must be a number of 0 or more, got {gap}")
+    if not fit.parts:
+        raise WorkloadError("there is nothing to project: the fit has no parts")
+    for part in fit.parts:
+        if not (np.isfinite(part.values).all() and np.isfinite(part.weights).all()):
+            raise WorkloadError(f"group {part.term.name!r} has a value that is not a finite number")
+
+
+class _Splitting:
+    """The state of one projection: w per stack, and the best bounds so far."""
+
+    def __init__(self, fit: Fit, shape: Layout, form: Diagonal, n: float | None) -> None:
+        self.fit, self.shape, self.form, self.n = fit, shape, form, n
+        self.blind = form.unseen(n)
+        if n is None and not form.low_heights[shape.empty][0] > 0:
+            raise WorkloadError(
+                "the queries do not tell the total; give the number of records, or measure it"
+            )
+        self.pulls = [PULL * p for p in form.precisions()]
+        self.w = form.centre_tables(n)
+        self.base = fit.value(
+            fit.answers(self._by_set(self.w if n is None else form.centre_tables(None)))
+        )
+        self.lower = -np.inf
+
+    def run(self, gap: float, steps: int, progress: Progress | None) -> LocalTables:
+        floor = ROUNDING * self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
+        step, check, changes = 0, FIRST_CHECK, CHANGES
+        while True:
+            step += 1
+            x = [np.abs(w) for w in self.w]
+            self.form.minimise(x, self.pulls, self.n)
+            if step < check and step < steps:
+                self._move(x)
+                continue
+            check = step + max(FIRST_CHECK, step // 5)
+            upper, best = self._feasible(x)
+            self.lower = max(self.lower, self._dual())
+            reached = upper - self.lower
+            if progress is not None:
+                progress(step, reached / max(self.base + upper, floor, 1e-300))
+            if reached <= max(gap * (self.base + upper), floor) or step >= steps:
+                return self._result(best, step)
+            ratio = self._move(x)
+            if changes and not 1 / BALANCE <= ratio <= BALANCE:
+                changes -= 1
+                self._rebalance(2.0 if ratio > 1 else 0.5)
+
+    def _move(self, x: list[Array]) -> float:
+        """The step of w; the ratio of the primal residual to the dual one."""
+        primal = dual = 0.0
+        for g, w in enumerate(self.w):
+            z = np.maximum(w, 0.0)
+            x[g] -= z
+            w += STEP * x[g]
+            primal += float(self.pulls[g] @ squares_of(x[g]))
+            z -= np.maximum(w, 0.0)
+            dual += float(self.pulls[g] @ squares_of(z))
+        return sqrt(primal / dual) if dual > 0 else 1.0
+
+    def _rebalance(self, factor: float) -> None:
+        """Other pulls with the same multipliers."""
+        for g, w in enumerate(self.w):
+            self.pulls[g] = self.pulls[g] * factor
+            self.w[g] = np.where(w < 0, w / factor, w)
+
+    def _dual(self) -> float:
+        forces = [
+            along(p, w) * np.maximum(-w, 0.0) for p, w in zip(self.pulls, self.w, strict=True)
+        ]
+        if self.blind:
+            forces = self.form.seen(forces)
+        return self.form.least(forces, self.n)
+
+    def _feasible(self, x: list[Array]) -> tuple[float, list[Array]]:
+        total = max(0.0, float(x[0][0].sum())) if self.n is None else self.n
+        made = feasible_tables(self.shape, x, total)
+        return min(((self.form.excess(c), c) for c in made), key=lambda pair: pair[0])
+
+    def _by_set(self, tables: list[Array]) -> dict[Names, Array]:
+        """The table of every set that the fit reads."""
+        out = {}
+        for names in self.fit.sets:
+            whole = self.shape.holders[names]
+            g, t = self.shape.places[whole]
+            rest = tuple(i for i, n in enumerate(whole) if n not in names)
+            out[names] = np.asarray(tables[g][t].sum(axis=rest))
+        return out
+
+    def _result(self, best: list[Array], step: int) -> LocalTables:
+        answers = self.fit.answers(self._by_set(best))
+        value = self.fit.value(answers)
+        tables = {s: best[g][t] for s, (g, t) in self.shape.places.items()}
+        gap = max(0.0, value - (self.base + self.lower))
+        return LocalTables(self.fit.domain, tables, answers, value, gap, step)
