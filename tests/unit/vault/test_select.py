@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choices against their exact laws, and their privacy by listing every outcome of small cases."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from math import exp, log, pi
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import chdtrc, ndtri
+
+from sfumato.budget.selection import range_of_mu_squared_down, selection_cost
+from sfumato.errors import BudgetError, PlanError
+from sfumato.vault.select import (
+    _EXPONENTIAL,
+    _GUMBEL,
+    GREATEST_SCORE,
+    _Race,
+    exponential_mechanism,
+    permute_and_flip,
+)
+from sfumato.vault.sensitive import Sensitive
+from tests.words import GivenWords, SeededWords
+
+ALPHA = 1e-6
+SCORES = [0, 3, 5, 4, -2]
+RATE = Fraction(1, 2)
+
+
+def softmax(scores: list[int], rate: float) -> NDArray[np.float64]:
+    weights = np.exp(rate * (np.array(scores, dtype=float) - max(scores)))
+    return weights / weights.sum()
+
+
+def flips(scores: list[int], rate: float) -> NDArray[np.float64]:
+    """Permute-and-flip as its authors write it: average over all orders of the candidates.
+
+    In the order given, a place is kept with probability exp(rate * (score - best)); if none is,
+    which cannot happen as the best one always is, the next order would be tried.
+    """
+    kept = [exp(rate * (s - max(scores))) for s in scores]
+    out = np.zeros(len(scores))
+    orders = list(itertools.permutations(range(len(scores))))
+    for order in orders:
+        reached = 1.0
+        for i in order:
+            out[i] += reached * kept[i] / len(orders)
+            reached *= 1 - kept[i]
+    return out
+
+
+def p_value(found: NDArray[np.int64], law: NDArray[np.float64]) -> float:
+    expected = law * found.sum()
+    return float(chdtrc(len(law) - 1, ((found - expected) ** 2 / expected).sum()))
+
+
+def exponential_counts(rate: Fraction, draws: int) -> NDArray[np.int64]:
+    words, box = SeededWords("exponential mechanism"), Sensitive(np.array(SCORES))
+    chosen = [exponential_mechanism(box, rate, words)[0] for _ in range(draws)]
+    return np.bincount(chosen, minlength=len(SCORES))
+
+
+def flipped_counts(rate: Fraction, draws: int) -> NDArray[np.int64]:
+    words, box = SeededWords("permute and flip"), Sensitive(np.array(SCORES))
+    chosen = [permute_and_flip(box, rate, words) for _ in range(draws)]
+    return np.bincount(chosen, minlength=len(SCORES))
+
+
+def test_exponential_mechanism_has_its_exact_probabilities() -> None:
+    assert p_value(exponential_counts(RATE, 20_000), softmax(SCORES, 0.5)) > ALPHA
+
+
+def test_a_wrong_rate_of_the_exponential_mechanism_is_noticed() -> None:
+    assert p_value(exponential_counts(RATE * 6 / 5, 20_000), softmax(SCORES, 0.5)) < ALPHA
+
+
+def test_permute_and_flip_has_its_exact_probabilities() -> None:
+    assert p_value(flipped_counts(RATE, 20_000), flips(SCORES, 0.5)) > ALPHA
+
+
+def test_the_exponential_mechanism_is_noticed_in_the_place_of_permute_and_flip() -> None:
+    assert p_value(exponential_counts(RATE, 20_000), flips(SCORES, 0.5)) < ALPHA
+
+
+def test_several_choices_are_those_of_peeling() -> None:
+    """P(i then j) = p_i p_j / (1 - p_i)."""
+    words, box = SeededWords("peeling"), Sensitive(np.array([0, 1, 3]))
+    law = softmax([0, 1, 3], 0.5)
+    pairs = list(itertools.permutations(range(3), 2))
+    chosen = [exponential_mechanism(box, RATE, words, 2) for _ in range(10_000)]
+    found = np.array([chosen.count(pair) for pair in pairs])
+    assert p_value(found, np.array([law[i] * law[j] / (1 - law[i]) for i, j in pairs])) > ALPHA
+    independent = np.array([law[i] * law[j] for i, j in pairs])
+    assert p_value(found, independent / independent.sum()) < ALPHA
+
+
+@pytest.mark.parametrize("noise", [_GUMBEL, _EXPONENTIAL])
+def test_ball_arithmetic_decides_as_floats_do(noise: object) -> None:
+    """A band of 10 leaves everything open to floats; the words are the same, so is the order."""
+    for case in range(40):
+        given = SeededWords(f"bands {case}").words(60).tolist()
+        orders = []
+        for band in (2.0**-40, 10.0):
+            race = _Race(np.array([1, 2, 3]), Fraction(1, 3), noise, GivenWords(given), band)  # type: ignore[arg-type]
+            orders.append([race.next_place() for _ in range(3)])
+        assert orders[0] == orders[1]
+
+
+@pytest.mark.parametrize("noise", [_GUMBEL, _EXPONENTIAL])
+def test_equal_leading_bits_are_extended_until_they_differ(noise: object) -> None:
+    """The three uniforms share 53 bits; of the next words the smallest gives the most noise."""
+    first = [12345 << 11] * 3
+    for more in itertools.permutations([5, 50, 500]):
+        race = _Race(np.zeros(3, np.int64), RATE, noise, GivenWords([*first, *more]))  # type: ignore[arg-type]
+        assert [race.next_place() for _ in range(3)] == np.argsort(more).tolist()
+
+
+@pytest.mark.parametrize("noise", [_GUMBEL, _EXPONENTIAL])
+def test_the_ends_of_the_uniform_are_decided_too(noise: object) -> None:
+    """U near 0 is the largest noise, U near 1 the smallest: neither end is a number of its own."""
+    given = [2**64 - 1, 0, 1 << 63, *range(1, 9)]
+    race = _Race(np.zeros(3, np.int64), RATE, noise, GivenWords(given))  # type: ignore[arg-type]
+    assert [race.next_place() for _ in range(3)] == [1, 2, 0]
+
+
+def losses(law: object, scores: tuple[int, ...], moved: tuple[int, ...]) -> NDArray[np.float64]:
+    one, other = law(list(scores), 0.5), law(list(moved), 0.5)  # type: ignore[operator]
+    return np.log(one / other)
+
+
+def neighbours(most: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """All small score vectors and all vectors within ``most`` of them."""
+    steps = list(itertools.product(range(-most, most + 1), repeat=3))
+    starts = [(0, 0, 0), (0, 1, 3), (0, 0, 6), (-4, 2, 2), (0, 9, 10)]
+    return [(s, tuple(a + b for a, b in zip(s, d, strict=True))) for s in starts for d in steps]
+
+
+def widest(law: object, most: int) -> tuple[float, float]:
+    """The greatest loss, and the greatest span of losses on one pair of neighbours."""
+    found = [losses(law, *pair) for pair in neighbours(most)]
+    return max(float(np.abs(f).max()) for f in found), max(float(np.ptp(f)) for f in found)
+
+
+def test_the_exponential_mechanism_has_bounded_range() -> None:
+    """eta = 2 * rate * D = 1 for D = 1, for the losses and for their span, which attains it."""
+    loss, span = widest(softmax, 1)
+    assert loss <= 1
+    assert span == pytest.approx(1)
+    assert widest(softmax, 2)[1] > 1.5  # the twin: scores that move by 2
+
+
+def test_permute_and_flip_is_private_but_has_no_bounded_range() -> None:
+    loss, span = widest(flips, 1)
+    assert loss <= 1 + 1e-12
+    assert span > 1.1
+    assert widest(flips, 2)[0] > 1.5
+
+
+@pytest.mark.parametrize("eta", [0.01, 0.3, 1.0, 4.0, 12.0])
+def test_the_cost_of_a_range_covers_every_pair_of_two_points(eta: float) -> None:
+    """mu >= Phi^-1(p) - Phi^-1(q) for all p, q whose log odds differ by eta; attained once."""
+    mu = float(selection_cost(Fraction(eta)).mu_squared) ** 0.5
+    x = np.linspace(-30, 30 - eta, 6001)
+    odd = np.append(x, -eta / 2)
+    apart = -ndtri(1 / (1 + np.exp(odd + eta))) + ndtri(1 / (1 + np.exp(odd)))
+    assert apart.max() <= mu * (1 + 1e-9)
+    assert apart.max() == pytest.approx(mu, rel=1e-9)
+
+
+def test_a_small_range_costs_what_the_page_says_and_a_quarter_of_a_pure_choice() -> None:
+    eta = Fraction(1, 1000)
+    assert float(selection_cost(eta).mu_squared) == pytest.approx(pi * 1e-6 / 8, rel=1e-6)
+
+
+@pytest.mark.parametrize("mu_squared", [1e-8, 1e-3, 0.7, 9.0])
+def test_the_range_of_a_cost_never_costs_more(mu_squared: float) -> None:
+    allowed = Fraction(mu_squared)
+    eta = range_of_mu_squared_down(allowed)
+    assert selection_cost(eta).mu_squared <= allowed
+    assert selection_cost(eta * Fraction(1001, 1000)).mu_squared > allowed
+
+
+def test_scores_beyond_the_range_are_clamped_and_the_best_still_wins() -> None:
+    box = Sensitive(np.array([-(2**62), 2**62, 0]))
+    assert exponential_mechanism(box, Fraction(1), SeededWords(1)) == (1,)
+    assert log(GREATEST_SCORE) > 40
+
+
+def test_what_is_wrong_with_a_choice_is_said_without_a_score() -> None:
+    box = Sensitive(np.array([987_654, 987_655]))
+    with pytest.raises(PlanError, match="exact number") as rate:
+        exponential_mechanism(box, 0.5, SeededWords(1))  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="cannot choose 3 of 2") as count:
+        exponential_mechanism(box, RATE, SeededWords(1), 3)
+    assert "98765" not in f"{rate.value}{count.value}"
+    with pytest.raises(BudgetError, match="above 0"):
+        selection_cost(Fraction(0))
+    with pytest.raises(BudgetError, match="above 0"):
+        range_of_mu_squared_down(Fraction(-1))
