@@ -140,7 +140,9 @@ class _Race:
         """Extend the uniforms of all contenders by a word until one of them is the largest."""
         while True:
             balls = {i: self._enclosure(i) for i in contenders}
-            best = max(contenders, key=lambda i: float(balls[i][0].mid()))
+            best = contenders[0]
+            for i in contenders:
+                best = i if balls[i][0] > balls[best][0] else best
             contenders = [i for i in contenders if not balls[i][1] < balls[best][0]]
             if len(contenders) == 1:
                 return contenders[0]
