@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sfumato.domain import Domain as Domain
     from sfumato.flow import Plan as Plan
     from sfumato.plan.matrix import factorize as factorize
+    from sfumato.refine.project import project as project
     from sfumato.release import Release as Release
     from sfumato.stream import Counter as Counter
     from sfumato.workload import Workload as Workload
@@ -55,6 +56,7 @@ _HOMES = {
     "predicates": "sfumato.workload",
     "prefixes": "sfumato.workload",
     "product": "sfumato.workload",
+    "project": "sfumato.refine.project",
     "ranges": "sfumato.workload",
     "sql": "sfumato.workload",
     "windows": "sfumato.workload",

@@ -24,6 +24,7 @@ PUBLIC = {
     "predicates",
     "prefixes",
     "product",
+    "project",
     "ranges",
     "sql",
     "windows",

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cells a projection works on: those of all asked attributes, alike ones merged.
+
+Attributes that nobody asks about are left out, and cells of an attribute that no query tells apart
+become one (the workload-based partition of Zhang, McKenna, Kotsogiannis, Hay, Machanavajjhala,
+Miklau 2018, "EKTELO: a framework for defining differentially-private computations"). Both lose
+nothing: the answers of a histogram depend on its sums over such cells only, and every non-negative
+table of sums is the sum of some non-negative histogram.
+
+Margins over many sets of attributes are summed out one attribute at a time, sets that share the
+rest together, so all pairs of d attributes cost a few passes over the cells instead of d^2 / 2
+(Yates 1937, "The design and analysis of factorial experiments").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from sfumato.domain import Domain
+from sfumato.refine.fit import Fit, Names
+from sfumato.workload.classes import joint_classes
+from sfumato.workload.coefficients import Groups, Matrix
+from sfumato.workload.queries import (
+    Array,
+    Identity,
+    Integers,
+    Intervals,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
+from sfumato.workload.terms import Explicit, Predicates, Product, Term
+
+__all__ = ["Grid"]
+
+FEW = 8  # slices that are added one by one: numpy is slow on short inner loops
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """``kept[i]`` are the cells of attribute i that stand for their classes, first cell each."""
+
+    domain: Domain
+    names: Names
+    kept: tuple[Integers, ...]
+
+    @classmethod
+    def of(cls, fit: Fit) -> Grid:
+        """The merged cells of all attributes that some part reads."""
+        names = fit.domain.in_order(frozenset(n for s in fit.sets for n in s))
+        kept = []
+        for name in names:
+            terms = [p.term for p in fit.parts if name in p.term.attributes]
+            classes = joint_classes([_labels(t, name) for t in terms])
+            kept.append(np.unique(classes, return_index=True)[1].astype(np.int64))
+        return cls(fit.domain, names, tuple(kept))
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The number of merged cells of each attribute."""
+        return tuple(len(k) for k in self.kept)
+
+    @cached_property
+    def size(self) -> int:
+        """The number of merged cells."""
+        return prod(self.shape)
+
+    def axes(self, names: Names) -> Axes:
+        """The positions of the named attributes."""
+        return tuple(self.names.index(n) for n in names)
+
+    def cells(self, axes: Axes) -> int:
+        """The number of merged cells of some attributes."""
+        return prod(self.shape[a] for a in axes)
+
+    def margins(self, table: Array, sets: Sequence[Axes]) -> list[Array]:
+        """The sums of a table over all but the attributes of each set, flat."""
+        out: list[Array] = [np.empty(0)] * len(sets)
+        _sum_out(table.reshape(-1, 1), self.shape, list(enumerate(sets)), out)
+        return out
+
+    def spread(self, tables: Sequence[tuple[Axes, Array]]) -> Array:
+        """For every cell the sum of its entries in all tables: the adjoint of ``margins``."""
+        whole = _add_up([(a, t.reshape(-1, 1)) for a, t in tables], self.shape)
+        return np.broadcast_to(whole, (self.size, 1)).reshape(-1)
+
+    def places(self, cells: Integers, sets: Sequence[Axes]) -> Integers:
+        """For each cell and set the position in the flat table of that set."""
+        codes = np.unravel_index(cells, self.shape) if self.shape else ()
+        out = np.zeros((len(cells), len(sets)), dtype=np.int64)
+        for s, axes in enumerate(sets):
+            for a in axes:
+                out[:, s] = out[:, s] * self.shape[a] + codes[a]
+        return out
+
+    def codes(self, cells: Integers) -> Integers:
+        """The codes of the attributes, one row per cell: of the cell that stands for its class."""
+        if not self.shape:
+            return np.zeros((len(cells), 0), dtype=np.int64)
+        found = np.unravel_index(cells, self.shape)
+        return np.column_stack([k[c] for k, c in zip(self.kept, found, strict=True)])
+
+
+def _sum_out(
+    table: Array, shape: tuple[int, ...], wanted: list[tuple[int, Axes]], out: list[Array]
+) -> None:
+    """Sum the last attribute out for the sets without it; keep it aside for those with it."""
+    if not any(axes for _, axes in wanted):
+        total = table.sum(axis=0) if len(table) > 1 else table[0]
+        for i, _ in wanted:
+            out[i] = total
+        return
+    last, size = len(shape) - 1, shape[-1]
+    cut = table.reshape(-1, size, table.shape[1])
+    without = [(i, axes) for i, axes in wanted if last not in axes]
+    if without:
+        _sum_out(_summed(cut), shape[:-1], without, out)
+    held = [(i, axes[:-1]) for i, axes in wanted if last in axes]
+    if held:
+        _sum_out(cut.reshape(len(cut), -1), shape[:-1], held, out)
+
+
+def _summed(cut: Array) -> Array:
+    """The sum over the middle axis."""
+    if cut.shape[1] > FEW:
+        return np.asarray(cut.sum(axis=1))
+    out = cut[:, 0].copy()
+    for i in range(1, cut.shape[1]):
+        out += cut[:, i]
+    return out
+
+
+def _add_up(pieces: list[tuple[Axes, Array]], shape: tuple[int, ...]) -> Array:
+    """The adjoint of ``_sum_out``; a result of one row stands for all rows alike."""
+    if not any(axes for axes, _ in pieces):
+        return np.asarray(sum(t for _, t in pieces)).reshape(1, -1)
+    last, size = len(shape) - 1, shape[-1]
+    rows = prod(shape[:-1])
+    without = [(axes, t) for axes, t in pieces if last not in axes]
+    held = [(axes[:-1], t.reshape(-1, size * t.shape[1])) for axes, t in pieces if last in axes]
+    width = pieces[0][1].shape[1]
+    out = np.zeros((1, 1, 1))
+    if held:
+        out = _add_up(held, shape[:-1]).reshape(-1, size, width)
+    if without:
+        out = out + _add_up(without, shape[:-1])[:, None, :]
+    return np.broadcast_to(out, (rows, size, width)).reshape(rows * size, width)
+
+
+def _labels(term: Term, name: str) -> Integers:
+    """Cells of an attribute with one label have the same coefficients in every query."""
+    size = term.domain[name].size
+    if isinstance(term, Product):
+        return _query_labels(dict(term.factors)[name])
+    if isinstance(term, Predicates):
+        return term.classes.class_of[term.classes.names.index(name)]
+    if isinstance(term, Explicit) and term.rows * term.cells <= 2**22:
+        dense = term.matrix.toarray().reshape(term.rows, *term.shape)
+        slices = np.moveaxis(dense, 1 + term.attributes.index(name), 0).reshape(size, -1)
+        return _alike(slices)
+    return np.arange(size)
+
+
+def _query_labels(queries: QuerySet) -> Integers:
+    if isinstance(queries, Total):
+        return np.zeros(queries.size, dtype=np.int64)
+    if isinstance(queries, Groups):
+        return np.array(queries.group_of, dtype=np.int64) + 1
+    if isinstance(queries, Matrix):
+        return _alike(np.asarray(queries.entries).T)
+    if isinstance(queries, Intervals | Windows):
+        starts, ends = queries.intervals()
+        cuts = np.zeros(queries.size + 1, dtype=np.int64)
+        cuts[starts] = 1
+        cuts[ends] = 1
+        return np.cumsum(cuts[:-1])
+    if not isinstance(queries, Identity | Prefix | Ranges) and queries.rows <= 64:
+        return _alike(np.asarray(queries.dense()).T)
+    return np.arange(queries.size)
+
+
+def _alike(rows: Array | Integers) -> Integers:
+    """Equal rows get one label."""
+    return np.unique(rows, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
