@@ -35,6 +35,8 @@ __all__ = ["Hull", "Support", "support"]
 
 MOST_CELLS = 10_000_000  # of a table that is built
 MOST_QUERIES = 2**27
+MOST_ENTRIES = 2**23  # coefficients that are written out
+_PER_TABLE = 20_000  # additions that take as long as handling a table
 _CHUNK = 2**18  # entries of a table that are added up at once
 
 Names = tuple[str, ...]
@@ -117,18 +119,25 @@ class Hull:
         return y
 
     @cached_property
-    def representatives(self) -> dict[str, Integers]:
-        """For every attribute that is read, one cell of each class that no query tells apart."""
+    def class_of(self) -> dict[str, Integers]:
+        """For every attribute that is read, the class of each cell; no condition tells it apart."""
         out: dict[str, Integers] = {}
         for name in self.names:
             readers = [t for t in self.workload.terms if name in t.attributes]
             found = [_classes(t, name) for t in readers]
-            if any(f is None for f in found):
-                out[name] = np.arange(self.workload.domain[name].size)
-            else:
-                joint = joint_classes([f for f in found if f is not None])
-                out[name] = np.unique(joint, return_index=True)[1]
+            known = [f for f in found if f is not None]
+            is_merged = len(known) == len(found)
+            out[name] = (
+                joint_classes(known)
+                if is_merged
+                else np.arange(self.workload.domain[name].size, dtype=np.int64)
+            )
         return out
+
+    @cached_property
+    def representatives(self) -> dict[str, Integers]:
+        """The first cell of every class."""
+        return {n: np.unique(of, return_index=True)[1] for n, of in self.class_of.items()}
 
     @cached_property
     def names(self) -> Names:
@@ -155,6 +164,27 @@ class Hull:
             known = out.get(term.attributes)
             out[term.attributes] = part if known is None else known + part
         return out
+
+    @property
+    def is_small(self) -> bool:
+        """Whether F itself can be written out."""
+        return self.workload.queries * self.cells <= MOST_ENTRIES
+
+    @cached_property
+    def matrix(self) -> Array:
+        """F itself, one column for every combination of classes."""
+        if not self.is_small:
+            raise TooLarge(
+                f"{self.workload.queries:,} queries on {self.cells:,} cells are too many to write "
+                f"out, the limit is {MOST_ENTRIES:,} coefficients; ask for fewer or wider bins"
+            )
+        shape = tuple(self.sizes[n] for n in self.names)
+        rows = [
+            np.broadcast_to(_spread(self._table(t, unit), t.attributes, self.names), shape).ravel()
+            for t in self.workload.terms
+            for unit in np.eye(t.rows)
+        ]
+        return np.array(rows).reshape(self.workload.queries, -1)
 
     def _table(self, term: Term, y: Array) -> Array:
         picked = [self.representatives[n] for n in term.attributes]
@@ -193,7 +223,8 @@ class Hull:
         total += sum(prod(self.sizes[n] for n in t.attributes) for t in self.workload.terms)
         for name in self.order or ():
             joined = _joined(sets, name)
-            total += prod(self.sizes[n] for n in joined) * sum(name in s for s in sets)
+            readers = sum(name in s for s in sets)
+            total += (prod(self.sizes[n] for n in joined) + _PER_TABLE) * readers
             sets = {s for s in sets if name not in s} | {joined - {name}}
         return total
 

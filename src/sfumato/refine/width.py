@@ -39,7 +39,16 @@ from sfumato.workload.queries import Array
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
-__all__ = ["Body", "Width", "gaussian_width", "mean_norm", "mean_width"]
+__all__ = [
+    "Body",
+    "Width",
+    "closed_form",
+    "dimension_bound",
+    "gaussian_width",
+    "half_diameter",
+    "mean_norm",
+    "mean_width",
+]
 
 Body = Literal["hull", "with-zero", "symmetric"]
 
@@ -96,12 +105,19 @@ def gaussian_width(
     except TooLarge:
         return fixed
     if draws is None:
-        few, many = DRAWS
-        draws = min(many, max(few, int(EFFORT / hull.effort))) if hull.is_exact else FEW
+        draws = _enough(hull)
     if not draws:
         return fixed
     lows, highs = _sampled(hull, body, draws)
-    return _estimated(lows, highs, fixed, _lipschitz(workload, body), hull.is_exact)
+    return _estimated(lows, highs, fixed, half_diameter(workload, body), hull.is_exact)
+
+
+def _enough(hull: Hull) -> int:
+    """As many draws as take a second or a few."""
+    few, many = DRAWS
+    if hull.is_small:
+        return min(8 * many, max(many, int(EFFORT / hull.matrix.size)))
+    return min(many, max(few, int(EFFORT / hull.effort))) if hull.is_exact else FEW
 
 
 def mean_width(
@@ -176,8 +192,17 @@ def _sampled(hull: Hull, body: Body, draws: int) -> tuple[Array, Array]:
     """``(h(G) + h(-G)) / 2`` from below and from above, one of each per draw."""
     source = Draws(f"width {hull.workload.digest()}")
     lows, highs = np.empty(draws), np.empty(draws)
+    k = hull.workload.queries
+    if hull.is_small:
+        step = max(1, 2**22 // max(k, hull.cells))
+        for i in range(0, draws, step):
+            normals = source.normals(k * min(step, draws - i)).reshape(-1, k)
+            reached = normals @ hull.matrix
+            ends = np.array([reached.max(axis=1), -reached.min(axis=1)])
+            lows[i : i + step] = [_both_ends(pair, body) for pair in ends.T]
+        return lows, lows
     for i in range(draws):
-        low, high = hull.reach(source.normals(hull.workload.queries))
+        low, high = hull.reach(source.normals(k))
         lows[i], highs[i] = _both_ends(low, body), _both_ends(high, body)
     return lows, highs
 
@@ -188,8 +213,8 @@ def _both_ends(ends: Array, body: Body) -> float:
     return float(ends.mean() if body == "hull" else np.maximum(ends, 0.0).mean())
 
 
-def _lipschitz(workload: Workload, body: Body) -> float:
-    """Half the diameter of K: at most R, and R / sqrt(2) where no coefficient is negative."""
+def half_diameter(workload: Workload, body: Body = "hull") -> float:
+    """No less than half the diameter of K: R, and R / sqrt(2) where no coefficient is negative."""
     radius = sqrt(workload.column_norm(2).power)
     is_nonnegative = all(t.is_nonnegative for t in workload.terms)
     return radius / sqrt(2) if is_nonnegative and body != "symmetric" else radius
