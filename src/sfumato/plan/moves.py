@@ -33,8 +33,11 @@ __all__ = ["Moves", "pair_moves", "set_moves"]
 CELLS = 160  # of the domain, up to which all pairs are listed
 ENTRIES = 2**22  # blocks times moves
 KINDS = 2**16  # ways in which two cells of marginals can differ
-# Distances are differences of sums: their error is below this part of the sums.
-DIFFERENCE = 2.0**-44
+# Distances are differences of sums of at most 2^21 squares: their error is below this part of the
+# greatest distance of the block, which no centred column exceeds.
+DIFFERENCE = 2.0**-30
+TINY = 2.0**-44  # of the sum: a distance of cells that do not differ at all
+EXACT = 2.0**52  # columns of such integers are floats, and so are their differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +77,8 @@ def pair_moves(terms: Sequence[Term], drops: bool) -> Moves | None:
         return None
     if any(t.slack or (isinstance(t, Predicates) and t.is_wide) for t in terms):
         return None
+    if any(t.greatest * 2.0**t.fraction_bits >= EXACT for t in terms):
+        return None  # long columns that are nearly equal would seem not to differ
     first, second = np.triu_indices(cells, 1)
     places = np.unravel_index(np.arange(cells), shape) if shape else ()
     rows = []
@@ -137,7 +142,7 @@ def set_moves(
         inner *= np.array(sums)[chosen][:, moved]
         full *= np.array([comb(n, k) for k in range(most + 1)], dtype=np.float64)[chosen]
     distances = np.maximum(2 * (full[:, None] - inner), 0.0)
-    distances[np.abs(distances) < DIFFERENCE * full[:, None]] = 0.0
+    distances[np.abs(distances) < TINY * full[:, None]] = 0.0
     if drops:
         distances = np.concatenate([distances, full[:, None]], axis=1)
     return Moves(distances, group, norms, full)
