@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from sfumato.domain import Domain as Domain
     from sfumato.flow import Plan as Plan
     from sfumato.plan.matrix import factorize as factorize
+    from sfumato.refine.geometry import support as support
     from sfumato.refine.project import project as project
+    from sfumato.refine.projected_forecast import forecast_projection as forecast_projection
+    from sfumato.refine.width import gaussian_width as gaussian_width
+    from sfumato.refine.width import mean_width as mean_width
     from sfumato.release import Release as Release
     from sfumato.stream import Counter as Counter
     from sfumato.workload import Workload as Workload
@@ -51,7 +55,10 @@ _HOMES = {
     "conjunctions": "sfumato.workload",
     "explicit": "sfumato.workload",
     "factorize": "sfumato.plan.matrix",
+    "forecast_projection": "sfumato.refine.projected_forecast",
+    "gaussian_width": "sfumato.refine.width",
     "marginals": "sfumato.workload",
+    "mean_width": "sfumato.refine.width",
     "means": "sfumato.workload",
     "predicates": "sfumato.workload",
     "prefixes": "sfumato.workload",
@@ -59,6 +66,7 @@ _HOMES = {
     "project": "sfumato.refine.project",
     "ranges": "sfumato.workload",
     "sql": "sfumato.workload",
+    "support": "sfumato.refine.geometry",
     "windows": "sfumato.workload",
 }
 

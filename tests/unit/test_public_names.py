@@ -18,7 +18,10 @@ PUBLIC = {
     "conjunctions",
     "explicit",
     "factorize",
+    "forecast_projection",
+    "gaussian_width",
     "marginals",
+    "mean_width",
     "means",
     "plan",
     "predicates",
@@ -27,6 +30,7 @@ PUBLIC = {
     "project",
     "ranges",
     "sql",
+    "support",
     "windows",
 }
 

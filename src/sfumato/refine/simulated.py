@@ -18,8 +18,8 @@ from sfumato.plan.forecast import Forecast
 from sfumato.refine.draws import Draws
 from sfumato.refine.geometry import Hull
 from sfumato.refine.multiplicative import simulated_weights
+from sfumato.refine.project import project
 from sfumato.refine.projected_forecast import ProjectionForecast
-from sfumato.refine.simplex import project_to_simplex
 from sfumato.workload.queries import Array
 from sfumato.workload.workload import Workload
 
@@ -28,9 +28,8 @@ __all__ = ["MadeUp", "Measured", "measure_forecast", "measure_projection", "meas
 Surrogate = Literal["skewed", "uniform"]
 
 RUNS = 8
-STEPS = 3000
-DRAWN = 10**6  # records that are drawn one by one; more are the surrogate's shares exactly
-CLOSE = 1e-3  # of the squared error that theory allows, the gap at which a projection is done
+DRAWN = 10**5  # records that are drawn one by one; more are the surrogate's shares exactly
+CLOSE = 1e-5  # of what a projection moves, squared: its gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +127,13 @@ def measure_projection(
     """The error of Gaussian answers that were projected onto the hull of so many records."""
     n = forecast.records if records is None else records
     matrix = made_up.hull.matrix
-    data = np.array([made_up.histogram(n, run) for run in range(runs)]).T
-    truth = matrix @ data
-    k = len(matrix)
-    noise = [made_up.draws("noise", run, n).normals(k) for run in range(runs)]
-    noisy = truth + forecast.noise * np.array(noise).T
-    gap = CLOSE * k * forecast.bound_at(n) ** 2
-    found = nearest(matrix, noisy, float(n), gap)
-    return _measured((((matrix @ found) - truth) ** 2).mean(axis=0).tolist())
+    errors = []
+    for run in range(runs):
+        truth = matrix @ made_up.histogram(n, run)
+        noise = forecast.noise * made_up.draws("noise", run, n).normals(len(truth))
+        found = project(truth + noise, forecast.workload, n, gap=CLOSE)
+        errors.append(float(np.mean((found.answers - truth) ** 2)))
+    return _measured(errors)
 
 
 def measure_weights(
@@ -155,49 +153,6 @@ def measure_weights(
         answers = simulated_weights(matrix, h, weights, forecast.moved, draws)
         errors.append(float(np.mean((answers - matrix @ h) ** 2)))
     return _measured(errors)
-
-
-def nearest(matrix: Array, targets: Array, total: float, gap: float) -> Array:
-    """Histograms of this total whose answers are nearest to the columns of ``targets``.
-
-    Accelerated projected gradients (Beck, Teboulle 2009) with restarts (O'Donoghue, Candes 2015),
-    until the gap of Frank, Wolfe 1956 is at most ``gap`` for every column: then the squared
-    distance from the nearest answers is no more.
-    """
-    steep = _greatest_square(matrix)
-    h = np.full((matrix.shape[1], targets.shape[1]), total / matrix.shape[1])
-    if not steep:
-        return h
-    ahead, pace = h, 1.0
-    for step in range(STEPS):
-        slope = matrix.T @ (matrix @ ahead - targets)
-        moved = ahead - slope / steep
-        after = np.array([project_to_simplex(c, total) for c in moved.T]).T
-        if step % 10 == 9:
-            at = matrix.T @ (matrix @ after - targets)
-            if ((at * after).sum(axis=0) - total * at.min(axis=0)).max(initial=-inf) <= gap:
-                return after
-        if float(((ahead - after) * (after - h)).sum()) > 0:
-            ahead, pace = after, 1.0
-        else:
-            quicker = (1 + sqrt(1 + 4 * pace**2)) / 2
-            ahead = after + (pace - 1) / quicker * (after - h)
-            pace = quicker
-        h = after
-    return h
-
-
-def _greatest_square(matrix: Array) -> float:
-    """No less than the greatest eigenvalue of ``F'F``, up to a few percent made up for."""
-    v = Draws("power").uniforms(matrix.shape[1])
-    found = 0.0
-    for _ in range(30):
-        v = matrix.T @ (matrix @ v)
-        found = float(np.sqrt(v @ v))
-        if not found:
-            return 0.0
-        v = v / found
-    return 1.05 * found
 
 
 def _measured(squares: list[float]) -> Measured:

@@ -26,6 +26,7 @@ has the proofs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, lgamma, log, prod, sqrt
 from typing import Literal, get_args
@@ -56,6 +57,7 @@ EFFORT = 3e8  # additions spent on Monte Carlo, unless a number of draws is aske
 DRAWS = (24, 512)  # the least and the most draws
 FEW = 16  # draws where only bounds on the support function are known, and those take longer
 MOST_DRAWS = 10**6
+BATCH = 256  # draws that are held at once
 TOLD_APART = 2**18  # subsets of attributes that are listed for the dimension of the hull
 
 
@@ -190,27 +192,34 @@ def _subsets(names: tuple[str, ...]) -> list[frozenset[str]]:
 
 def _sampled(hull: Hull, body: Body, draws: int) -> tuple[Array, Array]:
     """``(h(G) + h(-G)) / 2`` from below and from above, one of each per draw."""
+    k = hull.workload.queries
     source = Draws(f"width {hull.workload.digest()}")
     lows, highs = np.empty(draws), np.empty(draws)
-    k = hull.workload.queries
-    if hull.is_small:
-        step = max(1, 2**22 // max(k, hull.cells))
-        for i in range(0, draws, step):
-            normals = source.normals(k * min(step, draws - i)).reshape(-1, k)
-            reached = normals @ hull.matrix
-            ends = np.array([reached.max(axis=1), -reached.min(axis=1)])
-            lows[i : i + step] = [_both_ends(pair, body) for pair in ends.T]
-        return lows, lows
-    for i in range(draws):
-        low, high = hull.reach(source.normals(k))
-        lows[i], highs[i] = _both_ends(low, body), _both_ends(high, body)
+    at_once = max(1, min(BATCH, 2**20 // k))
+    done = 0
+    while done < draws:
+        normals = source.normals(k * min(at_once, draws - done)).reshape(-1, k)
+        pairs = _written(hull, normals) if hull.is_small else map(hull.reach, normals)
+        for low, high in pairs:
+            lows[done], highs[done] = _both_ends(low, body), _both_ends(high, body)
+            done += 1
     return lows, highs
 
 
+def _written(hull: Hull, normals: Array) -> Iterator[tuple[Array, Array]]:
+    """``reach`` for many directions at once, from the matrix."""
+    step = max(1, 2**22 // hull.cells)
+    for start in range(0, len(normals), step):
+        reached = normals[start : start + step] @ hull.matrix
+        ends = np.array([reached.max(axis=1), -reached.min(axis=1)]).T
+        yield from zip(ends, ends, strict=True)
+
+
 def _both_ends(ends: Array, body: Body) -> float:
+    up, down = float(ends[0]), float(ends[1])
     if body == "symmetric":
-        return float(ends.max())
-    return float(ends.mean() if body == "hull" else np.maximum(ends, 0.0).mean())
+        return max(up, down)
+    return (up + down) / 2 if body == "hull" else (max(up, 0.0) + max(down, 0.0)) / 2
 
 
 def half_diameter(workload: Workload, body: Body = "hull") -> float:
