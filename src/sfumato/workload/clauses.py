@@ -6,8 +6,9 @@ Every boolean expression is an "or" of clauses, each an "and" of conditions on s
 failed, so that a row of bits says all there is to know about all conditions. Cells of an attribute
 that no condition tells apart are one class.
 
-A condition of more clauses than ``MOST`` is read as one that may always hold. That is enough for
-upper bounds on how many conditions hold at once, and ``is_complete`` says that it happened.
+A condition of more clauses than ``MOST`` is not read: it counts as one that may always hold. That
+is enough for upper bounds on how many conditions hold at once, and ``is_read`` says for which
+conditions truth values are more than that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfumato.domain import Domain
+from sfumato.errors import TooLarge
 from sfumato.workload.classes import Classes
 from sfumato.workload.predicates import And, Condition, Everything, In, Mask, Not, Or
 from sfumato.workload.queries import Integers
@@ -25,8 +27,10 @@ from sfumato.workload.queries import Integers
 __all__ = ["Clauses", "read_clauses"]
 
 MOST = 64  # clauses of one condition
+MOST_BITS = 2**27  # of all clauses over all classes
 
 Box = dict[str, Mask]
+Key = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +39,14 @@ class Clauses:
 
     Clauses are sorted by condition: those of distinct condition q begin at ``first[q]``.
     ``places[i]`` is the number of asked condition i among the distinct ones, -1 if it never holds.
+    ``names`` are the attributes of the masks, where they are known.
     """
 
     masks: tuple[Mask, ...]
     first: Integers
     places: Integers
-    is_complete: bool
+    is_read: Mask
+    names: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -77,32 +83,36 @@ def read_clauses(domain: Domain, conditions: Sequence[Condition]) -> Clauses:
     reader = _Reader(Classes.of(conditions, domain, names))
     boxes: list[Box] = []
     first: list[int] = []
+    is_read: list[bool] = []
     places = np.full(len(conditions), -1, dtype=np.int64)
-    known: dict[frozenset[bytes], int] = {}
-    is_complete = True
+    known: dict[frozenset[Key] | int, int] = {}
     for i, condition in enumerate(conditions):
         found = reader.boxes(condition, False)
-        if found is None:
-            found, key, is_complete = [{}], frozenset([b"unread %d" % i]), False
-        else:
-            key = frozenset(reader.key(box) for box in found)
-        if not found:
+        key = i if found is None else frozenset(_key(box) for box in found)
+        if found is not None and not found:
             continue
         place = known.setdefault(key, len(first))
         places[i] = place
         if place == len(first):
             first.append(len(boxes))
-            boxes += found
+            boxes += [{}] if found is None else found
+            is_read.append(found is not None)
     used = [n for n in names if any(n in box for box in boxes)]
+    bits = len(boxes) * sum(reader.counts[n] for n in used)
+    if bits > MOST_BITS:
+        raise TooLarge(
+            f"{len(conditions):,} conditions are {len(boxes):,} clauses over "
+            f"{sum(reader.counts[n] for n in used):,} classes of cells, {bits:,} bits; at most "
+            f"{MOST_BITS:,} are held: ask for fewer at once"
+        )
     masks = tuple(reader.gathered(n, boxes) for n in used)
-    return Clauses(masks, np.array(first, dtype=np.int64), places, is_complete)
+    return Clauses(masks, np.array(first, dtype=np.int64), places, np.array(is_read, dtype=bool))
 
 
 class _Reader:
     """Turns conditions into boxes over classes of cells."""
 
     def __init__(self, classes: Classes) -> None:
-        self.names = classes.names
         self.class_of = dict(zip(classes.names, classes.class_of, strict=True))
         self.counts = dict(zip(classes.names, classes.shape, strict=True))
 
@@ -146,24 +156,20 @@ class _Reader:
         out = self._distinct([box for part in known for box in part])
         return None if len(known) < len(parts) or len(out) > MOST else out
 
-    def _distinct(self, boxes: Sequence[Box]) -> list[Box]:
+    @staticmethod
+    def _distinct(boxes: Sequence[Box]) -> list[Box]:
         """Without repeats; boxes that restrict the same single attribute become one."""
-        out: dict[bytes, Box] = {}
+        out: dict[Key, Box] = {}
         alone: Box = {}
         for box in boxes:
             if len(box) == 1:
                 ((name, mask),) = box.items()
                 alone[name] = alone[name] | mask if name in alone else mask
             else:
-                out[self.key(box)] = box
+                out[_key(box)] = box
         if any(mask.all() for mask in alone.values()) or any(not box for box in out.values()):
             return [{}]
         return [*out.values(), *({name: mask} for name, mask in alone.items())]
-
-    def key(self, box: Box) -> bytes:
-        """Equal for equal boxes only."""
-        parts = (n.encode() + b"\0" + box[n].tobytes() for n in self.names if n in box)
-        return b"\0\0".join(parts)
 
     def gathered(self, name: str, boxes: Sequence[Box]) -> Mask:
         """One row of bits per class of an attribute."""
@@ -172,6 +178,11 @@ class _Reader:
             if name in box:
                 out[:, i] = box[name]
         return out
+
+
+def _key(box: Box) -> Key:
+    """Equal for equal boxes only."""
+    return tuple(sorted((name, mask.tobytes()) for name, mask in box.items()))
 
 
 def _both(x: Box, y: Box) -> Box | None:
