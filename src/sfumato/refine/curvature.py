@@ -14,7 +14,7 @@ residuals themselves. Other fits have no such form (``diagonal`` is None).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
 
@@ -25,7 +25,7 @@ from sfumato.refine.residuals import Layout, centred
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.terms import Product
 
-__all__ = ["Diagonal", "along", "diagonal", "squares_of"]
+__all__ = ["Diagonal", "along", "diagonal", "model_of", "squares_of"]
 
 MOST_CELLS = 2**11  # cells of an attribute whose Gram matrix is looked at
 CLOSE = 1e-12
@@ -42,6 +42,11 @@ class Diagonal:
     top_centres: list[Array]
     low_heights: list[Array]
     low_centres: list[Array]
+    base: float
+
+    def tells_total(self) -> bool:
+        """Whether f bounds the total."""
+        return bool(self.low_heights[self.layout.empty][0] > 0)
 
     def minimise(self, tables: list[Array], pulls: Sequence[Array], total: float | None) -> None:
         """Replace ``v`` by ``E r`` of least ``f(r) + 1/2 sum_S pull_S |x_S - v_S|^2``, in place."""
@@ -64,8 +69,8 @@ class Diagonal:
             fields = [lows[k.stack][k.rows] - along(kept, o) * o for k, o in pairs]
             layout.spread(g, fields, v)
 
-    def excess(self, tables: Sequence[Array]) -> float:
-        """``f(x) - f(c)`` of tables that agree."""
+    def value(self, tables: Sequence[Array]) -> float:
+        """f of tables that agree."""
         layout, found, lows = self.layout, 0.0, self.layout.zeros()
         for g, x in enumerate(tables):
             own = layout.own(g, x)
@@ -77,7 +82,14 @@ class Diagonal:
             found += float(self.top_heights[g] @ np.maximum(squares, 0.0))
         for h, c, r in zip(self.low_heights, self.low_centres, lows, strict=True):
             found += float(h @ squares_of(r - c))
-        return 0.5 * found
+        return self.base + 0.5 * found
+
+    def lower(self, forces: Sequence[Array], total: float | None, upper: float) -> float:  # noqa: ARG002
+        """A lower bound on f over agreeing tables, non-negative and of the total.
+
+        For forces of 0 or more ``min f >= min_r f(r) - <forces, E r>``, which is closed form.
+        """
+        return self.base + self.least(self.seen(forces) if self.unseen(total) else forces, total)
 
     def least(self, forces: Sequence[Array], total: float | None) -> float:
         """``min_r f(r) - f(c) - <forces, E r>`` over ``r``, its total given or 0 or more.
@@ -109,6 +121,13 @@ class Diagonal:
         for g, links in enumerate(self.layout.links):
             self.layout.spread(g, [lows[k.stack][k.rows] for k in links], out[g])
         return out
+
+    def raise_height(self, names: Names, height: float) -> Array:
+        """Add to the height of one set; its centre, to be changed in place."""
+        is_top = names in self.layout.places
+        g, t = (self.layout.places if is_top else self.layout.low_places)[names]
+        (self.top_heights if is_top else self.low_heights)[g][t] += height
+        return (self.top_centres if is_top else self.low_centres)[g][t, ...]
 
     def precisions(self) -> list[Array]:
         """Per table the inverse of the mean variance of a cell of ``E c``, were f exact."""
@@ -186,7 +205,7 @@ def along(values: Array, stacked: Array) -> Array:
 def squares_of(stacked: Array) -> Array:
     """The sum of squares of every table of a stack."""
     flat = stacked.reshape(len(stacked), -1)
-    return np.einsum("ij,ij->i", flat, flat)
+    return np.asarray(np.einsum("ij,ij->i", flat, flat), dtype=np.float64)
 
 
 def diagonal(fit: Fit, layout: Layout) -> Diagonal | None:
@@ -195,29 +214,53 @@ def diagonal(fit: Fit, layout: Layout) -> Diagonal | None:
     shapes = [_eigenvalues(part, known) for part in fit.parts]
     if any(found is None for found in shapes):
         return None
-    top_h = [np.zeros(len(s.sets)) for s in layout.tops]
-    low_h = [np.zeros(len(s.sets)) for s in layout.lows]
-    top_c = [np.zeros((len(s.sets), *s.shape)) for s in layout.tops]
-    low_c = layout.zeros()
+    form = _empty_form(layout)
     for part, pairs in zip(fit.parts, shapes, strict=True):
-        names = part.term.attributes
         weight = float(part.weights[0]) if part.weights.size else 0.0
         if weight == 0 or pairs is None:
             continue
+        names = part.term.attributes
         pulled = np.asarray(part.term.adjoint(weight * part.values)).reshape(part.term.shape)
         for subset, height, rest in _pieces(names, part.term.shape, pairs):
-            if height == 0:
-                continue
-            axes = tuple(names.index(i) for i in names if i not in subset)
-            piece = centred(pulled.sum(axis=axes) / rest, range(len(subset)))
-            is_top = subset in layout.places
-            g, t = (layout.places if is_top else layout.low_places)[subset]
-            (top_h if is_top else low_h)[g][t] += weight * height
-            (top_c if is_top else low_c)[g][t] += piece
-    for heights, centres in (*zip(top_h, top_c, strict=True), *zip(low_h, low_c, strict=True)):
-        safe = np.where(heights > 0, heights, 1.0)
-        centres /= along(safe, centres)
-    return Diagonal(layout, top_h, top_c, low_h, low_c)
+            if height > 0:
+                axes = tuple(i for i, name in enumerate(names) if name not in subset)
+                centre = form.raise_height(subset, weight * height)
+                centre += centred(pulled.sum(axis=axes) / rest, range(len(subset)))
+    tops = zip(form.top_heights, form.top_centres, strict=True)
+    for heights, centres in (*tops, *zip(form.low_heights, form.low_centres, strict=True)):
+        centres /= along(np.where(heights > 0, heights, 1.0), centres)
+    least = fit.value(fit.answers(layout.by_set(form.centre_tables(None), fit.sets)))
+    return replace(form, base=least)
+
+
+def model_of(fit: Fit, layout: Layout) -> Diagonal:
+    """The heights that a fit of any queries would have, were there two eigenvalues per attribute.
+
+    Those off and along the constant, on average; the centres are zero.
+    """
+    form = _empty_form(layout)
+    for part in fit.parts:
+        term = part.term
+        weight = float(part.weights.mean()) if part.weights.size else 0.0
+        if isinstance(term, Product) and all(q.size <= MOST_CELLS for _, q in term.factors):
+            pairs = [_mean_eigenvalues(q) for _, q in term.factors]
+        else:
+            each = float(term.row_powers(2).sum()) / term.cells
+            pairs = [(each if axis == 0 else 1.0,) * 2 for axis in range(len(term.shape))]
+        for subset, height, _ in _pieces(term.attributes, term.shape, pairs):
+            form.raise_height(subset, weight * height)
+    return form
+
+
+def _empty_form(layout: Layout) -> Diagonal:
+    return Diagonal(
+        layout,
+        [np.zeros(len(s.sets)) for s in layout.tops],
+        [np.zeros((len(s.sets), *s.shape)) for s in layout.tops],
+        [np.zeros(len(s.sets)) for s in layout.lows],
+        layout.zeros(),
+        0.0,
+    )
 
 
 def _pieces(
@@ -257,12 +300,19 @@ def _two_eigenvalues(queries: QuerySet) -> Pair | None:
         return 1.0, 1.0
     if n > MOST_CELLS:
         return None
-    gram = queries.gram()
-    along = float(gram.sum()) / n
-    off = (float(np.trace(gram)) - along) / (n - 1) if n > 1 else along
-    greatest = max(abs(off), abs(along))
-    # Entries of whole numbers: rounding is the only reason for a small eigenvalue to be off zero.
-    off, along = (0.0 if abs(e) <= CLOSE * greatest else e for e in (off, along))
-    model = np.full((n, n), (along - off) / n)
+    off, along_constant = _mean_eigenvalues(queries)
+    model = np.full((n, n), (along_constant - off) / n)
     model[np.diag_indices(n)] += off
-    return (off, along) if np.allclose(gram, model, rtol=0, atol=CLOSE * n * greatest) else None
+    slack = CLOSE * n * max(off, along_constant)
+    return (off, along_constant) if np.allclose(queries.gram(), model, rtol=0, atol=slack) else None
+
+
+def _mean_eigenvalues(queries: QuerySet) -> Pair:
+    """Of Q'Q: the mean off the constant, and that along it."""
+    n, gram = queries.size, queries.gram()
+    along_constant = float(gram.sum()) / n
+    off = (float(np.trace(gram)) - along_constant) / (n - 1) if n > 1 else along_constant
+    greatest = max(abs(off), abs(along_constant))
+    # Coefficients are multiples of a power of two: only rounding makes an eigenvalue this small.
+    off, along_constant = (0.0 if abs(e) <= CLOSE * greatest else e for e in (off, along_constant))
+    return off, along_constant

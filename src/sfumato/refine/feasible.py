@@ -5,12 +5,13 @@ An upper bound on a constrained least value needs a point that keeps every const
 two attributes are rounded to common one-way margins as transport plans are (Altschuler, Weed,
 Rigollet 2017, "Near-linear time approximation algorithms for optimal transport via Sinkhorn
 iteration", Algorithm 2): the change is at most twice the difference of the margins. Wider tables
-are mixed with tables that agree and are positive.
+are mixed with the margins of a histogram that is positive wherever they are negative: the uniform
+one, or the sum over all tables of their negative parts, spread evenly along the other attributes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -19,17 +20,20 @@ from sfumato.workload.queries import Array
 
 __all__ = ["feasible_tables"]
 
-FLOOR = 1e-3  # the share of the uniform in the model that negative cells are mixed with
 
-
-def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> list[list[Array]]:
+def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> Iterator[list[Array]]:
     """Candidates: non-negative tables of this total that agree, near agreeing ``tables``."""
     if total == 0:
-        return [[np.zeros_like(x) for x in tables]]
-    margins = _one_way(layout, tables, total)
-    if all(len(s.shape) <= 2 for s in layout.tops):
-        return [_rounded(layout, tables, margins)]
-    return [_mixed(tables, _products(layout, margins, total, floor)) for floor in (FLOOR, 1.0)]
+        yield [np.zeros_like(x) for x in tables]
+    elif all(len(s.shape) <= 2 for s in layout.tops):
+        yield _rounded(layout, tables, _one_way(layout, tables, total))
+    else:
+        yield _mixed(
+            tables,
+            [np.full_like(x, total / s.cells) for x, s in zip(tables, layout.tops, strict=True)],
+            total,
+        )
+        yield _mixed(tables, _patches(layout, tables), total)
 
 
 def _one_way(layout: Layout, tables: Sequence[Array], total: float) -> dict[str, Array]:
@@ -49,9 +53,7 @@ def _one_way(layout: Layout, tables: Sequence[Array], total: float) -> dict[str,
     return out
 
 
-def _rounded(
-    layout: Layout, tables: Sequence[Array], margins: dict[str, Array]
-) -> list[Array]:
+def _rounded(layout: Layout, tables: Sequence[Array], margins: dict[str, Array]) -> list[Array]:
     out = []
     for stack, stacked in zip(layout.tops, tables, strict=True):
         if len(stack.shape) < 2:
@@ -75,30 +77,32 @@ def _shrink(wanted: Array, got: Array) -> Array:
     return np.minimum(1.0, np.divide(wanted, got, out=np.ones_like(got), where=got > 0))
 
 
-def _products(layout: Layout, margins: dict[str, Array], total: float, floor: float) -> list[Array]:
-    """Products of one-way shares, each mixed with the uniform: positive, and they agree."""
-    shares = {k: (1 - floor) * m / total + floor / len(m) for k, m in margins.items()}
-    out = []
-    for stack in layout.tops:
-        stacked = np.empty((len(stack.sets), *stack.shape))
-        for t, names in enumerate(stack.sets):
-            table = np.full((), total)
-            for name in names:
-                table = table[..., None] * shares[name]
-            stacked[t] = table
-        out.append(stacked)
+def _patches(layout: Layout, tables: Sequence[Array]) -> list[Array]:
+    """The margins of ``sum_S (negative part of x_S) (x) uniform``."""
+    sums = layout.zeros()
+    out, own = [np.maximum(-x, 0.0) for x in tables], []
+    for g, patch in enumerate(out):
+        own.append(layout.own(g, patch))
+        for link, part in zip(layout.links[g], own[g], strict=True):
+            np.add.at(sums[link.stack], link.rows, part)
+    for g, patch in enumerate(out):
+        pairs = zip(layout.links[g], own[g], strict=True)
+        layout.spread(g, [sums[k.stack][k.rows] - part for k, part in pairs], patch)
+        np.maximum(patch, 0.0, out=patch)  # rounding: a margin of a histogram is non-negative
     return out
 
 
-def _mixed(tables: Sequence[Array], positive: list[Array]) -> list[Array]:
-    """``(1 - t) x + t p`` with the least t that leaves no cell negative."""
+def _mixed(tables: Sequence[Array], patch: list[Array], total: float) -> list[Array]:
+    """``x + s p``, scaled to the total, with the least s that leaves no cell negative; in p."""
     share = 0.0
-    for x, p in zip(tables, positive, strict=True):
+    for x, p in zip(tables, patch, strict=True):
         low = x < 0
         if low.any():
-            share = max(share, float((-x[low] / (p[low] - x[low])).max()))
-    for x, p in zip(tables, positive, strict=True):
+            share = max(share, float((-x[low] / p[low]).max()))
+    mass = float(patch[0][0].sum())
+    for x, p in zip(tables, patch, strict=True):
         p *= share
-        p += (1 - share) * x
+        p += x
+        p *= total / (total + share * mass)
         np.maximum(p, 0.0, out=p)  # rounding
-    return positive
+    return patch

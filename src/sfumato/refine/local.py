@@ -31,6 +31,7 @@ import numpy as np
 from sfumato.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.refine.curvature import Diagonal, along, diagonal, squares_of
+from sfumato.refine.curved import Curved, curved
 from sfumato.refine.feasible import feasible_tables
 from sfumato.refine.fit import Fit, Names
 from sfumato.refine.residuals import Layout, layout
@@ -48,6 +49,7 @@ PULL: Final = 3.0  # against the precision of a cell
 BALANCE: Final = 3.0  # how far primal and dual residuals may differ before the pull is changed
 CHANGES: Final = 12
 ROUNDING: Final = 1e-13
+SMALLEST: Final = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +105,11 @@ def project_locally(
     _check(fit, n, gap)
     sets = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
     shape = layout(fit.domain, sets)
-    form = diagonal(fit, shape)
-    if form is None:
-        raise WorkloadError("these queries have no diagonal form")
+    form = diagonal(fit, shape) or curved(fit, shape)
+    if n is None and not form.tells_total():
+        raise WorkloadError(
+            "the queries do not bound the total; give the number of records, or measure it"
+        )
     return _Splitting(fit, shape, form, n).run(gap, steps, progress)
 
 
@@ -127,21 +131,13 @@ def _check(fit: Fit, n: float | None, gap: float) -> None:
 
 
 class _Splitting:
-    """The state of one projection: w per stack, and the best bounds so far."""
+    """The state of one projection: w per stack, the pull of each table, the best lower bound."""
 
-    def __init__(self, fit: Fit, shape: Layout, form: Diagonal, n: float | None) -> None:
+    def __init__(self, fit: Fit, shape: Layout, form: Diagonal | Curved, n: float | None) -> None:
         self.fit, self.shape, self.form, self.n = fit, shape, form, n
-        self.blind = form.unseen(n)
-        if n is None and not form.low_heights[shape.empty][0] > 0:
-            raise WorkloadError(
-                "the queries do not tell the total; give the number of records, or measure it"
-            )
         self.pulls = [PULL * p for p in form.precisions()]
         self.w = form.centre_tables(n)
-        self.base = fit.value(
-            fit.answers(self._by_set(self.w if n is None else form.centre_tables(None)))
-        )
-        self.lower = -np.inf
+        self.lower = 0.0  # f is a sum of squares
 
     def run(self, gap: float, steps: int, progress: Progress | None) -> LocalTables:
         floor = ROUNDING * self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
@@ -155,11 +151,11 @@ class _Splitting:
                 continue
             check = step + max(FIRST_CHECK, step // 5)
             upper, best = self._feasible(x)
-            self.lower = max(self.lower, self._dual())
+            self.lower = max(self.lower, self.form.lower(self._forces(), self.n, upper))
             reached = upper - self.lower
             if progress is not None:
-                progress(step, reached / max(self.base + upper, floor, 1e-300))
-            if reached <= max(gap * (self.base + upper), floor) or step >= steps:
+                progress(step, reached / max(upper, floor, SMALLEST))
+            if reached <= max(gap * upper, floor) or step >= steps:
                 return self._result(best, step)
             ratio = self._move(x)
             if changes and not 1 / BALANCE <= ratio <= BALANCE:
@@ -184,32 +180,18 @@ class _Splitting:
             self.pulls[g] = self.pulls[g] * factor
             self.w[g] = np.where(w < 0, w / factor, w)
 
-    def _dual(self) -> float:
-        forces = [
-            along(p, w) * np.maximum(-w, 0.0) for p, w in zip(self.pulls, self.w, strict=True)
-        ]
-        if self.blind:
-            forces = self.form.seen(forces)
-        return self.form.least(forces, self.n)
+    def _forces(self) -> list[Array]:
+        pairs = zip(self.pulls, self.w, strict=True)
+        return [along(p, w) * np.maximum(-w, 0.0) for p, w in pairs]
 
     def _feasible(self, x: list[Array]) -> tuple[float, list[Array]]:
         total = max(0.0, float(x[0][0].sum())) if self.n is None else self.n
         made = feasible_tables(self.shape, x, total)
-        return min(((self.form.excess(c), c) for c in made), key=lambda pair: pair[0])
-
-    def _by_set(self, tables: list[Array]) -> dict[Names, Array]:
-        """The table of every set that the fit reads."""
-        out = {}
-        for names in self.fit.sets:
-            whole = self.shape.holders[names]
-            g, t = self.shape.places[whole]
-            rest = tuple(i for i, n in enumerate(whole) if n not in names)
-            out[names] = np.asarray(tables[g][t].sum(axis=rest))
-        return out
+        return min(((self.form.value(c), c) for c in made), key=lambda pair: pair[0])
 
     def _result(self, best: list[Array], step: int) -> LocalTables:
-        answers = self.fit.answers(self._by_set(best))
+        answers = self.fit.answers(self.shape.by_set(best, self.fit.sets))
         value = self.fit.value(answers)
         tables = {s: best[g][t] for s, (g, t) in self.shape.places.items()}
-        gap = max(0.0, value - (self.base + self.lower))
+        gap = max(0.0, value - self.lower)
         return LocalTables(self.fit.domain, tables, answers, value, gap, step)

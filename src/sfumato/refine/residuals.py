@@ -115,6 +115,16 @@ class Layout:
                 np.add.at(out[link.stack], link.rows, weights[g] / self.dropped(g, link))
         return out
 
+    def by_set(self, tables: Sequence[Array], sets: Iterable[Names]) -> dict[Names, Array]:
+        """The margin of every set, from a table that holds it."""
+        out = {}
+        for names in sets:
+            whole = self.holders[names]
+            g, t = self.places[whole]
+            rest = tuple(i for i, n in enumerate(whole) if n not in names)
+            out[names] = np.asarray(tables[g][t].sum(axis=rest))
+        return out
+
     def zeros(self) -> list[Array]:
         """Residuals of the proper subsets, all zero."""
         return [np.zeros((len(s.sets), *s.shape)) for s in self.lows]
