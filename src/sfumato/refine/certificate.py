@@ -68,17 +68,23 @@ def unknown_total(q: Quadratic, least_norm: Callable[[Quadratic], Array]) -> Bou
     """For histograms of any size; ``least_norm`` finds the point p0 of a quadratic with y = 0.
 
     A group of queries of which every cell is in one or more, such as a table, gives a q at once:
-    the reciprocal weights. The shortest of those is taken if there is one.
+    the reciprocal weights; so does one query that has a coefficient on every cell, such as the
+    total. The shortest of those is taken if there is one.
     """
     best = Bound(None)
     start = 0
     for part in q.fit.parts:
-        rows = slice(start, start + part.term.rows)
+        rows = np.arange(start, start + part.term.rows)
         start += part.term.rows
         if (part.weights > 0).all() and part.term.is_nonnegative and q.precision is None:
-            pointer = np.zeros(len(q.values))
-            pointer[rows] = 1 / part.weights
-            best = min(best, _pointing(q, pointer), key=lambda b: b.length)
+            pointers = [(rows, 1 / part.weights)]
+            reach = part.term.coefficient_bounds()[0] * np.sqrt(part.weights)
+            if reach.max() > 0:
+                pointers.append((rows[[reach.argmax()]], np.ones(1)))
+            for at, values in pointers:
+                pointer = np.zeros(len(q.values))
+                pointer[at] = values
+                best = min(best, _pointing(q, pointer), key=lambda b: b.length)
     if best.lift is None:
         best = _pointing(q, least_norm(q))
     return best

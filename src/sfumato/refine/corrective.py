@@ -21,6 +21,7 @@ __all__ = ["nonnegative_least_squares"]
 
 RIDGE = 1e-12  # of the greatest diagonal entry
 ROUNDS = 10_000
+PARTS = (1.0, 0.5, 0.25, 0.125)
 STALLS = 2  # full steps in a row without a lower value: rounding is all that is left
 
 
@@ -66,16 +67,13 @@ def _step(
     if (aim >= 0).all():
         out[at] = _scaled(aim, total)
         return out, True
-    jump = _scaled(np.maximum(aim, 0.0), total)
     falling = move < 0
     reach = min(1.0, float((here[falling] / -move[falling]).min()))
     cut = np.maximum(here + reach * move, 0.0)
-    value = _value(gram, target, at, jump)
-    if value < _value(gram, target, at, here) and value < _value(gram, target, at, cut):
-        out[at] = jump
-    else:
-        cut[falling & (here <= -reach * move * (1 + 1e-12))] = 0.0
-        out[at] = _scaled(cut, total)
+    cut[falling & (here <= -reach * move * (1 + 1e-12))] = 0.0
+    # The bent path drops many at once where that is better than to stop at the first.
+    bent = [_scaled(np.maximum(here + part * move, 0.0), total) for part in PARTS if part > reach]
+    out[at] = min((_scaled(cut, total), *bent), key=lambda v: _value(gram, target, at, v))
     used[at[out[at] == 0]] = False
     return out, False
 

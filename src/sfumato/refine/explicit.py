@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from sfumato.refine.active_set import Support, fit_support
 from sfumato.refine.certificate import Bound, known_total, unknown_total
@@ -33,7 +34,11 @@ __all__ = ["MOST_CELLS", "Estimate", "fit_explicit"]
 
 MOST_CELLS = 10**7
 FLOOR = 1e-6  # of |y|^2 / 2: gaps are asked for relative to the value plus this
-ROUNDING = 1e-15  # of |y|^2 / 2: gaps below it are those of float arithmetic
+ROUNDING = 1e-14  # of |y|^2 / 2: gaps below it are those of float arithmetic
+
+MOST_FREE = 4000  # independent queries up to which few cells are tried first
+MOST_USED = 4000  # cells in use whose weights are solved for as one dense problem
+GLANCE = 40  # steps over all cells that show how many will be in use
 
 Progress = Callable[[int, int, str], None]
 
@@ -83,7 +88,8 @@ def fit_explicit(
     def target(value: float) -> float:
         return gap * (value + FLOOR * whole) + ROUNDING * (value + whole)
 
-    found, bound, method = _solved(q, n, target, _watcher(progress))
+    with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
+        found, bound, method = _solved(q, n, target, _watcher(progress))
     t = q.stack_of(found.cells, found.weights)
     answers = q.answers(t)
     rest = answers - q.values
@@ -116,8 +122,15 @@ def _solved(
     running = fit_running_totals(q, total)
     if running is not None:
         return _support(running), bound, "isotonic regression"
-    found = fit_support(q, bound, target, watch=watch)
-    if found.gap <= target(0.0) or found.gap <= target(_value(q, found)):
+    if q.freedom > MOST_FREE:
+        found = fit_dense(q, bound, target, steps=GLANCE, watch=watch)
+        if _is_reached(q, found, target):
+            return found, bound, "gradient"
+        if len(found.cells) <= MOST_USED:
+            found = fit_support(q, bound, target, start=found, most=MOST_USED, watch=watch)
+    else:
+        found = fit_support(q, bound, target, most=MOST_USED, watch=watch)
+    if _is_reached(q, found, target):
         return found, bound, "active set"
     dense = fit_dense(q, bound, target, start=_spread_out(q, found), watch=watch)
     return (dense, bound, "gradient") if dense.gap < found.gap else (found, bound, "active set")
@@ -144,9 +157,9 @@ def _spread_out(q: Quadratic, support: Support) -> Array:
     return out
 
 
-def _value(q: Quadratic, support: Support) -> float:
+def _is_reached(q: Quadratic, support: Support, target: Callable[[float], float]) -> bool:
     rest = q.answers(q.stack_of(support.cells, support.weights)) - q.values
-    return 0.5 * float(rest @ q.weigh(rest))
+    return support.gap <= target(0.5 * float(rest @ q.weigh(rest)))
 
 
 def _scales(fit: Fit, total: float | None, precision: Array | None) -> tuple[float, float]:

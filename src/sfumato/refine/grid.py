@@ -40,6 +40,7 @@ from sfumato.workload.terms import Explicit, Predicates, Product, Term
 
 __all__ = ["Grid"]
 
+BUNDLE = 32  # cells of neighbouring attributes that are summed out as one
 FEW = 8  # slices that are added one by one: numpy is slow on short inner loops
 
 Axes = tuple[int, ...]
@@ -82,25 +83,67 @@ class Grid:
         """The number of merged cells of some attributes."""
         return prod(self.shape[a] for a in axes)
 
+    @cached_property
+    def _bundles(self) -> tuple[Axes, ...]:
+        """Neighbouring attributes with few cells together: they are summed out at once."""
+        out: list[Axes] = []
+        for axis in range(len(self.shape)):
+            if out and self.cells((*out[-1], axis)) <= BUNDLE:
+                out[-1] = (*out[-1], axis)
+            else:
+                out.append((axis,))
+        return tuple(out)
+
+    @cached_property
+    def _bundle_of(self) -> tuple[int, ...]:
+        return tuple(i for i, bundle in enumerate(self._bundles) for _ in bundle)
+
+    def _wide(self, axes: Axes) -> Axes:
+        """The bundles that hold some attributes."""
+        return tuple(sorted({self._bundle_of[a] for a in axes}))
+
+    def _inside(self, axes: Axes) -> tuple[Axes, tuple[int, ...]]:
+        """The attributes of those bundles, and the shape of a table of ``axes`` among them."""
+        held = tuple(a for i in self._wide(axes) for a in self._bundles[i])
+        return held, tuple(self.shape[a] if a in axes else 1 for a in held)
+
     def margins(self, table: Array, sets: Sequence[Axes]) -> list[Array]:
         """The sums of a table over all but the attributes of each set, flat."""
-        out: list[Array] = [np.empty(0)] * len(sets)
-        _sum_out(table.reshape(-1, 1), self.shape, list(enumerate(sets)), out)
+        wide = list(dict.fromkeys(self._wide(axes) for axes in sets))
+        sizes = tuple(self.cells(bundle) for bundle in self._bundles)
+        found: list[Array] = [np.empty(0)] * len(wide)
+        _sum_out(table.reshape(-1, 1), sizes, list(enumerate(wide)), found)
+        at = dict(zip(wide, found, strict=True))
+        out = []
+        for axes in sets:
+            held, _ = self._inside(axes)
+            whole = at[self._wide(axes)].reshape([self.shape[a] for a in held])
+            rest = tuple(i for i, a in enumerate(held) if a not in axes)
+            out.append(np.asarray(whole.sum(axis=rest) if rest else whole).reshape(-1))
         return out
 
     def spread(self, tables: Sequence[tuple[Axes, Array]]) -> Array:
         """For every cell the sum of its entries in all tables: the adjoint of ``margins``."""
-        whole = _add_up([(a, t.reshape(-1, 1)) for a, t in tables], self.shape)
+        wide: dict[Axes, Array] = {}
+        for axes, table in tables:
+            held, shape = self._inside(axes)
+            into = wide.setdefault(self._wide(axes), np.zeros([self.shape[a] for a in held]))
+            into += table.reshape(shape)
+        sizes = tuple(self.cells(bundle) for bundle in self._bundles)
+        whole = _add_up([(a, t.reshape(-1, 1)) for a, t in wide.items()], sizes)
         return np.broadcast_to(whole, (self.size, 1)).reshape(-1)
 
     def places(self, cells: Integers, sets: Sequence[Axes]) -> Integers:
         """For each cell and set the position in the flat table of that set."""
-        codes = np.unravel_index(cells, self.shape) if self.shape else ()
-        out = np.zeros((len(cells), len(sets)), dtype=np.int64)
+        strides = np.zeros((len(self.shape), len(sets)), dtype=np.int64)
         for s, axes in enumerate(sets):
-            for a in axes:
-                out[:, s] = out[:, s] * self.shape[a] + codes[a]
-        return out
+            step = 1
+            for a in reversed(axes):
+                strides[a, s] = step
+                step *= self.shape[a]
+        if not self.shape:
+            return np.zeros((len(cells), len(sets)), dtype=np.int64)
+        return np.column_stack(np.unravel_index(cells, self.shape)) @ strides
 
     def codes(self, cells: Integers) -> Integers:
         """The codes of the attributes, one row per cell: of the cell that stands for its class."""

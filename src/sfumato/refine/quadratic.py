@@ -64,9 +64,7 @@ class _Block:
         return out
 
     def entries(self, rows: Integers, columns: Integers, cells: int) -> Array:
-        """``V[rows, columns]``."""
-        if self.diagonal is not None:
-            return np.asarray((rows[:, None] == columns) * self.diagonal[rows][:, None])
+        """``V[rows, columns]``, of a block that is not diagonal."""
         if self.dense is not None:
             return np.asarray(self.dense[np.ix_(rows, columns)])
         out = np.empty((len(rows), len(columns)))
@@ -108,6 +106,15 @@ class Quadratic:
     def _ends(self) -> Integers:
         """Where the margins of each set begin and end in the stack."""
         return np.cumsum([0, *(self.grid.cells(axes) for axes in self.sets)])
+
+    @cached_property
+    def freedom(self) -> int:
+        """A bound on the number of independent queries."""
+        rows = [0] * len(self.sets)
+        for part, s in zip(self.fit.parts, self._set_of, strict=True):
+            rows[s] += part.term.rows
+        cells = [self.grid.cells(axes) for axes in self.sets]
+        return min(self.grid.size, sum(map(min, rows, cells)))
 
     @cached_property
     def values(self) -> Array:
@@ -209,16 +216,38 @@ class Quadratic:
 
     def gram(self, rows: Integers, columns: Integers) -> Array:
         """``<f_x, f_y>_W`` between the columns of cells, given by their ``places``."""
-        out = np.zeros((len(rows), len(columns)))
         if self._blocks is not None:
+            out = self._agreement(rows, columns)
             for s, block in enumerate(self._blocks):
-                start, end = self._ends[s], self._ends[s + 1]
-                out += block.entries(rows[:, s] - start, columns[:, s] - start, int(end - start))
+                if block.diagonal is None:
+                    start, end = self._ends[s], self._ends[s + 1]
+                    at, to = rows[:, s] - start, columns[:, s] - start
+                    out += block.entries(at, to, int(end - start))
             return out
+        out = np.zeros((len(rows), len(columns)))
         for i, row in enumerate(rows):
             unit = np.zeros(self._ends[-1])
             unit[row] = 1.0
             out[i] = self.curve(unit)[columns].sum(axis=1)
+        return out
+
+    @cached_property
+    def _diagonal(self) -> tuple[Integers, Array]:
+        """The sets whose tables are asked for, and their weights in the stack (0 elsewhere)."""
+        found = self._blocks or ()
+        sets = [s for s, block in enumerate(found) if block.diagonal is not None]
+        weights = np.zeros(self._ends[-1])
+        for s in sets:
+            weights[self._ends[s] : self._ends[s + 1]] = found[s].diagonal
+        return np.array(sets, dtype=np.int64), weights
+
+    def _agreement(self, rows: Integers, columns: Integers) -> Array:
+        """The part of ``gram`` from tables: the weight of the margins that two cells share."""
+        sets, weights = self._diagonal
+        out = np.zeros((len(rows), len(columns)))
+        shared = columns[:, sets]
+        for i, row in enumerate(rows[:, sets]):
+            out[i] = (shared == row) @ weights[row]
         return out
 
 
