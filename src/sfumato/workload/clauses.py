@@ -39,14 +39,15 @@ class Clauses:
 
     Clauses are sorted by condition: those of distinct condition q begin at ``first[q]``.
     ``places[i]`` is the number of asked condition i among the distinct ones, -1 if it never holds.
-    ``names`` are the attributes of the masks, where they are known.
+    Conditions may be distinct here and hold for the same cells: only equal boxes are recognised.
+    ``names`` are the attributes of the masks.
     """
 
     masks: tuple[Mask, ...]
     first: Integers
     places: Integers
     is_read: Mask
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
 
     @property
     def count(self) -> int:
@@ -57,6 +58,11 @@ class Clauses:
     def clauses(self) -> int:
         """Boxes in all."""
         return self.masks[0].shape[1] if self.masks else len(self.first)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all conditions were read."""
+        return bool(self.is_read.all())
 
     @property
     def is_plain(self) -> bool:
@@ -106,7 +112,13 @@ def read_clauses(domain: Domain, conditions: Sequence[Condition]) -> Clauses:
             f"{MOST_BITS:,} are held: ask for fewer at once"
         )
     masks = tuple(reader.gathered(n, boxes) for n in used)
-    return Clauses(masks, np.array(first, dtype=np.int64), places, np.array(is_read, dtype=bool))
+    return Clauses(
+        masks,
+        np.array(first, dtype=np.int64),
+        places,
+        np.array(is_read, dtype=np.bool_),
+        tuple(used),
+    )
 
 
 class _Reader:

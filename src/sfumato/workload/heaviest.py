@@ -4,50 +4,51 @@
 ``max over cells of sum_q s_q 1[q(cell)]`` for weights ``s_q >= 0``: with s = 1 the greatest column
 of the conditions measured as asked. It is found by branch and bound, attribute after attribute:
 
-1. A class of cells of an attribute that allows no clause more than another class is left out.
+1. A class of cells of an attribute that allows no clause more than another class is left out:
+   weights are not negative, so that the other class is never worse.
 2. A partial choice is known by the clauses (``clauses.py``) that it leaves possible.
-3. Upper bound of a partial choice: the attributes still open are put into clusters. A clause that
-   holds is allowed in every cluster, so if its weight is split over the clusters, what can be
-   reached is at most the sum over clusters of the heaviest combination of classes in each. The
-   split is improved by subgradient steps; any split into parts of at least 0 is valid (this is
-   the dual decomposition of Wainwright, Jaakkola, Willsky 2005, "MAP estimation via agreement on
-   trees"). A condition of several clauses counts in full while one is possible.
-4. Choices that cannot exceed the best cell known are dropped. Where too many are left, those of
-   the least bounds are given up, and the greatest bound given up is part of the answer.
+3. Its upper bound is found by splitting weights over clusters of the open attributes
+   (``decomposition.py``). A condition of several clauses counts in full while one is possible.
+4. The partial choices of the greatest bounds are bounded better, then replaced by their own
+   choices of one more attribute (Land, Doig 1960, "An automatic method of solving discrete
+   programming problems"). Those that cannot exceed the best cell known are dropped.
 
-So the answer is an upper bound whatever the effort, and exact when nothing above the best cell was
-given up. Bounds in 32-bit floats are sums of non-negative numbers and rounded up by more than they
-can be off.
+When the effort is used up, the greatest bound that is left is part of the answer. So the answer is
+an upper bound whatever the effort, and exact when nothing above the best cell is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import frexp, ldexp
 
 import numpy as np
 import numpy.typing as npt
 
+from sfumato.errors import WorkloadError
 from sfumato.workload.clauses import Clauses, read_clauses
 from sfumato.workload.climbing import climbed, starting_cells
 from sfumato.workload.counting import Predicates
+from sfumato.workload.decomposition import Decomposition, round_up
 from sfumato.workload.predicates import Mask
-from sfumato.workload.queries import Array
+from sfumato.workload.queries import Array, Integers
 
 __all__ = ["EFFORT", "Heaviest", "heaviest", "held_together"]
 
-EFFORT = 2.0**35  # multiplications of the bounds of one search: some seconds
+EFFORT = 1.1e11  # multiplications of the bounds of one search: some seconds
 ROUGHLY = 128  # combinations of classes in a cluster of a first bound
-COMBINED = 1024  # combinations of classes in a cluster of several attributes
+COMBINED = 1024  # combinations of classes in a cluster of a better one
 BRANCHES = 16  # classes of attributes that are chosen at once, if they are small
 COMPARED = 4096  # classes of an attribute that are compared with each other
-HELD = 2**26  # truth values held at once
-STEPS = 60  # of the subgradient
-TRIED = 64  # partial choices of the greatest bounds that are completed, per attribute
+HELD = 2**24  # truth values held at once
+STEPS = 3  # of the subgradient, for a better bound
+AT_ONCE = 2**9  # partial choices that are looked at in one turn
+TRIED = 32  # of these, how many are completed
 STARTS = 256  # cells from which the first search climbs
 
-Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,35 +84,81 @@ def heaviest(
     """``max over cells of sum_q weights_q 1[q(cell)]``: a cell, and a bound on all.
 
     Choices within ``1 + tolerance`` of the best cell are given up; all weights are multiples of
-    ``unit``, if it is not 0.
+    ``unit``, if it is not 0. Both numbers are sums of floats: up to their rounding.
     """
-    if not clauses.count:
-        return Heaviest(0.0, 0.0, np.zeros(0, dtype=np.bool_))
-    masks = tuple(_undominated(m) for m in clauses.masks)
-    small = Clauses(masks, clauses.first, clauses.places, clauses.is_complete)
-    search = _Search(small, weights, tolerance, unit)
-    search.try_cells(climbed(small, weights, starting_cells(small, STARTS)))
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise WorkloadError("the weights of conditions must be finite and not below zero")
+    if not weights.any():
+        return Heaviest(0.0, 0.0, np.zeros(clauses.count, dtype=np.bool_))
+    power = frexp(float(weights.max()))[1]  # weights of at most 1, exactly in proportion
+    small = replace(clauses, masks=tuple(_undominated(m) for m in clauses.masks))
+    search = _Search(small, np.ldexp(weights, -power), tolerance, ldexp(unit, -power))
     search.run(effort)
-    upper = max(search.reached, search.given_up)
-    if not clauses.is_complete:  # conditions that were not read count wherever they may hold
+    upper = ldexp(max(search.reached, search.given_up), power)
+    reached = ldexp(search.reached, power)
+    if not clauses.is_complete:  # conditions that were not read may not hold there
         upper = float(np.nextafter(upper, np.inf))
-    return Heaviest(upper, search.reached, search.column)
+    return Heaviest(upper, reached, search.column)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """Partial choices after some attributes, as packed bits, with their bounds."""
+
+    words: Words
+    bounds: Array
+
+    def add(self, states: Mask, bounds: Array) -> None:
+        self.words = np.concatenate([self.words, np.packbits(states, axis=1)])
+        self.bounds = np.append(self.bounds, bounds)
+
+    def take(self, count: int, clauses: int) -> tuple[Mask, Array]:
+        """Those of the greatest bounds, which leave."""
+        count = min(count, len(self.bounds))
+        top = np.argpartition(-self.bounds, count - 1)[:count]
+        words, bounds = self.words[top], self.bounds[top]
+        stays = np.ones(len(self.bounds), dtype=np.bool_)
+        stays[top] = False
+        self.words, self.bounds = self.words[stays], self.bounds[stays]
+        return np.unpackbits(words, axis=1, count=clauses).astype(np.bool_), bounds
 
 
 class _Search:
-    """The best cell so far and the greatest bound that was given up."""
+    """The best cell so far, what is still to be looked at, the greatest bound given up."""
 
     def __init__(self, clauses: Clauses, weights: Array, tolerance: float, unit: float) -> None:
         self.clauses, self.weights = clauses, weights
         self.tolerance, self.unit = tolerance, unit
-        self.reached, self.given_up, self.spent = -1.0, 0.0, 0.0
+        self.reached, self.given_up = -1.0, 0.0
         self.column = np.zeros(clauses.count, dtype=np.bool_)
         sizes = np.diff(np.append(clauses.first, clauses.clauses))
-        self.is_single = np.repeat(sizes == 1, sizes)
-        self.clause_weights = np.where(self.is_single, np.repeat(weights, sizes), 0.0)
-        # Sums of n non-negative floats of 24 bits err by at most n 2^-24 relatively; twice that,
-        # and some more for the products and the rounding of the weights.
-        self.round_up = 1 + (clauses.clauses + 16) * 2.0**-22
+        self.is_several = sizes > 1
+        self.split = np.where(np.repeat(sizes == 1, sizes), np.repeat(weights, sizes), 0.0)
+        self.round_up = round_up(clauses.clauses, len(clauses.masks))
+        self.layers = _joined(sorted(clauses.masks, key=len), BRANCHES)
+        empty = np.zeros((0, (clauses.clauses + 7) // 8), dtype=np.uint8)
+        # After every layer: the partial choices with a rough bound, and those with a better one.
+        self.waiting = [_Waiting(empty, np.zeros(0)) for _ in range(2 * len(self.layers) + 2)]
+        self.bounds: dict[tuple[int, int], Decomposition] = {}
+
+    def run(self, effort: float) -> None:
+        """Always where the bound is greatest, until nothing is left or the effort is spent."""
+        clauses = self.clauses
+        self.try_cells(climbed(clauses, self.weights, starting_cells(clauses, STARTS)))
+        self.waiting[1].add(np.ones((1, clauses.clauses), dtype=np.bool_), np.array([np.inf]))
+        while effort > 0:
+            tops = [float(w.bounds.max(initial=0.0)) for w in self.waiting]
+            place = int(np.argmax(tops))
+            if tops[place] <= self.enough():
+                break
+            states, values = self.waiting[place].take(AT_ONCE, clauses.clauses)
+            depth, is_better = divmod(place, 2)
+            if is_better:
+                effort -= self._branched(depth, states, values)
+            else:
+                effort -= self._bounded(depth, states, values)
+        for left in self.waiting:
+            self.drop(left.bounds)
 
     def try_cells(self, possible: Mask) -> None:
         """Cells as rows of bits of clauses that hold."""
@@ -128,159 +175,84 @@ class _Search:
 
     def drop(self, bounds: Array) -> None:
         """Remember the greatest bound of what is given up; weights below a unit are nothing."""
-        if len(bounds) and float(bounds.max()) > self.given_up:
-            highest = float(bounds.max())
-            if self.unit:
-                highest = self.unit * np.floor(highest / self.unit + 1e-9)
+        highest = float(bounds.max(initial=0.0))
+        if highest > self.given_up:
+            if self.unit and np.isfinite(highest):
+                highest = self.unit * float(np.floor(highest / self.unit + 1e-9))
             self.given_up = max(self.given_up, highest)
 
-    def run(self, effort: float) -> None:
-        """One attribute, or some small ones, after the other; few classes first."""
-        order = sorted(self.clauses.masks, key=len)
-        layers = _joined(order, BRANCHES)
-        states = np.ones((1, self.clauses.clauses), dtype=np.bool_)
-        for i, branch in enumerate(layers):
-            bound = _Bound(self, layers[i + 1 :])
-            cost = self.clauses.clauses * bound.combinations
-            # Half of what is left, or an even part of it towards the end.
-            share = effort / min(2, len(layers) - i)
-            states = self._branched(states, branch, bound, max(1, int(share / cost)))
-            effort -= self.spent
-            if not len(states):
-                return
-        self.try_cells(states)
-
-    def _branched(self, states: Mask, branch: Mask, bound: _Bound, limit: int) -> Mask:
-        """All choices of one more attribute that may exceed the best cell, at most ``limit``."""
-        step = max(1, HELD // branch.size)
-        kept: list[Mask] = []
-        values: list[Array] = []
+    def _branched(self, depth: int, states: Mask, values: Array) -> float:
+        """All choices of one more layer that may exceed the best cell; what it cost."""
+        if depth == len(self.layers):
+            self.try_cells(states)
+            return float(states.size)
+        branch = self.layers[depth]
+        cost, step = 0.0, max(1, HELD // branch.size)
         for first in range(0, len(states), step):
             some = states[first : first + step]
-            moved = (some[:, None] & branch[None]).reshape(-1, branch.shape[1])
-            simple = self.clauses.holds(moved) @ self.weights * self.round_up
-            hopeful = simple > self.enough()
-            self.drop(simple[~hopeful])
-            moved = _distinct(moved[hopeful])
-            rough = bound.rough(moved)
-            best = np.argsort(-rough, kind="stable")
-            stays = best[: int((rough > self.enough()).sum())]
-            self.drop(rough[best[len(stays) :]])
-            kept.append(moved[stays])
-            values.append(rough[stays])
-        return self._pruned(np.concatenate(kept), np.concatenate(values), bound, limit)
+            moved, parents = self._hopeful(some, branch)
+            kept = _first_of_each(moved)  # equal choices of any parent: its bound holds for them
+            moved, above = moved[kept], values[first : first + step][parents[kept]]
+            cost += float(some.size) * len(branch)
+            if depth + 1 == len(self.layers):
+                if len(moved):
+                    self.try_cells(moved)
+                continue
+            rough = self._bound(depth + 1, ROUGHLY)
+            found = rough.fixed(moved) + self._several(moved)
+            cost += len(moved) * rough.cost
+            self._keep(2 * depth + 2, moved, np.minimum(found, above))
+        return cost
 
-    def _pruned(self, states: Mask, rough: Array, bound: _Bound, limit: int) -> Mask:
-        """The dearer bound, for as many as the effort allows."""
-        order = np.argsort(-rough, kind="stable")
-        self.drop(rough[order[limit:]])
-        states = states[order[:limit]]
-        if not len(states):
-            return states
-        self.spent = len(states) * self.clauses.clauses * bound.combinations
-        values, best = bound.of(states)
-        values = np.minimum(values, rough[order[:limit]])
-        top = np.argsort(-values, kind="stable")[:TRIED]
-        self.try_cells(bound.completed(states[top], best[top]))
+    def _hopeful(self, states: Mask, branch: Mask) -> tuple[Mask, Integers]:
+        """The choices whose possible conditions weigh enough, and what they are choices of."""
+        if self.clauses.is_plain:
+            weighted = branch.astype(np.float32) * self.weights.astype(np.float32)
+            simple = (states.astype(np.float32) @ weighted.T).astype(np.float64) * self.round_up
+            simple += 2.0**-90
+            parents, chosen = np.nonzero(simple > self.enough())
+            self.drop(simple[simple <= self.enough()])
+            return np.asarray(states[parents] & branch[chosen]), parents
+        moved = (states[:, None] & branch[None]).reshape(-1, branch.shape[1])
+        simple = (self.clauses.holds(moved) @ self.weights) * self.round_up
+        self.drop(simple[simple <= self.enough()])
+        hopeful = np.flatnonzero(simple > self.enough())
+        return np.asarray(moved[hopeful]), hopeful // len(branch)
+
+    def _bounded(self, depth: int, states: Mask, values: Array) -> float:
+        """A better bound for each, and some cells on the way; what it cost."""
+        bound = self._bound(depth, COMBINED)
+        several = self._several(states)
+        better, best = bound.refined(states, self.enough() - several, STEPS)
+        better = np.minimum(better + several, values)
+        top = np.argsort(-better, kind="stable")[:TRIED]
+        whole = states[top]
+        for i, mask in enumerate(bound.masks):
+            whole &= mask[best[top, i]] > 0
+        self.try_cells(whole)
+        self._keep(2 * depth + 1, states, better)
+        return float(len(states)) * bound.cost * STEPS
+
+    def _keep(self, place: int, states: Mask, values: Array) -> None:
         hopeful = values > self.enough()
         self.drop(values[~hopeful])
-        return states[hopeful]
+        self.waiting[place].add(states[hopeful], values[hopeful])
 
-
-class _Bound:
-    """What can be reached by the open attributes, in large clusters and in small ones."""
-
-    def __init__(self, search: _Search, open_masks: Sequence[Mask]) -> None:
-        self.search = search
-        self.clusters = _joined(open_masks, COMBINED)
-        self.parts = _split(self.clusters, search.clause_weights)
-        self.small = _joined(open_masks, ROUGHLY)
-        is_same = len(self.clusters) == len(self.small)
-        self.small_parts = self.parts if is_same else _split(self.small, search.clause_weights)
-
-    @property
-    def combinations(self) -> int:
-        """The cost of a bound, per clause."""
-        return 1 + sum(len(m) for m in self.clusters)
-
-    def rough(self, states: Mask) -> Array:
-        """By small clusters."""
-        return self._summed(states, self.small, self.small_parts)[0]
-
-    def of(self, states: Mask) -> tuple[Array, npt.NDArray[np.int64]]:
-        """By clusters, with the heaviest combination of every cluster."""
-        return self._summed(states, self.clusters, self.parts)
-
-    def _summed(
-        self, states: Mask, masks: Sequence[Mask], parts: tuple[Floats, Floats]
-    ) -> tuple[Array, npt.NDArray[np.int64]]:
-        search, (settled, shares) = self.search, parts
-        out = states.astype(np.float32) @ settled
-        out = out.astype(np.float64) + self._several(states)
-        best = np.zeros((len(states), len(masks)), dtype=np.int64)
-        widest = max((len(m) for m in masks), default=1)
-        step = max(1, HELD // (4 * max(widest, states.shape[1])))
-        for first in range(0, len(states) if masks else 0, step):
-            some = states[first : first + step].astype(np.float32)
-            for i, mask in enumerate(masks):
-                reached = some @ (mask * shares[i]).T
-                at = reached.argmax(axis=1)
-                best[first : first + step, i] = at
-                out[first : first + step] += reached[np.arange(len(some)), at]
-        return out * search.round_up, best
+    def _bound(self, depth: int, combined: int) -> Decomposition:
+        """By clusters of the layers from this one on."""
+        if (depth, combined) not in self.bounds:
+            most = max(1, min(combined, HELD // self.clauses.clauses))
+            clusters = _joined(self.layers[depth:], most)
+            self.bounds[depth, combined] = Decomposition(clusters, self.split)
+        return self.bounds[depth, combined]
 
     def _several(self, states: Mask) -> Array:
         """Conditions of several clauses: in full while one of them is possible."""
-        search = self.search
-        if search.clauses.is_plain:
+        if self.clauses.is_plain:
             return np.zeros(len(states))
-        is_several = ~search.is_single[search.clauses.first]
-        return np.asarray(
-            search.clauses.holds(states)[:, is_several] @ search.weights[is_several],
-            dtype=np.float64,
-        )
-
-    def completed(self, states: Mask, best: npt.NDArray[np.int64]) -> Mask:
-        """Whole cells: every cluster takes its heaviest combination."""
-        out = states.copy()
-        for i, mask in enumerate(self.clusters):
-            out &= mask[best[:, i]]
-        return out
-
-
-def _split(masks: Sequence[Mask], weights: Array) -> tuple[Floats, Floats]:
-    """Weights of clauses that no mask restricts, and the parts of the others per mask.
-
-    Parts begin in proportion to how rarely a mask allows the clause, and follow the subgradient of
-    ``sum_i max_v (mask_i @ part_i)_v``.
-    """
-    restricts = np.array([~m.all(axis=0) for m in masks]).reshape(len(masks), len(weights))
-    is_open = restricts.any(axis=0)
-    settled = np.where(is_open, 0.0, weights).astype(np.float32)
-    if not len(masks):
-        return settled, np.zeros((0, len(weights)), dtype=np.float32)
-    numbers = [m.astype(np.float32) for m in masks]
-    rare = np.array([-np.log(np.maximum(n.mean(axis=0), 1e-6)) for n in numbers]) * restricts
-    parts = rare / np.where(is_open, rare.sum(axis=0), 1.0) * weights
-    step, count = 0.5 * float(weights.mean()), np.maximum(restricts.sum(axis=0), 1)
-    best, least = parts, np.inf
-    for i in range(STEPS):
-        sums = [n @ p for n, p in zip(numbers, parts.astype(np.float32), strict=True)]
-        total = sum(float(s.max()) for s in sums)
-        if total < least:
-            best, least = parts, total
-        slope = np.array([n[s.argmax()] for n, s in zip(numbers, sums, strict=True)]) * restricts
-        moved = parts - step / np.sqrt(i + 1) * (slope - slope.sum(axis=0) / count) * restricts
-        parts = _scaled(np.maximum(moved, 0.0), parts, weights)
-    # Float parts must not add up to less than the weight.
-    return settled, (best * (1 + 2.0**-22)).astype(np.float32)
-
-
-def _scaled(parts: Array, otherwise: Array, weights: Array) -> Array:
-    """Non-negative parts that add up to the weights."""
-    sums = parts.sum(axis=0)
-    scaled = parts / np.where(sums > 0, sums, 1.0) * weights
-    return np.asarray(np.where(sums > 0, scaled, otherwise), dtype=np.float64)
+        holds = self.clauses.holds(states)[:, self.is_several]
+        found = holds @ self.weights[self.is_several]
+        return np.asarray(found * self.round_up, dtype=np.float64)
 
 
 def _joined(masks: Sequence[Mask], most: int) -> list[Mask]:
@@ -297,7 +269,7 @@ def _joined(masks: Sequence[Mask], most: int) -> list[Mask]:
 
 def _undominated(mask: Mask) -> Mask:
     """The different rows that are no part of another row."""
-    rows = _distinct(mask)
+    rows = mask[_first_of_each(mask)]
     if len(rows) > COMPARED:
         return rows
     numbers = rows.astype(np.float32)  # whole numbers below 2^24: exact
@@ -307,9 +279,10 @@ def _undominated(mask: Mask) -> Mask:
     return np.asarray(rows[~inside.any(axis=1)])
 
 
-def _distinct(rows: Mask) -> Mask:
-    if len(rows) <= 1:
-        return rows
+def _first_of_each(rows: Mask) -> Integers:
+    """Where each different row is first."""
+    if len(rows) <= 1 or not rows.shape[1]:
+        return np.arange(min(len(rows), 1))
     packed = np.packbits(rows, axis=1)
     _, first = np.unique(packed.view(f"V{packed.shape[1]}").reshape(-1), return_index=True)
-    return np.asarray(rows[np.sort(first)])
+    return np.sort(first)

@@ -12,20 +12,23 @@ so that ``|M e|^2 = L - t L^2 / G``: for 0/1 values ``x'diag(g)x = g'x``. As a f
 [0, 1] that is at most ``1 - t / G`` (t <= G / 2), else ``G / 4t``. Measuring the conditions as
 asked is t = 0; t > 0 takes away what all of them have in common. The error of query q is
 ``1 / g_q + t / ((1 - t) G)`` (Sherman, Morrison). Two different cells are at most
-``L + L' <= 2`` apart, squared.
+``L + L' <= 2`` apart, squared: for replaced records t = 0 is best.
 
-* The weights: ``min sum_q w_q^2 / g_q`` subject to ``g'x <= 1`` at the cells known so far, which
-  has the form of ``optimum.py`` (any v >= 0 bounds it by ``(sum_q w_q sqrt((X'v)_q))^2 / sum v``).
-  Cells where g'x > 1 join (Kelley 1960, "The cutting-plane method for solving convex programs").
-  In the end g is divided by the proved bound. For the largest error g ~ w^2, and t is chosen last.
-* The certificate: a lower bound on every strategy for some of the cells is one for all of them, as
-  fewer cells only relax the constraints. The optimum is solved on the known cells, those whose
-  columns came out longest join, and so on (``roots.py``).
+The weights are tried in two ways, and what has less error after the proof is taken:
+
+* in proportion to the weights of the queries (for the largest error: to their squares);
+* ``min sum_q w_q^2 / g_q`` subject to ``g'x <= 1`` at the cells known so far, which has the form of
+  ``optimum.py`` (any v >= 0 bounds it by ``(sum_q w_q sqrt((X'v)_q))^2 / sum v``). Cells where
+  g'x > 1 join (Kelley 1960, "The cutting-plane method for solving convex programs"). The best
+  weights make many cells equally heavy, which is hard to prove; hence the first way.
+
+Either g is divided by the proved bound. The certificate is that of ``condition_bounds.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import sqrt
 from typing import NamedTuple
 
@@ -33,13 +36,14 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.effort import time_is_up
+from sfumato.plan.optimal.condition_bounds import lower_bound
+from sfumato.plan.optimal.known_cells import common, first_cells, joined, too_long
 from sfumato.plan.optimal.proved import Conditions, Proved
 from sfumato.plan.solve.optimum import certified_optimum
-from sfumato.plan.solve.roots import best_root, root_diagonal
 from sfumato.plan.strategy import Block, Objective
 from sfumato.workload.clauses import Clauses, read_clauses
 from sfumato.workload.climbing import climbed, starting_cells
-from sfumato.workload.heaviest import heaviest
+from sfumato.workload.heaviest import EFFORT, heaviest, held_together
 from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.sensitivity import ROUND_UP
@@ -49,13 +53,15 @@ from sfumato.workload.workload import Workload
 __all__ = ["conditions"]
 
 MOST = 2048  # different conditions: the reconstruction is a matrix of them
-SOLVED = 512  # different conditions up to which the bound is driven to the optimum
 ROUNDS = 12  # of cells that join
-PROOFS = 3  # of the weights; the last one counts
-LONGER = 1e-3  # how much too long a column is that joins
-JOINED = 256  # columns that join in one round
+PROOFS = 3  # of the best weights; the last one counts
+BRIEFLY = EFFORT / 12  # for a proof of the best weights
+LOOSE = 1.1  # a bound that is this far above the heaviest cell will not be close
+LONGER = 1e-3  # how much too heavy a cell is that joins
 STARTS = 256  # cells from which each search climbs
+LEAST = 1e-9  # weights g below this part of the greatest are raised: rounding must not lose them
 ENTRY_BITS = 30
+ENTRY_ROUNDING = 0.51  # of an entry to integers: a half, and what floats of 30 bits are off
 CENTRES = 1000  # values of t that are tried
 
 Progress = Callable[[int, float], None]
@@ -71,38 +77,32 @@ def conditions(
     """
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
-    terms = [t for t in workload.terms if isinstance(t, Predicates)]
+    terms = tuple(t for t in workload.terms if isinstance(t, Predicates))
     if len(terms) < len(workload.terms):
         raise PlanError("a group is not given by conditions; plan such groups by themselves")
+    asked = sum(t.rows for t in terms)
+    if asked > MOST:
+        raise TooLarge(
+            f"{asked:,} conditions are too many to be weighted together, at most {MOST:,} are: ask "
+            "for them in several plans"
+        )
     clauses = read_clauses(workload.domain, [c for t in terms for c in t.conditions])
     if not clauses.count:
         raise PlanError("no condition holds for any record: there is nothing to measure")
-    if clauses.count > MOST:
-        raise TooLarge(
-            f"{clauses.count:,} different conditions; at most {MOST:,} are weighted together: ask "
-            "for them in several groups"
-        )
     weights = _weights(clauses, terms, objective)
-    cells = _first_cells(clauses, weights)
-    shares, cells = _shares(clauses, weights, objective, cells, progress)
-    lower = _lower_bound(clauses, weights, objective, cells, progress)
-    centre, longest = _centre(shares, weights, objective)
-    mixture = _mixture(workload, clauses, shares, centre, longest)
-    inverse = np.linalg.inv(mixture.entries.astype(np.float64))
-    ends = np.cumsum([t.rows for t in terms])[:-1]
-    return Conditions(
-        "conditions",
-        "gaussian",
-        workload,
-        (Block(mixture, 1 / sqrt(mixture.greatest_column(2))),),
-        tuple(np.split(clauses.places, ends)),
-        np.asarray(inverse, dtype=np.float64),
-        bound=lower,
-        objective=objective,
-    )
+    options = [_proportional(clauses, terms, weights, objective)]
+    cells = first_cells(clauses, weights, STARTS)
+    if objective == "rmse" and not time_is_up():
+        best, cells = _best(clauses, weights, cells, progress)
+        options.append(best)
+    shares = min(options, key=lambda g: _centre(g, weights, objective).error)
+    lower = lower_bound(clauses, weights, objective, cells, progress)
+    made = _strategy(workload, clauses, shares, _centre(shares, weights, objective))
+    plain = _strategy(workload, clauses, shares, _Centre(0.0, 1.0, 0.0))
+    return replace(made, plain=plain, objective=objective, bound=lower or None)
 
 
-def _weights(clauses: Clauses, terms: list[Predicates], objective: str) -> Array:
+def _weights(clauses: Clauses, terms: tuple[Predicates, ...], objective: str) -> Array:
     """Of the different conditions: squares add up for the mean, the greatest counts for the max."""
     asked = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
     out = np.zeros(clauses.count)
@@ -112,138 +112,99 @@ def _weights(clauses: Clauses, terms: list[Predicates], objective: str) -> Array
     return np.sqrt(out)
 
 
-def _first_cells(clauses: Clauses, weights: Array) -> Mask:
-    """Cells where every clause holds, and cells climbed from some of them."""
-    every = starting_cells(clauses, max(STARTS, clauses.clauses))
-    some = every if len(every) <= STARTS else starting_cells(clauses, STARTS, 1)
-    found = np.concatenate([clauses.at(every), climbed(clauses, weights, some)])
-    return np.unique(clauses.holds(found), axis=0)
+def _proportional(
+    clauses: Clauses, terms: tuple[Predicates, ...], weights: Array, objective: str
+) -> Array:
+    """g in proportion to the weights of the queries, or to their squares; proved."""
+    shares = weights**2 if objective == "max" else weights
+    shares = np.maximum(shares / float(shares.max()), LEAST)
+    is_each_once = (
+        len(np.unique(clauses.places[clauses.places >= 0])) == (clauses.places >= 0).sum()
+    )
+    if is_each_once and bool((shares == 1).all()):
+        upper = held_together(terms).upper  # whole numbers are easier to prove; and remembered
+    else:
+        upper = heaviest(clauses, shares, tolerance=LONGER).upper
+    return np.asarray(shares / (upper * ROUND_UP), dtype=np.float64)
 
 
-def _shares(
-    clauses: Clauses, weights: Array, objective: str, cells: Mask, progress: Progress | None
+def _best(
+    clauses: Clauses, weights: Array, cells: Mask, progress: Progress | None
 ) -> tuple[Array, Mask]:
-    """Weights g with ``g'x <= 1`` at all cells, proved; and the cells that were met."""
-    if objective == "max":
-        proof = heaviest(clauses, weights**2, tolerance=LONGER)
-        return weights**2 / (proof.upper * ROUND_UP), _with(cells, proof.column[None])
+    """The weights of the least error at the known cells, proved at all; and the cells met."""
     start = np.ones(len(cells))
     upper, shares = np.inf, weights
     for attempt in range(PROOFS):
         for turn in range(ROUNDS):
-            best = certified_optimum(_common(cells, weights), len(cells), LONGER, start=start)
-            shares, start = _diagonal(cells, weights, best.v) / best.scale, best.v
+            best = certified_optimum(common(cells, weights), len(cells), LONGER, start=start)
+            start = best.v
+            shares = weights / np.sqrt(cells.T.astype(np.float64) @ best.v) / best.scale
+            shares = np.maximum(shares, LEAST * float(shares.max()))
             number = attempt * ROUNDS + turn
             reached = climbed(clauses, shares, starting_cells(clauses, STARTS, number))
-            found, longest = _too_long(clauses.holds(reached), shares)
+            found, longest = too_long(clauses.holds(reached), shares, LONGER)
             if progress is not None:
                 progress(len(cells), longest - 1)
             if not len(found) or time_is_up():
                 break
-            cells, start = _joined(cells, start, found)
-        proof = heaviest(clauses, shares, tolerance=LONGER)
+            cells, start = joined(cells, start, found)
+        proof = heaviest(clauses, shares, BRIEFLY, LONGER)
         upper = proof.upper
-        if proof.reached <= 1 + 2 * LONGER or time_is_up() or attempt == PROOFS - 1:
+        is_loose = proof.upper > LOOSE * proof.reached
+        if proof.reached <= 1 + 2 * LONGER or is_loose or time_is_up():
             break
-        cells, start = _joined(cells, start, proof.column[None])
-    return shares / (upper * ROUND_UP), cells
-
-
-def _common(cells: Mask, weights: Array) -> Callable[[Array], Array]:
-    """``v -> v_i sum_q x_iq w_q / sqrt((X'v)_q)``: what ``optimum.py`` asks of a problem."""
-    truth = cells.astype(np.float64)
-
-    def evaluate(v: Array) -> Array:
-        return np.asarray(v * (truth @ (weights / np.sqrt(truth.T @ v))), dtype=np.float64)
-
-    return evaluate
-
-
-def _diagonal(cells: Mask, weights: Array, v: Array) -> Array:
-    return np.asarray(weights / np.sqrt(cells.T.astype(np.float64) @ v), dtype=np.float64)
-
-
-def _too_long(holds: Mask, form: Array) -> tuple[Mask, float]:
-    """The different columns above 1, the longest first, and how long that is."""
-    truth = np.unique(holds, axis=0).astype(np.float64)
-    values = truth @ form if form.ndim == 1 else np.einsum("ij,ij->i", truth @ form, truth)
-    order = np.argsort(-values, kind="stable")[:JOINED]
-    return truth[order[values[order] > 1 + LONGER]].astype(np.bool_), float(values.max())
-
-
-def _joined(cells: Mask, v: Array, found: Mask) -> tuple[Mask, Array]:
-    """More cells, with first guesses of their weights."""
-    new = found[~_inside(found, cells)]
-    return np.concatenate([cells, new]), np.append(v, np.full(len(new), float(v.mean())))
-
-
-def _with(cells: Mask, found: Mask) -> Mask:
-    return _joined(cells, np.ones(len(cells)), found)[0]
-
-
-def _inside(found: Mask, cells: Mask) -> Mask:
-    known = {row.tobytes() for row in cells}
-    return np.array([row.tobytes() in known for row in found], dtype=np.bool_)
-
-
-def _lower_bound(
-    clauses: Clauses, weights: Array, objective: str, cells: Mask, progress: Progress | None
-) -> float:
-    """Below the error of every strategy: the optimum on some cells, chosen where it matters."""
-    k = clauses.count
-    if k > SOLVED:
-        best = certified_optimum(_common(cells, weights), len(cells), LONGER)
-        roots = root_diagonal(cells.T.astype(np.float64) * weights[:, None])(best.v)
-        return float(roots.sum()) ** 2 / float(best.v.sum()) / (k if objective == "max" else 1)
-    lower = 0.0
-    for turn in range(max(2, ROUNDS * 128 // max(128, k))):
-        used = cells[cells.any(axis=1)]
-        root = best_root(np.ascontiguousarray(used.T.astype(np.int8)), weights, objective, 2e-3)
-        lower = max(lower, root.lower)
-        reached = climbed(clauses, root.mixing.T @ root.mixing, starting_cells(clauses, 64, turn))
-        found, longest = _too_long(clauses.holds(reached), root.mixing.T @ root.mixing)
-        if progress is not None:
-            progress(len(cells), longest - 1)
-        if not len(found) or time_is_up():
-            break
-        cells = _with(cells, found)
-    return lower
+        cells, start = joined(cells, start, proof.column[None])
+    return np.asarray(shares / (upper * ROUND_UP), dtype=np.float64), cells
 
 
 class _Centre(NamedTuple):
+    """t, the greatest ``L - t L^2 / G`` for L in [0, 1], and the error of both together."""
+
     part: float
     longest: float
+    error: float
 
 
 def _centre(shares: Array, weights: Array, objective: str) -> _Centre:
-    """The t of the least error, and the greatest ``L - t L^2 / G`` for L in [0, 1]."""
+    """The t of the least error."""
     total = float(shares.sum())
     t = np.arange(CENTRES) / CENTRES
     more = t / ((1 - t) * total)
-    longest = np.where(t <= total / 2, 1 - t / total, total / (4 * np.maximum(t, 0.25)))
+    longest = np.where(t <= total / 2, 1 - t / total, total / np.maximum(4 * t, 1e-300))
     if objective == "max":
         errors = (weights**2 / shares + np.multiply.outer(more, weights**2)).max(axis=1)
     else:
         errors = float((weights**2 / shares).sum()) + more * float((weights**2).sum())
     best = int((errors * longest).argmin())
-    return _Centre(float(t[best]), float(longest[best]))
+    return _Centre(float(t[best]), float(longest[best]), float(errors[best] * longest[best]))
 
 
-def _mixture(
-    workload: Workload, clauses: Clauses, shares: Array, centre: float, longest: float
-) -> Proved:
-    """M in integers: rounding moves a column by at most ``|E x|``, half a unit per condition."""
+def _strategy(workload: Workload, clauses: Clauses, shares: Array, centre: _Centre) -> Conditions:
+    mixture = _mixture(workload, clauses, shares, centre)
+    ends = np.cumsum([t.rows for t in workload.terms])[:-1]
+    return Conditions(
+        "conditions",
+        "gaussian",
+        workload,
+        (Block(mixture, 1 / sqrt(mixture.greatest_column(2))),),
+        tuple(np.split(clauses.places, ends)),
+        np.linalg.inv(mixture.entries.astype(np.float64)),
+    )
+
+
+def _mixture(workload: Workload, clauses: Clauses, shares: Array, centre: _Centre) -> Proved:
+    """M in integers: rounding moves a column by ``|E x|``, half a unit per entry that is not 0."""
     k = clauses.count
     unit = np.sqrt(shares / shares.sum())
-    matrix = (np.eye(k) - (1 - sqrt(1 - centre)) * np.outer(unit, unit)) * np.sqrt(shares)
+    matrix = (np.eye(k) - (1 - sqrt(1 - centre.part)) * np.outer(unit, unit)) * np.sqrt(shares)
     scale = 2.0**ENTRY_BITS / float(np.abs(matrix).max())
     entries = np.rint(matrix * scale).astype(np.int64)
-    off = 0.5 * k**1.5 * ROUND_UP
-    squared = (scale * sqrt(longest) + off) ** 2 * ROUND_UP
+    off = ENTRY_ROUNDING * (k**1.5 if centre.part else sqrt(k))
+    squared = (scale * sqrt(centre.longest) + off) ** 2 * ROUND_UP
     terms, picked = _firsts(workload, clauses.places)
     return Proved(
         workload.domain,
-        f"weighted contrasts of {k:,} conditions" if centre else f"{k:,} weighted conditions",
+        f"{'contrasts of ' if centre.part else ''}{k:,} weighted conditions",
         1.0,
         terms,
         picked,

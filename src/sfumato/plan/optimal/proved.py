@@ -9,7 +9,7 @@ the vault measures ``C F_B h`` in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -65,11 +65,13 @@ class Proved(Mixture):
 class Conditions(Strategy):
     """One proved mixture of k conditions, ``inverse`` its inverse.
 
-    ``places[t][i]`` numbers query i of term t among the k; -1 for one that never holds.
+    ``places[t][i]`` numbers query i of term t among the k; -1 for one that never holds. ``plain``
+    measures the same conditions with the same weights, nothing taken away: for replaced records.
     """
 
     places: tuple[Integers, ...]
     inverse: Array
+    plain: Conditions | None = field(default=None, kw_only=True, repr=False)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """``C^-1 y``."""
