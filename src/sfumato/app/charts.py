@@ -11,7 +11,19 @@ from sfumato.app.comparison import BETA, Comparison, Point
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["charts_of", "error_lines", "forecast_dots"]
+    from sfumato.app.scaling import Mark, Scaling
+
+__all__ = ["charts_of", "error_lines", "forecast_dots", "scaling_lines"]
+
+# The order and the colours of the mechanisms that are set against n and k.
+COLOURS = {
+    "gaussian": "#8a8a8a",
+    "factorization": "#2f7fa3",
+    "projection": "#d1603d",
+    "multiplicative weights": "#6b4fa0",
+}
+FAINT = "#eeeeee"
+BOUNDS = ("projection", "multiplicative weights")
 
 
 def charts_of(found: Comparison) -> dict[str, alt.Chart | alt.LayerChart]:
@@ -34,7 +46,101 @@ def charts_of(found: Comparison) -> dict[str, alt.Chart | alt.LayerChart]:
             f"Bound on the error of all {found.queries:,} answers at once",
             found.rows,
         )
+    if found.scaling is not None:
+        out |= _scaling_charts(found.scaling, found.queries)
     return out
+
+
+def _scaling_charts(found: Scaling, queries: int) -> dict[str, alt.Chart | alt.LayerChart]:
+    notes = "lines: theory (dashed: a bound for any data)"
+    tried = "; points: measured on made-up data"
+    up = "root mean square error, as a share of the records"
+    out: dict[str, alt.Chart | alt.LayerChart] = {}
+    for name, marks, across, title, marked in (
+        (
+            "error-against-n",
+            found.over_rows,
+            "records n",
+            f"Error of {queries:,} queries against the number of records",
+            float(found.records),
+        ),
+        (
+            "error-against-k",
+            found.over_queries,
+            "queries k",
+            f"Error on {found.records:,} records against the number of queries",
+            None,
+        ),
+    ):
+        if marks:
+            has_points = any(m.is_measured for m in marks)
+            subtitle = notes + (tried if has_points else "")
+            out[name] = scaling_lines(marks, across, up, title, subtitle, marked)
+    return out
+
+
+def scaling_lines(
+    marks: Sequence[Mark],
+    across: str,
+    up: str,
+    title: str,
+    subtitle: str,
+    marked: float | None,
+) -> alt.LayerChart:
+    """Theory as lines and measurements as points of the same colour, both axes logarithmic."""
+    import altair as alt
+
+    values = [
+        {"m": m.mechanism, "x": m.at, "y": m.error, "t": "measured" if m.is_measured else "theory"}
+        for m in marks
+    ]
+    # Errors beyond the number of records say nothing more; they would squeeze the rest.
+    least = min(m.error for m in marks if m.error > 0)
+    y = alt.Y(
+        "y:Q",
+        title=up,
+        scale=alt.Scale(type="log", domain=[least / 1.5, 2.0], nice=False),
+        axis=alt.Axis(tickCount=8, format="~g", gridColor=FAINT),
+    )
+    x = alt.X(
+        "x:Q",
+        title=across,
+        scale=alt.Scale(type="log", nice=False, padding=8),
+        axis=alt.Axis(format="~s", gridColor=FAINT),
+    )
+    names = [k for k in COLOURS if any(m.mechanism == k for m in marks)]
+    colour = alt.Color(
+        "m:N",
+        title=None,
+        scale=alt.Scale(domain=names, range=[COLOURS[k] for k in names]),
+        legend=alt.Legend(labelLimit=300, symbolType="stroke", symbolStrokeWidth=3),
+    )
+    tips = [
+        alt.Tooltip("m:N", title="mechanism"),
+        alt.Tooltip("t:N", title="what"),
+        alt.Tooltip("x:Q", title=across, format=",.3~r"),
+        alt.Tooltip("y:Q", title="error", format=",.3~r"),
+    ]
+    dash = alt.condition(
+        alt.FieldOneOfPredicate(field="m", oneOf=list(BOUNDS)), alt.value([6, 3]), alt.value([1, 0])
+    )
+    base = alt.Chart(alt.InlineData(values=values))
+    lines = (
+        base.transform_filter("datum.t == 'theory'")
+        .mark_line(strokeWidth=2, clip=True)
+        .encode(x, y, color=colour, strokeDash=dash, tooltip=tips)
+    )
+    points = (
+        base.transform_filter("datum.t == 'measured'")
+        .mark_circle(size=60, opacity=1, stroke="white", strokeWidth=1, clip=True)
+        .encode(x, y, color=colour, tooltip=tips)
+    )
+    layers = [lines, points]
+    if marked is not None:
+        rule = alt.Chart(alt.InlineData(values=[{"x": marked}]))
+        layers.insert(0, rule.mark_rule(color="#888", strokeDash=[2, 2]).encode(alt.X("x:Q")))
+    heading = alt.Title(title, subtitle=subtitle)
+    return alt.layer(*layers).properties(width=560, height=340, title=heading)
 
 
 def forecast_dots(found: Comparison) -> alt.LayerChart:

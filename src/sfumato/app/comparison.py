@@ -25,6 +25,7 @@ from sfumato.plan import bounds
 from sfumato.plan.planner import MECHANISMS
 
 if TYPE_CHECKING:
+    from sfumato.app.scaling import Scaling
     from sfumato.app.spec import Spec
     from sfumato.flow import Plan, Progress
     from sfumato.local import RandomizedResponse
@@ -83,6 +84,7 @@ class Comparison:
     bounds: tuple[Bound, ...]
     over_epsilon: tuple[Point, ...]
     over_rows: tuple[Point, ...]
+    scaling: Scaling | None = None
 
 
 def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> Comparison:
@@ -114,7 +116,18 @@ def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> C
         bounds=(*_central_bounds(fixed, budget), _local_bound(spec, response, trouble, rows)),
         over_epsilon=tuple(_over_epsilon(plans, budget)),
         over_rows=() if rows is None else tuple(_over_rows(plans, spec, response, rows)),
+        scaling=_scaling(fixed, plans, rows, progress),
     )
+
+
+def _scaling(
+    spec: Spec, plans: dict[str, Plan], rows: int | None, progress: Progress | None
+) -> Scaling | None:
+    from sfumato.app.scaling import scaling
+
+    if progress is not None:
+        progress(len(MECHANISMS), len(MECHANISMS), "projection")
+    return scaling(spec, plans, rows, SHARE)
 
 
 def _least(plans: dict[str, Plan]) -> float | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
@@ -84,7 +84,7 @@ class Hull:
 
     @classmethod
     def of(cls, workload: Workload) -> Hull:
-        """The hull; workloads whose tables cannot be built are refused."""
+        """The hull of a workload, kept for a while; one whose tables cannot be built is refused."""
         if not isinstance(workload, Workload):
             raise WorkloadError(
                 f"a hull is one of a workload such as sf.marginals(domain, 2), got "
@@ -96,7 +96,7 @@ class Hull:
                 f"{8 * workload.queries / 2**30:,.1f} GiB, the limit is {MOST_QUERIES:,} queries; "
                 "ask for fewer"
             )
-        hull = cls(workload)
+        hull = _kept(workload)
         for term in workload.terms:
             cells = prod(hull.sizes[n] for n in term.attributes)
             if cells > MOST_CELLS or (isinstance(term, Predicates) and not term.has_small_classes):
@@ -257,6 +257,11 @@ class Hull:
 
     def _cell(self, codes: Mapping[str, int]) -> dict[str, int]:
         return {n: int(self.representatives[n][codes[n]]) for n in self.names}
+
+
+@lru_cache(maxsize=2)
+def _kept(workload: Workload) -> Hull:
+    return Hull(workload)
 
 
 def _joined(sets: set[frozenset[str]], name: str) -> frozenset[str]:

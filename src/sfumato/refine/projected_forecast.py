@@ -29,6 +29,7 @@ from math import ceil, inf, isfinite, log, sqrt
 import numpy as np
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
+from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, WorkloadError
 from sfumato.plan.calibrate import calibrate
 from sfumato.plan.mechanisms import MECHANISMS
@@ -70,6 +71,7 @@ class ProjectionForecast:
     dimension: int
     width: Width
     splits: tuple[Split, ...]
+    unit: PrivacyUnit | None = None
 
     @property
     def queries(self) -> int:
@@ -120,9 +122,13 @@ class ProjectionForecast:
     @property
     def moved(self) -> float:
         """How far neighbours move a single query."""
+        rows = 1 if self.unit is None else self.unit.rows
+        greatest = max(t.greatest for t in self.workload.terms)
         if self.neighbours == "add-remove":
-            return max(t.greatest for t in self.workload.terms)
-        return self._spread
+            return rows * greatest
+        # A replaced record may fall in no cell, where a rule of the domain drops it.
+        kept = self.unit is None and self.workload.domain.keeps_every_record
+        return rows * (self._spread if kept else max(self._spread, greatest))
 
     @property
     def crossover(self) -> float:
@@ -175,6 +181,7 @@ def forecast_projection(
     records: int,
     neighbours: Neighbours = "add-remove",
     *,
+    unit: PrivacyUnit | None = None,
     draws: int | None = None,
     level: float = 0.95,
 ) -> ProjectionForecast:
@@ -195,28 +202,30 @@ def forecast_projection(
     if not 1 <= records <= MOST_RECORDS:
         raise WorkloadError(f"records must be from 1 to {MOST_RECORDS:,}, got {records!r}")
     width = gaussian_width(workload, draws=draws, level=level)
-    noise = gaussian_noise(workload, budget, neighbours)
+    noise = gaussian_noise(workload, budget, neighbours, unit)
     dimension = dimension_bound(workload)
     splits = [Split(0, width.value, width.upper), Split(dimension, 0.0, 0.0)]
     splits += _between(workload, DRAWS if draws is None else draws, level)
     return ProjectionForecast(
-        workload, budget, neighbours, int(records), noise, dimension, width, tuple(splits)
+        workload, budget, neighbours, int(records), noise, dimension, width, tuple(splits), unit
     )
 
 
-def gaussian_noise(workload: Workload, budget: Budget, neighbours: Neighbours) -> float:
+def gaussian_noise(
+    workload: Workload, budget: Budget, neighbours: Neighbours, unit: PrivacyUnit | None = None
+) -> float:
     """sigma of Gaussian noise that is the same on every query, calibrated as a release is."""
     mu = budget.gaussian_mu
     if mu is None:
         raise PlanError("projection of Gaussian answers needs delta > 0, rho or mu in the budget")
     build, noise = MECHANISMS["gaussian"]
     strategy = build(workload, noise, "rmse")
-    return max(n.scale for n in calibrate(strategy, mu, neighbours))
+    return max(n.scale for n in calibrate(strategy, mu, neighbours, unit))
 
 
 def _between(workload: Workload, draws: int, level: float) -> list[Split]:
     """Splits by the principal directions of the columns, where these can be written out."""
-    hull = Hull(workload)
+    hull = Hull.of(workload)
     if not draws or not hull.is_small or hull.cells < 2:
         return []
     along = principal(hull, dimension_bound(workload))

@@ -8,11 +8,13 @@ the caller says is public. Draws are repeatable and protect nothing; no table of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, sqrt
 from typing import Literal
 
 import numpy as np
 
+from sfumato.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.plan.forecast import Forecast
 from sfumato.refine.draws import Draws
@@ -20,6 +22,7 @@ from sfumato.refine.geometry import Hull
 from sfumato.refine.multiplicative import simulated_weights
 from sfumato.refine.project import project
 from sfumato.refine.projected_forecast import ProjectionForecast
+from sfumato.workload.build import explicit
 from sfumato.workload.queries import Array
 from sfumato.workload.workload import Workload
 
@@ -29,7 +32,7 @@ Surrogate = Literal["skewed", "uniform"]
 
 RUNS = 8
 DRAWN = 10**5  # records that are drawn one by one; more are the surrogate's shares exactly
-CLOSE = 1e-5  # of what a projection moves, squared: its gap
+CLOSE = 1e-4  # of what a projection moves, squared: its gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class MadeUp:
     @classmethod
     def of(cls, workload: Workload, surrogate: Surrogate | Array = "skewed") -> MadeUp:
         """``"skewed"``: shares 1, 1/2, 1/3, ... in an arbitrary order of the cells."""
-        hull = Hull(workload)
+        hull = Hull.of(workload)
         size = hull.matrix.shape[1]  # refused if it cannot be written out
         label = f"made up {workload.digest()}"
         if not isinstance(surrogate, str):
@@ -70,6 +73,12 @@ class MadeUp:
                 f"surrogate must be 'skewed', 'uniform' or a public table, got {surrogate!r}"
             )
         return cls(hull, shares / shares.sum(), label)
+
+    @cached_property
+    def flat(self) -> Workload:
+        """The same queries as one group over one attribute: quicker to project."""
+        cells = Domain({"cell": self.hull.matrix.shape[1]})
+        return explicit(cells, ["cell"], self.hull.matrix)
 
     def histogram(self, records: int, run: int) -> Array:
         """Records of one run."""
@@ -131,7 +140,7 @@ def measure_projection(
     for run in range(runs):
         truth = matrix @ made_up.histogram(n, run)
         noise = forecast.noise * made_up.draws("noise", run, n).normals(len(truth))
-        found = project(truth + noise, forecast.workload, n, gap=CLOSE)
+        found = project(truth + noise, made_up.flat, n, gap=CLOSE)
         errors.append(float(np.mean((found.answers - truth) ** 2)))
     return _measured(errors)
 

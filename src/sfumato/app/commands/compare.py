@@ -19,6 +19,7 @@ __all__ = ["compare"]
 Cells = tuple[list[str], list[list[str]]]
 
 _FORECASTS = f"in counts; 'all within' bounds all errors at once, with {1 - BETA:.0%}"
+_PROJECTION = "of Gaussian answers onto what records can answer: rmse, for any data"
 _BOUNDS = f"on all errors at once, with probability {1 - BETA:.0%}"
 
 
@@ -46,6 +47,8 @@ def compare(path: Path, out: Path | None, rows: int | None, output: Output) -> N
         heading("Known bounds", _BOUNDS),
         table(*_bounds(found)),
         *(f" {b.name}: {b.note}" for b in found.bounds if b.note),
+        *((heading("Projection", _PROJECTION),) if found.scaling else ()),
+        *_projection(found),
         *(f"Written: {file}" for file in written),
     )
 
@@ -95,6 +98,21 @@ def _bounds(found: Comparison) -> Cells:
     return [*columns, f"records for {SHARE:.0%}"], rows
 
 
+def _projection(found: Comparison) -> list[str]:
+    """What theory says of projecting Gaussian answers, in words."""
+    known = found.scaling
+    if known is None:
+        return []
+    lines = [
+        f" with {known.records:,} records at most {counts(known.projected)} counts, without "
+        f"projection {counts(known.noise)}; the hull of answers has Gaussian width "
+        f"{known.width:.3g}",
+        f" the width decides below {counts(known.crossover)} records; an error of {SHARE:.0%} of "
+        f"the records needs {known.rows_needed:,} of them",
+    ]
+    return [*lines, f" {known.note}"] if known.note else lines
+
+
 def _share(bound: float | None, rows: int) -> str:
     if bound is None:
         return "-"
@@ -117,6 +135,8 @@ def _write(found: Comparison, out: Path) -> list[str]:
             f"<p>{escape(line.strip())}</p>" for line in [*_least(found), *_not_fitting(found)]
         )
         + "".join(f'<div class="chart" data-chart="{i}"></div>' for i in range(len(charts)))
+        + (f"<h2>Projection</h2><p>{escape(_PROJECTION)}</p>" if found.scaling else "")
+        + "".join(f"<p>{escape(line.strip())}</p>" for line in _projection(found))
         + f"<h2>Known bounds</h2><p>{escape(_BOUNDS)}</p>{_html(*_bounds(found))}"
     )
     html = page(title, body, [chart.to_dict() for chart in charts.values()])
@@ -146,5 +166,6 @@ def _document(found: Comparison, written: list[str]) -> dict[str, object]:
         "bounds": [asdict(b) for b in found.bounds],
         "over_epsilon": [asdict(p) for p in found.over_epsilon],
         "over_rows": [asdict(p) for p in found.over_rows],
+        "scaling": None if found.scaling is None else asdict(found.scaling),
         "files": written,
     }

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How errors grow with the queries and shrink with the records: theory, and made-up data beside.
+
+Four mechanisms: Gaussian noise on the queries, the best factorization, Gaussian noise projected
+onto the hull of possible answers, and private multiplicative weights. The first two are exact
+forecasts; the others are bounds that hold for every data set (``refine/projected_forecast.py``,
+``refine/multiplicative.py``). Points are measured on data drawn from a public surrogate, never on
+the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log10
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from sfumato.domain import Domain
+from sfumato.errors import PlanError, SfumatoError
+from sfumato.refine.draws import Draws
+from sfumato.refine.geometry import Hull
+from sfumato.refine.projected_forecast import ProjectionForecast, forecast_projection
+from sfumato.refine.simulated import (
+    MadeUp,
+    Measured,
+    measure_forecast,
+    measure_projection,
+    measure_weights,
+)
+from sfumato.workload.build import explicit
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sfumato.app.spec import Spec
+    from sfumato.flow import Plan
+
+__all__ = ["KINDS", "Mark", "Scaling", "scaling"]
+
+GAUSSIAN: Final = "gaussian"
+FACTORIZATION: Final = "factorization"
+PROJECTION: Final = "projection"
+WEIGHTS: Final = "multiplicative weights"
+KINDS: Final = (GAUSSIAN, FACTORIZATION, PROJECTION, WEIGHTS)
+
+TRIED = 2**20  # coefficients up to which mechanisms are tried out
+RUNS = 3  # of many queries; few queries say less each time and are tried more often
+MOST_RUNS = 24
+ANSWERS = 300
+SECONDS = 2.0  # for planning part of the queries
+DENSE = 1024  # cells up to which part of the queries is planned
+MOST = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An error as a share of the records, at a number of records or of queries."""
+
+    mechanism: str
+    at: float
+    error: float
+    is_measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Errors against records and against queries; ``note`` says what is left out, and why."""
+
+    records: int
+    noise: float
+    projected: float
+    crossover: float
+    rows_needed: int
+    width: float
+    over_rows: tuple[Mark, ...]
+    over_queries: tuple[Mark, ...]
+    note: str
+
+
+def scaling(spec: Spec, plans: dict[str, Plan], rows: int | None, share: float) -> Scaling | None:
+    """The curves of a spec whose budget allows Gaussian noise; None otherwise."""
+    if spec.budget is None or spec.budget.gaussian_mu is None or GAUSSIAN not in plans:
+        return None
+    try:
+        forecast = _forecast(spec, spec.workload, 1 if rows is None else rows)
+    except SfumatoError:
+        return None
+    n = rows if rows is not None else max(1, min(MOST, round(forecast.crossover)))
+    hull = Hull.of(spec.workload)
+    is_tried = spec.workload.queries * hull.cells <= TRIED
+    made_up = MadeUp.of(spec.workload) if is_tried else None
+    note = "" if is_tried else "too many queries and cells to try out on made-up data"
+    return Scaling(
+        records=n,
+        noise=forecast.noise,
+        projected=forecast.bound_at(n),
+        crossover=forecast.crossover,
+        rows_needed=forecast.rows_needed(share),
+        width=float(forecast.width),
+        over_rows=tuple(_over_rows(forecast, plans, made_up, n)),
+        over_queries=tuple(_over_queries(spec, hull, n)),
+        note=note,
+    )
+
+
+def _forecast(
+    spec: Spec, workload: Workload, n: int, draws: int | None = None
+) -> ProjectionForecast:
+    assert spec.budget is not None  # noqa: S101  seen to by the caller
+    return forecast_projection(
+        workload, spec.budget, n, spec.neighbours, unit=spec.unit, draws=draws
+    )
+
+
+def _over_rows(
+    forecast: ProjectionForecast, plans: dict[str, Plan], made_up: MadeUp | None, rows: int
+) -> list[Mark]:
+    low, high = max(rows / 100, 10.0), max(rows * 100.0, 1000.0)
+    marks = []
+    for n in _grid(low, high, 33):
+        marks += _theory(forecast, plans, n, n)
+    if made_up is not None:
+        for n in (round(x) for x in _grid(low, high, 7)):
+            marks += _tried(forecast, plans, made_up, n, n)
+    return marks
+
+
+def _theory(
+    forecast: ProjectionForecast, plans: dict[str, Plan], n: float, at: float
+) -> list[Mark]:
+    errors: dict[str, float] = {
+        name: plans[name].rmse for name in (GAUSSIAN, FACTORIZATION) if name in plans
+    }
+    errors[PROJECTION] = forecast.bound_at(n)
+    marks = [Mark(name, at, error / n, False) for name, error in errors.items()]
+    weights = forecast.weights(n)
+    if weights.first_epsilon:
+        marks.append(Mark(WEIGHTS, at, weights.error, False))
+    return marks
+
+
+def _tried(
+    forecast: ProjectionForecast, plans: dict[str, Plan], made_up: MadeUp, n: int, at: float
+) -> list[Mark]:
+    runs = min(MOST_RUNS, max(RUNS, ANSWERS // forecast.queries))
+    found: dict[str, Measured] = {
+        name: measure_forecast(plans[name], made_up, n, runs)
+        for name in (GAUSSIAN, FACTORIZATION)
+        if name in plans
+    }
+    found[PROJECTION] = measure_projection(forecast, made_up, n, runs)
+    if forecast.weights(n).first_epsilon:
+        found[WEIGHTS] = measure_weights(forecast, made_up, n, runs)
+    return [Mark(name, at, m.rmse / n, True) for name, m in found.items()]
+
+
+def _over_queries(spec: Spec, hull: Hull, n: int) -> list[Mark]:
+    """More and more of the queries, in an arbitrary order; of the groups, where they are many."""
+    total = spec.workload.queries
+    if total * hull.cells > TRIED or hull.cells > DENSE:
+        return _over_groups(spec, n)
+    order = np.argsort(Draws(f"order {spec.workload.digest()}").uniforms(total), kind="stable")
+    cells = Domain({"cell": hull.cells})
+    marks = []
+    for k in sorted({round(x) for x in _grid(1, total, 9)} if total > 1 else {1}):
+        work = explicit(cells, ["cell"], hull.matrix[np.sort(order[:k])])
+        marks += _part(spec, work, n, is_tried=True)
+    return marks
+
+
+def _over_groups(spec: Spec, n: int) -> list[Mark]:
+    terms = spec.workload.terms
+    if len(terms) < 3:
+        return []
+    order = np.argsort(Draws(f"groups {spec.workload.digest()}").uniforms(len(terms)))
+    marks = []
+    for count in sorted({round(x) for x in _grid(1, len(terms), 6)}):
+        chosen = sorted(order[:count].tolist())
+        work = Workload(spec.workload.domain, tuple(terms[i] for i in chosen))
+        marks += _part(spec, work, n, is_tried=False)
+    return marks
+
+
+def _part(spec: Spec, work: Workload, n: int, is_tried: bool) -> list[Mark]:
+    """The marks of part of the queries, at their number."""
+    from sfumato.flow import plan
+
+    plans: dict[str, Plan] = {}
+    for name in (GAUSSIAN, FACTORIZATION):
+        try:
+            plans[name] = plan(
+                work,
+                spec.budget,
+                spec.neighbours,
+                mechanism=name,
+                unit=spec.unit,
+                seconds=SECONDS,
+                cache=False,
+            )
+        except PlanError:
+            continue
+    forecast = _forecast(spec, work, n, draws=None if is_tried else 0)
+    marks = _theory(forecast, plans, n, work.queries)
+    return marks + (_tried(forecast, plans, MadeUp.of(work), n, work.queries) if is_tried else [])
+
+
+def _grid(low: float, high: float, points: int) -> list[float]:
+    step = (log10(high) - log10(low)) / (points - 1)
+    return [10 ** (log10(low) + step * i) for i in range(points)]
