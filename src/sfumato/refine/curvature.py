@@ -25,7 +25,7 @@ from sfumato.refine.residuals import Layout, centred
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.terms import Product
 
-__all__ = ["Diagonal", "along", "diagonal", "model_of", "squares_of"]
+__all__ = ["Diagonal", "agreement", "along", "diagonal", "model_of", "squares_of"]
 
 MOST_CELLS = 2**11  # cells of an attribute whose Gram matrix is looked at
 CLOSE = 1e-12
@@ -231,6 +231,11 @@ def diagonal(fit: Fit, layout: Layout) -> Diagonal | None:
         centres /= along(np.where(heights > 0, heights, 1.0), centres)
     least = fit.value(fit.answers(layout.by_set(form.centre_tables(None), fit.sets)))
     return replace(form, base=least)
+
+
+def agreement(layout: Layout) -> Diagonal:
+    """f = 0: its least values are the projections onto the tables that agree."""
+    return _empty_form(layout)
 
 
 def model_of(fit: Fit, layout: Layout) -> Diagonal:

@@ -5,8 +5,9 @@ An upper bound on a constrained least value needs a point that keeps every const
 two attributes are rounded to common one-way margins as transport plans are (Altschuler, Weed,
 Rigollet 2017, "Near-linear time approximation algorithms for optimal transport via Sinkhorn
 iteration", Algorithm 2): the change is at most twice the difference of the margins. Wider tables
-are mixed with the margins of a histogram that is positive wherever they are negative: the uniform
-one, or the sum over all tables of their negative parts, spread evenly along the other attributes.
+are mixed with the margins of a histogram that is positive wherever they are negative: the sum
+over all tables of their negative parts, spread evenly along the other attributes (best in the end),
+or the independence of all attributes, mixed with the uniform (best while noise is all there is).
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ from sfumato.workload.queries import Array
 
 __all__ = ["feasible_tables"]
 
+FLOORS = (1e-3, 1.0)  # shares of the uniform in the model of independence
+
 
 def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> Iterator[list[Array]]:
     """Candidates: non-negative tables of this total that agree, near agreeing ``tables``."""
     if total == 0:
         yield [np.zeros_like(x) for x in tables]
-    elif all(len(s.shape) <= 2 for s in layout.tops):
-        yield _rounded(layout, tables, _one_way(layout, tables, total))
-    else:
-        yield _mixed(
-            tables,
-            [np.full_like(x, total / s.cells) for x, s in zip(tables, layout.tops, strict=True)],
-            total,
-        )
-        yield _mixed(tables, _patches(layout, tables), total)
+        return
+    margins = _one_way(layout, tables, total)
+    if all(len(s.shape) <= 2 for s in layout.tops):
+        yield _rounded(layout, tables, margins)
+        return
+    yield _mixed(tables, _patches(layout, tables), total)
+    for floor in FLOORS:
+        yield _mixed(tables, _products(layout, margins, total, floor), total)
 
 
 def _one_way(layout: Layout, tables: Sequence[Array], total: float) -> dict[str, Array]:
@@ -75,6 +77,21 @@ def _rounded(layout: Layout, tables: Sequence[Array], margins: dict[str, Array])
 
 def _shrink(wanted: Array, got: Array) -> Array:
     return np.minimum(1.0, np.divide(wanted, got, out=np.ones_like(got), where=got > 0))
+
+
+def _products(layout: Layout, margins: dict[str, Array], total: float, floor: float) -> list[Array]:
+    """Products of one-way shares, each mixed with the uniform: positive, and they agree."""
+    shares = {k: (1 - floor) * m / total + floor / len(m) for k, m in margins.items()}
+    out = []
+    for stack in layout.tops:
+        stacked = np.empty((len(stack.sets), *stack.shape))
+        for t, names in enumerate(stack.sets):
+            table = np.full((), total)
+            for name in names:
+                table = table[..., None] * shares[name]
+            stacked[t] = table
+        out.append(stacked)
+    return out
 
 
 def _patches(layout: Layout, tables: Sequence[Array]) -> list[Array]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from time import monotonic
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,7 @@ Progress = Callable[[int, float], None]
 
 GAP: Final = 1e-6
 STEPS: Final = 4000
+SECONDS: Final = 300.0
 FIRST_CHECK: Final = 10
 STEP: Final = 1.8  # any below 2 converges
 PULL: Final = 3.0  # against the precision of a cell
@@ -73,6 +75,11 @@ class LocalTables:
         return float(next(iter(self.tables.values())).sum())
 
     @property
+    def lower(self) -> float:
+        """No locally consistent tables, so no data, have f below this."""
+        return max(0.0, self.value - self.gap)
+
+    @property
     def distance(self) -> float:
         """``|F x - F x*|_W <= sqrt(2 gap)``: f is strongly convex in its own metric."""
         return sqrt(2 * self.gap)
@@ -96,11 +103,13 @@ def project_locally(
     *,
     gap: float = GAP,
     steps: int = STEPS,
+    seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> LocalTables:
     """The locally consistent tables of total ``n`` (None: any) of least f, within ``gap`` of it.
 
-    ``gap`` is relative to the value; what was reached is in the result, whatever was asked for.
+    ``gap`` is relative to the value; what was reached is in the result, whatever was asked for, for
+    the search ends after ``steps`` or ``seconds`` too.
     """
     _check(fit, n, gap)
     sets = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
@@ -110,7 +119,7 @@ def project_locally(
         raise WorkloadError(
             "the queries do not bound the total; give the number of records, or measure it"
         )
-    return _Splitting(fit, shape, form, n).run(gap, steps, progress)
+    return _Splitting(fit, shape, form, n).run(gap, steps, monotonic() + seconds, progress)
 
 
 def _shortest(domain: Domain) -> Names:
@@ -139,14 +148,15 @@ class _Splitting:
         self.w = form.centre_tables(n)
         self.lower = 0.0  # f is a sum of squares
 
-    def run(self, gap: float, steps: int, progress: Progress | None) -> LocalTables:
+    def run(self, gap: float, steps: int, until: float, progress: Progress | None) -> LocalTables:
         floor = ROUNDING * self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
         step, check, changes = 0, FIRST_CHECK, CHANGES
         while True:
             step += 1
             x = [np.abs(w) for w in self.w]
             self.form.minimise(x, self.pulls, self.n)
-            if step < check and step < steps:
+            last = step >= steps or monotonic() > until
+            if step < check and not last:
                 self._move(x)
                 continue
             check = step + max(FIRST_CHECK, step // 5)
@@ -155,7 +165,7 @@ class _Splitting:
             reached = upper - self.lower
             if progress is not None:
                 progress(step, reached / max(upper, floor, SMALLEST))
-            if reached <= max(gap * upper, floor) or step >= steps:
+            if reached <= max(gap * upper, floor) or last:
                 return self._result(best, step)
             ratio = self._move(x)
             if changes and not 1 / BALANCE <= ratio <= BALANCE:
