@@ -5,19 +5,23 @@ If part i has squared error ``E_i`` at unit noise and squared column norm ``c_i`
 ``f_i`` gives ``E_i / f_i^2``; a record moves all parts, so ``sum f_i^2 c_i = 1`` at most. The least
 sum is ``(sum sqrt(E_i c_i))^2``, at ``f_i^2 ~ sqrt(E_i / c_i)``. No strategy for the union errs
 less than the best ones for its parts together, so bounds add up.
+
+For the largest error, ``E_i`` is that of a part and ``max_i E_i / f_i^2`` counts: all are equal at
+``f_i^2 ~ E_i``, and the least maximum is ``sum E_i c_i``. The greatest bound of a part is for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 from typing import TypeVar
 
 import numpy as np
 
 from sfumato.plan.blockwise import NEGLIGIBLE
-from sfumato.plan.strategy import Block, Strategy
+from sfumato.plan.strategy import Block, Objective, Strategy
 from sfumato.workload.queries import Array
 from sfumato.workload.sensitivity import ColumnNorm
 from sfumato.workload.workload import Workload
@@ -75,19 +79,28 @@ class Combined(Strategy):
         each = [s.column_power(p, self._own(i, scales)) for i, s in enumerate(self.parts)]
         return ColumnNorm(sum(n.power for n in each), is_exact=False)
 
+    @cached_property
+    def diameters(self) -> tuple[float, ...]:
+        """Part by part."""
+        return tuple(d for part in self.parts for d in part.diameters)
+
     def _own(self, part: int, listed: Sequence[T]) -> Sequence[T]:
         first = sum(len(s.blocks) for s in self.parts[:part])
         return listed[first : first + len(self.parts[part].blocks)]
 
 
 def combined(
-    mechanism: str, workload: Workload, parts: Sequence[tuple[Strategy, Sequence[int]]]
+    mechanism: str,
+    workload: Workload,
+    parts: Sequence[tuple[Strategy, Sequence[int]]],
+    objective: Objective = "rmse",
 ) -> Combined:
     """Gaussian strategies, each with the terms of the workload it answers, in its own order."""
     places: dict[int, tuple[int, int]] = {}
     for i, (_, terms) in enumerate(parts):
         places.update({term: (i, local) for local, term in enumerate(terms)})
-    errors = [strategy.weighted_error() for strategy, _ in parts]
+    is_max = objective == "max"
+    errors = [s.weighted_largest() ** 2 if is_max else s.weighted_error() for s, _ in parts]
     norms = [strategy.column_norm(2).power for strategy, _ in parts]
     least = NEGLIGIBLE * max(errors)  # a part that answers nothing gets some share all the same
     factors = [
@@ -99,7 +112,8 @@ def combined(
         for (strategy, _), f in zip(parts, factors, strict=True)
         for b in strategy.blocks
     ]
-    bounds = [s.bound for s, _ in parts if s.bound is not None]
+    bounds = [b for b in (s.bound_for(objective) for s, _ in parts) if b is not None]
+    bound = (max(bounds) if is_max else sum(bounds)) if bounds else None
     return Combined(
         mechanism,
         "gaussian",
@@ -107,5 +121,6 @@ def combined(
         tuple(blocks),
         tuple(s for s, _ in parts),
         tuple(places[t] for t in range(len(workload.terms))),
-        bound=sum(bounds) if bounds else None,
+        bound=bound,
+        objective=objective,
     )

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.plan.combined import combined
+from sfumato.plan.optimal.conditions import conditions
 from sfumato.plan.optimal.dense import dense
 from sfumato.plan.optimal.factorization import ENTRY_BITS, factorization
 from sfumato.plan.optimal.factorwise import factorwise
@@ -26,7 +27,7 @@ from sfumato.plan.optimal.pieces import pieces
 from sfumato.plan.optimal.sliding import windows
 from sfumato.plan.optimal.split import entry_bits
 from sfumato.plan.solve.orbits import orbit_problem
-from sfumato.plan.strategy import Block, Noise, Strategy
+from sfumato.plan.strategy import Block, Noise, Objective, Strategy
 from sfumato.plan.transforms.fourier import fourier
 from sfumato.plan.transforms.kronecker import wavelet, weighted_tree
 from sfumato.plan.transforms.laplace import laplace_optimum
@@ -108,31 +109,59 @@ def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy
     Groups that are no products (conditions, given coefficients) enter the optimum through the
     distinct columns of all groups together, as long as those are few enough.
     """
+    wanted: Objective = "max" if objective == "max" else "rmse"
     products = [i for i, t in enumerate(workload.terms) if isinstance(t, Product)]
     others = [i for i, t in enumerate(workload.terms) if not isinstance(t, Product)]
     if not others:
         return _of_products(workload, objective)
-    try:
-        return _joint(workload, objective)
-    except TooLarge:
-        if objective == "max":
-            raise
-    parts = [(_of_others(_part(workload, others), noise), others)]
+    with suppress(TooLarge):
+        return _joint(workload, wanted)
+    parts = _of_others(workload, others, noise, wanted)
     if products:
-        parts.insert(0, (_of_products(_part(workload, products), objective), products))
-    return combined("factorization", workload, parts)
+        parts.insert(0, (_of_products(_part(workload, products), wanted), products))
+    if len(parts) == 1:
+        return parts[0][0]
+    return combined("factorization", workload, parts, wanted)
 
 
-def _joint(workload: Workload, objective: str) -> Strategy:
-    found = dense(workload, "max" if objective == "max" else "rmse")
-    return replace(found, mechanism="factorization")
+def _joint(workload: Workload, objective: Objective) -> Strategy:
+    return replace(dense(workload, objective), mechanism="factorization")
 
 
-def _of_others(workload: Workload, noise: Noise) -> Strategy:
+def _of_others(
+    workload: Workload, others: list[int], noise: Noise, objective: Objective
+) -> list[tuple[Strategy, list[int]]]:
+    """As one matrix; else conditions with proved weights, and each other group as it is best."""
+    if len(others) < len(workload.terms):
+        with suppress(TooLarge):
+            return [(_joint(_part(workload, others), objective), others)]
+    asked = [i for i in others if isinstance(workload.terms[i], Predicates)]
+    given = [i for i in others if i not in asked]
+    parts = []
+    if given:
+        own = _part(workload, given)
+        try:
+            found = _joint(own, objective)
+        except TooLarge:
+            found = replace(_groups(own, noise, objective), mechanism="factorization")
+        parts.append((found, given))
+    if asked:
+        parts.append((_of_conditions(_part(workload, asked), noise, objective), asked))
+    return parts
+
+
+def _of_conditions(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
+    """With proved weights, or group by group if that errs less; the bound holds for both."""
+    plain = replace(_groups(workload, noise, objective), mechanism="factorization")
     try:
-        return _joint(workload, "rmse")
+        weighted = replace(conditions(workload, objective), mechanism="factorization")
     except TooLarge:
-        return _groups(workload, noise, "rmse")
+        return plain
+    if objective == "max":
+        is_better = weighted.weighted_largest() <= plain.weighted_largest()
+    else:
+        is_better = weighted.weighted_error() <= plain.weighted_error()
+    return weighted if is_better else replace(plain, bound=weighted.bound, objective=objective)
 
 
 def _part(workload: Workload, terms: list[int]) -> Workload:

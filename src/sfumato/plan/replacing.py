@@ -31,6 +31,7 @@ from sfumato.plan.optimal.dense import Dense
 from sfumato.plan.optimal.factorization import Factorization
 from sfumato.plan.optimal.marginals import Marginals
 from sfumato.plan.optimal.pairwise import best_for_pairs
+from sfumato.plan.optimal.proved import Conditions
 from sfumato.plan.solve.optimum import certified_optimum
 from sfumato.plan.solve.orbits import orbit_problem
 from sfumato.plan.strategy import Block, Objective, Strategy
@@ -67,6 +68,8 @@ def for_replacing(
     if len(strategy.blocks) > 1:
         options.append(_reweighted(strategy, objective, drops))
     bounds = []
+    if isinstance(strategy, Conditions):
+        return _conditions(strategy, objective, drops)
     if isinstance(strategy, Factorization) and strategy.weights is not None:
         bounds.append(_orbit_bound(strategy, objective, drops))
     if strategy.mechanism == "factorization":
@@ -79,6 +82,24 @@ def for_replacing(
     bound = max(bounds, default=0.0)
     known = strategy.bound_for(objective)
     return replace(best, replacing=bound or None, objective=objective, bound=known)
+
+
+def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Strategy:
+    """Nothing taken away, if that is better; of the bounds, one is for replaced records alone.
+
+    With a record in no cell every column is such a distance, so a bound for add-remove holds too.
+    """
+    options = [strategy] if strategy.plain is None else [strategy, strategy.plain]
+    best = min(options, key=lambda s: s.replaced_error(objective, drops))
+    known = strategy.bound_for(objective)
+    bounds = [strategy.replacing or 0.0, (known or 0.0) if drops else 0.0]
+    return replace(
+        best,
+        mechanism=strategy.mechanism,
+        replacing=max(bounds) or None,
+        objective=objective,
+        bound=known,
+    )
 
 
 def _reweighted(strategy: Strategy, objective: Objective, drops: bool) -> Strategy:

@@ -134,9 +134,10 @@ class Decomposition:
         rare = np.array([-np.log(np.maximum(m.mean(axis=0), 1e-6)) for m in self.masks])
         rare = np.maximum(rare, RAREST) * self.restricts
         sums = rare.sum(axis=0)
-        parts = (rare / np.where(sums > 0, sums, 1.0) * weights).astype(np.float32)
+        parts: Floats = (rare / np.where(sums > 0, sums, 1.0) * weights).astype(np.float32)
         step = 0.5 * float(weights.mean())
-        best, least = parts, np.inf
+        best: Floats = parts
+        least = np.inf
         for i in range(STEPS):
             clusters = zip(self.inside, self.columns, parts, strict=True)
             reached = [m @ p[c] for m, c, p in clusters]

@@ -13,7 +13,8 @@ cells is found like this:
    such terms are summed, and dominated combinations are dropped again.
 
 When a step would hold too much, the sum of the terms' own maxima is used, which is never too
-small; ``is_exact`` says which it was.
+small; ``is_exact`` says which it was. Conditions that tell too many cells apart are counted by
+branch and bound (``heaviest.py``), and stand beside the others in the same way.
 
 Theorem (Dwork, McSherry, Nissim, Smith 2006, for p = 1; Dwork, Kenthapadi, McSherry, Mironov,
 Naor 2006, "Our data, ourselves", for p = 2): the 1 -> p norm of M is the L_p sensitivity of
@@ -24,13 +25,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from sfumato.errors import WorkloadError
+from sfumato.errors import TooLarge, WorkloadError
 from sfumato.workload.classes import joint_classes
+from sfumato.workload.heaviest import held_together
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.terms import Predicates, Product, Term
 
@@ -39,6 +42,7 @@ __all__ = ["ColumnNorm", "greatest_column_power"]
 SEARCHED = 2**24  # numbers held at once while blocks are searched and combined
 COMPARED = 2**31  # comparisons spent on dropping dominated cells
 RIVALS = 512  # cells that every other one is compared with
+COUNTED = 4096  # conditions of which it is found out how many hold at once
 
 # Sums and products of at most 2^20 non-negative floats err by less than 2^20 * 2^-52 relatively;
 # the answer is multiplied by this, so that it is never below the exact value.
@@ -95,6 +99,9 @@ def greatest_column_power(terms: Sequence[Term], scales: Sequence[float], p: int
     scale = np.array(scales, dtype=np.float64)
     if not (scale >= 0).all():
         raise WorkloadError("the scales of a column norm must not be below zero")
+    wide = [t for t in terms if isinstance(t, Predicates) and not t.has_small_classes]
+    if wide:
+        return _beside(terms, scales, p, wide)
     gathered = _gather(terms, p)
     distinct = {id(f): f for found in gathered for f in found}
     top = {key: float(f.values.max()) for key, f in distinct.items()}
@@ -108,8 +115,40 @@ def greatest_column_power(terms: Sequence[Term], scales: Sequence[float], p: int
     power = limit if greatest is None else greatest
     if not _is_exact_in_floats(terms, scales, distinct.values(), p, limit):
         power *= ROUND_UP
-    is_known = all(t.has_small_classes for t in terms if isinstance(t, Predicates))
-    return ColumnNorm(power, is_known and greatest is not None)
+    return ColumnNorm(power, greatest is not None)
+
+
+def _beside(
+    terms: Sequence[Term], scales: Sequence[float], p: int, wide: Sequence[Predicates]
+) -> ColumnNorm:
+    """Conditions whose cells cannot be listed, by themselves; the greatest column of the rest."""
+    known = {id(t) for t in wide}
+    pairs = list(zip(terms, scales, strict=True))
+    rest = [(t, s) for t, s in pairs if id(t) not in known]
+    sizes = [float(s) for t, s in pairs if id(t) in known]
+    each = [_held((t,)) for t in wide]
+    power = sum(s * n.power for s, n in zip(sizes, each, strict=True))
+    is_exact = each[0].is_exact and len(wide) == 1
+    if len(wide) > 1:
+        together = _held(tuple(wide))
+        if max(sizes) * together.power <= power:
+            power = max(sizes) * together.power
+            is_exact = together.is_exact and min(sizes) == max(sizes)
+    if rest:
+        beside = greatest_column_power([t for t, _ in rest], [s for _, s in rest], p)
+        power, is_exact = power + beside.power, False
+    is_whole = all(float(s).is_integer() for s in scales) and power < 2.0**53
+    return ColumnNorm(power if is_whole and not rest else power * ROUND_UP, is_exact)
+
+
+def _held(terms: tuple[Predicates, ...]) -> ColumnNorm:
+    """How many of the conditions hold at once; all of them, where they are too many to say."""
+    rows = sum(t.rows for t in terms)
+    if rows <= COUNTED:
+        with suppress(TooLarge):
+            found = held_together(terms)
+            return ColumnNorm(min(found.upper, float(rows)), found.is_exact)
+    return ColumnNorm(float(rows), is_exact=False)
 
 
 def _gather(terms: Sequence[Term], p: int) -> list[list[_Factor]]:

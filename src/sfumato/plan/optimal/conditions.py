@@ -99,7 +99,13 @@ def conditions(
     lower = lower_bound(clauses, weights, objective, cells, progress)
     made = _strategy(workload, clauses, shares, _centre(shares, weights, objective))
     plain = _strategy(workload, clauses, shares, _Centre(0.0, 1.0, 0.0))
-    return replace(made, plain=plain, objective=objective, bound=lower or None)
+    return replace(
+        made,
+        plain=plain,
+        objective=objective,
+        bound=lower.added or None,
+        replacing=lower.replaced or None,
+    )
 
 
 def _weights(clauses: Clauses, terms: tuple[Predicates, ...], objective: str) -> Array:
