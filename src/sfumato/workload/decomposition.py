@@ -29,6 +29,7 @@ from sfumato.workload.queries import Array, Integers
 __all__ = ["Decomposition", "Floats", "round_up"]
 
 STEPS = 60  # of the subgradient for all partial choices alike
+SPLIT = 2**28  # multiplications spent on them
 HELD = 2**23  # parts held at once
 RAREST = 1e-3  # the least share of rarity: every cluster that restricts a clause has a part of it
 VANISHING = 2.0**-30  # parts of sums below this are not rescaled
@@ -70,11 +71,15 @@ class Decomposition:
 
     def fixed(self, states: Mask) -> Array:
         """Bounds by the split that serves all; ``states`` are rows of bits of possible clauses."""
-        possible = states.astype(np.float32)
-        total = self._start(possible)
-        for mask, columns, parts in zip(self.inside, self.columns, self.parts, strict=True):
-            total += (possible[:, columns] @ (mask * parts[columns]).T).max(axis=1)
-        return total * self.round_up + UNDERFLOW
+        out = np.zeros(len(states))
+        step = max(1, HELD // max([states.shape[1], *(len(m) for m in self.masks)]))
+        for first in range(0, len(states), step):
+            possible = states[first : first + step].astype(np.float32)
+            total = self._start(possible)
+            for mask, columns, parts in zip(self.inside, self.columns, self.parts, strict=True):
+                total += (possible[:, columns] @ (mask * parts[columns]).T).max(axis=1)
+            out[first : first + step] = total * self.round_up + UNDERFLOW
+        return out
 
     def refined(self, states: Mask, target: Array, steps: int) -> tuple[Array, Integers]:
         """Bounds by a split for each row, and the combination of every cluster last found heaviest.
@@ -138,7 +143,8 @@ class Decomposition:
         step = 0.5 * float(weights.mean())
         best: Floats = parts
         least = np.inf
-        for i in range(STEPS):
+        size = sum(m.size for m in self.inside)
+        for i in range(max(1, min(STEPS, SPLIT // max(1, size)))):
             clusters = zip(self.inside, self.columns, parts, strict=True)
             reached = [m @ p[c] for m, c, p in clusters]
             total = sum(float(r.max()) for r in reached)
@@ -147,8 +153,8 @@ class Decomposition:
             pairs = zip(self.masks, reached, strict=True)
             slope = np.array([m[r.argmax()] for m, r in pairs]) * self.restricts
             slope = (slope - slope.sum(axis=0) / self.shared) * self.restricts
-            size = np.float32(step / np.sqrt(i + 1))
-            moved = np.maximum(parts - size * slope, 0.0)
+            length = np.float32(step / np.sqrt(i + 1))
+            moved = np.maximum(parts - length * slope, 0.0)
             parts = _rescaled(moved[None], parts[None], self.open_weights[None])[0]
         return best
 

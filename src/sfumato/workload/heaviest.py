@@ -47,6 +47,7 @@ STEPS = 3  # of the subgradient, for a better bound
 AT_ONCE = 2**9  # partial choices that are looked at in one turn
 TRIED = 32  # of these, how many are completed
 STARTS = 256  # cells from which the first search climbs
+CLIMBED = 2**27  # bits looked at in one sweep of that
 
 Words = npt.NDArray[np.uint8]
 
@@ -144,8 +145,11 @@ class _Search:
     def run(self, effort: float) -> None:
         """Always where the bound is greatest, until nothing is left or the effort is spent."""
         clauses = self.clauses
-        self.try_cells(climbed(clauses, self.weights, starting_cells(clauses, STARTS)))
-        self.waiting[1].add(np.ones((1, clauses.clauses), dtype=np.bool_), np.array([np.inf]))
+        bits = max(1, sum(m.size for m in clauses.masks))
+        starts = starting_cells(clauses, max(1, min(STARTS, CLIMBED // bits)))
+        self.try_cells(climbed(clauses, self.weights, starts))
+        everything = np.array([float(self.weights.sum()) * self.round_up])
+        self.waiting[1].add(np.ones((1, clauses.clauses), dtype=np.bool_), everything)
         while effort > 0:
             tops = [float(w.bounds.max(initial=0.0)) for w in self.waiting]
             place = int(np.argmax(tops))
@@ -177,7 +181,7 @@ class _Search:
         """Remember the greatest bound of what is given up; weights below a unit are nothing."""
         highest = float(bounds.max(initial=0.0))
         if highest > self.given_up:
-            if self.unit and np.isfinite(highest):
+            if self.unit:
                 highest = self.unit * float(np.floor(highest / self.unit + 1e-9))
             self.given_up = max(self.given_up, highest)
 
@@ -243,7 +247,10 @@ class _Search:
         if (depth, combined) not in self.bounds:
             most = max(1, min(combined, HELD // self.clauses.clauses))
             clusters = _joined(self.layers[depth:], most)
-            self.bounds[depth, combined] = Decomposition(clusters, self.split)
+            known = self.bounds.get((depth, ROUGHLY))
+            if known is None or [len(m) for m in known.masks] != [len(m) for m in clusters]:
+                known = Decomposition(clusters, self.split)
+            self.bounds[depth, combined] = known
         return self.bounds[depth, combined]
 
     def _several(self, states: Mask) -> Array:
