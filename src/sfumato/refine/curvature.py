@@ -25,7 +25,7 @@ from sfumato.refine.residuals import Layout, centred
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.terms import Product
 
-__all__ = ["Diagonal", "agreement", "along", "diagonal", "model_of", "squares_of"]
+__all__ = ["Diagonal", "agreement", "along", "diagonal", "least_total", "model_of", "squares_of"]
 
 MOST_CELLS = 2**11  # cells of an attribute whose Gram matrix is looked at
 CLOSE = 1e-12
@@ -107,7 +107,7 @@ class Diagonal:
             found -= float(np.vdot(force, self.top_centres[g]))
         for g, (h, c, q) in enumerate(zip(self.low_heights, self.low_centres, pulled, strict=True)):
             if g == layout.empty:
-                found += _least_total(float(h[0]), float(c[0]), float(q[0]), total)
+                found += least_total(float(h[0]), float(c[0]), float(q[0]), total)
             else:
                 found += _drop(h, squares_of(q)) - float(np.vdot(q, c))
         return found
@@ -121,6 +121,17 @@ class Diagonal:
         for g, links in enumerate(self.layout.links):
             self.layout.spread(g, [lows[k.stack][k.rows] for k in links], out[g])
         return out
+
+    def at(self, names: Names) -> tuple[float, Array]:
+        """Height and centre of one set; zeros for a set that no part reads."""
+        for places, heights, centres in (
+            (self.layout.places, self.top_heights, self.top_centres),
+            (self.layout.low_places, self.low_heights, self.low_centres),
+        ):
+            if names in places:
+                g, t = places[names]
+                return float(heights[g][t]), centres[g][t]
+        return 0.0, np.zeros([self.layout.domain[n].size for n in names])
 
     def raise_height(self, names: Names, height: float) -> Array:
         """Add to the height of one set; its centre, to be changed in place."""
@@ -174,7 +185,7 @@ class Diagonal:
         return out
 
 
-def _least_total(height: float, centre: float, force: float, total: float | None) -> float:
+def least_total(height: float, centre: float, force: float, total: float | None) -> float:
     """``min h/2 (t - c)^2 - q t`` at the given total, or over all of 0 or more."""
     if total is None:
         if height == 0:

@@ -30,6 +30,7 @@ from sfumato.errors import WorkloadError
 from sfumato.refine.curvature import agreement
 from sfumato.refine.fit import Fit, Names, Tables
 from sfumato.refine.local import LocalTables, project_locally
+from sfumato.refine.moments import moment_bound
 from sfumato.refine.residuals import Layout, layout
 from sfumato.workload.queries import Array
 
@@ -105,10 +106,18 @@ def row_certificate(
     if n is not None:
         slope = fit.gradient(answers)
         along = sum(float(np.vdot(g, tables[s])) for s, g in slope.items())
-        bound = support_bound(fit.domain, {s: -g for s, g in slope.items()}, steps=steps).bound
-        gap = max(0.0, along + n * bound)
+        gap = max(0.0, along + n * _best_bound(fit.domain, slope, steps))
         lower, distance = max(lower, value - gap), min(distance, sqrt(gap))
     return RowCertificate(value, lower, distance)
+
+
+def _best_bound(domain: Domain, slope: Tables, steps: int) -> float:
+    """On the greatest of ``-slope``: by tables, and by moments where all attributes are yes/no."""
+    scores = {s: -g for s, g in slope.items()}
+    found = support_bound(domain, scores, steps=steps).bound
+    if all(len(s) <= 2 and g.shape == (2,) * len(s) for s, g in slope.items()):
+        found = min(found, moment_bound(scores))
+    return found
 
 
 def _folded(shape: Layout, scores: Tables) -> list[Array]:
