@@ -52,8 +52,8 @@ def charts_of(found: Comparison) -> dict[str, alt.Chart | alt.LayerChart]:
 
 
 def _scaling_charts(found: Scaling, queries: int) -> dict[str, alt.Chart | alt.LayerChart]:
-    notes = "lines: theory (dashed: a bound for any data)"
-    tried = "; points: measured on made-up data"
+    notes = ["lines: theory (dashed: bounds for any data; multiplicative weights: on all queries)"]
+    tried = "points: measured on made-up data"
     up = "root mean square error, as a share of the records"
     out: dict[str, alt.Chart | alt.LayerChart] = {}
     for name, marks, across, title, marked in (
@@ -74,7 +74,7 @@ def _scaling_charts(found: Scaling, queries: int) -> dict[str, alt.Chart | alt.L
     ):
         if marks:
             has_points = any(m.is_measured for m in marks)
-            subtitle = notes + (tried if has_points else "")
+            subtitle = [*notes, tried] if has_points else notes
             out[name] = scaling_lines(marks, across, up, title, subtitle, marked)
     return out
 
@@ -84,7 +84,7 @@ def scaling_lines(
     across: str,
     up: str,
     title: str,
-    subtitle: str,
+    subtitle: list[str],
     marked: float | None,
 ) -> alt.LayerChart:
     """Theory as lines and measurements as points of the same colour, both axes logarithmic."""

@@ -45,8 +45,8 @@ KINDS: Final = (GAUSSIAN, FACTORIZATION, PROJECTION, WEIGHTS)
 
 TRIED = 2**20  # coefficients up to which mechanisms are tried out
 RUNS = 3  # of many queries; few queries say less each time and are tried more often
-MOST_RUNS = 24
-ANSWERS = 300
+MOST_RUNS = 8
+ANSWERS = 100
 SECONDS = 2.0  # for planning part of the queries
 DENSE = 1024  # cells up to which part of the queries is planned
 MOST = 10**12
@@ -115,13 +115,10 @@ def _forecast(
 def _over_rows(
     forecast: ProjectionForecast, plans: dict[str, Plan], made_up: MadeUp | None, rows: int
 ) -> list[Mark]:
-    low, high = max(rows / 100, 10.0), max(rows * 100.0, 1000.0)
-    marks = []
-    for n in _grid(low, high, 33):
-        marks += _theory(forecast, plans, n, n)
+    sizes = [round(x) for x in _grid(max(rows / 100, 10.0), max(rows * 100.0, 1000.0), 31)]
+    marks = [m for n in sizes for m in _theory(forecast, plans, n, n)]
     if made_up is not None:
-        for n in (round(x) for x in _grid(low, high, 7)):
-            marks += _tried(forecast, plans, made_up, n, n)
+        marks += [m for n in sizes[::5] for m in _tried(forecast, plans, made_up, n, n)]
     return marks
 
 
@@ -162,7 +159,7 @@ def _over_queries(spec: Spec, hull: Hull, n: int) -> list[Mark]:
     order = np.argsort(Draws(f"order {spec.workload.digest()}").uniforms(total), kind="stable")
     cells = Domain({"cell": hull.cells})
     marks = []
-    for k in sorted({round(x) for x in _grid(1, total, 9)} if total > 1 else {1}):
+    for k in sorted({round(x) for x in _grid(1, total, 7)} if total > 1 else {1}):
         work = explicit(cells, ["cell"], hull.matrix[np.sort(order[:k])])
         marks += _part(spec, work, n, is_tried=True)
     return marks

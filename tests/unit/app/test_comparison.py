@@ -10,6 +10,7 @@ import pytest
 
 from sfumato.app.charts import charts_of
 from sfumato.app.comparison import BETA, Comparison, compare
+from sfumato.app.scaling import KINDS
 from sfumato.app.spec import read_spec
 from sfumato.budget import Budget
 from sfumato.local import RandomizedResponse, error_bound
@@ -19,9 +20,15 @@ from tests.unit.app.conftest import Ran
 K = 62  # 20 ages, 2 sexes, and 40 running totals
 
 
+_KNOWN: list[Comparison] = []
+
+
 @pytest.fixture
 def found(folder: Path) -> Comparison:
-    return compare(read_spec(folder / "release.toml"), rows=10_000)
+    """The comparison of a frozen spec, made once: all its parts are frozen too."""
+    if not _KNOWN:
+        _KNOWN.append(compare(read_spec(folder / "release.toml"), rows=10_000))
+    return _KNOWN[0]
 
 
 def _bound(found: Comparison, name: str) -> float:
@@ -96,7 +103,7 @@ def test_a_budget_without_epsilon_has_no_curve_over_epsilon(folder: Path) -> Non
     spec = replace(read_spec(folder / "release.toml"), budget=Budget(rho="0.1"))
     found = compare(spec, rows=None)
     assert found.over_epsilon == ()
-    assert list(charts_of(found)) == ["forecasts"]
+    assert "error-over-epsilon" not in charts_of(found)
 
 
 def test_the_least_possible_error_stands_beside_the_forecasts(folder: Path) -> None:
@@ -118,6 +125,8 @@ def test_charts_are_written_as_pictures_and_as_a_page_that_loads_nothing(
     assert ran.code == 0, ran.err
     assert {p.name for p in out.iterdir()} == {
         "compare.html",
+        "error-against-k.png",
+        "error-against-n.png",
         "error-over-epsilon.png",
         "error-over-rows.png",
         "forecasts.png",
@@ -127,3 +136,47 @@ def test_charts_are_written_as_pictures_and_as_a_page_that_loads_nothing(
     assert "default-src 'none'" in page
     assert "<script src" not in page
     assert "<link" not in page
+
+
+def test_projection_is_set_against_records_and_queries(found: Comparison) -> None:
+    """Exact forecasts fall as 1/n; the bound on projection as 1/sqrt(n) first, and never above."""
+    known = found.scaling
+    assert known is not None
+    lines = {m: [p for p in known.over_rows if p.mechanism == m] for m in KINDS}
+    theory = {m: [p for p in line if not p.is_measured] for m, line in lines.items()}
+    for gauss, hull in zip(theory["gaussian"], theory["projection"], strict=True):
+        assert gauss.at == hull.at
+        assert hull.error <= gauss.error * (1 + 1e-9)
+        assert gauss.error * gauss.at == pytest.approx(known.noise, rel=1e-3)
+    first, last = theory["projection"][0], theory["projection"][-1]
+    assert last.error < first.error
+    greatest = max(p.at for p in known.over_queries)
+    assert greatest == found.queries
+
+
+def test_made_up_data_keep_to_the_theory(found: Comparison) -> None:
+    """Few runs of many queries: within a third of forecasts, and hardly above bounds."""
+    known = found.scaling
+    assert known is not None
+    measured = [p for p in known.over_rows if p.is_measured]
+    assert {p.mechanism for p in measured} >= {"gaussian", "factorization", "projection"}
+    for point in measured:
+        line = [p for p in known.over_rows if p.mechanism == point.mechanism and not p.is_measured]
+        near = min(line, key=lambda p: abs(log(p.at / point.at)))
+        theory = near.error
+        assert abs(log(near.at / point.at)) < 0.05
+        assert point.error < 1.4 * theory
+        if point.mechanism in ("gaussian", "factorization"):
+            assert point.error > theory / 1.6
+
+
+def test_curves_against_records_touch_no_table(folder: Path) -> None:
+    """The source of the spec does not exist; nothing opens it."""
+    spec = read_spec(folder / "release.toml")
+    missing = replace(spec, source="no-such-table.csv")
+    assert compare(missing, rows=100).scaling is not None
+
+
+def test_a_pure_budget_has_no_projection(folder: Path) -> None:
+    spec = replace(read_spec(folder / "release.toml"), budget=Budget(epsilon=1))
+    assert compare(spec, rows=100).scaling is None
