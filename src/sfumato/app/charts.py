@@ -19,11 +19,12 @@ __all__ = ["charts_of", "error_lines", "forecast_dots", "scaling_lines"]
 COLOURS = {
     "gaussian": "#8a8a8a",
     "factorization": "#2f7fa3",
-    "projection": "#d1603d",
+    "projection": "#e3a23b",
+    "factorization, projected": "#d1603d",
     "multiplicative weights": "#6b4fa0",
 }
 FAINT = "#eeeeee"
-BOUNDS = ("projection", "multiplicative weights")
+BOUNDS = ("projection", "factorization, projected", "multiplicative weights")
 
 
 def charts_of(found: Comparison) -> dict[str, alt.Chart | alt.LayerChart]:
@@ -96,10 +97,11 @@ def scaling_lines(
     ]
     # Errors beyond the number of records say nothing more; they would squeeze the rest.
     least = min(m.error for m in marks if m.error > 0)
+    greatest = min(2.0, 1.5 * max(m.error for m in marks))
     y = alt.Y(
         "y:Q",
         title=up,
-        scale=alt.Scale(type="log", domain=[least / 1.5, 2.0], nice=False),
+        scale=alt.Scale(type="log", domain=[least / 1.5, greatest], nice=False),
         axis=alt.Axis(tickCount=8, format="~g", gridColor=FAINT),
     )
     x = alt.X(

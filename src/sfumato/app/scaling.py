@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How errors grow with the queries and shrink with the records: theory, and made-up data beside.
 
-Four mechanisms: Gaussian noise on the queries, the best factorization, Gaussian noise projected
-onto the hull of possible answers, and private multiplicative weights. The first two are exact
-forecasts; the others are bounds that hold for every data set (``refine/projected_forecast.py``,
-``refine/multiplicative.py``). Points are measured on data drawn from a public surrogate, never on
-the table.
+Gaussian noise on the queries, the best factorization, either of them projected onto the hull of
+possible answers, and private multiplicative weights. The first two are exact forecasts; the others
+are bounds that hold for every data set (``refine/projected_forecast.py``,
+``refine/projected_noise.py``, ``refine/multiplicative.py``). Points are measured on data drawn from
+a public surrogate, never on the table.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from sfumato.errors import PlanError, SfumatoError
 from sfumato.refine.draws import Draws
 from sfumato.refine.geometry import Hull
 from sfumato.refine.projected_forecast import ProjectionForecast, forecast_projection
+from sfumato.refine.projected_noise import ProjectedNoise, projected_noise
 from sfumato.refine.simulated import (
     MadeUp,
     Measured,
     measure_forecast,
+    measure_projected,
     measure_projection,
     measure_weights,
 )
@@ -40,8 +42,9 @@ __all__ = ["KINDS", "Mark", "Scaling", "scaling"]
 GAUSSIAN: Final = "gaussian"
 FACTORIZATION: Final = "factorization"
 PROJECTION: Final = "projection"
+BOTH: Final = "factorization, projected"
 WEIGHTS: Final = "multiplicative weights"
-KINDS: Final = (GAUSSIAN, FACTORIZATION, PROJECTION, WEIGHTS)
+KINDS: Final = (GAUSSIAN, FACTORIZATION, PROJECTION, BOTH, WEIGHTS)
 
 TRIED = 2**20  # coefficients up to which mechanisms are tried out
 RUNS = 3  # of many queries; few queries say less each time and are tried more often
@@ -116,19 +119,30 @@ def _over_rows(
     forecast: ProjectionForecast, plans: dict[str, Plan], made_up: MadeUp | None, rows: int
 ) -> list[Mark]:
     sizes = [round(x) for x in _grid(max(rows / 100, 10.0), max(rows * 100.0, 1000.0), 31)]
-    marks = [m for n in sizes for m in _theory(forecast, plans, n, n)]
+    both = _both(plans) if made_up is not None else None
+    marks = [m for n in sizes for m in _theory(forecast, plans, both, n, n)]
     if made_up is not None:
         marks += [m for n in sizes[::5] for m in _tried(forecast, plans, made_up, n, n)]
     return marks
 
 
+def _both(plans: dict[str, Plan]) -> ProjectedNoise | None:
+    return projected_noise(plans[FACTORIZATION]) if FACTORIZATION in plans else None
+
+
 def _theory(
-    forecast: ProjectionForecast, plans: dict[str, Plan], n: float, at: float
+    forecast: ProjectionForecast,
+    plans: dict[str, Plan],
+    both: ProjectedNoise | None,
+    n: float,
+    at: float,
 ) -> list[Mark]:
     errors: dict[str, float] = {
         name: plans[name].rmse for name in (GAUSSIAN, FACTORIZATION) if name in plans
     }
     errors[PROJECTION] = forecast.bound_at(n)
+    if both is not None:
+        errors[BOTH] = both.bound_at(n)
     marks = [Mark(name, at, error / n, False) for name, error in errors.items()]
     weights = forecast.weights(n)
     if weights.first_epsilon:
@@ -146,6 +160,8 @@ def _tried(
         if name in plans
     }
     found[PROJECTION] = measure_projection(forecast, made_up, n, runs)
+    if FACTORIZATION in plans:
+        found[BOTH] = measure_projected(plans[FACTORIZATION], made_up, n, runs)
     if forecast.weights(n).first_epsilon:
         found[WEIGHTS] = measure_weights(forecast, made_up, n, runs)
     return [Mark(name, at, m.rmse / n, True) for name, m in found.items()]
@@ -197,7 +213,8 @@ def _part(spec: Spec, work: Workload, n: int, is_tried: bool) -> list[Mark]:
         except PlanError:
             continue
     forecast = _forecast(spec, work, n, draws=None if is_tried else 0)
-    marks = _theory(forecast, plans, n, work.queries)
+    both = _both(plans) if is_tried else None
+    marks = _theory(forecast, plans, both, n, work.queries)
     return marks + (_tried(forecast, plans, MadeUp.of(work), n, work.queries) if is_tried else [])
 
 

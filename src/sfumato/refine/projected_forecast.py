@@ -191,9 +191,9 @@ def forecast_projection(
     neighbours: declared, not counted).
 
     >>> import sfumato as sf
-    >>> work = sf.conjunctions(sf.Domain({f"q{i}": 2 for i in range(12)}), 3)
-    >>> forecast = forecast_projection(work, sf.Budget(epsilon=1, delta=1e-6), 1000)
-    >>> forecast.bound < forecast.noise / 3
+    >>> work = sf.conjunctions(sf.Domain({f"q{i}": 2 for i in range(8)}), 3)
+    >>> forecast = forecast_projection(work, sf.Budget(epsilon=1, delta=1e-6), 100)
+    >>> forecast.bound < forecast.noise / 2.5
     True
     """
     neighbours = check_neighbours(neighbours)

@@ -22,11 +22,19 @@ from sfumato.refine.geometry import Hull
 from sfumato.refine.multiplicative import simulated_weights
 from sfumato.refine.project import project
 from sfumato.refine.projected_forecast import ProjectionForecast
+from sfumato.refine.projected_noise import drawn_noise
 from sfumato.workload.build import explicit
 from sfumato.workload.queries import Array
 from sfumato.workload.workload import Workload
 
-__all__ = ["MadeUp", "Measured", "measure_forecast", "measure_projection", "measure_weights"]
+__all__ = [
+    "MadeUp",
+    "Measured",
+    "measure_forecast",
+    "measure_projected",
+    "measure_projection",
+    "measure_weights",
+]
 
 Surrogate = Literal["skewed", "uniform"]
 
@@ -115,15 +123,21 @@ def measure_forecast(
     forecast: Forecast, made_up: MadeUp, records: int, runs: int = RUNS
 ) -> Measured:
     """The error of a planned linear mechanism with its noise; unbiased, so data do not matter."""
-    strategy = forecast.strategy
+    source = made_up.draws(f"noise {forecast.mechanism}", 0, records)
+    drawn = drawn_noise(forecast, source, runs)
+    return _measured([float(np.mean(noise**2)) for noise in drawn])
+
+
+def measure_projected(
+    forecast: Forecast, made_up: MadeUp, records: int, runs: int = RUNS
+) -> Measured:
+    """The error of its answers projected onto the hull, all queries weighing the same."""
+    source = made_up.draws(f"projected {forecast.mechanism}", 0, records)
     errors = []
-    for run in range(runs):
-        draws = made_up.draws(f"noise {forecast.mechanism}", run, records)
-        values = []
-        for rows, noise in zip(strategy.block_rows, forecast.noise, strict=True):
-            drawn = draws.normals(rows) if noise.noise == "gaussian" else draws.laplaces(rows)
-            values.append(drawn * noise.scale)
-        errors.append(float(np.mean(np.concatenate(list(strategy.answers(values))) ** 2)))
+    for run, noise in enumerate(drawn_noise(forecast, source, runs)):
+        truth = made_up.hull.matrix @ made_up.histogram(records, run)
+        found = project(truth + noise, made_up.flat, records, gap=CLOSE)
+        errors.append(float(np.mean((found.answers - truth) ** 2)))
     return _measured(errors)
 
 

@@ -49,6 +49,7 @@ __all__ = [
     "half_diameter",
     "mean_norm",
     "mean_width",
+    "student",
 ]
 
 Body = Literal["hull", "with-zero", "symmetric"]
@@ -239,7 +240,7 @@ def _estimated(lows: Array, highs: Array, fixed: Width, slope: float, is_exact: 
     # Student's quantile for them.
     reached = value + off
     if not is_exact:
-        reached = float(highs.mean()) + _student(count, beta) * float(highs.std(ddof=1)) / sqrt(
+        reached = float(highs.mean()) + student(count, beta) * float(highs.std(ddof=1)) / sqrt(
             count
         )
     method = "Monte Carlo" if is_exact else "Monte Carlo of bounds"
@@ -248,7 +249,8 @@ def _estimated(lows: Array, highs: Array, fixed: Width, slope: float, is_exact: 
     return Width(min(value, upper), error, lower, upper, fixed.level, count, method)
 
 
-def _student(count: int, beta: float) -> float:
+def student(count: int, beta: float) -> float:
+    """The quantile of Student's law for the mean of ``count`` draws, two-sided."""
     from scipy.special import stdtrit
 
     return float(stdtrit(count - 1, 1 - beta / 2)) if count > 1 else inf

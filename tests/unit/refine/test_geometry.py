@@ -19,7 +19,14 @@ from sfumato.refine import geometry
 from sfumato.refine.draws import Draws
 from sfumato.refine.geometry import Hull
 from sfumato.refine.multiplicative import multiplicative_weights, rows_needed, simulated_weights
-from sfumato.refine.simulated import MadeUp, measure_forecast, measure_projection, measure_weights
+from sfumato.refine.projected_noise import drawn_noise, projected_noise
+from sfumato.refine.simulated import (
+    MadeUp,
+    measure_forecast,
+    measure_projected,
+    measure_projection,
+    measure_weights,
+)
 from sfumato.refine.splitting import agreed
 from sfumato.refine.width import closed_form, dimension_bound, mean_norm
 from sfumato.workload.workload import Workload
@@ -384,6 +391,44 @@ def test_forecasts_refuse_budgets_without_gaussian_noise() -> None:
         sf.forecast_projection(workloads()["pairs"], sf.Budget(epsilon=1), 10)
 
 
+def test_the_width_along_independent_noise_is_sigma_times_the_gaussian_width() -> None:
+    work = workloads()["pairs"]
+    plan = sf.plan(work, BUDGET, mechanism="gaussian")
+    found = projected_noise(plan, draws=400)
+    width = sf.gaussian_width(work).scaled(plan.noise[0].scale)
+    spread = found.width.standard_error + width.standard_error
+    assert abs(float(found.width) - float(width)) < 4 * spread
+    assert abs(float(found.width) - 1.3 * float(width)) > 4 * spread
+
+
+@pytest.mark.parametrize("n", [3, 30, 3000])
+def test_no_data_set_exceeds_the_bound_on_projected_factorizations(n: int) -> None:
+    work = sf.prefixes(sf.Domain({"x": 40}), "x")
+    plan = sf.plan(work, BUDGET, mechanism="factorization")
+    found = projected_noise(plan)
+    matrix, rng = dense(work), np.random.default_rng(13)
+    for h in data_sets(matrix.shape[1], n, rng):
+        truth = matrix @ h
+        noise = drawn_noise(plan, Draws(f"test {n}"), 24)
+        errors = [((projected(matrix, truth + z, n) - truth) ** 2).mean() for z in noise]
+        mean, spread = np.mean(errors), np.std(errors) / sqrt(len(errors))
+        assert mean <= found.bound_at(n) ** 2 + 4 * spread
+    assert found.bound_at(n) <= plan.rmse
+    assert n > 3 or found.bound_at(n) < plan.rmse / 1.5
+
+
+def test_widths_say_nothing_of_laplace_noise() -> None:
+    plan = sf.plan(workloads()["pairs"], sf.Budget(epsilon=1), mechanism="laplace")
+    with pytest.raises(PlanError, match="Gaussian"):
+        projected_noise(plan)
+    for draws in (1, True, 2.5):
+        with pytest.raises(PlanError, match="draws"):
+            projected_noise(
+                sf.plan(workloads()["pairs"], BUDGET, mechanism="gaussian"),
+                draws=draws,  # type: ignore[arg-type]
+            )
+
+
 # Made-up data
 
 
@@ -409,6 +454,7 @@ def test_measured_linear_mechanisms_agree_with_their_forecast() -> None:
         found = measure_forecast(plan, MadeUp.of(work), 100, runs=200)
         assert abs(found.rmse - plan.rmse) < 5 * found.standard_error
         assert abs(found.rmse - 1.3 * plan.rmse) > 5 * found.standard_error
+        assert measure_projected(plan, MadeUp.of(work), 20, runs=3).rmse < 0.7 * plan.rmse
 
 
 def test_surrogates_are_public_tables_or_named_laws() -> None:
