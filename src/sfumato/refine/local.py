@@ -167,21 +167,25 @@ class _Splitting:
                 progress(step, reached / max(upper, floor, SMALLEST))
             if reached <= max(gap * upper, floor) or last:
                 return self._result(best, step)
-            ratio = self._move(x)
+            ratio = self._measured_move(x)
             if changes and not 1 / BALANCE <= ratio <= BALANCE:
                 changes -= 1
                 self._rebalance(2.0 if ratio > 1 else 0.5)
 
-    def _move(self, x: list[Array]) -> float:
-        """The step of w; the ratio of the primal residual to the dual one."""
+    def _move(self, x: list[Array]) -> None:
+        for w, found in zip(self.w, x, strict=True):
+            found -= np.maximum(w, 0.0)
+            found *= STEP
+            w += found
+
+    def _measured_move(self, x: list[Array]) -> float:
+        """The same step, and the ratio of the primal residual to the dual one."""
+        before = [np.maximum(w, 0.0) for w in self.w]
+        self._move(x)
         primal = dual = 0.0
-        for g, w in enumerate(self.w):
-            z = np.maximum(w, 0.0)
-            x[g] -= z
-            w += STEP * x[g]
-            primal += float(self.pulls[g] @ squares_of(x[g]))
-            z -= np.maximum(w, 0.0)
-            dual += float(self.pulls[g] @ squares_of(z))
+        for pull, moved, w, z in zip(self.pulls, x, self.w, before, strict=True):
+            primal += float(pull @ squares_of(moved)) / STEP**2
+            dual += float(pull @ squares_of(np.maximum(w, 0.0) - z))
         return sqrt(primal / dual) if dual > 0 else 1.0
 
     def _rebalance(self, factor: float) -> None:

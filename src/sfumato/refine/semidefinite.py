@@ -3,10 +3,10 @@
 
 Write a record as ``z`` with ``z_0 = 1`` and ``z_i = +-1``. Data of n records have moments
 ``M = sum z z'``: positive semidefinite, n on the diagonal. All one- and two-way answers are linear
-in M. The body L = {M >= 0, M_ii = n} holds all data; it is at most a constant factor larger than
-their hull in the directions that matter (Grothendieck's inequality; Dwork, Nikolov, Talwar 2015,
-"Efficient algorithms for privately releasing marginals via convex relaxations", section 4), so
-projecting onto it is as good as onto the hull, up to that factor, in polynomial time. With
+in M. The body L = {M >= 0, M_ii = n} holds all data and lies within a constant times the hull of
+``x y'`` over signs x, y (Grothendieck's inequality), so projecting onto it has the error of the
+projection mechanism up to that constant, in polynomial time (Dwork, Nikolov, Talwar 2015,
+"Efficient algorithms for privately releasing marginals via convex relaxations"). With
 ``cells=True`` tables must be non-negative too, which cuts L further.
 
     M  <-  argmin f(M) + p/2 |M - V|^2          elementwise: f is diagonal in the moments
