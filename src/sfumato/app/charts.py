@@ -95,21 +95,7 @@ def scaling_lines(
         {"m": m.mechanism, "x": m.at, "y": m.error, "t": "measured" if m.is_measured else "theory"}
         for m in marks
     ]
-    # Errors beyond the number of records say nothing more; they would squeeze the rest.
-    least = min(m.error for m in marks if m.error > 0)
-    greatest = min(2.0, 1.5 * max(m.error for m in marks))
-    y = alt.Y(
-        "y:Q",
-        title=up,
-        scale=alt.Scale(type="log", domain=[least / 1.5, greatest], nice=False),
-        axis=alt.Axis(tickCount=8, format="~g", gridColor=FAINT),
-    )
-    x = alt.X(
-        "x:Q",
-        title=across,
-        scale=alt.Scale(type="log", nice=False, padding=8),
-        axis=alt.Axis(format="~s", gridColor=FAINT),
-    )
+    x, y = _axes(marks, across, up)
     names = [k for k in COLOURS if any(m.mechanism == k for m in marks)]
     colour = alt.Color(
         "m:N",
@@ -143,6 +129,27 @@ def scaling_lines(
         layers.insert(0, rule.mark_rule(color="#888", strokeDash=[2, 2]).encode(alt.X("x:Q")))
     heading = alt.Title(title, subtitle=subtitle)
     return alt.layer(*layers).properties(width=560, height=340, title=heading)
+
+
+def _axes(marks: Sequence[Mark], across: str, up: str) -> tuple[alt.X, alt.Y]:
+    import altair as alt
+
+    # Errors beyond the number of records say nothing more; they would squeeze the rest.
+    least = min(m.error for m in marks if m.error > 0)
+    greatest = min(2.0, 1.5 * max(m.error for m in marks))
+    y = alt.Y(
+        "y:Q",
+        title=up,
+        scale=alt.Scale(type="log", domain=[least / 1.5, greatest], nice=False),
+        axis=alt.Axis(tickCount=8, format="~g", gridColor=FAINT),
+    )
+    x = alt.X(
+        "x:Q",
+        title=across,
+        scale=alt.Scale(type="log", nice=False, padding=8),
+        axis=alt.Axis(format="~s", gridColor=FAINT),
+    )
+    return x, y
 
 
 def forecast_dots(found: Comparison) -> alt.LayerChart:

@@ -234,7 +234,8 @@ def _between(workload: Workload, draws: int, level: float) -> list[Split]:
     rank = len(along)
     normals = Draws(f"splits {workload.digest()}").normals(rank * draws).reshape(rank, draws)
     dimensions = sorted({2**i for i in range(rank.bit_length()) if 2**i < rank} | {0})
-    beta = (1 - level) / len(dimensions)
+    # Half of what may fail is left to the width without a split.
+    beta = (1 - level) / (2 * len(dimensions))
     out = [Split(rank, 0.0, 0.0)]
     reached = along.T @ normals
     done = 0
