@@ -19,6 +19,8 @@ import sfumato.plan  # noqa: F401  loaded first: the name `plan` below stays the
 from sfumato.flow import plan as plan
 
 if TYPE_CHECKING:
+    from sfumato.adaptive import AdaptivePlan as AdaptivePlan
+    from sfumato.adaptive import plan_adaptive as plan_adaptive
     from sfumato.budget import Budget as Budget
     from sfumato.domain import Domain as Domain
     from sfumato.flow import Plan as Plan
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
+    "AdaptivePlan": "sfumato.adaptive",
     "Budget": "sfumato.budget",
     "Counter": "sfumato.stream",
     "Domain": "sfumato.domain",
@@ -60,6 +63,7 @@ _HOMES = {
     "marginals": "sfumato.workload",
     "mean_width": "sfumato.refine.width",
     "means": "sfumato.workload",
+    "plan_adaptive": "sfumato.adaptive",
     "predicates": "sfumato.workload",
     "prefixes": "sfumato.workload",
     "product": "sfumato.workload",

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure where it hurts: a release that spends its budget where its own estimate is worst.
+
+    plan = sf.plan_adaptive(sf.marginals(domain, 3), sf.Budget(epsilon=1, delta=1e-9))
+    result = plan.release("adult.parquet", ledger="adult.ledger")
+    result.answers()
+
+Two methods: ``"tables"`` chooses and measures whole tables, a maximum entropy model on rows learns
+them (any domain; docs/mechanisms/adaptive.md); ``"mwem"`` chooses single queries for a histogram
+(explicit domains; docs/mechanisms/mwem.md). The whole cost is debited at once, before any noise is
+drawn; how it is split over the rounds may depend on earlier answers (docs/proofs/adaptive.md).
+Unlike `sf.plan`, the error cannot be forecast: it depends on the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import floor, log2
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
+from sfumato.domain import Domain
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import LedgerError, PlanError, TooLarge
+from sfumato.plan.adaptive import Spending, moves_of
+from sfumato.plan.candidates import asked_domain, candidate_sets
+from sfumato.randomness import WordSource, system_words
+from sfumato.refine.hedge import MOST_CELLS, Hedge
+from sfumato.refine.learner import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, Learner
+from sfumato.refine.transcript import Transcript
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sfumato.budget.entries import Entry
+    from sfumato.budget.ledger import Ledger
+    from sfumato.release.adaptive import AdaptiveRelease
+    from sfumato.vault.tables import Table
+
+__all__ = ["AdaptivePlan", "Method", "plan_adaptive"]
+
+Method = Literal["tables", "mwem"]
+Progress = Callable[[int, int, str], None]
+
+ROUNDS_PER_ATTRIBUTE = 5
+MOST_ATTRIBUTES = 500
+MOST_ROUNDS = 10_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AdaptivePlan:
+    """What will be measured, for how much, in how many rounds: known before anything is spent."""
+
+    workload: Workload
+    budget: Budget
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    method: Method
+    rounds: int
+
+    def __repr__(self) -> str:
+        return (
+            f"AdaptivePlan of {self.workload.queries:,} queries by {self.method!r} at "
+            f"{self.budget.describe()}: up to {self.rounds} rounds, about "
+            f"{self.memory / 2**20:,.0f} MiB and {self.seconds:,.0f} s; the error depends on the "
+            "data"
+        )
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The attributes that the estimate is over: all that are asked about."""
+        return asked_domain(self.workload) if self.method == "tables" else self.workload.domain
+
+    @cached_property
+    def candidates(self) -> dict[tuple[str, ...], float]:
+        """The tables that may be chosen, and how much each matters; none for MWEM."""
+        return candidate_sets(self.workload) if self.method == "tables" else {}
+
+    @property
+    def cost(self) -> Cost:
+        """What is debited, before any noise is drawn: all that the budget allows."""
+        return Spending.of(self.budget).cost
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the release holds at once, about."""
+        if self.method == "mwem":
+            return 32 * self.workload.domain.size + 24 * self.workload.queries
+        cells = sum(self.domain.cells(s) for s in self.candidates)
+        measured = min(self.rounds, len(self.candidates)) + len(self.domain)
+        return 24 * cells + FINAL_ROWS * (8 * len(self.domain) + 4 * measured + 24)
+
+    @property
+    def seconds(self) -> float:
+        """Time after counting, roughly, from the operations that are done in every round."""
+        if self.method == "mwem":
+            passes = 20 * self.rounds**2 / 2
+            return 1e-8 * passes * self.workload.domain.size + 1e-7 * self.workload.queries
+        sets, d = len(self.candidates), len(self.domain)
+        cells = sum(self.domain.cells(s) for s in self.candidates)
+        measured = min(self.rounds, sets)
+        scored = self.rounds * (1.5e-7 * cells + 4e-9 * sets * LOOP_ROWS)
+        fitted = self.rounds * 6e-9 * measured * LOOP_ROWS
+        settled = FINAL_ROUNDS * FINAL_ROWS * (8e-9 * measured + 1.5e-7 * d)
+        return scored + fitted + settled
+
+    def request(self) -> dict[str, object]:
+        """The public description of what is asked, as the ledger keeps it."""
+        unit = self.unit
+        return {
+            "workload": self.workload.digest(),
+            "queries": self.workload.queries,
+            "mechanism": f"adaptive-{self.method}",
+            "rounds": self.rounds,
+            "neighbours": self.neighbours,
+            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "budget": self.budget.as_json(),
+        }
+
+    def digest(self) -> str:
+        """SHA-256 of the request: equal plans, equal digest."""
+        canonical = json.dumps(self.request(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def release(
+        self,
+        table: object,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        progress: Progress | None = None,
+    ) -> AdaptiveRelease:
+        """table -> exact tables -> debit -> choose and measure, round by round -> answers.
+
+        As `Plan.release`: the debit comes before any noise, the transcript is stored before it is
+        used, and the same plan on the same table returns the stored one at no further cost.
+        """
+        from sfumato.vault.fit import check_columns
+        from sfumato.vault.tables import is_named, open_table, public_name
+
+        records = open_table(table)
+        check_columns(records, self.workload.domain, self.unit)
+        book = self._book(ledger, name or public_name(table), is_named(table) or bool(name))
+        key = key or self.digest()
+        if book is not None and book.answer(key) is not None:
+            stored = book.answer_once(self.cost, self.request(), key, _never_drawn)
+            return self._released(Transcript.from_bytes(stored), None, _entry(book, key))
+        run = _Run(self, records, system_words(), progress)
+        run.count()
+        if book is None:
+            stored = run.draw()
+        else:
+            stored = book.answer_once(self.cost, self.request(), key, run.draw)
+        entry = None if book is None else _entry(book, key)
+        return self._released(Transcript.from_bytes(stored), run.estimate, entry)
+
+    def _released(
+        self, transcript: Transcript, estimate: Learner | Hedge | None, entry: Entry | None
+    ) -> AdaptiveRelease:
+        """Public from here: the estimate that the rounds kept, or the same learnt once more."""
+        from sfumato.release.adaptive import AdaptiveRelease
+        from sfumato.vault.mwem import mwem_replay
+        from sfumato.vault.rounds import replay
+
+        if self.method == "mwem":
+            hedge = estimate if isinstance(estimate, Hedge) else None
+            hedge = mwem_replay(self.workload, transcript) if hedge is None else hedge
+            cells = np.stack(np.unravel_index(np.arange(self.domain.size), self.domain.shape), 1)
+            weights = hedge.histogram.ravel() / hedge.total
+            places = tuple(self._query_name(step.place) for step in transcript.steps)
+            return AdaptiveRelease(self.workload, transcript, hedge, places, cells, weights, entry)
+        learner = estimate if isinstance(estimate, Learner) else None
+        if learner is None:
+            learner = replay(Learner(self.domain, transcript.rows), transcript)
+        model = learner.finish()
+        names = self.domain.names
+        places = tuple(" x ".join(names[i] for i in step.place) for step in transcript.steps)
+        return AdaptiveRelease(
+            self.workload, transcript, model, places, model.codes, model.weights, entry
+        )
+
+    def _query_name(self, place: tuple[int, ...]) -> str:
+        if not place:
+            return "number of records"
+        return f"{self.workload.terms[place[0]].name}, query {place[1]}"
+
+    def _book(
+        self, ledger: Ledger | str | Path | None, table_id: str, is_told: bool
+    ) -> Ledger | None:
+        """The ledger of this table; a new file gets the plan's budget as its total."""
+        from sfumato.budget.ledger import Ledger
+
+        if ledger is None:
+            return None
+        if not isinstance(ledger, Ledger):
+            return Ledger.open_or_create(ledger, table_id, self.neighbours, self.budget)
+        if is_told and ledger.table_id != table_id:
+            raise LedgerError(
+                f"the ledger belongs to table {ledger.table_id!r}, this table is {table_id!r}; use "
+                f"its own ledger, or say name={ledger.table_id!r} if it is the same table"
+            )
+        if ledger.neighbours != self.neighbours:
+            raise LedgerError(
+                f"the ledger counts {ledger.neighbours} neighbours, the plan {self.neighbours}; "
+                "plan with the ledger's, or use another ledger"
+            )
+        return ledger
+
+
+class _Run:
+    """One release: counts first, and when the debit is made, the rounds."""
+
+    def __init__(
+        self, plan: AdaptivePlan, table: Table, words: WordSource, progress: Progress | None
+    ) -> None:
+        self._plan, self._table, self._words, self._progress = plan, table, words, progress
+        self.estimate: Learner | Hedge | None = None
+        self._rounds: Callable[[], Transcript] | None = None
+
+    def count(self) -> None:
+        """Count everything that the rounds may look at; nothing is drawn yet."""
+        (self._count_queries if self._plan.method == "mwem" else self._count_tables)()
+
+    def draw(self) -> bytes:
+        """Run the rounds; called once, after the debit."""
+        assert self._rounds is not None  # noqa: S101
+        return self._rounds().to_bytes()
+
+    def _count_tables(self) -> None:
+        from sfumato.vault.adaptive import GREATEST_WEIGHT, read_tables
+        from sfumato.vault.rounds import Task, adaptive_rounds
+
+        plan = self._plan
+        sets = [*((name,) for name in plan.domain.names), *plan.candidates]
+        exact, rows = read_tables(
+            self._table, plan.workload.domain, sets, plan.neighbours, plan.unit, self._progress
+        )
+        top = max(plan.candidates.values(), default=1.0)
+        weights = {s: max(1, round(GREATEST_WEIGHT * w / top)) for s, w in plan.candidates.items()}
+        learner = Learner(plan.domain, rows)
+        task = Task(learner, weights, plan.rounds, moves_of(plan.neighbours, plan.unit))
+        self.estimate = learner
+        self._rounds = lambda: adaptive_rounds(
+            exact, rows, task, Spending.of(plan.budget), self._words, self._progress
+        )
+
+    def _count_queries(self) -> None:
+        from sfumato.vault.adaptive import read_answers
+        from sfumato.vault.mwem import mwem_rounds
+
+        plan = self._plan
+        exact, rows = read_answers(
+            self._table, plan.workload, plan.neighbours, plan.unit, self._progress
+        )
+
+        def rounds() -> Transcript:
+            purse = Spending.of(plan.budget)
+            transcript, self.estimate = mwem_rounds(
+                exact,
+                rows,
+                plan.workload,
+                plan.neighbours,
+                plan.unit,
+                plan.rounds,
+                purse,
+                self._words,
+                self._progress,
+            )
+            return transcript
+
+        self._rounds = rounds
+
+
+def plan_adaptive(
+    workload: Workload,
+    budget: Budget,
+    neighbours: Neighbours = "add-remove",
+    *,
+    method: Method = "tables",
+    unit: PrivacyUnit | None = None,
+    rounds: int | None = None,
+) -> AdaptivePlan:
+    """Plan a release that measures where its estimate is worst; touches no data, costs nothing.
+
+    ``method="tables"`` measures tables of attributes that the workload asks about, on a domain of
+    any size; ``method="mwem"`` single queries, on a domain whose cells can be listed. ``rounds`` is
+    the most measurements after the first look at every attribute (tables), or their number (MWEM).
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2, "job": 15})
+    >>> plan = sf.plan_adaptive(sf.marginals(domain, 2), sf.Budget(epsilon=1, delta=1e-9))
+    >>> plan.rounds, len(plan.candidates)
+    (3, 3)
+    """
+    if not isinstance(workload, Workload):
+        raise PlanError(
+            f"plan_adaptive needs a workload such as sf.marginals(domain, 3), got "
+            f"{type(workload).__name__}"
+        )
+    if not isinstance(budget, Budget):
+        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+    if method not in ("tables", "mwem"):
+        raise PlanError(f'method must be "tables" or "mwem", got {method!r}')
+    if method == "mwem" and workload.domain.size > MOST_CELLS:
+        raise TooLarge(
+            f"MWEM holds all {workload.domain.size:,} cells of the domain, at most {MOST_CELLS:,} "
+            'are allowed; use method="tables", or fewer attributes'
+        )
+    asked = asked_domain(workload)
+    if method == "tables" and len(asked) > MOST_ATTRIBUTES:
+        raise TooLarge(
+            f"an adaptive release keeps rows of at most {MOST_ATTRIBUTES} attributes, the queries "
+            f"look at {len(asked)}; ask about fewer at a time"
+        )
+    known = _rounds(workload, method, len(asked)) if rounds is None else rounds
+    if isinstance(known, bool) or not isinstance(known, int) or not 1 <= known <= MOST_ROUNDS:
+        raise PlanError(f"rounds must be a whole number from 1 to {MOST_ROUNDS}, got {rounds!r}")
+    return AdaptivePlan(workload, budget, check_neighbours(neighbours), unit, method, known)
+
+
+def _rounds(workload: Workload, method: Method, attributes: int) -> int:
+    """Rounds unless told: of the order of the attributes, or of the logarithm of the queries."""
+    if method == "mwem":
+        return max(1, min(workload.queries, 4 + floor(2 * log2(workload.queries))))
+    return max(1, min(ROUNDS_PER_ATTRIBUTE * attributes, len(candidate_sets(workload))))
+
+
+def _entry(book: Ledger, key: str) -> Entry:
+    """The debit that paid for an answer: the last one of its key."""
+    return next(e for e in reversed(book.entries()) if e.key == key)
+
+
+def _never_drawn() -> bytes:
+    raise LedgerError("the stored answer of this request has gone; it is not drawn again")

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What choosing and measuring step by step may cost, and what each step allows.
+
+A release that decides what to measure next by what it has measured spends one currency: mu^2 of
+Gaussian differential privacy, or epsilon where the budget is pure. The total is fixed, and debited,
+before the first step; every step states its cost from public numbers before it is taken, and
+`Spending` refuses a step that the total does not cover. Costs may depend on earlier answers: this
+is a privacy filter (docs/proofs/accounting.md, Lemma 4; docs/proofs/adaptive.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor, log2
+from typing import Final
+
+from sfumato.budget import Budget, Cost, Neighbours
+from sfumato.budget.curve import sqrt_up
+from sfumato.budget.selection import range_of_mu_squared_down, selection_cost
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import PlanError
+from sfumato.plan.calibrate import BlockNoise
+from sfumato.plan.strategy import Noise
+
+__all__ = ["Moves", "Spending", "moves_of"]
+
+SCALE_BITS: Final = 16  # a noise scale is about 2^16 grid steps, so rounding it up costs little
+MOST_GRID_BITS: Final = 18  # counts up to 2^44 in such steps fit a 64-bit integer
+GREATEST_SCALE: Final = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """How far neighbours move a table of counts: in L1, and squared in L2."""
+
+    l1: int
+    l2_squared: int
+
+
+def moves_of(neighbours: Neighbours, unit: PrivacyUnit | None = None) -> Moves:
+    """A row falls in one cell of a table; a replaced one leaves a cell and enters another.
+
+    >>> moves_of("replace-one")
+    Moves(l1=2, l2_squared=2)
+    """
+    rows = 1 if unit is None else unit.rows
+    ways = 1 if neighbours == "add-remove" else 2
+    return Moves(ways * rows, ways * rows * rows)
+
+
+class Spending:
+    """The amount that a release may spend, and what it has spent; mu^2 or a pure epsilon.
+
+    >>> purse = Spending.of(Budget(mu=1))
+    >>> law = purse.noise(Fraction(1, 4), Moves(1, 1))
+    >>> law.scale >= 2 and purse.cost_of_noise(law, Moves(1, 1)) <= Fraction(1, 4)
+    True
+    """
+
+    def __init__(self, law: Noise, total: Fraction) -> None:
+        if not total > 0:
+            raise PlanError("the budget leaves nothing to spend; use a larger one")
+        self.law, self.total, self.spent = law, total, Fraction(0)
+
+    @classmethod
+    def of(cls, budget: Budget) -> Spending:
+        """Everything that a budget allows: Gaussian noise unless it is pure."""
+        if budget.is_pure:
+            return cls("laplace", budget.pure_epsilon)
+        return cls("gaussian", Fraction(budget.gaussian_mu or 0.0) ** 2)
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of everything together, debited before the first step."""
+        return Cost.gaussian(self.total) if self.law == "gaussian" else Cost.pure(self.total)
+
+    @property
+    def left(self) -> Fraction:
+        """What is not yet spent."""
+        return self.total - self.spent
+
+    def take(self, cost: Fraction) -> None:
+        """Spend a step's cost before the step; refused if the total does not cover it.
+
+        Privacy: docs/proofs/adaptive.md, Theorem 1.
+        """
+        if not 0 < cost <= self.left:
+            raise PlanError("a step would spend more than is left; please report this")
+        self.spent += cost
+
+    def noise(self, amount: Fraction, moves: Moves, most_bits: int = MOST_GRID_BITS) -> BlockNoise:
+        """The least noise, on a grid of at most so many bits, that costs at most ``amount``."""
+        if self.law == "gaussian":
+            scale = Fraction(sqrt_up(moves.l2_squared / amount))
+        else:
+            scale = Fraction(moves.l1) / amount
+        bits = min(max(SCALE_BITS - floor(log2(scale)), 0), most_bits)
+        units = max(ceil(scale * 2**bits), 1)
+        if units > GREATEST_SCALE:
+            raise PlanError(
+                f"a noise scale of {float(scale):.3g} counts is beyond what can be drawn; use a "
+                "larger budget or fewer rounds"
+            )
+        return BlockNoise(self.law, units, bits)
+
+    def cost_of_noise(self, law: BlockNoise, moves: Moves) -> Fraction:
+        """What measuring a table with this noise costs, exactly."""
+        scale = Fraction(law.units, 2**law.grid_bits)
+        if self.law == "gaussian":
+            return Fraction(moves.l2_squared) / scale**2
+        return Fraction(moves.l1) / scale
+
+    def rate(self, amount: Fraction, moved: Fraction | int) -> Fraction:
+        """The largest rate of a choice that costs at most ``amount``; scores move by ``moved``."""
+        reach = range_of_mu_squared_down(amount) if self.law == "gaussian" else amount
+        return reach / (2 * Fraction(moved))
+
+    def cost_of_choice(self, rate: Fraction, moved: Fraction | int) -> Fraction:
+        """What a choice costs: by bounded range (exponential mechanism), or its pure epsilon."""
+        reach = 2 * rate * Fraction(moved)
+        return selection_cost(reach).mu_squared if self.law == "gaussian" else reach

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an adaptive release publishes: answers, tables, rows, and what was measured on the way.
+
+All answers come from one distribution, so they agree with each other, counts are never negative and
+tables add up. They are estimates: a table that was measured carries noise of a known size, one that
+was not is as good as the model, which no interval can promise. So none are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from sfumato.errors import WorkloadError
+from sfumato.randomness import WordSource, choose, system_words
+from sfumato.refine.synthesize import Synthetic
+from sfumato.refine.transcript import Transcript
+from sfumato.release.labels import texts_of
+from sfumato.release.records import record_frame
+from sfumato.wording import shown
+from sfumato.workload.queries import Array, Integers
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sfumato.budget.entries import Entry
+    from sfumato.domain import Domain
+
+__all__ = ["AdaptiveRelease", "Estimate"]
+
+
+class Estimate(Protocol):
+    """A distribution over cells, seen through its tables."""
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes it is over."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """The number of records."""
+        ...
+
+    def table(self, names: tuple[str, ...]) -> Array:
+        """The estimated counts over some attributes."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AdaptiveRelease:
+    """Answers from a model that was measured where it was worst."""
+
+    workload: Workload
+    transcript: Transcript
+    estimate: Estimate
+    places: tuple[str, ...]  # what each step of the transcript measured, in words
+    cells: Integers  # rows of attribute codes, in the order of ``estimate.domain``
+    weights: Array  # of the rows, with sum 1
+    entry: Entry | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"AdaptiveRelease of {self.workload.queries:,} queries from "
+            f"{len(self.transcript.steps)} measurements, {self.estimate.total:,.0f} records"
+        )
+
+    def table(self, *names: str) -> Array:
+        """Estimated counts over these attributes, axes in the order of the domain."""
+        known = self.estimate.domain.names
+        for name in names:
+            if name not in known:
+                raise WorkloadError(
+                    f"the release knows {', '.join(known)}; it was not asked about {shown(name)}"
+                )
+        return self.estimate.table(tuple(n for n in known if n in names))
+
+    def values(self) -> list[Array]:
+        """The estimated answers of every group."""
+        return [t.answer(self.estimate.table(t.attributes)) for t in self.workload.terms]
+
+    def answers(self) -> pd.DataFrame:
+        """Every query with its estimate: columns group, query, value."""
+        import pandas as pd
+
+        frames = [
+            pd.DataFrame({"group": term.name, "query": texts_of(term), "value": found})
+            for term, found in zip(self.workload.terms, self.values(), strict=True)
+        ]
+        return pd.concat(frames, ignore_index=True)
+
+    def measured(self) -> pd.DataFrame:
+        """What was measured, in order, and the standard deviation of the noise in counts."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "measured": self.places,
+                "cells": [step.measurement.units.size for step in self.transcript.steps],
+                "noise": [step.measurement.noise.variance**0.5 for step in self.transcript.steps],
+            }
+        )
+
+    def synthetic(self, rows: int | None = None, words: WordSource | None = None) -> pd.DataFrame:
+        """Records drawn from the estimate, as many as it holds unless told."""
+        source = system_words() if words is None else words
+        count = max(1, round(self.estimate.total)) if rows is None else rows
+        shares = np.floor(self.weights / self.weights.sum() * 2.0**52).astype(np.int64)
+        codes = self.cells[choose(shares.tolist(), count, source)]
+        domain = self.estimate.domain
+        columns = {a.name: codes[:, i].astype(np.int64) for i, a in enumerate(domain)}
+        return record_frame(domain, Synthetic(columns, ("drawn from the adaptive model",)), source)
