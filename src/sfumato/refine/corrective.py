@@ -4,25 +4,28 @@
     minimise 1/2 u'Gu - c'u   over u >= 0   (and 1'u = total)
 
 by steps to the least squares of the columns in use, cut where a weight would fall below zero
-(Lawson, Hanson 1974, "Solving least squares problems", chapter 23). Two departures: columns may
-enter and leave many at a time while the value falls, and the matrix carries a ridge around the
-present point (a proximal step, Rockafellar 1976), so dependent columns do no harm and the solution
-is that of the problem without it.
+(Lawson, Hanson 1974, "Solving least squares problems", chapter 23). Three departures: columns may
+enter and leave many at a time while the value falls; the matrix carries a ridge around the present
+point (a proximal step: Rockafellar 1976, "Monotone operators and the proximal point algorithm"),
+so dependent columns do no harm and the solution is that of the problem without it; and its inverse
+is updated, not computed again, when columns come and go. Slopes are always those of the matrix
+itself, so an inverse that has lost digits costs steps, not accuracy.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import Array, Integers
 
 __all__ = ["nonnegative_least_squares"]
 
 RIDGE = 1e-12  # of the greatest diagonal entry
-ROUNDS = 10_000
+ROUNDS = 20_000
 PARTS = (1.0, 0.5, 0.25, 0.125)
-STALLS = 2  # full steps in a row without a lower value: rounding is all that is left
+STALLS = 4  # full steps in a row without a lower value: rounding is all that is left
 
 
 def nonnegative_least_squares(
@@ -30,70 +33,122 @@ def nonnegative_least_squares(
 ) -> Array:
     """The weights, from a feasible start; slopes are within ``tolerance`` of the best."""
     u = start.copy()
-    used = u > 0
-    best, stalls, is_full = np.inf, 0, True
+    inverse = _Inverse.of(gram, np.flatnonzero(u > 0))
+    best, stalls, is_full, many = np.inf, 0, True, max(1, len(u) // 8)
     for _ in range(ROUNDS):
         slope = gram @ u - target
-        level = _level(slope, u, total)
         if is_full:  # only then may others come in
-            outside = np.flatnonzero(~used & (slope < level - tolerance))
-            settled = not used.any() or np.abs(slope[used] - level).max() <= tolerance
+            level = float(slope @ u) / total if total else 0.0
+            outside = np.ones(len(u), dtype=np.bool_)
+            outside[inverse.at] = False
+            low = np.flatnonzero(outside & (slope < level - tolerance))
+            is_settled = float(np.abs(slope[inverse.at] - level).max(initial=0.0)) <= tolerance
             value = 0.5 * float(u @ (slope - target))
             stalls = 0 if value < best else stalls + 1
             best = min(best, value)
-            if (settled and not outside.size) or stalls > STALLS:
+            if (is_settled and not low.size) or stalls > STALLS:
                 break
-            # Many at once may drive each other out again; one alone never is.
-            many = 1 if stalls else max(1, len(u) // 8)
-            used[outside[np.argsort(slope[outside])[:many]]] = True
-        u, is_full = _step(gram, target, u, slope, used, total)
+            if stalls == 1:  # first of all the inverse is suspected
+                inverse = _Inverse.of(gram, inverse.at)
+            else:
+                # Many at once may drive each other out again; one alone never is.
+                many = 1 if stalls > 2 else max(1, many // 4) if stalls else 2 * many
+                inverse = inverse.joined(gram, low[np.argsort(slope[low])[:many]])
+        weights, is_full = _step(gram, target, u, slope, inverse, total)
+        u = np.zeros(len(u))
+        u[inverse.at] = weights
+        if not is_full:
+            inverse = inverse.kept(weights > 0)
     return u
 
 
-def _level(slope: Array, u: Array, total: float | None) -> float:
-    """What the slope of every column in use is at the optimum."""
-    return float(slope @ u) / total if total else 0.0
+@dataclass(frozen=True, eq=False)
+class _Inverse:
+    """``(G + ridge I)^-1`` over the columns ``at``."""
+
+    at: Integers
+    matrix: Array
+    ridge: float
+
+    @classmethod
+    def of(cls, gram: Array, at: Integers) -> _Inverse:
+        ridge = RIDGE * max(float(gram.diagonal().max(initial=0.0)), 1e-300)
+        found = _inverted(gram[np.ix_(at, at)] + ridge * np.eye(len(at)))
+        while found is None:  # rounding has made it indefinite
+            ridge *= 100
+            found = _inverted(gram[np.ix_(at, at)] + ridge * np.eye(len(at)))
+        return cls(at, found, ridge)
+
+    def joined(self, gram: Array, new: Integers) -> _Inverse:
+        """More columns, by the Schur complement of the new ones."""
+        if not new.size:
+            return self
+        at = np.concatenate([self.at, new])
+        across = self.matrix @ gram[np.ix_(self.at, new)]
+        corner = gram[np.ix_(new, new)] - gram[np.ix_(new, self.at)] @ across
+        inner = _inverted(corner + self.ridge * np.eye(len(new)))
+        if inner is None:
+            return _Inverse.of(gram, at)
+        side = across @ inner
+        out = np.empty((len(at), len(at)))
+        old = len(self.at)
+        out[:old, :old] = self.matrix + side @ across.T
+        out[:old, old:] = -side
+        out[old:, :old] = -side.T
+        out[old:, old:] = inner
+        return _Inverse(at, out, self.ridge)
+
+    def kept(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _Inverse:
+        """Fewer columns, by the Schur complement of those that stay."""
+        stay, leave = np.flatnonzero(mask), np.flatnonzero(~mask)
+        side = self.matrix[np.ix_(stay, leave)]
+        corner = self.matrix[np.ix_(leave, leave)]
+        moved = np.linalg.solve(corner, side.T) if leave.size > 1 else side.T / corner
+        out = self.matrix[np.ix_(stay, stay)] - side @ moved
+        return _Inverse(self.at[stay], out, self.ridge)
+
+
+def _inverted(matrix: Array) -> Array | None:
+    """The inverse of a positive definite matrix, None if it is not one."""
+    from scipy.linalg.lapack import dpotrf, dpotri
+
+    if not len(matrix):
+        return np.zeros((0, 0))
+    factor, failed = dpotrf(matrix, lower=1, clean=0)
+    if failed:
+        return None
+    lower, failed = dpotri(factor, lower=1)
+    if failed:
+        return None
+    whole = np.tril(lower)
+    return np.asarray(whole + np.tril(lower, -1).T)
 
 
 def _step(
-    gram: Array, target: Array, u: Array, slope: Array, used: Mask, total: float | None
+    gram: Array, target: Array, u: Array, slope: Array, inverse: _Inverse, total: float | None
 ) -> tuple[Array, bool]:
-    """One step over the columns in use, and whether it was whole; else some leave ``used``."""
-    at = np.flatnonzero(used)
-    move = _newton(gram[np.ix_(at, at)], slope[at], total)
+    """The new weights of the columns in use, and whether the step to the best ones was whole."""
+    at = inverse.at
     here = u[at]
+    move = -(inverse.matrix @ slope[at])
+    if total is not None:  # weights move by 0 in all
+        ones = inverse.matrix.sum(axis=1)
+        move -= ones * (move.sum() / ones.sum())
     aim = here + move
-    out = np.zeros(len(u))
     if (aim >= 0).all():
-        out[at] = _scaled(aim, total)
-        return out, True
+        return _scaled(aim, total), True
     falling = move < 0
     reach = min(1.0, float((here[falling] / -move[falling]).min()))
     cut = np.maximum(here + reach * move, 0.0)
     cut[falling & (here <= -reach * move * (1 + 1e-12))] = 0.0
     # The bent path drops many at once where that is better than to stop at the first.
     bent = [_scaled(np.maximum(here + part * move, 0.0), total) for part in PARTS if part > reach]
-    out[at] = min((_scaled(cut, total), *bent), key=lambda v: _value(gram, target, at, v))
-    used[at[out[at] == 0]] = False
-    return out, False
+    matrix, aims = gram[np.ix_(at, at)], target[at]
 
+    def value(v: Array) -> float:
+        return 0.5 * float(v @ (matrix @ v)) - float(aims @ v)
 
-def _newton(gram: Array, slope: Array, total: float | None) -> Array:
-    """The move to the least squares of these columns, of sum 0 where the total is fixed."""
-    from scipy.linalg import cho_factor, cho_solve
-
-    ridge = RIDGE * max(float(gram.diagonal().max()), 1e-300)
-    factor = cho_factor(gram + ridge * np.eye(len(gram)), overwrite_a=True, check_finite=False)
-    if total is None:
-        return np.asarray(cho_solve(factor, -slope, check_finite=False))
-    both = cho_solve(factor, np.column_stack([slope, np.ones(len(slope))]), check_finite=False)
-    return np.asarray(both[:, 1] * (both[:, 0].sum() / both[:, 1].sum()) - both[:, 0])
-
-
-def _value(gram: Array, target: Array, at: Integers, u: Array) -> float:
-    whole = np.zeros(len(target))
-    whole[at] = u
-    return 0.5 * float(whole @ (gram @ whole)) - float(target @ whole)
+    return min((_scaled(cut, total), *bent), key=value), False
 
 
 def _scaled(u: Array, total: float | None) -> Array:

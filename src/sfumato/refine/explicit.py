@@ -36,9 +36,9 @@ MOST_CELLS = 10**7
 FLOOR = 1e-6  # of |y|^2 / 2: gaps are asked for relative to the value plus this
 ROUNDING = 1e-14  # of |y|^2 / 2: gaps below it are those of float arithmetic
 
-MOST_FREE = 4000  # independent queries up to which few cells are tried first
-MOST_USED = 4000  # cells in use whose weights are solved for as one dense problem
-GLANCE = 40  # steps over all cells that show how many will be in use
+MOST_FREE = 4000  # independent queries up to which few cells are tried at once
+MOST_USED = 3000  # cells in use whose weights are solved for as one dense problem
+GLANCE = 40  # steps over all cells, enough where queries hardly overlap
 
 Progress = Callable[[int, int, str], None]
 
@@ -126,10 +126,7 @@ def _solved(
         found = fit_dense(q, bound, target, steps=GLANCE, watch=watch)
         if _is_reached(q, found, target):
             return found, bound, "gradient"
-        if len(found.cells) <= MOST_USED:
-            found = fit_support(q, bound, target, start=found, most=MOST_USED, watch=watch)
-    else:
-        found = fit_support(q, bound, target, most=MOST_USED, watch=watch)
+    found = fit_support(q, bound, target, most=MOST_USED, watch=watch)
     if _is_reached(q, found, target):
         return found, bound, "active set"
     dense = fit_dense(q, bound, target, start=_spread_out(q, found), watch=watch)

@@ -67,11 +67,16 @@ class _Block:
         """``V[rows, columns]``, of a block that is not diagonal."""
         if self.dense is not None:
             return np.asarray(self.dense[np.ix_(rows, columns)])
-        out = np.empty((len(rows), len(columns)))
-        for row in np.unique(rows):
-            unit = np.zeros(cells)
-            unit[row] = 1.0
-            out[rows == row] = self.apply(unit)[columns]
+        out = np.zeros((len(rows), len(columns)))
+        for reduced, weights in self.parts:
+            if _is_even(weights):
+                out += weights[0] * reduced.gram_entries(rows, columns)
+                continue
+            for row in np.unique(rows):
+                unit = np.zeros(cells)
+                unit[row] = 1.0
+                found = reduced.adjoint(weights * reduced.apply(unit))
+                out[rows == row] += found[columns]
         return out
 
 

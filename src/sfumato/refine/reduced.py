@@ -21,6 +21,7 @@ from sfumato.workload.terms import Explicit, Predicates, Product, Term
 __all__ = ["Reduced"]
 
 MOST_ENTRIES = 2**22  # coefficients that may be written out to look at
+MOST_LONG = 2048  # cells of an attribute whose Gram matrix is written out (32 MB)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +112,34 @@ class Reduced:
 
     def gram(self) -> Array:
         """``F'F`` as a matrix over the merged cells."""
-        if isinstance(self.term, Product):
+        if self.grams is not None:
             out: Array = np.ones((1, 1))
-            for (_, queries), kept in zip(self.term.factors, self.kept, strict=True):
-                out = np.asarray(np.kron(out, queries.gram()[np.ix_(kept, kept)]))
+            for gram in self.grams or ():
+                out = np.asarray(np.kron(out, gram))
             return out
         dense = self.matrix()
         return dense.T @ dense
+
+    @cached_property
+    def grams(self) -> tuple[Array, ...] | None:
+        """``F'F`` of a product by attribute, where those are small."""
+        if not isinstance(self.term, Product) or max(self.shape, default=0) > MOST_LONG:
+            return None
+        pairs = zip(self.term.factors, self.kept, strict=True)
+        return tuple(q.gram()[np.ix_(kept, kept)] for (_, q), kept in pairs)
+
+    def gram_entries(self, rows: Integers, columns: Integers) -> Array:
+        """Entries of ``F'F`` between merged cells."""
+        if self.grams is not None:
+            out = np.ones((len(rows), len(columns)))
+            at, to = np.unravel_index(rows, self.shape), np.unravel_index(columns, self.shape)
+            for gram, i, j in zip(self.grams, at, to, strict=True):
+                out *= gram[np.ix_(i, j)]
+            return out
+        out = np.empty((len(rows), len(columns)))
+        for row in np.unique(rows):
+            out[rows == row] = self.gram_apply(_unit(len(self._flat), row))[columns]
+        return out
 
     def matrix(self) -> Array:
         """The coefficients: one row per query, one column per merged cell."""
