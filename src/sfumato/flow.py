@@ -94,11 +94,13 @@ class Plan(Forecast):
         Without a ledger nothing remembers what was spent: that is the caller's promise.
         """
         from sfumato.release import Release
+        from sfumato.release.chosen import check_listed
         from sfumato.vault.fit import check_columns
         from sfumato.vault.measure import count
         from sfumato.vault.tables import is_named, open_table, public_name
 
         domain, blocks = self.workload.domain, self.strategy.blocks
+        check_listed(self.workload)
         records = open_table(table)
         check_columns(records, domain, self.unit)
         book = _opened(ledger, self, name or public_name(table), is_named(table) or bool(name))

@@ -24,7 +24,7 @@ from sfumato.plan.bias.folded import folded_normal_quantile
 from sfumato.plan.calibrate import BlockNoise, privacy_loss
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.tails import laplace_mixture_quantile
-from sfumato.workload.queries import Array
+from sfumato.workload.queries import Array, check_entries
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
@@ -189,7 +189,9 @@ class Forecast:
         return sqrt(bound) if self.objective == "max" else self.gamma / self.certificate
 
     def standard_errors(self, term: int) -> Array:
-        """The standard error of every answer of a group."""
+        """The standard error of every answer of a group, unless they are too many to be listed."""
+        asked = self.workload.terms[term]
+        check_entries(asked.rows, f"the standard errors of group {asked.name!r}")
         return np.sqrt(self.strategy.variances(term, self.block_variances))
 
     def covariance(self, group: str, queries: Sequence[int]) -> Array:

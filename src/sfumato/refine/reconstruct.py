@@ -25,11 +25,11 @@ __all__ = ["clamp", "feasible_bounds", "reconstruct"]
 def reconstruct(forecast: Forecast, measured: Measured) -> Sequence[Array]:
     """The unbiased answers ``R (M h + z)`` of every group.
 
-    Groups of too many answers for one array are refused when they are looked at, not before: what
-    is paid for can still be asked in part.
+    Too many answers for the memory are computed, or refused, group by group when they are looked
+    at, not before: what is paid for can still be asked in part.
     """
     values = [m.values for m in measured.measurements]
-    if all(term.rows <= DENSE_LIMIT for term in forecast.workload.terms):
+    if sum(term.rows for term in forecast.workload.terms) <= DENSE_LIMIT:
         return forecast.strategy.answers(values)
     return _OnDemand(forecast.strategy, values)
 

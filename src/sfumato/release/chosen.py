@@ -24,14 +24,21 @@ from sfumato.release.estimates import Estimates
 from sfumato.release.labels import columns_of
 from sfumato.release.sources import best_source
 from sfumato.wording import listing, shown
-from sfumato.workload.queries import DENSE_LIMIT, Identity, Intervals, Prefix, Ranges
+from sfumato.workload.queries import (
+    DENSE_LIMIT,
+    Identity,
+    Intervals,
+    Prefix,
+    Ranges,
+    check_entries,
+)
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Ends", "listed", "range_frame"]
+__all__ = ["Ends", "check_listed", "listed", "range_frame"]
 
 Ends = tuple[object, object]  # the least and the greatest value of a range
 
@@ -87,6 +94,12 @@ def listed(estimates: Estimates, measured: Measured) -> Estimates:
     strategy = _asking(forecast.strategy, work)
     derived = replace(forecast, workload=work, strategy=strategy, bound=None)
     return replace(estimates, forecast=derived, unbiased=reconstruct(derived, measured))
+
+
+def check_listed(workload: Workload) -> None:
+    """Refuse, before anything is paid for, answers of which a release could not list any form."""
+    for term in workload.terms:
+        check_entries(_shorter(term).rows, f"a release of group {term.name!r}")
 
 
 def _shorter(term: Term) -> Term:

@@ -37,6 +37,7 @@ RECORD_BITS = 44  # a table has fewer than 2^44 records
 WORD_BITS = 62  # one bit less than int64 holds
 # Sums of at most 2^27 floats below 2^87 err by less than 2^(27 - 53 + 87) = 2^61.
 FLOAT_BITS = 87
+AT_ONCE = 2**20  # values that are Python integers at a time
 
 Progress = Callable[[int, int, str], None]
 
@@ -160,8 +161,17 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
         exact, shift = (exact + 2 ** (-shift - 1)) >> -shift, 0
     if exact.dtype.kind != "O" and _reach_bits(term) + shift <= WORD_BITS:
         return np.asarray((exact << shift) + z)
-    noisy = exact.astype(object) * 2**shift + z.astype(object)
-    fits = all(abs(int(v)) < 2**WORD_BITS for v in noisy)  # noisy, hence public
+    # A Python integer takes five times the memory of a word: some at a time, after the debit.
+    parts = [
+        _narrowed(exact[i : i + AT_ONCE].astype(object) * 2**shift + z[i : i + AT_ONCE])
+        for i in range(0, exact.size, AT_ONCE)
+    ]
+    return np.concatenate(parts) if parts else z
+
+
+def _narrowed(noisy: Numbers) -> Numbers:
+    """In words if all of them fit; they are noisy, hence public."""
+    fits = all(abs(int(v)) < 2**WORD_BITS for v in noisy)
     return np.asarray(noisy.astype(np.int64) if fits else noisy)
 
 

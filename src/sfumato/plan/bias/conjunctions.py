@@ -61,7 +61,9 @@ class ByPolynomial(Strategy):
     masks: Integers
     read: tuple[Read, ...]
     coefficients: dict[Kind, Array]
-    _known: dict[int, tuple[Sequence[float], Array]] = field(default_factory=dict, repr=False)
+    _known: dict[int, tuple[Sequence[float], Array]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """Sums of characters; a cube by one Walsh-Hadamard transform."""

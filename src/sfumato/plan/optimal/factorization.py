@@ -50,8 +50,8 @@ class Factorization(Strategy):
     parts: tuple[Part, ...]
     inverses: tuple[Array, ...]
     weights: Array | None = field(default=None, kw_only=True)
-    _rows: dict[tuple[str, int, int], Array] = field(default_factory=dict, repr=False)
-    _index: dict[Part, int] = field(default_factory=dict, repr=False)
+    _rows: dict[tuple[str, int, int], Array] = field(default_factory=dict, init=False, repr=False)
+    _index: dict[Part, int] = field(default_factory=dict, init=False, repr=False)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the sectors that the term reaches."""

@@ -75,7 +75,7 @@ class Factorwise(Strategy):
     """One term; block ``combinations[b]`` takes one block of every factor."""
 
     factors: tuple[tuple[FactorBlock, ...], ...]
-    _spreads: dict[tuple[int, int], Array] = field(default_factory=dict, repr=False)
+    _spreads: dict[tuple[int, int], Array] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def combinations(self) -> tuple[tuple[int, ...], ...]:

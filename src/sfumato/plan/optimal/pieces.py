@@ -49,13 +49,13 @@ class Pieces(Strategy):
     splits: Mapping[str, Split]
     subsets: tuple[Subset, ...]
     _read: dict[tuple[str, str | int], tuple[Array, Array]] = field(
-        default_factory=dict, repr=False
+        default_factory=dict, init=False, repr=False
     )
     _summed: dict[tuple[str, str | int], tuple[float, float]] = field(
-        default_factory=dict, repr=False
+        default_factory=dict, init=False, repr=False
     )
     _edge: dict[tuple[str, str | int], tuple[Array, Array]] = field(
-        default_factory=dict, repr=False
+        default_factory=dict, init=False, repr=False
     )
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:

@@ -45,7 +45,7 @@ class Fourier(Strategy):
     """Block b measures the character of ``subsets[b]``."""
 
     subsets: tuple[Subset, ...]
-    _index: dict[Subset, int] = field(default_factory=dict, repr=False)
+    _index: dict[Subset, int] = field(default_factory=dict, init=False, repr=False)
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the characters within the term."""

@@ -56,7 +56,9 @@ class WeightedMarginals(Strategy):
     """Block b measures the table of ``tables[b]``; all terms ask for tables."""
 
     tables: tuple[Subset, ...]
-    _parts: dict[Subset, tuple[Integers, Array, Array]] = field(default_factory=dict, repr=False)
+    _parts: dict[Subset, tuple[Integers, Array, Array]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum of the residuals within the term, each from all tables that hold it."""
