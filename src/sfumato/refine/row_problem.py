@@ -26,9 +26,10 @@ from sfumato.refine.row_conditions import Codes, Conditions, is_wide, read_condi
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
 from sfumato.workload.terms import Product
 
-__all__ = ["Gradient", "Layout", "Problem", "layout", "problem"]
+__all__ = ["Gradient", "Layout", "OnRows", "Problem", "layout", "problem"]
 
 POWER_STEPS = 10
+MOST_TRUTH = 2**23  # truth values of conditions on rows that are kept (64 MB)
 ABOVE = 1.1  # power iteration approaches the greatest eigenvalue from below
 
 
@@ -113,6 +114,33 @@ class Gradient:
 
     cells: Array
     pull: Array
+
+
+@dataclass(frozen=True, eq=False)
+class OnRows:
+    """A problem seen from rows that stay as they are: which conditions hold is looked up once."""
+
+    asked: Problem
+    codes: Codes
+
+    @cached_property
+    def _truth(self) -> Array | None:
+        conditions = self.asked.conditions
+        if not 0 < conditions.count * self.codes.shape[1] <= MOST_TRUTH:
+            return None
+        return conditions.truth(self.codes).astype(np.float64)
+
+    def margins(self, weights: Array) -> Gradient:
+        """What the parts read of the rows with these weights."""
+        if self._truth is None:
+            return self.asked.margins(self.codes, weights)
+        return Gradient(self.asked.layout.margins(self.codes, weights), weights @ self._truth)
+
+    def scores(self, gradient: Gradient) -> Array:
+        """The derivative of f by the weight of every row."""
+        if self._truth is None:
+            return self.asked.scores(self.codes, gradient)
+        return self.asked.layout.scores(self.codes, gradient.cells) + self._truth @ gradient.pull
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from time import monotonic
 import numpy as np
 
 from sfumato.refine.row_conditions import Codes
-from sfumato.refine.row_problem import Gradient, Problem
+from sfumato.refine.row_problem import Gradient, OnRows, Problem
 from sfumato.workload.queries import Array
 
 __all__ = ["onto_weights", "solve_weights"]
@@ -30,16 +30,19 @@ def solve_weights(
     problem: Problem, codes: Codes, weights: Array, steps: int, until: float
 ) -> tuple[Array, float]:
     """Weights of no larger value than the given ones, and that value."""
-    metric = _metric(problem, codes, weights)
+    on = OnRows(problem, codes)
     best = weights
-    value, gradient = problem.gradient(problem.margins(codes, best))
+    value, gradient = problem.gradient(on.margins(best))
+    if problem.total == 0:
+        return best, value
+    metric = _metric(on, weights)
     ahead, pace, scale = best, 1.0, 1.0
     for _ in range(steps):
         if monotonic() >= until:
             break
-        scores = problem.scores(codes, gradient)
+        scores = on.scores(gradient)
         step = onto_weights(ahead - scores / (scale * metric), scale * metric, problem.total)
-        found, slope = problem.gradient(problem.margins(codes, step))
+        found, slope = problem.gradient(on.margins(step))
         if found > value:
             if ahead is best:  # the metric was too short: power iteration stops below
                 scale *= 2
@@ -47,7 +50,7 @@ def solve_weights(
                     break
             else:  # momentum overshot: start again from the best point
                 ahead, pace = best, 1.0
-                value, gradient = problem.gradient(problem.margins(codes, best))
+                value, gradient = problem.gradient(on.margins(best))
             continue
         faster = (1 + np.sqrt(1 + 4 * pace * pace)) / 2
         beyond = (pace - 1) / faster
@@ -57,18 +60,19 @@ def solve_weights(
             break
         if beyond > 0:
             ahead = step + beyond * moved
-            _, gradient = problem.gradient(problem.margins(codes, ahead))
+            _, gradient = problem.gradient(on.margins(ahead))
         else:
             ahead, gradient = best, slope
     return best, value
 
 
-def _metric(problem: Problem, codes: Codes, weights: Array) -> Array:
+def _metric(on: OnRows, weights: Array) -> Array:
     """``c`` at u halfway between the weights and their mean."""
     spread = 0.5 * (weights + weights.mean())
-    seen = problem.margins(codes, spread)
-    bent = Gradient(problem.curvature * seen.cells, problem.conditions.weights * seen.pull)
-    metric = problem.scores(codes, bent) / spread
+    seen = on.margins(spread)
+    bend, conditions = on.asked.curvature, on.asked.conditions
+    bent = Gradient(bend * seen.cells, conditions.weights * seen.pull)
+    metric = on.scores(bent) / spread
     return np.maximum(metric, 1e-12 * float(metric.max(initial=0.0)) + 1e-300)
 
 
