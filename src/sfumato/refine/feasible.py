@@ -5,9 +5,9 @@ An upper bound on a constrained least value needs a point that keeps every const
 two attributes are rounded to common one-way margins as transport plans are (Altschuler, Weed,
 Rigollet 2017, "Near-linear time approximation algorithms for optimal transport via Sinkhorn
 iteration", Algorithm 2): the change is at most twice the difference of the margins. Wider tables
-are mixed with the margins of a histogram that is positive wherever they are negative: the sum
-over all tables of their negative parts, spread evenly along the other attributes (best in the end),
-or the independence of all attributes, mixed with the uniform (best while noise is all there is).
+are mixed with the margins of a histogram that is positive wherever they are negative: a little of
+the uniform and the sum over all tables of what is negative still, spread evenly along the other
+attributes; or independence of all attributes, which is best while noise is all there is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from sfumato.workload.queries import Array
 
 __all__ = ["feasible_tables"]
 
-FLOORS = (1e-3, 1.0)  # shares of the uniform in the model of independence
+SHARES = (0.0, 0.01, 0.1)  # of the uniform, before what is still negative is patched
+FLOOR = 1e-3  # the share of the uniform in the model of independence
 
 
 def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> Iterator[list[Array]]:
@@ -33,9 +34,13 @@ def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> It
     if all(len(s.shape) <= 2 for s in layout.tops):
         yield _rounded(layout, tables, margins)
         return
-    yield _mixed(tables, _patches(layout, tables), total)
-    for floor in FLOORS:
-        yield _mixed(tables, _products(layout, margins, total, floor), total)
+    for share in SHARES:
+        even = [np.full_like(x, total / s.cells) for x, s in zip(tables, layout.tops, strict=True)]
+        for x, p in zip(tables, even, strict=True):
+            p *= share
+            p += (1 - share) * x
+        yield _mixed(even, _patches(layout, even), total)
+    yield _mixed(tables, _products(layout, margins, total), total)
 
 
 def _one_way(layout: Layout, tables: Sequence[Array], total: float) -> dict[str, Array]:
@@ -79,9 +84,9 @@ def _shrink(wanted: Array, got: Array) -> Array:
     return np.minimum(1.0, np.divide(wanted, got, out=np.ones_like(got), where=got > 0))
 
 
-def _products(layout: Layout, margins: dict[str, Array], total: float, floor: float) -> list[Array]:
+def _products(layout: Layout, margins: dict[str, Array], total: float) -> list[Array]:
     """Products of one-way shares, each mixed with the uniform: positive, and they agree."""
-    shares = {k: (1 - floor) * m / total + floor / len(m) for k, m in margins.items()}
+    shares = {k: (1 - FLOOR) * m / total + FLOOR / len(m) for k, m in margins.items()}
     out = []
     for stack in layout.tops:
         stacked = np.empty((len(stack.sets), *stack.shape))

@@ -31,7 +31,7 @@ import numpy as np
 
 from sfumato.domain import Domain
 from sfumato.errors import WorkloadError
-from sfumato.refine.curvature import Diagonal, along, diagonal, squares_of
+from sfumato.refine.curvature import Diagonal, along, diagonal
 from sfumato.refine.curved import Curved, curved
 from sfumato.refine.feasible import feasible_tables
 from sfumato.refine.fit import Fit, Names
@@ -48,7 +48,7 @@ SECONDS: Final = 300.0
 FIRST_CHECK: Final = 10
 STEP: Final = 1.8  # any below 2 converges
 PULL: Final = 3.0  # against the precision of a cell
-BALANCE: Final = 3.0  # how far primal and dual residuals may differ before the pull is changed
+BALANCE: Final = 5.0  # how far two parts of the gap may differ before the pulls are changed
 CHANGES: Final = 12
 ROUNDING: Final = 1e-13
 SMALLEST: Final = 1e-300
@@ -150,7 +150,7 @@ class _Splitting:
 
     def run(self, gap: float, steps: int, until: float, progress: Progress | None) -> LocalTables:
         floor = ROUNDING * self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
-        step, check, changes = 0, FIRST_CHECK, CHANGES
+        step, check, changes, raised = 0, FIRST_CHECK, CHANGES, 0
         while True:
             step += 1
             x = [np.abs(w) for w in self.w]
@@ -160,6 +160,7 @@ class _Splitting:
                 self._move(x)
                 continue
             check = step + max(FIRST_CHECK, step // 5)
+            relaxed = self.form.value(x)
             upper, best = self._feasible(x)
             self.lower = max(self.lower, self.form.lower(self._forces(), self.n, upper))
             reached = upper - self.lower
@@ -167,26 +168,23 @@ class _Splitting:
                 progress(step, reached / max(upper, floor, SMALLEST))
             if reached <= max(gap * upper, floor) or last:
                 return self._result(best, step)
-            ratio = self._measured_move(x)
-            if changes and not 1 / BALANCE <= ratio <= BALANCE:
+            self._move(x)
+            # Stronger pulls help feasibility, weaker ones the multipliers: even the two out, but
+            # never below the start, where x follows w too slowly.
+            infeasible, unproved = upper - relaxed, abs(relaxed - self.lower)
+            if infeasible > BALANCE * unproved and changes > 0:
                 changes -= 1
-                self._rebalance(2.0 if ratio > 1 else 0.5)
+                raised += 1
+                self._rebalance(2.0)
+            elif unproved > BALANCE * infeasible and raised > 0:
+                raised -= 1
+                self._rebalance(0.5)
 
     def _move(self, x: list[Array]) -> None:
         for w, found in zip(self.w, x, strict=True):
             found -= np.maximum(w, 0.0)
             found *= STEP
             w += found
-
-    def _measured_move(self, x: list[Array]) -> float:
-        """The same step, and the ratio of the primal residual to the dual one."""
-        before = [np.maximum(w, 0.0) for w in self.w]
-        self._move(x)
-        primal = dual = 0.0
-        for pull, moved, w, z in zip(self.pulls, x, self.w, before, strict=True):
-            primal += float(pull @ squares_of(moved)) / STEP**2
-            dual += float(pull @ squares_of(np.maximum(w, 0.0) - z))
-        return sqrt(primal / dual) if dual > 0 else 1.0
 
     def _rebalance(self, factor: float) -> None:
         """Other pulls with the same multipliers."""
@@ -199,9 +197,23 @@ class _Splitting:
         return [along(p, w) * np.maximum(-w, 0.0) for p, w in pairs]
 
     def _feasible(self, x: list[Array]) -> tuple[float, list[Array]]:
+        """The best of the feasible tables that are found, and of the lines between them."""
         total = max(0.0, float(x[0][0].sum())) if self.n is None else self.n
         made = feasible_tables(self.shape, x, total)
-        return min(((self.form.value(c), c) for c in made), key=lambda pair: pair[0])
+        best = next(made)
+        value = self.form.value(best)
+        for other in made:
+            end = self.form.value(other)
+            middle = self.form.value([(a + b) / 2 for a, b in zip(best, other, strict=True)])
+            # f along the line is the parabola through its values at 0, 1/2 and 1.
+            bend = value + end - 2 * middle
+            share = (3 * value + end - 4 * middle) / (4 * bend) if bend > 0 else float(end < value)
+            share = min(max(share, 0.0), 1.0)
+            for a, b in zip(best, other, strict=True):
+                a *= 1 - share
+                a += share * b
+            value = self.form.value(best)
+        return value, best
 
     def _result(self, best: list[Array], step: int) -> LocalTables:
         answers = self.fit.answers(self.shape.by_set(best, self.fit.sets))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from itertools import combinations
 
@@ -77,7 +78,9 @@ def by_convex_program(fit, n):
         residual = dense(part.term) @ summing(whole, names) @ x[whole] - part.values
         value += cp.sum_squares(cp.multiply(np.sqrt(part.weights), residual)) / 2
     problem = cp.Problem(cp.Minimize(value), rules)
-    problem.solve(solver=cp.CLARABEL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "may be inaccurate": compared to 1e-6 only
+        problem.solve(solver=cp.CLARABEL)
     return problem.value, {s: v.value.reshape(shape[s]) for s, v in x.items()}
 
 
