@@ -224,7 +224,7 @@ def test_a_wide_workload_on_ten_to_the_eighteen_cells_is_fitted():
     start = problem(fit, 300.0)
     drawn = _drawn(BIG, 400, 5)
     far = start.value(start.margins(drawn, np.full(400, 0.75)))
-    assert found.value < 1e-3 * far
+    assert found.value < 5e-3 * far
     assert np.abs(np.concatenate(found.answers()) - np.concatenate(answers)).max() < 3
     assert found.bound <= found.value
 
