@@ -100,7 +100,7 @@ class AdaptivePlan:
     def seconds(self) -> float:
         """Time after counting, roughly, from the operations that are done in every round."""
         if self.method == "mwem":
-            passes = 20 * self.rounds**2 / 2
+            passes = 20 * self.rounds**2 / 2  # about 20 for every query known so far
             return 1e-8 * passes * self.workload.domain.size + 1e-7 * self.workload.queries
         sets, d = len(self.candidates), len(self.domain)
         cells = sum(self.domain.cells(s) for s in self.candidates)

@@ -8,6 +8,7 @@ import sys
 import sfumato as sf
 
 PUBLIC = {
+    "AdaptivePlan",
     "Budget",
     "Counter",
     "Domain",
@@ -24,6 +25,7 @@ PUBLIC = {
     "mean_width",
     "means",
     "plan",
+    "plan_adaptive",
     "predicates",
     "prefixes",
     "product",

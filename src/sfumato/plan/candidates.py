@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tables an adaptive release may measure for a workload, and how much each of them matters.
 
-All sets of at least two attributes within an asked set (McKenna et al. 2022, "AIM", section 3: the
-downward closure), smallest tables first, as far as the cells that may be held allow. A set matters
-by how many attributes it shares with every asked one. Public: no data is seen.
+All pairs of attributes within an asked set, and the asked sets of three and more while their tables
+are small: the estimate is kept on rows, and a table with more cells than rows can fill teaches it
+noise. A set matters by how many attributes it shares with every asked one (McKenna et al. 2022,
+"AIM"). Public: no data is seen.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["asked_domain", "candidate_sets"]
 
 MOST_CELLS = 2**20  # of all candidates together
 MOST_SETS = 1000
-WIDEST = 3  # attributes of a set that was not asked for itself
+MOST_WIDE = 1000  # cells of a set of three or more attributes
 
 Names = tuple[str, ...]
 
@@ -45,10 +46,9 @@ def candidate_sets(
     domain = workload.domain
     found: dict[Names, None] = {}
     for names in asked:
-        sizes = {*range(2, min(len(names), WIDEST) + 1), *([len(names)] if len(names) > 1 else [])}
-        for size in sorted(sizes):
-            if len(found) <= 64 * most_sets:
-                found |= dict.fromkeys(combinations(names, size))
+        found |= dict.fromkeys(combinations(names, 2))
+        if len(names) > 2 and domain.cells(names) <= MOST_WIDE:
+            found[names] = None
     ranked = sorted(found, key=lambda s: (len(s), s not in asked, domain.cells(s)))
     kept: dict[Names, float] = {}
     room = most_cells

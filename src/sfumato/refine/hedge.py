@@ -25,8 +25,8 @@ __all__ = ["MOST_CELLS", "Hedge"]
 
 MOST_CELLS = 2**21
 PASSES = 10
-MOST_PASSES = 200
-SETTLED = 1e-3  # of the error left in the measured queries, per pass
+MOST_PASSES = 50
+SETTLED = 1e-2  # of the error left in the measured queries, per pass
 
 
 class Hedge:

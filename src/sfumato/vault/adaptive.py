@@ -59,6 +59,31 @@ class ExactTables(Redacted):
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
 
+    def scores(
+        self,
+        estimates: Mapping[AttributeSet, Integers],
+        handicaps: Mapping[AttributeSet, int],
+        weights: Mapping[AttributeSet, int],
+    ) -> Sensitive[Integers]:
+        """``weight * (|exact - estimate|_1 - handicap)`` of every set, in steps of the grid.
+
+        Neighbours: every score moves by at most ``GREATEST_WEIGHT * 2^GRID_BITS * D1``, D1 the L1
+        distance of neighbouring tables (triangle inequality; all else is public):
+        docs/proofs/adaptive.md, Theorem 2.
+        """
+        found = np.empty(len(estimates), dtype=np.int64)
+        for i, (names, near) in enumerate(estimates.items()):
+            if not 1 <= weights[names] <= GREATEST_WEIGHT:
+                raise PlanError(f"a weight must be 1 to {GREATEST_WEIGHT}, got {weights[names]}")
+            if float(np.abs(near).sum(dtype=np.float64)) > GREATEST_ESTIMATE:
+                raise PlanError("an estimate holds more records than a table can")
+            apart = (self._counts.reveal(names) << GRID_BITS) - near
+            score = int(np.abs(apart).sum()) - handicaps[names]
+            # Clamping at a public bound is 1-Lipschitz, and keeps the product within 64 bits.
+            score = min(max(score, -GREATEST_ESTIMATE), GREATEST_ESTIMATE)
+            found[i] = weights[names] * score
+        return Sensitive(found)
+
     def choose(
         self,
         estimates: Mapping[AttributeSet, Integers],
@@ -68,31 +93,18 @@ class ExactTables(Redacted):
         words: WordSource,
         is_pure: bool,
     ) -> AttributeSet:
-        """Choose a set by its score ``weight * (|exact - estimate|_1 - handicap)``, in steps.
+        """Choose a set with a nearly largest score (`scores`).
 
-        Privacy: every score moves by at most ``greatest weight * 2^GRID_BITS * D1`` steps, D1 the
-        L1 distance of neighbouring tables (triangle inequality; estimates and handicaps are
-        public). The choice is the exponential mechanism, or permute-and-flip if ``is_pure``:
-        docs/proofs/selection.md, docs/proofs/adaptive.md.
+        Privacy: the exponential mechanism, or permute-and-flip if ``is_pure``, on scores that move
+        as `scores` states: docs/proofs/selection.md.
         Neighbours: as D1 is stated by ``plan.adaptive.moves_of``.
         """
-        sets = list(estimates)
-        scores = np.empty(len(sets), dtype=np.int64)
-        for i, names in enumerate(sets):
-            if not 1 <= weights[names] <= GREATEST_WEIGHT:
-                raise PlanError(f"a weight must be 1 to {GREATEST_WEIGHT}")
-            near = np.abs(estimates[names])
-            if float(near.sum(dtype=np.float64)) > GREATEST_ESTIMATE:
-                raise PlanError("an estimate holds more records than a table can")
-            apart = (self._counts.reveal(names) << GRID_BITS) - estimates[names]
-            score = int(np.abs(apart).sum()) - handicaps[names]
-            # Clamping at a public bound is 1-Lipschitz, and keeps the product within 64 bits.
-            score = min(max(score, -GREATEST_ESTIMATE), GREATEST_ESTIMATE)
-            scores[i] = weights[names] * score
-        box = Sensitive(scores)
+        scores = self.scores(estimates, handicaps, weights)
         if is_pure:
-            return sets[permute_and_flip(box, rate, words)]
-        return sets[exponential_mechanism(box, rate, words)[0]]
+            place = permute_and_flip(scores, rate, words)
+        else:
+            place = exponential_mechanism(scores, rate, words)[0]
+        return list(estimates)[place]
 
     def measure(self, names: AttributeSet, law: BlockNoise, words: WordSource) -> Measurement:
         """The table with exact noise, a value per cell in row-major order.

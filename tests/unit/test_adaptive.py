@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adaptive releases: what they cost, what they choose, what they learn, and what is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+import sfumato as sf
+from sfumato.adaptive import AdaptivePlan
+from sfumato.budget import Cost, Neighbours
+from sfumato.budget.account import fits
+from sfumato.budget.ledger import Ledger
+from sfumato.domain import Integer
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import BudgetExhausted, LedgerError, PlanError, TooLarge, WorkloadError
+from sfumato.plan.adaptive import Moves, Spending, moves_of
+from sfumato.plan.candidates import candidate_sets
+from sfumato.refine.learner import Learner
+from sfumato.refine.transcript import Transcript
+from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS, ExactTables, read_tables
+from sfumato.vault.count import Counts
+from sfumato.vault.mwem import answer_moves
+from sfumato.vault.rounds import Task, adaptive_rounds, replay
+from sfumato.vault.tables import open_table
+from tests.words import SeededWords
+
+DOMAIN = sf.Domain({"a": 6, "b": 6, "c": 4, "d": 3})
+WORK = sf.marginals(DOMAIN, 2)
+BUDGET = sf.Budget(epsilon=2, delta=1e-6)
+PURE = sf.Budget(epsilon=2)
+Sets = tuple[str, ...]
+
+
+@pytest.fixture
+def people() -> pd.DataFrame:
+    """b follows a, c follows b loosely, d is on its own."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 6, 3000)
+    b = (a + (rng.random(3000) < 0.2)) % 6
+    c = np.where(rng.random(3000) < 0.5, b % 4, rng.integers(0, 4, 3000))
+    return pd.DataFrame({"a": a, "b": b, "c": c, "d": rng.integers(0, 3, 3000)})
+
+
+def exact_table(people: pd.DataFrame, names: Sets) -> NDArray[np.float64]:
+    shape = tuple(DOMAIN[n].size for n in names)
+    flat = np.ravel_multi_index(tuple(people[n].to_numpy() for n in names), shape)
+    return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(float)
+
+
+def run(
+    people: pd.DataFrame, budget: sf.Budget = BUDGET, neighbours: Neighbours = "add-remove"
+) -> tuple[Transcript, Learner, Spending]:
+    """The loop itself, on repeatable words."""
+    plan = sf.plan_adaptive(WORK, budget, neighbours)
+    sets: list[Sets] = [*((n,) for n in DOMAIN.names), *plan.candidates]
+    exact, rows = read_tables(open_table(people), DOMAIN, sets, neighbours)
+    learner, purse = Learner(DOMAIN, rows), Spending.of(budget)
+    weights = dict.fromkeys(plan.candidates, GREATEST_WEIGHT)
+    task = Task(learner, weights, plan.rounds, moves_of(neighbours))
+    transcript = adaptive_rounds(exact, rows, task, purse, SeededWords("adaptive"))
+    return transcript, learner, purse
+
+
+def mean_l1(learner: Learner, people: pd.DataFrame) -> float:
+    pairs = list(combinations(DOMAIN.names, 2))
+    apart = [np.abs(learner.model.table(s) - exact_table(people, s)).sum() for s in pairs]
+    return float(np.mean(apart)) / len(people)
+
+
+# --- costs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [BUDGET, PURE, sf.Budget(rho=0.1), sf.Budget(mu=1)])
+@pytest.mark.parametrize("method", ["tables", "mwem"])
+def test_the_debit_is_within_the_budget_and_no_more_would_be(
+    budget: sf.Budget, method: str
+) -> None:
+    plan = sf.plan_adaptive(WORK, budget, method=method)  # type: ignore[arg-type]
+    assert fits([plan.cost], budget)
+    more = Cost.pure(Fraction(1, 100)) if budget.is_pure else Cost.gaussian(Fraction(1, 1000))
+    assert not fits([plan.cost, more], budget)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("budget", [BUDGET, PURE])
+def test_what_was_measured_costs_less_than_the_debit_and_nearly_all_is_spent(
+    people: pd.DataFrame, budget: sf.Budget, neighbours: Neighbours
+) -> None:
+    """Recomputed from the stored noise alone; the choices took the rest, a tenth of each round."""
+    transcript, _, purse = run(people, budget, neighbours)
+    ways = 1 if neighbours == "add-remove" else 2
+    total = Fraction(0)
+    for step in transcript.steps:
+        law = step.measurement.noise
+        scale = Fraction(law.units, 2**law.grid_bits)
+        total += ways / scale if budget.is_pure else ways / scale**2
+    assert total < purse.spent <= purse.total
+    assert total > Fraction(85, 100) * purse.total
+    assert 2 * total > purse.total  # the twin: noise of half the variance would not be paid for
+
+
+def test_a_purse_refuses_what_it_does_not_hold() -> None:
+    purse = Spending("gaussian", Fraction(1))
+    purse.take(Fraction(3, 4))
+    with pytest.raises(PlanError, match="more than is left"):
+        purse.take(Fraction(1, 2))
+    with pytest.raises(PlanError, match="more than is left"):
+        purse.take(Fraction(0))
+    assert purse.left == Fraction(1, 4)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("amount", [Fraction(1, 10**7), Fraction(1, 3), Fraction(50)])
+def test_noise_and_rates_cost_what_they_were_given_at_most(law: str, amount: Fraction) -> None:
+    purse = Spending(law, Fraction(100))  # type: ignore[arg-type]
+    moves = Moves(2, 2)
+    noise = purse.noise(amount, moves)
+    rate = purse.rate(amount, 254)
+    assert amount * Fraction(99, 100) < purse.cost_of_noise(noise, moves) <= amount
+    assert amount * Fraction(99, 100) < purse.cost_of_choice(rate, 254) <= amount
+
+
+# --- sensitivity -----------------------------------------------------------------------------
+
+
+def scores_of(counts: NDArray[np.int64], estimate: NDArray[np.int64], weight: int) -> int:
+    box = ExactTables(Counts({("a",): counts}))
+    found = box.scores({("a",): estimate}, {("a",): 77}, {("a",): weight})
+    return int(found.reveal()[0])
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_scores_of_neighbours_differ_by_no_more_than_is_paid_for(neighbours: Neighbours) -> None:
+    """Every table of 3 cells with up to 2 records each, every neighbour, estimates off the grid."""
+    allowed = GREATEST_WEIGHT * 2**GRID_BITS * moves_of(neighbours).l1
+    widest = 0
+    for cells in product(range(3), repeat=3):
+        counts = np.array(cells, dtype=np.int64)
+        if neighbours == "add-remove":
+            moved = [counts + e for e in np.eye(3, dtype=np.int64)]
+        else:
+            eye = np.eye(3, dtype=np.int64)
+            moved = [counts - eye[i] + eye[j] for i in range(3) for j in range(3) if counts[i]]
+        for other in moved:
+            for estimate in ([0, 0, 0], [256, 300, 17], [511, 5, 700]):
+                near = np.array(estimate, dtype=np.int64)
+                one = scores_of(counts, near, GREATEST_WEIGHT)
+                widest = max(widest, abs(one - scores_of(other, near, GREATEST_WEIGHT)))
+    assert widest <= allowed
+    assert widest > allowed // 2  # the twin: half of it would not be enough
+
+
+def test_a_person_of_several_rows_moves_tables_that_many_times() -> None:
+    assert moves_of("add-remove", PrivacyUnit("id", 3)) == Moves(3, 9)
+    assert moves_of("replace-one", PrivacyUnit("id", 3)) == Moves(6, 18)
+
+
+def test_answers_move_by_their_coefficients() -> None:
+    """Brute force over all cells: one record more, or one for another."""
+    domain = sf.Domain({"x": 4})
+    work = sf.explicit(domain, ["x"], np.array([[1.0, -2.0, 0.5, 0.0], [0.0, 0.0, 3.0, 3.0]]))
+    columns = np.stack([work.evaluate(e) for e in np.eye(4, dtype=np.int64)], axis=1)
+    added = np.abs(columns).max(axis=1)
+    replaced = np.abs(columns[:, :, None] - columns[:, None, :]).max(axis=(1, 2))
+    assert answer_moves(work, "add-remove") == pytest.approx(2 * added)  # steps of one half
+    assert (answer_moves(work, "replace-one") >= 2 * replaced).all()
+    assert (answer_moves(work, "replace-one") < 2 * replaced + 2 * added + 1).all()
+
+
+# --- what is chosen and learnt ---------------------------------------------------------------
+
+
+def test_the_table_that_independence_misses_most_is_measured_first(people: pd.DataFrame) -> None:
+    transcript, _, _ = run(people)
+    first = next(step.place for step in transcript.steps if len(step.place) > 1)
+    assert first == (0, 1)  # a x b: b follows a
+
+
+def test_a_handicap_larger_than_any_error_keeps_a_table_from_being_chosen(
+    people: pd.DataFrame,
+) -> None:
+    sets: list[Sets] = [("a", "b"), ("a", "d")]
+    exact, _ = read_tables(open_table(people), DOMAIN, sets, "add-remove")
+    flat = {s: np.zeros([DOMAIN[n].size for n in s], dtype=np.int64) for s in sets}
+    even = dict.fromkeys(sets, 1)
+    barred = {("a", "b"): 10**9, ("a", "d"): 0}
+    assert exact.choose(flat, barred, even, Fraction(1), SeededWords(1), False) == ("a", "d")
+    barred = {("a", "b"): 0, ("a", "d"): 10**9}
+    assert exact.choose(flat, barred, even, Fraction(1), SeededWords(1), True) == ("a", "b")
+
+
+@pytest.mark.parametrize("budget", [BUDGET, PURE])
+def test_the_estimate_is_far_better_than_independence(
+    people: pd.DataFrame, budget: sf.Budget
+) -> None:
+    transcript, learner, _ = run(people, budget)
+    singles = Transcript(tuple(s for s in transcript.steps if len(s.place) == 1), None)
+    alone = replay(Learner(DOMAIN, None), singles)
+    assert mean_l1(learner, people) < 0.12
+    assert mean_l1(alone, people) > 0.3
+
+
+def test_a_stored_transcript_gives_the_same_estimate(people: pd.DataFrame) -> None:
+    transcript, learner, _ = run(people)
+    again = replay(Learner(DOMAIN, None), Transcript.from_bytes(transcript.to_bytes()))
+    for names in combinations(DOMAIN.names, 2):
+        assert (again.model.table(names) == learner.model.table(names)).all()
+
+
+def test_three_way_dependence_is_found_where_no_pair_shows_it() -> None:
+    """c = a xor b: all pairs are even, the asked triple is not."""
+    rng = np.random.default_rng(2)
+    domain = sf.Domain({"a": 2, "b": 2, "c": 2})
+    a, b = rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)
+    table = pd.DataFrame({"a": a, "b": b, "c": a ^ b})
+    result = sf.plan_adaptive(sf.marginals(domain, 3), BUDGET).release(table)
+    found = result.table("a", "b", "c")
+    assert found[0, 0, 1] + found[1, 1, 1] + found[0, 1, 0] + found[1, 0, 0] < 100
+    assert np.abs(result.table("a", "b") - 500).max() < 120
+
+
+# --- the flow --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["tables", "mwem"])
+def test_equal_plans_share_one_answer_and_one_debit(
+    people: pd.DataFrame, tmp_path: Path, method: str
+) -> None:
+    path = tmp_path / "people.ledger"
+    plan = sf.plan_adaptive(WORK, BUDGET, method=method)  # type: ignore[arg-type]
+    first = plan.release(people, ledger=path)
+    again = plan.release(people, ledger=path)
+    pd.testing.assert_frame_equal(first.answers(), again.answers())
+    book = Ledger.open(path)
+    (entry,) = book.entries()
+    assert entry.cost == plan.cost
+    assert first.entry is not None
+    assert book.verify().is_whole
+    with pytest.raises(BudgetExhausted):
+        plan.release(people, ledger=path, key="another")
+
+
+def test_a_ledger_of_other_neighbours_is_refused(people: pd.DataFrame, tmp_path: Path) -> None:
+    book = Ledger.open_or_create(tmp_path / "l", "people", "replace-one", BUDGET)
+    with pytest.raises(LedgerError, match="neighbours"):
+        sf.plan_adaptive(WORK, BUDGET).release(people, ledger=book)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_mwem_learns_queries_on_a_small_domain(
+    people: pd.DataFrame, neighbours: Neighbours
+) -> None:
+    work = sf.marginals(DOMAIN, 2) | sf.prefixes(DOMAIN, "a", by=["d"])
+    plan = sf.plan_adaptive(work, sf.Budget(epsilon=8, delta=1e-6), neighbours, method="mwem")
+    result = plan.release(people)
+    exact = work.evaluate(exact_table(people, DOMAIN.names).astype(np.int64))
+    uniform = work.evaluate(np.full(DOMAIN.shape, len(people) / DOMAIN.size))
+    found = np.concatenate(result.values())
+    assert np.abs(found - exact).max() < 0.7 * np.abs(uniform - exact).max()
+    assert len(result.transcript.steps) == plan.rounds + 1  # the number of records comes first
+
+
+def test_a_release_says_what_was_measured_and_draws_records(people: pd.DataFrame) -> None:
+    result = sf.plan_adaptive(WORK, BUDGET).release(people)
+    listed = result.measured()
+    assert set(listed["measured"][:4]) == {"a", "b", "c", "d"}
+    assert (listed["noise"] > 0).all()
+    records = result.synthetic(200)
+    assert list(records.columns) == list(DOMAIN.names)
+    assert len(records) == 200
+    assert set(result.answers().columns) == {"group", "query", "value"}
+    assert sum(len(v) for v in result.values()) == len(WORK)
+    with pytest.raises(WorkloadError, match="not asked about"):
+        result.table("a", "z")
+
+
+def test_attributes_that_nobody_asks_about_are_not_measured(people: pd.DataFrame) -> None:
+    result = sf.plan_adaptive(sf.marginals(DOMAIN, [("a",)]), BUDGET).release(people)
+    assert result.measured()["measured"].tolist() == ["a"]
+
+
+def test_exact_tables_show_nothing(people: pd.DataFrame) -> None:
+    exact, rows = read_tables(open_table(people), DOMAIN, [("a",)], "add-remove")
+    assert rows is None
+    assert "not shown" in repr(exact)
+
+
+@pytest.mark.parametrize("method", ["tables", "mwem"])
+def test_the_number_of_records_is_used_where_it_is_public_and_only_there(
+    people: pd.DataFrame, method: str
+) -> None:
+    """Replacing a record changes no total if no rule drops records."""
+    kept = sf.Domain(
+        [
+            Integer(n, min=0, max=DOMAIN[n].size - 1, outside="clamp", nulls="missing")
+            for n in ("c", "d")
+        ]
+    )
+    for neighbours, rows in (("replace-one", 3000), ("add-remove", None)):
+        plan = sf.plan_adaptive(sf.marginals(kept, 2), BUDGET, neighbours, method=method)  # type: ignore[arg-type]
+        result = plan.release(people)
+        assert result.transcript.rows == rows
+        assert (result.estimate.total == 3000) == (rows == 3000)
+
+
+def test_a_plan_says_what_it_takes_before_anything_is_spent() -> None:
+    plan = sf.plan_adaptive(sf.marginals(sf.Domain({f"x{i}": 50 for i in range(30)}), 2), BUDGET)
+    assert plan.rounds == 150
+    assert len(plan.candidates) == 419  # 435 pairs of 2,500 cells; 2^20 cells are held
+    assert 10**7 < plan.memory < 10**9
+    assert plan.seconds > 0
+    assert "150 rounds" in repr(plan)
+    assert isinstance(plan, AdaptivePlan)
+
+
+def test_wide_asked_sets_are_candidates_only_while_they_are_small() -> None:
+    domain = sf.Domain({"a": 9, "b": 9, "c": 9, "d": 30})
+    found = candidate_sets(sf.marginals(domain, 3))
+    assert ("a", "b", "c") in found
+    assert ("a", "b", "d") not in found
+    assert len(found) == 7
+
+
+def test_plans_that_cannot_be_are_refused_with_a_way_out() -> None:
+    huge = sf.Domain({f"x{i}": 10 for i in range(20)})
+    with pytest.raises(TooLarge, match="tables"):
+        sf.plan_adaptive(sf.marginals(huge, 2), BUDGET, method="mwem")
+    with pytest.raises(PlanError, match="method must be"):
+        sf.plan_adaptive(WORK, BUDGET, method="best")  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="rounds must be"):
+        sf.plan_adaptive(WORK, BUDGET, rounds=0)
+    with pytest.raises(PlanError, match="needs a workload"):
+        sf.plan_adaptive(DOMAIN, BUDGET)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="budget must be"):
+        sf.plan_adaptive(WORK, 1.0)  # type: ignore[arg-type]
+    with pytest.raises(TooLarge, match="500 attributes"):
+        sf.plan_adaptive(sf.marginals(sf.Domain({f"x{i}": 2 for i in range(501)}), 1), BUDGET)
+
+
+def test_damaged_transcripts_are_refused() -> None:
+    with pytest.raises(LedgerError, match="cannot be read"):
+        Transcript.from_bytes(b"nothing")
