@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from sfumato.domain import Domain
 from sfumato.errors import TooLarge
+from sfumato.plan.effort import time_is_up
 from sfumato.plan.optimal.reading import Reading, read
 from sfumato.workload.queries import Array, Identity, Numbers, Prefix, QuerySet, Ranges
 from sfumato.workload.terms import Predicates, Product, Term
@@ -38,7 +39,7 @@ __all__ = ["Columns", "distinct_columns"]
 MOST_ENTRIES = 2**27  # of the matrix of distinct columns
 MOST_QUERIES = 2**18
 MOST_MOVES = 2**23  # combinations of a state and a class that are looked at per attribute
-AT_ONCE = 2**20
+AT_ONCE = 2**24  # words of states that are looked at together
 
 Words = npt.NDArray[np.uint64]
 
@@ -93,10 +94,15 @@ def _is_sharp(queries: QuerySet) -> bool:
 def _moved(reading: Reading, axis: int, states: Words, sizes: Array) -> tuple[Words, Array]:
     """Every state after one more attribute, with the number of cells that lead to it."""
     weights = reading.class_sizes[axis]
-    step = max(1, AT_ONCE // len(states))
+    step = max(1, AT_ONCE // states.size)
     found: list[Words] = []
     counted: list[Array] = []
     for first in range(0, len(weights), step):
+        if time_is_up():
+            raise TooLarge(
+                "the time for planning is up before the different columns of all queries are "
+                "known; ask about fewer attributes at once, or allow more seconds"
+            )
         classes = np.arange(first, min(first + step, len(weights)))
         moved = reading.move(axis, states, classes)
         cells = np.multiply.outer(sizes, weights[classes]).reshape(-1)

@@ -10,7 +10,7 @@ is one row of 64-bit words, the bits first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -249,8 +249,11 @@ def _place(
         if names and np.array_equal(_all_of(sides), asked):
             spread = {n: side[of] for n, side, of in zip(names, sides, own, strict=True)}
             return True, bits.add(spread, is_complement)
-    table = truth.astype(np.int64)[np.ix_(*own)] if names else truth.astype(np.int64)
-    diagrams.append(_diagram(names, table, np.array([[0.0, 1.0]])))
+    # Over the few classes that the condition itself tells apart; those of all queries together
+    # follow the class they are in.
+    found = _diagram(names, truth.astype(np.int64), np.array([[0.0, 1.0]]))
+    moves = {n: found.moves[n][:, of] for n, of in zip(names, own, strict=True)}
+    diagrams.append(replace(found, moves=moves))
     return False, len(diagrams) - 1
 
 
