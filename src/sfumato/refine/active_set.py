@@ -24,6 +24,7 @@ from sfumato.workload.queries import Array, Integers
 __all__ = ["Support", "fit_support"]
 
 ROUNDS = 2000
+LOOSE = 0.02  # of the greatest violation of a slope: how well weights are solved for
 PATIENCE = 25  # rounds without a smaller gap: rounding is all that is left
 
 
@@ -70,7 +71,8 @@ def fit_support(
         level = slope / bound.total if bound.total else 0.0
         new = _steepest(slopes, level, max(8, len(columns.cells) // 4))
         new = new[~np.isin(new, columns.cells)]
-        columns = columns.joined(q, new).solved(bound.total)
+        # To solve for the weights much better than the cells are known would be wasted.
+        columns = columns.joined(q, new).solved(bound.total, LOOSE * (level - least))
     return best
 
 
@@ -128,11 +130,11 @@ class _Columns:
             np.concatenate([self.target, q.wanted[more].sum(axis=1)]),
         )
 
-    def solved(self, total: float | None) -> _Columns:
-        """The best weights; cells without any are dropped."""
-        scale = float(np.abs(self.target).max(initial=0.0))
+    def solved(self, total: float | None, tolerance: float) -> _Columns:
+        """The best weights, slopes within a tolerance; cells without any are dropped."""
+        least = 1e-14 * max(float(np.abs(self.target).max(initial=0.0)), 1e-300)
         found = nonnegative_least_squares(
-            self.gram, self.target, self.weights, total, 1e-14 * max(scale, 1e-300)
+            self.gram, self.target, self.weights, total, max(tolerance, least)
         )
         at = np.flatnonzero(found > 0)
         return _Columns(

@@ -37,6 +37,8 @@ from sfumato.workload.queries import Array
 
 __all__ = ["Bound", "known_total", "unknown_total"]
 
+TRIED = 4  # groups that are looked at for a vector q, the smallest first
+
 
 @dataclass(frozen=True, eq=False)
 class Bound:
@@ -72,10 +74,9 @@ def unknown_total(q: Quadratic, least_norm: Callable[[Quadratic], Array]) -> Bou
     total. The shortest of those is taken if there is one.
     """
     best = Bound(None)
-    start = 0
-    for part in q.fit.parts:
-        rows = np.arange(start, start + part.term.rows)
-        start += part.term.rows
+    starts = np.cumsum([0, *(p.term.rows for p in q.fit.parts)])
+    for i in sorted(range(len(q.fit.parts)), key=lambda i: q.fit.parts[i].term.rows)[:TRIED]:
+        part, rows = q.fit.parts[i], np.arange(starts[i], starts[i + 1])
         if (part.weights > 0).all() and part.term.is_nonnegative and q.precision is None:
             pointers = [(rows, 1 / part.weights)]
             reach = part.term.coefficient_bounds()[0] * np.sqrt(part.weights)

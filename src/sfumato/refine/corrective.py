@@ -24,8 +24,8 @@ __all__ = ["nonnegative_least_squares"]
 
 RIDGE = 1e-12  # of the greatest diagonal entry
 ROUNDS = 20_000
+WORK = 2e8  # multiplications for inverses computed again when no step seems to help
 PARTS = (1.0, 0.5, 0.25, 0.125)
-STALLS = 4  # full steps in a row without a lower value: rounding is all that is left
 
 
 def nonnegative_least_squares(
@@ -34,32 +34,44 @@ def nonnegative_least_squares(
     """The weights, from a feasible start; slopes are within ``tolerance`` of the best."""
     u = start.copy()
     inverse = _Inverse.of(gram, np.flatnonzero(u > 0))
-    best, stalls, is_full, many = np.inf, 0, True, max(1, len(u) // 8)
+    best, rest, many, is_full = np.inf, np.inf, max(1, len(u) // 8), True
+    tries = min(50, 2 + int(WORK / max(1, len(u)) ** 3))
     for _ in range(ROUNDS):
         slope = gram @ u - target
         if is_full:  # only then may others come in
-            level = float(slope @ u) / total if total else 0.0
-            outside = np.ones(len(u), dtype=np.bool_)
-            outside[inverse.at] = False
-            low = np.flatnonzero(outside & (slope < level - tolerance))
-            is_settled = float(np.abs(slope[inverse.at] - level).max(initial=0.0)) <= tolerance
-            value = 0.5 * float(u @ (slope - target))
-            stalls = 0 if value < best else stalls + 1
-            best = min(best, value)
-            if (is_settled and not low.size) or stalls > STALLS:
+            low, off = _entering(slope, u, inverse, total, tolerance)
+            if off <= tolerance:
                 break
-            if stalls == 1:  # first of all the inverse is suspected
-                inverse = _Inverse.of(gram, inverse.at)
+            value = 0.5 * float(u @ (slope - target))
+            # Near the optimum values are equal in floats long before slopes are.
+            if value < best or off < 0.5 * rest:
+                best, rest, many = min(best, value), min(rest, off), 2 * many
+            elif many > 1:  # many at once may drive each other out again; one alone never is
+                many = max(1, many // 8)
+            elif tries > 0:  # the inverse may have lost too many digits
+                inverse, tries = _Inverse.of(gram, inverse.at), tries - 1
             else:
-                # Many at once may drive each other out again; one alone never is.
-                many = 1 if stalls > 2 else max(1, many // 4) if stalls else 2 * many
-                inverse = inverse.joined(gram, low[np.argsort(slope[low])[:many]])
+                break  # rounding is all that is left
+            inverse = inverse.joined(gram, low[:many])
         weights, is_full = _step(gram, target, u, slope, inverse, total)
         u = np.zeros(len(u))
         u[inverse.at] = weights
         if not is_full:
             inverse = inverse.kept(weights > 0)
     return u
+
+
+def _entering(
+    slope: Array, u: Array, inverse: _Inverse, total: float | None, tolerance: float
+) -> tuple[Integers, float]:
+    """Columns not in use that would lower the value, steepest first; how far slopes are off."""
+    level = _level(slope, u, total)
+    is_out = np.ones(len(u), dtype=np.bool_)
+    is_out[inverse.at] = False
+    low = np.flatnonzero(is_out & (slope < level - tolerance))
+    off = float(np.abs(slope[inverse.at] - level).max(initial=0.0))
+    low = low[np.argsort(slope[low])]
+    return low, max(off, level - float(slope[low[0]])) if low.size else off
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +85,7 @@ class _Inverse:
     @classmethod
     def of(cls, gram: Array, at: Integers) -> _Inverse:
         ridge = RIDGE * max(float(gram.diagonal().max(initial=0.0)), 1e-300)
-        found = _inverted(gram[np.ix_(at, at)] + ridge * np.eye(len(at)))
-        while found is None:  # rounding has made it indefinite
-            ridge *= 100
-            found = _inverted(gram[np.ix_(at, at)] + ridge * np.eye(len(at)))
-        return cls(at, found, ridge)
+        return cls(at, _ridged(gram[np.ix_(at, at)], ridge), ridge)
 
     def joined(self, gram: Array, new: Integers) -> _Inverse:
         """More columns, by the Schur complement of the new ones."""
@@ -87,7 +95,7 @@ class _Inverse:
         across = self.matrix @ gram[np.ix_(self.at, new)]
         corner = gram[np.ix_(new, new)] - gram[np.ix_(new, self.at)] @ across
         inner = _inverted(corner + self.ridge * np.eye(len(new)))
-        if inner is None:
+        if inner is None:  # rounding has made it indefinite
             return _Inverse.of(gram, at)
         side = across @ inner
         out = np.empty((len(at), len(at)))
@@ -108,20 +116,30 @@ class _Inverse:
         return _Inverse(self.at[stay], out, self.ridge)
 
 
+def _ridged(matrix: Array, ridge: float) -> Array:
+    """The inverse with a ridge, one that is larger where rounding has made it indefinite."""
+    while True:
+        found = _inverted(matrix + ridge * np.eye(len(matrix)))
+        if found is not None:
+            return found
+        ridge *= 100
+
+
 def _inverted(matrix: Array) -> Array | None:
     """The inverse of a positive definite matrix, None if it is not one."""
     from scipy.linalg.lapack import dpotrf, dpotri
 
     if not len(matrix):
         return np.zeros((0, 0))
-    factor, failed = dpotrf(matrix, lower=1, clean=0)
+    factor, failed = dpotrf(matrix, lower=1, clean=1)
     if failed:
         return None
     lower, failed = dpotri(factor, lower=1)
     if failed:
         return None
-    whole = np.tril(lower)
-    return np.asarray(whole + np.tril(lower, -1).T)
+    whole = lower + lower.T
+    whole[np.diag_indices_from(whole)] /= 2
+    return np.asarray(whole)
 
 
 def _step(
@@ -130,7 +148,8 @@ def _step(
     """The new weights of the columns in use, and whether the step to the best ones was whole."""
     at = inverse.at
     here = u[at]
-    move = -(inverse.matrix @ slope[at])
+    # A slope that all share does not move weights of a fixed total; left in, it costs digits.
+    move = -(inverse.matrix @ (slope[at] - _level(slope, u, total)))
     if total is not None:  # weights move by 0 in all
         ones = inverse.matrix.sum(axis=1)
         move -= ones * (move.sum() / ones.sum())
@@ -149,6 +168,11 @@ def _step(
         return 0.5 * float(v @ (matrix @ v)) - float(aims @ v)
 
     return min((_scaled(cut, total), *bent), key=value), False
+
+
+def _level(slope: Array, u: Array, total: float | None) -> float:
+    """What the slope of every column in use is at the optimum."""
+    return float(slope @ u) / total if total else 0.0
 
 
 def _scaled(u: Array, total: float | None) -> Array:

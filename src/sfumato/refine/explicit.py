@@ -38,6 +38,7 @@ ROUNDING = 1e-14  # of |y|^2 / 2: gaps below it are those of float arithmetic
 
 MOST_FREE = 4000  # independent queries up to which few cells are tried at once
 MOST_USED = 3000  # cells in use whose weights are solved for as one dense problem
+NEAR = 1e3  # times the wanted gap after those: more of them are worth it
 GLANCE = 40  # steps over all cells, enough where queries hardly overlap
 
 Progress = Callable[[int, int, str], None]
@@ -124,6 +125,9 @@ def _solved(
         return _support(running), bound, "isotonic regression"
     if q.freedom > MOST_FREE:
         found = fit_dense(q, bound, target, steps=GLANCE, watch=watch)
+        if not _is_reached(q, found, target) and _is_reached(q, found, lambda v: NEAR * target(v)):
+            start = _spread_out(q, found)
+            found = fit_dense(q, bound, target, start=start, steps=10 * GLANCE, watch=watch)
         if _is_reached(q, found, target):
             return found, bound, "gradient"
     found = fit_support(q, bound, target, most=MOST_USED, watch=watch)

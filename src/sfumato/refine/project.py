@@ -31,6 +31,7 @@ Numbered = Array | Sequence[float] | Sequence[Array] | Mapping[str, Array]
 
 LARGEST = 1e100  # of an answer or a total: squares of it times weights are still floats
 SMALLEST = 1e-100
+LOOSEST = 0.01  # the relative gap that a search for rows stops at
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +82,12 @@ def project(
     or the covariance matrix of the answers, whose inverse is then the metric. Solving stops when
     the certified gap is ``gap`` of the value (and of a millionth of ``1/2 |answers|_W^2``): with
     the default the answers are a thousandth of the way they moved from the projection, or nearer.
+    Where the asked attributes have more than ten million cells together, weighted rows are searched
+    for instead (at most a minute); their gap is to a proved lower bound, which can be far below.
 
     Privacy: a function of released numbers; nothing is spent.
     Error: ``|result - truth|_W <= |answers - truth|_W + distance_bound`` for the truth of any data
-    set (of n records); for normal noise the mean squared error is at most ``4 sigma n w / k``,
+    set (of n records); for normal noise the mean squared error is at most ``sigma n w / k``,
     with w the Gaussian width of the answers of one record.
 
     >>> import sfumato as sf
@@ -107,7 +110,9 @@ def project(
     if noisy is not None:
         fit = replace(fit, parts=(*fit.parts, _count(fit, *noisy)))
     grid = Grid.of(fit)
-    _check_cells(grid)
+    if grid.size > MOST_CELLS:
+        _check_rows(grid, total, precision)
+        return _by_rows(fit, workload, total or 0.0, gap, progress)
     found = fit_explicit(
         fit, grid, total, gap=gap, precision=precision, exact=exact, progress=progress
     )
@@ -214,10 +219,43 @@ def _check_size(fit: Fit) -> None:
             )
 
 
-def _check_cells(grid: Grid) -> None:
-    if grid.size > MOST_CELLS:
+def _check_rows(grid: Grid, total: float | None, precision: Array | None) -> None:
+    if total is None or precision is not None:
         raise TooLarge(
             f"the {len(grid.names)} attributes asked about have {grid.size:,} cells together, the "
-            f"most that are listed are {MOST_CELLS:,}; project groups that share fewer attributes "
-            "on their own, or ask about coarser cells"
+            f"most that are listed are {MOST_CELLS:,}; beyond that the number of records must be "
+            "given as one number and weights per query: give n (a noisy count will do) and the "
+            "inverse variances, or project groups that share fewer attributes on their own"
         )
+
+
+def _by_rows(
+    fit: Fit, workload: Workload, total: float, gap: float, progress: Progress | None
+) -> Projected:
+    """Weighted rows where cells cannot be listed; the gap is to a proved lower bound."""
+    from sfumato.randomness import system_words
+    from sfumato.refine.rows import fit_rows
+
+    if total == 0:  # nothing else is possible
+        groups = tuple(np.zeros(t.rows) for t in workload.terms)
+        codes, weights = np.zeros((0, len(workload.domain)), dtype=np.int64), np.zeros(0)
+        value = bound = fit.value(groups)
+    else:
+        limit = max(gap, LOOSEST)
+        rows = fit_rows(fit, total, words=system_words(), gap=limit, progress=progress)
+        groups, value, bound = tuple(rows.answers()), rows.value, rows.bound
+        codes, weights = np.asarray(rows.codes, dtype=np.int64).T, rows.weights
+    above = max(0.0, value - bound)
+    return Projected(
+        answers=np.concatenate(groups),
+        groups=groups,
+        value=value,
+        gap=above,
+        distance_bound=(2 * above) ** 0.5,
+        total=float(weights.sum()),
+        attributes=tuple(workload.domain.names),
+        cells=codes,
+        weights=weights,
+        method="rows",
+        converged=above <= gap * value,
+    )

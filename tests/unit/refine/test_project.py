@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.errors import WorkloadError
+from sfumato.errors import TooLarge, WorkloadError
 from tests.unit.workload.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})
@@ -286,6 +286,29 @@ def test_what_cannot_be_projected_is_refused_in_words() -> None:
             sf.project(*given)  # type: ignore[arg-type]
     with pytest.raises(WorkloadError, match="above 0"):
         sf.project(y, work, gap=0)
+
+
+def test_domains_beyond_listing_are_projected_by_rows_and_never_farther_from_the_truth() -> None:
+    domain = sf.Domain({f"x{i}": 2 for i in range(24)})
+    work = sf.marginals(domain, [[f"x{i}", f"x{i + 1}"] for i in range(0, 24, 2)])
+    rng = np.random.default_rng(0)
+    truth = np.concatenate([rng.multinomial(40, [0.4, 0.3, 0.2, 0.1]) for _ in range(12)])
+    y = truth + 10 * rng.normal(size=len(work))
+    found = sf.project(y, work, 40)
+    assert found.method == "rows"
+    assert found.total == pytest.approx(40)
+    assert np.linalg.norm(found.answers - truth) < np.linalg.norm(y - truth)
+    # The tables share no attribute, so each is projected onto its own simplex.
+    apart = [sf.project(g, sf.marginals(domain, [["x0", "x1"]]), 40) for g in np.split(y, 12)]
+    least = sum(p.value for p in apart)
+    assert least - 1e-6 <= found.value <= 1.02 * least
+    assert found.value - found.gap <= least + 1e-6
+    assert found.cells.shape == (len(found.weights), 24)
+    assert (sf.project(y, work, 0).answers == 0).all()
+    with pytest.raises(TooLarge, match="16,777,216 cells"):
+        sf.project(y, work)
+    with pytest.raises(TooLarge, match="weights per query"):
+        sf.project(y, work, 40, np.eye(len(work)))
 
 
 def test_progress_is_told_and_ends_full() -> None:
