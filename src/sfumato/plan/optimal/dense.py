@@ -20,6 +20,7 @@ from math import sqrt
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
+from sfumato.plan.effort import time_is_up
 from sfumato.plan.optimal.columns import Columns, distinct_columns
 from sfumato.plan.optimal.mixture import Mixture
 from sfumato.plan.solve.farthest import farthest_pair
@@ -238,21 +239,25 @@ def _invertible(mixing: Array) -> Array:
 def _rounded(
     mixing: Array, coordinates: Array, basis: Numbers, weights: Array, objective: str
 ) -> Integers:
-    """Integers in proportion to the mixing, as few bits as rounding may cost."""
+    """Integers in proportion to the mixing, as few bits as rounding may cost.
+
+    When the time is up they are not searched for: the most are taken.
+    """
 
     def error(matrix: Array, longest: float) -> float:
         inverse = np.linalg.solve(matrix.T, coordinates.T).T
         squares = weights**2 * (inverse**2).sum(axis=1)
         return float(squares.max() if objective == "max" else squares.sum()) * longest
 
-    aim = error(mixing, 1.0) * (1 + ROUNDING)
     entries, is_invertible = np.zeros((0, 0), dtype=np.int64), False
-    for bits in ENTRY_BITS:
+    is_late = time_is_up()
+    aim = 0.0 if is_late else error(mixing, 1.0) * (1 + ROUNDING)
+    for bits in ENTRY_BITS[-1:] if is_late else ENTRY_BITS:
         unit = float(np.abs(mixing).max()) / 2**bits
         entries = np.rint(mixing / unit).astype(np.int64)
         matrix = entries.astype(np.float64)
         is_invertible = bool(np.linalg.matrix_rank(matrix) == len(matrix))
-        if is_invertible and error(matrix, _longest(matrix, basis)) <= aim:
+        if is_invertible and (is_late or error(matrix, _longest(matrix, basis)) <= aim):
             break
     if not is_invertible:
         raise PlanError("the strategy cannot be rounded to integers; scale the queries alike")
