@@ -26,7 +26,8 @@ __all__ = ["Found", "least_score", "merged", "search"]
 
 EXACT_CELLS = 2**17  # domains whose every cell is looked at for the least score
 BATCH = 2_000
-STEPS = 60
+STEPS = 25
+MANY_CELLS, FEW_STEPS = 2**22, 6  # steps over the weights where each takes seconds
 DESCENTS = 4
 LEAST_WEIGHT = 1e-9
 PAYS = 10  # the last round, unless it lowered f by a tenth of the gap asked for
@@ -60,8 +61,9 @@ def search(
     """Weigh the rows, look for better ones, and again; f never rises."""
     codes, weights = merged(codes, weights)
     before, seen_gap, bound = inf, inf, 0.0
+    steps = STEPS if asked.layout.length <= MANY_CELLS else FEW_STEPS
     for turn in range(rounds + 1):
-        weights, _ = solve_weights(asked, codes, weights, STEPS, until)
+        weights, _ = solve_weights(asked, codes, weights, steps, until)
         codes, weights = _kept(codes, weights, asked.total)
         value, gradient = asked.gradient(asked.margins(codes, weights))
         mean = float(asked.scores(codes, gradient) @ weights) / max(asked.total, 1e-300)

@@ -20,6 +20,7 @@ from sfumato.workload.queries import Array, Integers
 __all__ = ["best_product", "draw_product"]
 
 ROUNDS = 40
+MANY_CELLS, FEW_ROUNDS = 2**22, 8  # a start must not take longer than the search
 LEAST_STEP = 2.0**-40
 GROWTH = 2.0
 ENOUGH = 1e-3
@@ -32,7 +33,7 @@ def best_product(problem: Problem) -> list[Array]:
     shares = [np.full(n, 1 / n) for n in problem.layout.sizes.tolist()]
     value, gradient = problem.gradient(_product_margins(problem, shares))
     pace = 0.0
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS if problem.layout.length <= MANY_CELLS else FEW_ROUNDS):
         slopes = [_slope(problem, shares, gradient.cells, a) for a in range(len(shares))]
         slopes = [g - float(g @ p) for g, p in zip(slopes, shares, strict=True)]
         steepest = max((float(np.abs(g).max()) for g in slopes), default=0.0)

@@ -100,7 +100,7 @@ def fit_rows(
     weights: Array | None = None,
     rows: int | None = None,
     seconds: float = 60.0,
-    gap: float = 0.01,
+    gap: float = 0.05,
     rounds: int = 20,
     progress: Progress | None = None,
 ) -> Rows:
@@ -108,8 +108,8 @@ def fit_rows(
 
     ``start`` are rows to begin with (public data, an earlier release), ``rows`` how many to use.
     New rows are looked for in at most ``rounds`` rounds, until f is within ``gap`` of the least
-    value as far as can be seen, relatively, or until ``seconds`` have passed. The same words give
-    the same rows unless time runs out.
+    value as far as can be seen, relatively, or a round lowers it by less than a tenth of that, or
+    ``seconds`` have passed. The same words give the same rows unless time runs out.
     """
     _check(n, rows, seconds, gap)
     until = monotonic() + seconds
