@@ -30,7 +30,7 @@ from sfumato.refine.metric import check_exact_combinations
 from sfumato.refine.quadratic import Quadratic
 from sfumato.workload.queries import Array, Integers
 
-__all__ = ["MOST_CELLS", "Estimate", "fit_explicit"]
+__all__ = ["MOST_CELLS", "Estimate", "fit_explicit", "nearest"]
 
 MOST_CELLS = 10**7
 FLOOR = 1e-6  # of |y|^2 / 2: gaps are asked for relative to the value plus this
@@ -38,7 +38,6 @@ ROUNDING = 1e-14  # of |y|^2 / 2: gaps below it are those of float arithmetic
 
 MOST_FREE = 4000  # independent queries up to which few cells are tried at once
 MOST_USED = 3000  # cells in use whose weights are solved for as one dense problem
-NEAR = 1e3  # times the wanted gap after those: more of them are worth it
 GLANCE = 40  # steps over all cells, enough where queries hardly overlap
 
 Progress = Callable[[int, int, str], None]
@@ -90,7 +89,7 @@ def fit_explicit(
         return gap * (value + FLOOR * whole) + ROUNDING * (value + whole)
 
     with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
-        found, bound, method = _solved(q, n, target, _watcher(progress))
+        found, bound, method = nearest(q, n, target, watch=_watcher(progress))
     t = q.stack_of(found.cells, found.weights)
     answers = q.answers(t)
     rest = answers - q.values
@@ -110,13 +109,18 @@ def fit_explicit(
     )
 
 
-def _solved(
+def nearest(
     q: Quadratic,
     total: float | None,
     target: Callable[[float], float],
-    watch: Callable[[float, float], None] | None,
+    *,
+    start: Support | None = None,
+    watch: Callable[[float, float], None] | None = None,
 ) -> tuple[Support, Bound, str]:
-    """The weighted cells, the bound that certifies them, and how they were found."""
+    """The weighted cells, the bound that certifies them, and how they were found.
+
+    ``start`` are the cells of a problem much like this one, if there was one.
+    """
     bound = unknown_total(q, _least_norm) if total is None else known_total(total)
     if total == 0:
         return Support(np.zeros(0, dtype=np.int64), np.zeros(0)), bound, "nothing"
@@ -124,13 +128,11 @@ def _solved(
     if running is not None:
         return _support(running), bound, "isotonic regression"
     if q.freedom > MOST_FREE:
-        found = fit_dense(q, bound, target, steps=GLANCE, watch=watch)
-        if not _is_reached(q, found, target) and _is_reached(q, found, lambda v: NEAR * target(v)):
-            start = _spread_out(q, found)
-            found = fit_dense(q, bound, target, start=start, steps=10 * GLANCE, watch=watch)
+        begun = None if start is None else _spread_out(q, start)
+        found = fit_dense(q, bound, target, steps=GLANCE, start=begun, watch=watch)
         if _is_reached(q, found, target):
             return found, bound, "gradient"
-    found = fit_support(q, bound, target, most=MOST_USED, watch=watch)
+    found = fit_support(q, bound, target, start=start, most=MOST_USED, watch=watch)
     if _is_reached(q, found, target):
         return found, bound, "active set"
     dense = fit_dense(q, bound, target, start=_spread_out(q, found), watch=watch)
