@@ -39,9 +39,10 @@ class Projected:
     """Answers that some histogram has, and how near to the projection they are certified to be.
 
     ``value`` is ``1/2 |answers - given|_W^2``; it is at most ``gap`` above the least one, and
-    the answers are within ``distance_bound`` of the projection in the same norm. ``cells`` are the
-    codes of ``attributes``, one row for each cell that carries weight; where no query tells cells
-    apart, one stands for all.
+    the answers are within ``distance_bound`` of the projection in the same norm. If the objective
+    is ``"max"`` the norm is the largest ``sqrt(weight) |answer - given|``, and the value is it.
+    ``cells`` are the codes of ``attributes``, one row for each cell that carries weight; where no
+    query tells cells apart, one stands for all.
     """
 
     answers: Array
@@ -55,13 +56,15 @@ class Projected:
     weights: Array
     method: str
     converged: bool
+    objective: str = "rmse"
 
     def __repr__(self) -> str:
         state = "" if self.converged else ", not converged"
+        moved = self.value if self.objective == "max" else (2 * self.value) ** 0.5
         return (
             f"Projected({len(self.answers):,} answers of {self.total:,.6g} records on "
             f"{len(self.weights):,} cells of {len(self.attributes)} attributes, moved by "
-            f"{(2 * self.value) ** 0.5:.4g}, within {self.distance_bound:.2g} of the nearest, by "
+            f"{moved:.4g}, within {self.distance_bound:.2g} of the nearest, by "
             f"{self.method}{state})"
         )
 
@@ -72,6 +75,7 @@ def project(
     n: float | tuple[float, float] | None = None,
     weights: Numbered | None = None,
     *,
+    objective: str = "rmse",
     gap: float = 1e-6,
     progress: Progress | None = None,
 ) -> Projected:
@@ -84,6 +88,11 @@ def project(
     the default the answers are a thousandth of the way they moved from the projection, or nearer.
     Where the asked attributes have more than ten million cells together, weighted rows are searched
     for instead (at most a minute); their gap is to a proved lower bound, which can be far below.
+
+    With ``objective="max"`` the nearest are those whose largest difference ``sqrt(weight) |answer -
+    given|`` is least, to a hundredth (a smaller ``gap`` is no help): right for answers that are off
+    by at most a known amount, such as rounded ones. For normal noise the default is mostly nearer
+    to the truth even in the largest error: ``docs/mechanisms/boosting.md``.
 
     Privacy: a function of released numbers; nothing is spent.
     Error: ``|result - truth|_W <= |answers - truth|_W + distance_bound`` for the truth of any data
@@ -99,7 +108,11 @@ def project(
         raise WorkloadError(f"a gap is a number above 0, such as 1e-6; got {shown(gap)}")
     given = _by_group(answers, workload, "answers")
     total, noisy = _total(n)
+    if objective not in ("rmse", "max"):
+        raise WorkloadError(f'the objective is "rmse" or "max", got {shown(objective)}')
     covariance = _covariance(weights)
+    if covariance is not None and objective == "max":
+        weights, covariance = _inverse_variances(covariance, workload.queries), None
     per_query = None if weights is None or covariance is not None else weights
     split = None if per_query is None else _by_group(per_query, workload, "weights")
     fit = fit_answers(workload, given, split)
@@ -110,6 +123,8 @@ def project(
     if noisy is not None:
         fit = replace(fit, parts=(*fit.parts, _count(fit, *noisy)))
     grid = Grid.of(fit)
+    if objective == "max":
+        return _largest(fit, grid, workload, total, gap, progress)
     if grid.size > MOST_CELLS:
         _check_rows(grid, total, precision)
         return _by_rows(fit, workload, total or 0.0, gap, progress)
@@ -135,6 +150,27 @@ def _projected(found: Estimate, workload: Workload) -> Projected:
         method=found.method,
         converged=found.gap <= found.wanted,
     )
+
+
+def _largest(
+    fit: Fit,
+    grid: Grid,
+    workload: Workload,
+    total: float | None,
+    gap: float,
+    progress: Progress | None,
+) -> Projected:
+    """The least largest difference; its projection need not be unique."""
+    from sfumato.refine.minimax import fit_largest
+
+    if grid.size > MOST_CELLS:
+        raise TooLarge(
+            f"the {len(grid.names)} attributes asked about have {grid.size:,} cells together; the "
+            f'objective "max" lists them, at most {MOST_CELLS:,}: project groups that share fewer '
+            'attributes on their own, or use objective="rmse"'
+        )
+    found = fit_largest(fit, grid, total, gap=max(gap, LOOSEST), progress=progress)
+    return replace(_projected(found, workload), distance_bound=2 * found.value, objective="max")
 
 
 def _by_group(given: Numbered, workload: Workload, what: str) -> list[Array]:
@@ -176,6 +212,18 @@ def _covariance(weights: Numbered | None) -> Array | None:
     """A matrix is a covariance; everything else is weights."""
     is_matrix = isinstance(weights, np.ndarray) and weights.ndim == 2
     return np.asarray(weights) if is_matrix else None
+
+
+def _inverse_variances(covariance: Array, queries: int) -> Array:
+    """Weights that measure every difference in its own standard deviation."""
+    inverse_covariance(covariance, queries)  # refuses what is none
+    variances = np.diag(covariance).astype(np.float64)
+    if not (variances > 0).all():
+        raise WorkloadError(
+            "a variance of 0 says that an answer is exact; the largest difference in standard "
+            "deviations needs all of them above 0"
+        )
+    return 1 / variances
 
 
 def _total(n: object) -> tuple[float | None, tuple[float, float] | None]:
