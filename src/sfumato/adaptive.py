@@ -48,8 +48,9 @@ __all__ = ["AdaptivePlan", "Method", "plan_adaptive"]
 Method = Literal["tables", "mwem"]
 Progress = Callable[[int, int, str], None]
 
-ROUNDS_PER_ATTRIBUTE = 5
+ROUNDS_PER_ATTRIBUTE = 7
 MOST_ATTRIBUTES = 500
+MOST_TABLE = 2**26  # cells of the table that one group of queries looks at
 MOST_ROUNDS = 10_000
 
 
@@ -318,6 +319,12 @@ def plan_adaptive(
         raise TooLarge(
             f"an adaptive release keeps rows of at most {MOST_ATTRIBUTES} attributes, the queries "
             f"look at {len(asked)}; ask about fewer at a time"
+        )
+    widest = max(workload.terms, key=lambda t: t.cells)
+    if widest.cells > MOST_TABLE:
+        raise TooLarge(
+            f"group {widest.name!r} looks at a table of {widest.cells:,} cells, at most "
+            f"{MOST_TABLE:,} can be estimated; ask about fewer attributes at a time"
         )
     known = _rounds(workload, method, len(asked)) if rounds is None else rounds
     if isinstance(known, bool) or not isinstance(known, int) or not 1 <= known <= MOST_ROUNDS:

@@ -312,11 +312,11 @@ def test_the_number_of_records_is_used_where_it_is_public_and_only_there(
 
 def test_a_plan_says_what_it_takes_before_anything_is_spent() -> None:
     plan = sf.plan_adaptive(sf.marginals(sf.Domain({f"x{i}": 50 for i in range(30)}), 2), BUDGET)
-    assert plan.rounds == 150
+    assert plan.rounds == 210
     assert len(plan.candidates) == 419  # 435 pairs of 2,500 cells; 2^20 cells are held
     assert 10**7 < plan.memory < 10**9
     assert plan.seconds > 0
-    assert "150 rounds" in repr(plan)
+    assert "210 rounds" in repr(plan)
     assert isinstance(plan, AdaptivePlan)
 
 
@@ -332,6 +332,8 @@ def test_plans_that_cannot_be_are_refused_with_a_way_out() -> None:
     huge = sf.Domain({f"x{i}": 10 for i in range(20)})
     with pytest.raises(TooLarge, match="tables"):
         sf.plan_adaptive(sf.marginals(huge, 2), BUDGET, method="mwem")
+    with pytest.raises(TooLarge, match="1,000,000,000 cells"):
+        sf.plan_adaptive(sf.marginals(huge, [huge.names[:9]]), BUDGET)
     with pytest.raises(PlanError, match="method must be"):
         sf.plan_adaptive(WORK, BUDGET, method="best")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="rounds must be"):

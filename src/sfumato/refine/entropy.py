@@ -41,7 +41,7 @@ REACH = 3.0  # the most that a potential moves at once; rows are a sample, and f
 LEAST_SHARE = 1e-9
 LOOSEST = 1e4
 LOOSENING = 0.3  # standard deviations of the excess that are added to it
-MOVES = 5  # Metropolis steps per attribute when rows are drawn anew
+MOVES = 3  # Metropolis steps per attribute when rows are drawn anew
 
 
 class MaximumEntropy:
@@ -189,7 +189,8 @@ class MaximumEntropy:
         from sfumato.refine.entropy_kernels import cells_of
 
         out = np.empty(self.codes.shape[0], dtype=np.int32)
-        cells_of(self.codes, self._strides(names), out)
+        members = np.array([self.domain.index(n) for n in names], dtype=np.int64)
+        cells_of(self.codes, members, self._strides(names), out)
         return out  # type: ignore[return-value]
 
 

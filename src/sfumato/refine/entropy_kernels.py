@@ -15,12 +15,11 @@ __all__ = ["cells_of", "margin", "move", "reweight", "solve"]
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
-def cells_of(codes, stride, out):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """The cell of every row in one table."""
-    rows, attributes = codes.shape
-    for r in range(rows):
+def cells_of(codes, members, stride, out):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """The cell of every row in the table over the attributes ``members``."""
+    for r in range(codes.shape[0]):
         at = 0
-        for a in range(attributes):
+        for a in members:
             at += stride[a] * codes[r, a]
         out[r] = at
 
@@ -117,10 +116,10 @@ def move(  # type: ignore[no-untyped-def]  # pragma: no cover
     state = np.uint64(seed)
     for r in range(rows):
         for k in range(sets):
-            at = offset[k]
-            for a in range(attributes):
-                at += stride[k, a] * codes[r, a]
-            cell[k] = at
+            cell[k] = offset[k]
+        for a in range(attributes):
+            for e in range(start[a], start[a + 1]):
+                cell[held[e]] += stride[held[e], a] * codes[r, a]
         for _ in range(times):
             for a in range(attributes):
                 state += step

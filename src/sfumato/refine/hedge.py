@@ -37,7 +37,7 @@ class Hedge:
     >>> cells = sf.marginals(domain, 1).terms[0]
     >>> hedge = Hedge(domain, 10.0)
     >>> hedge.learn(cells, 0, 8.0)
-    >>> [round(v, 1) for v in hedge.histogram]
+    >>> hedge.histogram.round(1).tolist()
     [8.0, 2.0]
     """
 

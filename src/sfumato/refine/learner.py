@@ -43,6 +43,8 @@ class Learner:
         """The number of records: public, or the best average of the sums of the first tables."""
         if self._records is not None:
             return float(max(self._records, 1))
+        if self._model is not None:
+            return self._model.total
         sums = [(values.sum(), 1 / (v * values.size)) for values, v in self._single.values()]
         known = sum(s * w for s, w in sums) / sum(w for _, w in sums)
         return max(float(known), 1.0)
@@ -61,6 +63,13 @@ class Learner:
     def single(self, name: str) -> Array:
         """The estimated table over one attribute, before the model."""
         return project_to_simplex(self._single[name][0], self.total)
+
+    def independent(self, names: Names) -> Array:
+        """The table over some attributes as it would be if nothing hung together."""
+        out = np.array(self.total)
+        for name in names:
+            out = np.multiply.outer(out, self.single(name) / self.total)
+        return np.asarray(out)
 
     def learn(self, names: Names, measurement: Measurement) -> None:
         """Take one noisy table."""

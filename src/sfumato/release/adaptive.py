@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from sfumato.errors import WorkloadError
+from sfumato.errors import TooLarge, WorkloadError
 from sfumato.randomness import WordSource, choose, system_words
 from sfumato.refine.synthesize import Synthetic
 from sfumato.refine.transcript import Transcript
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from sfumato.budget.entries import Entry
     from sfumato.domain import Domain
 
-__all__ = ["AdaptiveRelease", "Estimate"]
+__all__ = ["MOST_CELLS", "AdaptiveRelease", "Estimate"]
+
+MOST_CELLS = 2**26  # of one table
 
 
 class Estimate(Protocol):
@@ -76,6 +78,12 @@ class AdaptiveRelease:
                 raise WorkloadError(
                     f"the release knows {', '.join(known)}; it was not asked about {shown(name)}"
                 )
+        cells = self.estimate.domain.cells(tuple(n for n in known if n in names))
+        if cells > MOST_CELLS:
+            raise TooLarge(
+                f"a table of {cells:,} cells takes {8 * cells:,} bytes; at most {MOST_CELLS:,} "
+                "cells are made: ask for fewer attributes, or draw records with synthetic()"
+            )
         return self.estimate.table(tuple(n for n in known if n in names))
 
     def values(self) -> list[Array]:

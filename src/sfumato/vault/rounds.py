@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 
@@ -28,14 +29,17 @@ from sfumato.refine.learner import Learner
 from sfumato.refine.transcript import Step, Transcript
 from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS, ExactTables
 from sfumato.vault.count import Progress
+from sfumato.workload.queries import Array
 
 __all__ = ["Task", "adaptive_rounds", "replay"]
 
 FIRST_SHARE = Fraction(1, 10)  # of the budget, for a first look at every attribute
-MOST_FIRST = Fraction(13, 20)  # at most, where the first look came out poorly
+MOST_MORE = 0.6  # of the budget, for a second look, where no table is within reach
+REACHED = 0.2  # of all records: L1 error within which a table is worth a round
 KNOWN = 0.04  # mean L1 error at which attributes are known well enough
 CHOICE_SHARE = Fraction(1, 10)  # of a round, for choosing what to measure
-RAISE = 4  # times the budget of a round after one that taught no more than its noise
+MISSES = 2  # rounds in a row that taught no more than their noise, after which
+RAISE = 4  # times the budget of a round is spent
 LAST = Fraction(1, 10**6)  # of the budget: what is left unspent
 
 
@@ -66,12 +70,13 @@ def adaptive_rounds(
     loop = _Loop(exact, task, purse, words)
     loop.look_at_attributes()
     share = purse.left / task.rounds
-    is_last = not task.candidates
+    is_last, missed = not task.candidates, 0
     while not is_last:
         is_last = purse.left < 2 * share
         share = purse.left if is_last else share
-        if not loop.round(share):
-            share = min(RAISE * share, purse.left)
+        missed = 0 if loop.round(share) else missed + 1
+        if missed == MISSES:
+            share, missed = min(RAISE * share, purse.left), 0
         is_last = is_last or purse.left <= LAST * purse.total
         if progress is not None:
             done = 1 - float(purse.left / purse.total)
@@ -111,22 +116,38 @@ class _Loop:
     def look_at_attributes(self) -> None:
         """Measure all attributes; once more, with more of the budget, if that came out poorly.
 
-        The error is proportional to cells / sqrt(mu^2) or cells / epsilon, so the sum of all is
-        least for shares in proportion to cells^(2/3) or cells^(1/2).
+        How much more is capped by the share of candidates that one round could not measure anyway:
+        where tables are within reach, they teach the attributes too.
         """
         learner, total = self.task.learner, self.purse.total
         if not self.task.candidates:
             self._attributes(total)
             return
         self._attributes(FIRST_SHARE * total)
-        errors = learner.single_errors()
-        short = float(np.mean(list(errors.values()))) / KNOWN
+        noise = self.purse.noise(self.purse.left / self.task.rounds, self.task.moves)
+        beyond = [
+            self.handicap(learner.independent(names), noise.scale) > REACHED * learner.total
+            for names in self.task.candidates
+        ]
+        most = float(FIRST_SHARE) + MOST_MORE * float(np.mean(beyond))
+        short = float(np.mean(list(learner.single_errors().values()))) / KNOWN
         wanted = float(FIRST_SHARE) * short ** (2 if self.law == "gaussian" else 1)
-        more = Fraction(min(wanted, float(MOST_FIRST))).limit_denominator(1000) - FIRST_SHARE
+        more = Fraction(min(wanted, most)).limit_denominator(1000) - FIRST_SHARE
         if more > FIRST_SHARE / 5:
             self._attributes(more * total)
 
+    def handicap(self, table: Array, scale: float) -> float:
+        """The L1 error that noise of this scale would leave in a table like this one.
+
+        Margins are known from before, so noise counts by what it adds beyond them.
+        """
+        own = prod((n - 1) / n for n in table.shape)
+        return self.task.learner.expected_noise(table, own**0.5 * scale, self.law)
+
     def _attributes(self, amount: Fraction) -> None:
+        """The error is proportional to cells / sqrt(mu^2) or cells / epsilon, so the sum of all is
+        least for shares in proportion to cells^(2/3) or cells^(1/2).
+        """
         domain = self.task.learner.domain
         power = 2 / 3 if self.law == "gaussian" else 1 / 2
         parts = [Fraction(round(1000 * size**power)) for size in domain.shape]
@@ -144,8 +165,7 @@ class _Loop:
         for names in self.task.candidates:
             table = learner.model.table(names)
             estimates[names] = np.rint(np.ldexp(table, GRID_BITS)).astype(np.int64)
-            expected = learner.expected_noise(table, noise.scale, self.law)
-            handicaps[names] = round(expected * 2**GRID_BITS)
+            handicaps[names] = round(self.handicap(table, noise.scale) * 2**GRID_BITS)
         purse.take(price)
         chosen = self.exact.choose(
             estimates, handicaps, self.task.candidates, rate, self.words, self.law == "laplace"
