@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
+from time import monotonic
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -70,10 +71,12 @@ def fit_explicit(
     gap: float,
     precision: Array | None = None,
     exact: Array | None = None,
+    seconds: float = inf,
     progress: Progress | None = None,
 ) -> Estimate:
     """The estimate with a gap of at most ``gap * (value + 1e-6 |y|^2 / 2)``, if it can be reached.
 
+    After about ``seconds`` the best so far is taken; its gap is as certified as any.
     ``precision`` is the inverse covariance of the first answers, ``exact`` their combinations
     without noise; weights of the fit are for the others.
     """
@@ -84,9 +87,13 @@ def fit_explicit(
     if exact is not None:
         check_exact_combinations(q, exact, n)
     whole = 0.5 * q.norm(q.values) ** 2
+    until = monotonic() + seconds
+
+    def wanted(value: float) -> float:
+        return gap * (value + FLOOR * whole) + ROUNDING * (value + whole)
 
     def target(value: float) -> float:
-        return gap * (value + FLOOR * whole) + ROUNDING * (value + whole)
+        return wanted(value) if monotonic() < until else inf  # all will do when time is up
 
     with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
         found, bound, method = nearest(q, n, target, watch=_watcher(progress))
@@ -104,7 +111,7 @@ def fit_explicit(
         answers * unit,
         max(0.0, value) * square,
         reached * square,
-        target(value) * square,
+        wanted(value) * square,
         method,
     )
 
