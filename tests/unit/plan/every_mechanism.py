@@ -8,6 +8,7 @@ diameters that a strategy states about itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -15,8 +16,10 @@ from itertools import combinations
 import numpy as np
 
 import sfumato as sf
+from sfumato.domain import Integer
 from sfumato.errors import PlanError
 from sfumato.flow import Plan
+from sfumato.plan.forecast import Forecast
 from sfumato.plan.planner import MECHANISMS
 from sfumato.vault.measure import exact_values
 from sfumato.workload.terms import Term
@@ -26,10 +29,25 @@ from tests.unit.workload.dense import dense_workload
 BUDGETS = {"gaussian": sf.Budget(mu=1), "laplace": sf.Budget(epsilon=1)}
 
 
+def kept(sizes: Mapping[str, int]) -> sf.Domain:
+    """A domain whose rules drop no record: then replace-one neighbours have a public total."""
+    return sf.Domain(
+        [
+            Integer(name, min=0, max=size - 2, outside="clamp", nulls="missing")
+            for name, size in sizes.items()
+        ]
+    )
+
+
 def workloads() -> dict[str, Workload]:
     """Small, and as different from each other as workloads get."""
     cube = sf.Domain({"a": 5, "b": 3, "c": 2})
     line, sliver = sf.Domain({"x": 8}), sf.Domain({"a": 4, "one": 1, "b": 2})
+    whole, pair = kept({"a": 5, "b": 3, "c": 2}), kept({"x": 4, "y": 3})
+    few = sf.predicates(whole, ["a < 2 or b = 1", "a >= 2 and not b = 0"])
+    everybody = sf.marginals(whole, [()])
+    # Columns that nearly agree, and are so long that their squares are no floats.
+    near = sf.product(pair, {"x": [[2.0**30, 2.0**30 + 1, 2.0**30, 2.0**30]]})
     a, b = sf.attribute(cube, "a"), sf.attribute(cube, "b")
     asked = sf.predicates(cube, [(a < 3) | (b == 1), (a >= 2) & ~(b == 0), (a == 1)])
     given = sf.explicit(
@@ -57,6 +75,10 @@ def workloads() -> dict[str, Workload]:
         "single cells": sf.prefixes(sliver, "a", by=["one", "b"]) | sf.marginals(sliver, 1),
         "one cell": sf.marginals(sf.Domain({"only": 1}), 1),
         "yes or no": sf.marginals(sf.Domain({"u": 2, "v": 2, "w": 2}), 2),
+        "nobody dropped": sf.marginals(whole, 2) | few | everybody,
+        "marginals, nobody dropped": sf.marginals(whole, 2) | sf.marginals(whole, 1) | everybody,
+        "prefixes, nobody dropped": sf.prefixes(whole, "a", by=["c"]) | everybody,
+        "nearly public": near | sf.prefixes(pair, "y"),
     }
 
 
@@ -85,8 +107,15 @@ class Dense:
     f: np.ndarray
 
     def moved(self, p: int, differences: np.ndarray) -> np.ndarray:
-        """``|M_b d|_p^p`` of every block b and every difference d of histograms."""
-        return np.array([(np.abs(m @ differences) ** p).sum(axis=0) for m in self.m])
+        """``|M_b d|_p^p`` of every block b and every difference d of histograms.
+
+        Where d cancels on equal columns, their common part is taken off first, exactly.
+        """
+        out = []
+        for m in self.m:
+            from_first = (m - m[:, :1]) @ differences + m[:, :1] * differences.sum(axis=0)
+            out.append((np.abs(from_first) ** p).sum(axis=0))
+        return np.array(out)
 
 
 def table_of(term: Term, histogram: np.ndarray) -> np.ndarray:
@@ -128,3 +157,13 @@ def replacements(cells: int) -> np.ndarray:
     units = np.eye(cells)
     pairs = [units[i] - units[j] for i, j in combinations(range(cells), 2)]
     return np.array(pairs or [np.zeros(cells)]).T
+
+
+def moves(forecast: Forecast) -> np.ndarray:
+    """How one record can move the histogram, as the neighbours of the forecast say."""
+    domain = forecast.workload.domain
+    if forecast.neighbours == "add-remove":
+        return np.eye(domain.size)
+    found = replacements(domain.size)
+    is_public = domain.keeps_every_record and forecast.unit is None
+    return found if is_public else np.concatenate([found, np.eye(domain.size)], axis=1)

@@ -9,6 +9,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.plan.diameter import squared_diameter
+from sfumato.plan.moves import pair_moves
 from sfumato.plan.planner import MECHANISMS, choose
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.transforms.tree import Tree
@@ -82,3 +83,35 @@ def test_a_total_alone_still_gets_noise() -> None:
     for epsilon in (sf.Budget(epsilon=1), sf.Budget(mu=1)):
         plan = sf.plan(sf.marginals(DOMAIN, [()]), epsilon, "replace-one")
         assert plan.rmse > 0.5
+
+
+FAR, NEAR = 2.0**30, 2.0**30 + 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [([[FAR, NEAR]], 1.0), ([[FAR, NEAR], [-FAR, -FAR - 3]], 10.0), ([[FAR, FAR]], 0.0)],
+)
+def test_long_columns_that_nearly_agree_are_told_apart(
+    rows: list[list[float]], expected: float
+) -> None:
+    """Their squares are no floats: the plain difference of the Gram matrix is 0, the twin."""
+    term = sf.product(sf.Domain({"x": 2}), {"x": rows}).terms[0]
+    assert expected <= squared_diameter(term) <= expected * (1 + 1e-6)
+    gram = np.array(rows).T @ np.array(rows)
+    assert gram[0, 0] + gram[1, 1] - 2 * gram[0, 1] < max(expected, 1e-9)
+
+
+def test_a_product_of_long_columns_is_no_public_total() -> None:
+    domain = sf.Domain({"x": 2, "y": 2})
+    term = sf.product(domain, {"x": [[FAR, NEAR]], "y": [[1000.25, 1000.0]]}).terms[0]
+    assert squared_diameter(term) >= (FAR * 0.25) ** 2
+    whole = sf.product(domain, {"x": [[3, 3]], "y": [[2, 2]]}).terms[0]
+    assert squared_diameter(whole) == 0
+
+
+def test_moves_of_columns_beyond_floats_are_not_listed() -> None:
+    domain = sf.Domain({"x": 2, "y": 2})
+    fine = sf.product(domain, {"x": [[FAR + 2.0**-20, FAR]], "y": [[1, 1 + 2.0**-20]]}).terms[0]
+    assert pair_moves([fine], drops=False) is None
+    assert pair_moves([sf.marginals(domain, 1).terms[0]], drops=False) is not None

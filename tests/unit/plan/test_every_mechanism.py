@@ -24,6 +24,7 @@ from tests.unit.plan.every_mechanism import (
     answers,
     counted,
     dense,
+    moves,
     planned,
     replacements,
     table_of,
@@ -119,10 +120,9 @@ def test_no_two_columns_are_farther_apart_than_stated(mechanism: str, work: str)
 
 def true_loss(plan: Plan, seen: Dense) -> float:
     """``mu^2`` or ``epsilon`` of the noise that is added, over all neighbours, by brute force."""
-    p, cells = noise_power(plan), seen.f.shape[1]
-    differences = np.eye(cells) if plan.neighbours == "add-remove" else replacements(cells)
+    p = noise_power(plan)
     scales = np.array([n.scale**-p for n in plan.noise])
-    return float((scales @ seen.moved(p, differences)).max())
+    return float((scales @ seen.moved(p, moves(plan))).max())
 
 
 @pytest.mark.parametrize("objective", ["rmse", "max"])
