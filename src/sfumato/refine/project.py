@@ -281,7 +281,7 @@ def _by_rows(
     fit: Fit, workload: Workload, total: float, gap: float, progress: Progress | None
 ) -> Projected:
     """Weighted rows where cells cannot be listed; the gap is to a proved lower bound."""
-    from sfumato.randomness import system_words
+    from sfumato.refine.draws import Draws
     from sfumato.refine.rows import fit_rows
 
     if total == 0:  # nothing else is possible
@@ -290,7 +290,7 @@ def _by_rows(
         value = bound = fit.value(groups)
     else:
         limit = max(gap, LOOSEST)
-        rows = fit_rows(fit, total, words=system_words(), gap=limit, progress=progress)
+        rows = fit_rows(fit, total, draws=Draws("projection"), gap=limit, progress=progress)
         groups, value, bound = tuple(rows.answers()), rows.value, rows.bound
         codes, weights = np.asarray(rows.codes, dtype=np.int64).T, rows.weights
     above = max(0.0, value - bound)

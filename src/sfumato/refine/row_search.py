@@ -16,7 +16,7 @@ from time import monotonic
 
 import numpy as np
 
-from sfumato.randomness import WordSource, integers_below
+from sfumato.refine.draws import Draws
 from sfumato.refine.row_conditions import Codes
 from sfumato.refine.row_problem import Gradient, Problem
 from sfumato.refine.row_weights import solve_weights
@@ -51,7 +51,7 @@ def search(
     asked: Problem,
     codes: Codes,
     weights: Array,
-    words: WordSource,
+    draws: Draws,
     *,
     until: float,
     gap: float,
@@ -67,7 +67,7 @@ def search(
         codes, weights = _kept(codes, weights, asked.total)
         value, gradient = asked.gradient(asked.margins(codes, weights))
         mean = float(asked.scores(codes, gradient) @ weights) / max(asked.total, 1e-300)
-        new, scores, floor = _candidates(asked, codes, weights, gradient, words)
+        new, scores, floor = _candidates(asked, codes, weights, gradient, draws)
         seen_gap = asked.total * max(0.0, mean - float(scores.min(initial=mean)))
         bound = max(bound, value - asked.total * (mean - floor))
         if progress is not None:
@@ -109,7 +109,7 @@ def _kept(codes: Codes, weights: Array, total: float) -> tuple[Codes, Array]:
 
 
 def _candidates(
-    asked: Problem, codes: Codes, weights: Array, gradient: Gradient, words: WordSource
+    asked: Problem, codes: Codes, weights: Array, gradient: Gradient, draws: Draws
 ) -> tuple[Codes, Array, float]:
     """Rows of low score, their scores, and a score that no row is below."""
     sizes = asked.layout.sizes.tolist()
@@ -118,24 +118,25 @@ def _candidates(
         scores = asked.scores(every, gradient)
         best = np.argsort(scores, kind="stable")[:BATCH]
         return every[:, best], scores[best], float(scores[best[0]])
-    starts = _starts(codes, weights, asked.layout.sizes, words)
+    starts = _starts(codes, weights, asked.layout.sizes, draws)
     _descend(asked, starts, gradient)
     starts, _ = merged(starts, np.ones(starts.shape[1]))
     return starts, asked.scores(starts, gradient), least_score(asked, gradient)
 
 
-def _starts(codes: Codes, weights: Array, sizes: Integers, words: WordSource) -> Codes:
+def _starts(codes: Codes, weights: Array, sizes: Integers, draws: Draws) -> Codes:
     """Rows drawn by weight: half of them as they are, half with a few new cells."""
     places = np.cumsum(weights / weights.sum())
-    uniform = (words.words(BATCH) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    chosen = np.minimum(np.searchsorted(places, uniform, side="right"), len(weights) - 1)
+    chosen = np.minimum(
+        np.searchsorted(places, draws.uniforms(BATCH), side="right"), len(weights) - 1
+    )
     out = np.ascontiguousarray(codes[:, chosen])
     changed = np.arange(BATCH // 2, BATCH)
     for _ in range(min(CHANGED, len(sizes))):
-        attribute = integers_below(len(sizes), len(changed), words)
+        attribute = draws.below(len(sizes), len(changed))
         for a, size in enumerate(sizes.tolist()):
             here = changed[attribute == a]
-            out[a, here] = integers_below(size, len(here), words)
+            out[a, here] = draws.below(size, len(here))
     return out
 
 

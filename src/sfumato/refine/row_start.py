@@ -12,7 +12,7 @@ from string import ascii_letters
 
 import numpy as np
 
-from sfumato.randomness import WordSource
+from sfumato.refine.draws import Draws
 from sfumato.refine.row_conditions import Codes
 from sfumato.refine.row_problem import Gradient, Problem
 from sfumato.workload.queries import Array, Integers
@@ -88,7 +88,7 @@ def _slope(problem: Problem, shares: list[Array], cells: Array, attribute: int) 
     return problem.total * out
 
 
-def draw_product(shares: list[Array], rows: int, words: WordSource) -> Codes:
+def draw_product(shares: list[Array], rows: int, draws: Draws) -> Codes:
     """Rows whose one-way tables are as close to the shares as whole rows can be.
 
     Per attribute the quantiles at ``(i + 1/2) / rows``, in an order of its own: the pairs are
@@ -99,10 +99,10 @@ def draw_product(shares: list[Array], rows: int, words: WordSource) -> Codes:
     for a, share in enumerate(shares):
         edges = np.cumsum(share)
         cells = np.searchsorted(edges / edges[-1], at, side="right").astype(np.int64)
-        out[a] = np.minimum(cells, len(share) - 1)[_shuffled(rows, words)]
+        out[a] = np.minimum(cells, len(share) - 1)[_shuffled(rows, draws)]
     return out
 
 
-def _shuffled(rows: int, words: WordSource) -> Integers:
-    """A uniform order: 64-bit keys sorted, which collide with probability below 2^-30."""
-    return np.argsort(words.words(rows), kind="stable").astype(np.int64)
+def _shuffled(rows: int, draws: Draws) -> Integers:
+    """A uniform order: 53-bit keys sorted, which hardly ever collide."""
+    return np.argsort(draws.uniforms(rows), kind="stable").astype(np.int64)

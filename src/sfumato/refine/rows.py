@@ -30,7 +30,7 @@ from time import monotonic
 import numpy as np
 
 from sfumato.errors import PlanError, WorkloadError
-from sfumato.randomness import WordSource
+from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Fit, Names
 from sfumato.refine.row_conditions import Codes
 from sfumato.refine.row_problem import Gradient, Problem, layout, problem
@@ -95,7 +95,7 @@ def fit_rows(
     fit: Fit,
     n: float,
     *,
-    words: WordSource,
+    draws: Draws,
     start: Mapping[str, Integers] | None = None,
     weights: Array | None = None,
     rows: int | None = None,
@@ -109,18 +109,18 @@ def fit_rows(
     ``start`` are rows to begin with (public data, an earlier release), ``rows`` how many to use.
     New rows are looked for in at most ``rounds`` rounds, until f is within ``gap`` of the least
     value as far as can be seen, relatively, or a round lowers it by less than a tenth of that, or
-    ``seconds`` have passed. The same words give the same rows unless time runs out.
+    ``seconds`` have passed. The same draws give the same rows unless time runs out.
     """
     _check(n, rows, seconds, gap)
     until = monotonic() + seconds
     asked = problem(fit, float(n))
-    state = _begin(asked, start, weights, rows, words)
+    state = _begin(asked, start, weights, rows, draws)
     state = _settle(asked, state, until, progress)
     found = search(
         asked,
         state.codes,
         state.weights,
-        words,
+        draws,
         until=until,
         gap=gap,
         rounds=rounds,
@@ -152,14 +152,14 @@ def _begin(
     start: Mapping[str, Integers] | None,
     weights: Array | None,
     rows: int | None,
-    words: WordSource,
+    draws: Draws,
 ) -> _State:
     total = asked.total
     if start is None:
         count = rows if rows is not None else int(min(max(total, FEWEST), MOST))
         splits = next(s for s in (2, 1, 0) if 2**s <= min(COARSEST, count))
         count = -(-count // 2**splits)
-        codes = draw_product(best_product(asked), count, words)
+        codes = draw_product(best_product(asked), count, draws)
         return _State(codes, np.full(count, total / count), splits)
     codes = _given_codes(asked, start)
     if weights is None:

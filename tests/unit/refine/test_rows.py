@@ -12,6 +12,7 @@ from scipy.optimize import nnls
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.refine import rows as rows_module
+from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Fit, Part, fit_answers
 from sfumato.refine.row_kernels import move_rows
 from sfumato.refine.row_problem import problem
@@ -19,7 +20,6 @@ from sfumato.refine.row_search import least_score, merged
 from sfumato.refine.row_weights import onto_weights, solve_weights
 from sfumato.refine.rows import Rows, fit_rows
 from sfumato.workload.predicates import indicator
-from tests.words import SeededWords
 
 SMALL = sf.Domain({"a": 5, "b": 4, "c": 3})
 BIG = sf.Domain({f"x{i:02d}": 10 for i in range(18)})  # 10^18 cells
@@ -77,7 +77,7 @@ def _least(dense, wanted, total):
 def test_the_value_is_that_of_least_squares_over_the_whole_histogram(kind):
     fit, dense, wanted = _noisy(WORKLOADS[kind](), 200, 8.0, 1)
     best = _least(dense, wanted, 200)
-    found = fit_rows(fit, 200, words=SeededWords(1), rows=500, gap=1e-7, rounds=300)
+    found = fit_rows(fit, 200, draws=Draws("1"), rows=500, gap=1e-7, rounds=300)
     slack = 1e-3 * best + 1e-3
     assert found.value == pytest.approx(best, abs=slack)
     assert found.bound <= best * (1 + 1e-6) + 1e-6  # NNLS itself errs by about this much
@@ -92,24 +92,24 @@ def test_rows_that_are_never_weighed_again_are_not_exact():
     """The twin of the test above: moving rows alone stops short of the least value."""
     fit, dense, wanted = _noisy(WORKLOADS["marginals"](), 200, 8.0, 1)
     asked = problem(fit, 200.0)
-    state = rows_module._begin(asked, None, None, 20, SeededWords(1))
+    state = rows_module._begin(asked, None, None, 20, Draws(1))
     state = rows_module._settle(asked, state, np.inf, None)
     assert state.value > 1.001 * _least(dense, wanted, 200)
 
 
 def test_answers_without_noise_are_recovered():
     fit, _, wanted = _noisy(WORKLOADS["marginals"](), 1000, 0.0, 3)
-    found = fit_rows(fit, 1000, words=SeededWords(2), gap=1e-9, rounds=300)
+    found = fit_rows(fit, 1000, draws=Draws("2"), gap=1e-9, rounds=300)
     assert np.abs(np.concatenate(found.answers()) - wanted).max() < 0.05
     start = problem(fit, 1000.0)
-    drawn = rows_module._begin(start, None, None, None, SeededWords(2))
+    drawn = rows_module._begin(start, None, None, None, Draws(2))
     assert np.abs(start.margins(drawn.codes, drawn.weights).cells - wanted).max() > 5
 
 
-def test_the_same_words_give_the_same_rows_and_others_do_not():
+def test_the_same_draws_give_the_same_rows_and_others_do_not():
     fit, _, _ = _noisy(WORKLOADS["windows"](), 300, 5.0, 4)
     first, again, other = (
-        fit_rows(fit, 300, words=SeededWords(s), rows=100, rounds=0) for s in (7, 7, 8)
+        fit_rows(fit, 300, draws=Draws(f"{s}"), rows=100, rounds=0) for s in (7, 7, 8)
     )
     assert np.array_equal(first.codes, again.codes)
     assert np.array_equal(first.weights, again.weights)
@@ -119,7 +119,7 @@ def test_the_same_words_give_the_same_rows_and_others_do_not():
 def test_more_rounds_never_raise_the_value():
     fit, _, _ = _noisy(WORKLOADS["prefixes"](), 300, 5.0, 4)
     values = [
-        fit_rows(fit, 300, words=SeededWords(1), rows=60, rounds=r, gap=0).value for r in range(5)
+        fit_rows(fit, 300, draws=Draws("1"), rows=60, rounds=r, gap=0).value for r in range(5)
     ]
     assert all(b <= a * (1 + 1e-12) for a, b in pairwise(values))
 
@@ -220,7 +220,7 @@ def test_moving_rows_keeps_count_of_wide_conditions_exactly():
 def test_a_wide_workload_on_ten_to_the_eighteen_cells_is_fitted():
     workload, _, answers = _wide_fit(seed=3)
     fit = fit_answers(workload, answers)
-    found = fit_rows(fit, 300, words=SeededWords(1), rows=400, rounds=3)
+    found = fit_rows(fit, 300, draws=Draws("1"), rows=400, rounds=3)
     start = problem(fit, 300.0)
     drawn = _drawn(BIG, 400, 5)
     far = start.value(start.margins(drawn, np.full(400, 0.75)))
@@ -324,20 +324,18 @@ def test_tables_of_rows_are_their_margins():
 def test_one_cell_and_no_records_have_one_answer():
     domain = sf.Domain({"a": 1})
     fit = fit_answers(sf.marginals(domain, 1), [np.array([9.0])])
-    found = fit_rows(fit, 7, words=SeededWords(1))
+    found = fit_rows(fit, 7, draws=Draws("1"))
     assert found.answers()[0].tolist() == pytest.approx([7.0])
     assert found.value == pytest.approx(2.0)
     nothing, _, _ = _noisy(WORKLOADS["marginals"](), 0, 1.0, 1)
-    assert np.abs(np.concatenate(fit_rows(nothing, 0, words=SeededWords(1)).answers())).max() == 0
+    assert np.abs(np.concatenate(fit_rows(nothing, 0, draws=Draws("1")).answers())).max() == 0
 
 
 def test_given_rows_are_where_the_search_starts():
     fit, _, _ = _noisy(WORKLOADS["marginals"](), 400, 0.0, 3)
-    best = fit_rows(fit, 400, words=SeededWords(2), gap=1e-9, rounds=300)
-    again = fit_rows(
-        fit, 400, words=SeededWords(3), start=best.columns, weights=best.weights, rounds=0
-    )
-    fresh = fit_rows(fit, 400, words=SeededWords(3), rows=best.count, rounds=0)
+    best = fit_rows(fit, 400, draws=Draws("2"), gap=1e-9, rounds=300)
+    again = fit_rows(fit, 400, draws=Draws("3"), start=best.columns, weights=best.weights, rounds=0)
+    fresh = fit_rows(fit, 400, draws=Draws("3"), rows=best.count, rounds=0)
     assert again.value <= best.value * (1 + 1e-9)
     assert again.value < fresh.value
 
@@ -346,17 +344,17 @@ def test_what_makes_no_sense_is_refused():
     fit, _, _ = _noisy(WORKLOADS["marginals"](), 100, 3.0, 6)
     for n in (-1, np.nan, np.inf):
         with pytest.raises(PlanError, match="total of the rows"):
-            fit_rows(fit, n, words=SeededWords(1))
+            fit_rows(fit, n, draws=Draws("1"))
     with pytest.raises(PlanError, match="number of rows"):
-        fit_rows(fit, 5, words=SeededWords(1), rows=0)
+        fit_rows(fit, 5, draws=Draws("1"), rows=0)
     with pytest.raises(WorkloadError, match="lack the attributes b, c"):
-        fit_rows(fit, 5, words=SeededWords(1), start={"a": np.array([0])})
+        fit_rows(fit, 5, draws=Draws("1"), start={"a": np.array([0])})
     start = {"a": np.array([5]), "b": np.array([0]), "c": np.array([0])}
     with pytest.raises(WorkloadError, match="cells 0 to 4"):
-        fit_rows(fit, 5, words=SeededWords(1), start=start)
+        fit_rows(fit, 5, draws=Draws("1"), start=start)
     start["a"] = np.array([4])
     with pytest.raises(WorkloadError, match="as many weights"):
-        fit_rows(fit, 5, words=SeededWords(1), start=start, weights=np.array([1.0, 1.0]))
+        fit_rows(fit, 5, draws=Draws("1"), start=start, weights=np.array([1.0, 1.0]))
 
 
 def test_tables_that_cannot_fit_are_refused_at_once():
@@ -364,4 +362,4 @@ def test_tables_that_cannot_fit_are_refused_at_once():
     term = sf.marginals(domain, 2).terms[0]
     fit = Fit(domain, (Part(term, np.zeros(0), np.zeros(0)),))
     with pytest.raises(TooLarge, match="400,000,000 cells"):
-        fit_rows(fit, 5, words=SeededWords(1))
+        fit_rows(fit, 5, draws=Draws("1"))
