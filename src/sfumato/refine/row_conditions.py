@@ -97,9 +97,9 @@ def read_conditions(domain: Domain, parts: Sequence[Part]) -> Conditions:
     asked = [c for t in terms for c in t.conditions]
     if not asked:
         none = np.zeros(0, dtype=np.int64)
-        start = np.zeros(len(domain.names) + 1, dtype=np.int64)
+        first = np.zeros(len(domain.names) + 1, dtype=np.int64)
         flags = np.zeros(0, dtype=np.bool_)
-        return Conditions(none, none, start, none, none, flags, (), np.zeros(0), np.zeros(0), 0.0)
+        return Conditions(none, none, first, none, none, flags, (), np.zeros(0), np.zeros(0), 0.0)
     clauses = read_clauses(domain, asked)
     if not clauses.is_complete:
         raise TooLarge(
@@ -111,7 +111,8 @@ def read_conditions(domain: Domain, parts: Sequence[Part]) -> Conditions:
     classes = Classes.of(asked, domain, domain.in_order({n for t in terms for n in t.attributes}))
     class_of = dict(zip(classes.names, classes.class_of, strict=True))
     known = dict(zip(clauses.names, clauses.masks, strict=True))
-    start, look, at, masks, length = [0], [], [], [], 0
+    start, look, at, length = [0], [], [], 0
+    masks: list[Mask] = []
     for name in domain.names:
         if name in known:
             cells = known[name][class_of[name]]  # cell x clause
@@ -141,7 +142,7 @@ def _merged(parts: Sequence[Part], places: Integers, count: int) -> tuple[Array,
     """Per distinct condition the weighted mean of its values, its weight, and the rest of f."""
     values = np.concatenate([p.values for p in parts])
     weights = np.concatenate([p.weights for p in parts])
-    total = np.bincount(places + 1, weights=weights, minlength=count + 1)[1:]
+    total = np.bincount(places + 1, weights=weights, minlength=count + 1)[1:].astype(np.float64)
     sums = np.bincount(places + 1, weights=weights * values, minlength=count + 1)[1:]
     means = np.divide(sums, total, out=np.zeros(count), where=total > 0)
     held = np.append(means, 0.0)[places]  # the last: conditions that never hold answer 0

@@ -49,7 +49,9 @@ def add_scores(codes, gradient, offset, member_start, member, stride, out):  # t
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
-def _open(row, sizes, look_start, look_clause, look_mask, masks, condition, failed, alive):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _open(
+    row, sizes, look_start, look_clause, look_mask, masks, condition, failed, alive
+):  # pragma: no cover
     """Per clause how many attributes of a row fail it, per condition how many clauses hold."""
     failed[:] = 0
     alive[:] = 0
@@ -84,9 +86,9 @@ def _same_condition(e, last, look_clause, condition):  # type: ignore[no-untyped
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
-def _turn_conditions(
+def _turn_conditions(  # type: ignore[no-untyped-def]
     a, u, v, weight, look_start, look_clause, look_mask, masks, condition, failed, alive, pull, bend
-):  # type: ignore[no-untyped-def]  # pragma: no cover
+):  # pragma: no cover
     """Move attribute a from u to v: the state of the clauses, and the pull of what turned."""
     e, last = look_start[a], look_start[a + 1]
     while e < last:
@@ -102,10 +104,10 @@ def _turn_conditions(
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
-def _weigh_conditions(
+def _weigh_conditions(  # type: ignore[no-untyped-def]
     a, u, size, weight, look_start, look_clause, look_mask, masks, condition, failed, alive, pull,
     bend, cost,
-):  # type: ignore[no-untyped-def]  # pragma: no cover  # fmt: skip
+):  # pragma: no cover  # fmt: skip
     """Add to ``cost[v]`` what the conditions that turn from u to v cost, per unit of weight."""
     e, last = look_start[a], look_start[a + 1]
     while e < last:
@@ -127,10 +129,10 @@ def _weigh_conditions(
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
-def move_rows(
+def move_rows(  # type: ignore[no-untyped-def]
     codes, weights, gradient, curvature, sizes, offset, member_start, member, stride, held_start,
     held_set, held_stride, look_start, look_clause, look_mask, masks, condition, pull, bend,
-):  # type: ignore[no-untyped-def]  # pragma: no cover  # fmt: skip
+):  # pragma: no cover  # fmt: skip
     """One sweep: every attribute of every row to the cell of least majorised value.
 
     A row of weight w that leaves cell x for cell y of a set changes the model by
@@ -200,10 +202,10 @@ def move_rows(
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
-def descend(
+def descend(  # type: ignore[no-untyped-def]
     codes, gradient, sizes, offset, member_start, member, stride, held_start, held_set,
     held_stride, look_start, look_clause, look_mask, masks, condition, pull, sweeps,
-):  # type: ignore[no-untyped-def]  # pragma: no cover  # fmt: skip
+):  # pragma: no cover  # fmt: skip
     """Move every row, one attribute at a time, to a cell of locally least score."""
     attributes, rows = codes.shape
     cost = np.empty(sizes.max())

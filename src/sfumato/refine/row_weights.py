@@ -73,7 +73,8 @@ def _metric(on: OnRows, weights: Array) -> Array:
     bend, conditions = on.asked.curvature, on.asked.conditions
     bent = Gradient(bend * seen.cells, conditions.weights * seen.pull)
     metric = on.scores(bent) / spread
-    return np.maximum(metric, 1e-12 * float(metric.max(initial=0.0)) + 1e-300)
+    floor = 1e-12 * float(metric.max(initial=0.0)) + 1e-300
+    return np.asarray(np.maximum(metric, floor), dtype=np.float64)
 
 
 def onto_weights(wanted: Array, metric: Array, total: float) -> Array:
