@@ -49,7 +49,7 @@ def add_scores(codes, gradient, offset, member_start, member, stride, out):  # t
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator,unused-ignore]
-def _open(
+def _open(  # type: ignore[no-untyped-def]
     row, sizes, look_start, look_clause, look_mask, masks, condition, failed, alive
 ):  # pragma: no cover
     """Per clause how many attributes of a row fail it, per condition how many clauses hold."""
