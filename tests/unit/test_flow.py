@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.budget.ledger import Ledger
 from sfumato.domain import Integer
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import BudgetExhausted, LedgerError, TableError
+from sfumato.errors import BudgetExhausted, LedgerError, TableError, TooLarge
 
 DOMAIN = sf.Domain({"age": 10, "sex": 2})
 BUDGET = sf.Budget(epsilon=1, delta=1e-6)
@@ -119,3 +119,35 @@ def test_projected_answers_are_feasible_and_the_unbiased_stay_beside_them(
     assert (answers["unbiased"] < 0).any()
     raw = plan(sf.Budget(epsilon=0.05, delta=1e-6)).release(people, project=False).answers()
     assert (raw["value"] == raw["unbiased"]).all()
+
+
+def test_answers_that_no_release_can_list_are_refused_before_the_debit(tmp_path: Path) -> None:
+    domain = sf.Domain({"x": 2, "y": 2, "z": 2})
+    many = np.arange(1200).reshape(600, 2)
+    asked = sf.product(domain, {"x": many, "y": many, "z": many})
+    found = sf.plan(asked, sf.Budget(mu=1), mechanism="gaussian-table")
+    people = pd.DataFrame({name: [0, 1, 1] for name in domain.names})
+    path = tmp_path / "people.ledger"
+    with pytest.raises(TooLarge, match="216,000,000"):
+        found.release(people, ledger=path)
+    assert not path.exists()
+    few = sf.plan(sf.product(domain, {"x": many}), sf.Budget(mu=1), mechanism="gaussian-table")
+    few.release(people, ledger=path)
+    assert len(Ledger.open(path).entries()) == 1  # the twin: what can be listed is paid for
+
+
+def test_ranges_along_two_attributes_are_told_as_running_totals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Product strategies answer the shorter question from the same measurements."""
+    domain = sf.Domain({"x": 12, "y": 9})
+    found = sf.plan(
+        sf.product(domain, {"x": "ranges", "y": "ranges"}),
+        sf.Budget(mu=1),
+        mechanism="factorization",
+    )
+    monkeypatch.setattr("sfumato.release.chosen.DENSE_LIMIT", 1000)
+    people = pd.DataFrame({"x": np.arange(60) % 12, "y": np.arange(60) % 9})
+    told = found.release(people).answers()
+    assert len(told) == 12 * 9
+    assert np.isfinite(told["standard_error"]).all()

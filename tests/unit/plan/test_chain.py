@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from sfumato.plan.optimal.rooted import on_grid
+from sfumato.plan.solve import doubled_sweep
 from sfumato.plan.solve.chain import Chain, covariances, diagonals, potentials
 from sfumato.plan.solve.chain_sweeps import BLOCK
 from sfumato.plan.solve.doubled import RELATIVE, applied
@@ -132,3 +134,30 @@ def test_rounding_to_the_grid_is_to_the_nearest_step(scale: float) -> None:
         exact = (Fraction(float(h)) + Fraction(float(t))) * 2**30
         assert isinstance(found, int)
         assert abs(found - exact) <= Fraction(1, 2) + Fraction(1, 2**14)
+
+
+FUSED = r"v?fn?m(add|sub)[0-9ps]|\bfml[as]\b"
+
+
+def test_double_doubles_are_compiled_as_written() -> None:
+    """No fast mathematics in any kernel of the vault, and no contraction to one rounding."""
+    from numba import njit
+
+    n = 40
+    given = [np.ones(n - 1), *(np.ones(n) for _ in range(2)), np.arange(1.0, 9.0), np.ones(8)]
+    options = {k: v for k, v in doubled_sweep.sweep.targetoptions.items() if k != "nopython"}
+    kernel = njit(**options)(doubled_sweep.sweep.py_func)
+    kernel(*given, np.ones(n), np.ones(n), np.zeros(n), np.zeros(n))
+    for found in (doubled_sweep.sweep, doubled_sweep.forward):
+        assert not found.targetoptions.get("fastmath", False)
+    (code,) = kernel.inspect_asm().values()
+    assert not re.search(FUSED, code)
+    # the twin: fast mathematics does contract them, where the processor can
+    fast = njit(fastmath=True, error_model="numpy")(doubled_sweep.two_product.py_func)
+    fast(1.5, 2.5)
+    (twin,) = fast.inspect_asm().values()
+    plain = njit(error_model="numpy")(doubled_sweep.two_product.py_func)
+    plain(1.5, 2.5)
+    (written,) = plain.inspect_asm().values()
+    assert not re.search(FUSED, written)
+    assert twin != written

@@ -8,8 +8,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
+from sfumato.plan.effort import effort
 from sfumato.plan.optimal import columns as module
 from sfumato.plan.optimal.columns import distinct_columns
+from sfumato.plan.optimal.reading import read
 from tests.unit.workload.dense import dense_workload
 
 CUBE = sf.Domain({"a": 7, "b": 5, "c": 4})
@@ -93,3 +95,29 @@ def test_too_many_coefficients_are_refused_before_they_are_built() -> None:
     domain = sf.Domain({"x": 100_000})
     with pytest.raises(TooLarge, match="queries"):
         distinct_columns(domain, sf.prefixes(domain, "x").terms)
+
+
+def test_a_condition_on_many_finely_divided_attributes_is_read_by_its_own_classes() -> None:
+    """Single cells of all attributes are asked as well: 20^8 combinations, of which 2^8 matter."""
+    names = [f"a{i}" for i in range(8)]
+    domain = sf.Domain(dict.fromkeys(names, 20))
+    wanted = " and ".join(f"(a{i} < {5 + i} or a{i + 4} = 3)" for i in range(4))
+    singles = [f"{name} = {code}" for name in names for code in range(20)]
+    reading = read(domain, sf.predicates(domain, [wanted, *singles]).terms)
+    (diagram,) = reading.diagrams
+    rng = np.random.default_rng(0)
+    for cell in rng.integers(0, 20, size=(200, 8)).tolist():
+        code = dict(zip(names, cell, strict=True))
+        state = 0
+        for name in reading.names:
+            state = int(diagram.moves[name][state, code[name]])
+        holds = all(code[f"a{i}"] < 5 + i or code[f"a{i + 4}"] == 3 for i in range(4))
+        assert float(diagram.values[0, state]) == float(holds)
+
+
+def test_the_search_for_columns_ends_when_the_time_is_up() -> None:
+    domain = sf.Domain({"a": 20, "b": 20})
+    terms = sf.predicates(domain, ["a < 5 or b > 7"]).terms
+    with effort("columns", until=0.0), pytest.raises(TooLarge, match="time for planning"):
+        distinct_columns(domain, terms)
+    assert distinct_columns(domain, terms).matrix.shape[1] == 2

@@ -87,3 +87,21 @@ def test_rounding_is_part_of_the_stated_loss() -> None:
             moved += float((((steps + extra) / law.units) ** 2).sum())
         assert moved <= stated
     assert stated <= 1
+
+
+@pytest.mark.parametrize("bits", [0, 40, 61])
+def test_python_integers_are_added_up_some_at_a_time(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same values whatever the size of the parts; words where all of a part fit."""
+    term = sf.product(sf.Domain({"x": 2}), {"x": [[2**20, 1]] * 7}).terms[0]
+    law = BlockNoise("gaussian", 2**16, 3 + bits // 4)
+    exact = np.array([2**bits + i for i in range(7)], dtype=object)
+    whole = add_noise(exact, term, law, SeededWords("parts"))
+    monkeypatch.setattr("sfumato.vault.measure.AT_ONCE", 3)
+    parts = add_noise(exact, term, law, SeededWords("parts"))
+    assert [int(v) for v in parts] == [int(v) for v in whole]
+    z = rounded_gaussian(Fraction(law.units), 7, SeededWords("parts"))
+    assert [int(v) - int(e) for v, e in zip(parts, z, strict=True)] == [
+        int(v) << law.grid_bits for v in exact
+    ]
