@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sfumato.refine.width import mean_width as mean_width
     from sfumato.release import Release as Release
     from sfumato.stream import Counter as Counter
+    from sfumato.workload import Constraints as Constraints
     from sfumato.workload import Workload as Workload
     from sfumato.workload import attribute as attribute
     from sfumato.workload import conjunctions as conjunctions
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AdaptivePlan": "sfumato.adaptive",
     "Budget": "sfumato.budget",
+    "Constraints": "sfumato.workload",
     "Counter": "sfumato.stream",
     "Domain": "sfumato.domain",
     "Plan": "sfumato.flow",

@@ -10,6 +10,7 @@ import sfumato as sf
 PUBLIC = {
     "AdaptivePlan",
     "Budget",
+    "Constraints",
     "Counter",
     "Domain",
     "Plan",

@@ -12,11 +12,13 @@ from sfumato.workload.build import (
     ranges,
     windows,
 )
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.predicates import attribute
 from sfumato.workload.sql import sql
 from sfumato.workload.workload import Workload
 
 __all__ = [
+    "Constraints",
     "Workload",
     "attribute",
     "conjunctions",

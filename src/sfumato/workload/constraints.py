@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What everybody knows about the data without looking at it: impossible cells, published tables.
+
+    impossible = ["age < 15 and married = 'yes'"]          no record is there (structural zeros)
+    published  = [(["sex"], [5012, 4988])]                  these counts are public already
+
+Both restrict the histograms that answers can come from, h >= 0, to
+
+    P = {h : h_x = 0 where a condition holds, margin_S(h) = b for every published table (S, b)},
+
+and every projection onto answers of such histograms keeps its guarantees, for the truth is among
+them. A constraint is public knowledge (a law, a form, an earlier census); one that was read off
+the data is a leak that no budget pays for.
+
+Conditions that share attributes, directly or through others, are looked at together, on classes of
+cells that none of them tells apart (``classes.py``); those that share none are independent. So
+whether a cell of some attributes is possible, that is has a possible completion, is known exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from sfumato.domain import Domain
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.wording import listing, shown
+from sfumato.workload.classes import Classes
+from sfumato.workload.predicates import Condition, Mask, check_conditions, truth_table
+from sfumato.workload.queries import DENSE_LIMIT, Array, Identity, Integers
+from sfumato.workload.terms import Product
+from sfumato.workload.workload import Workload
+
+__all__ = ["CLOSE", "Constraints", "Linked", "Published"]
+
+CLOSE = 1e-9  # of the total: how far public numbers may disagree, which is rounding
+MOST_CLASSES = 2**24  # combinations of classes that linked conditions are looked up in (16 MB)
+
+Names = tuple[str, ...]
+Given = tuple[Workload | str | Sequence[str], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """The public counts over some attributes, axes in the order of the domain."""
+
+    names: Names
+    values: Array
+
+    @property
+    def total(self) -> float:
+        """The number of records that it says."""
+        return float(self.values.sum())
+
+    def margin(self, names: Iterable[str]) -> Array:
+        """Its sums over all but some of its attributes."""
+        kept = frozenset(names)
+        rest = tuple(i for i, n in enumerate(self.names) if n not in kept)
+        return np.asarray(self.values.sum(axis=rest), dtype=np.float64)
+
+    def term(self, domain: Domain) -> Product:
+        """The table as queries."""
+        factors = tuple((n, Identity(domain[n].size)) for n in self.names)
+        return Product(domain, f"published {' x '.join(self.names) or 'total'}", 1.0, factors)
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """Conditions that share attributes: ``possible`` says which classes of cells are left."""
+
+    classes: Classes
+    possible: Mask
+
+    def given(self, names: Iterable[str]) -> Mask:
+        """Over the classes of some of the attributes: whether some completion is possible."""
+        kept = frozenset(names)
+        rest = tuple(i for i, n in enumerate(self.classes.names) if n not in kept)
+        return np.asarray(self.possible.any(axis=rest))
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Constraints:
+    """Impossible combinations and published counts, checked against each other.
+
+    ``impossible`` are conditions, built with ``sf.attribute`` or written as in SQL's WHERE.
+    ``published`` are pairs of attributes (or a workload of tables; no attributes: the total) and
+    counts, their axes in the order in which the attributes are named.
+
+    Privacy: public knowledge; nothing is spent, and nothing of it may come from the data.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "married": 2, "sex": 2})
+    >>> known = sf.Constraints(domain, ["age < 15 and married = 1"], [(["sex"], [51, 49])])
+    >>> known.total, int(known.possible(("age", "married")).sum())
+    (100.0, 185)
+    """
+
+    domain: Domain
+    impossible: tuple[Condition, ...]
+    published: tuple[Published, ...]
+    linked: tuple[Linked, ...]
+
+    def __init__(
+        self,
+        domain: Domain,
+        impossible: Sequence[Condition | str] = (),
+        published: Sequence[Given] = (),
+    ) -> None:
+        if isinstance(impossible, Condition | str):
+            impossible = [impossible]
+        conditions = tuple(_condition(domain, c) for c in impossible)
+        check_conditions(conditions, domain)
+        tables = [t for pair in published for t in _read(domain, pair)]
+        set_ = object.__setattr__
+        set_(self, "domain", domain)
+        set_(self, "impossible", conditions)
+        set_(self, "published", tuple(tables))
+        set_(self, "linked", _linked(domain, conditions))
+        _check_totals(tables)
+        _check_shared(tables)
+        for table in tables:
+            self._check_mass(table)
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self.impossible)} impossible"] if self.impossible else []
+        parts += [f"published {listing([' x '.join(p.names) or 'total' for p in self.published])}"]
+        return f"Constraints({', '.join(parts if self.published else parts[:-1]) or 'none'})"
+
+    @property
+    def total(self) -> float | None:
+        """The number of records, where something published says it."""
+        return self.published[0].total if self.published else None
+
+    def possible(self, names: Sequence[str], kept: Sequence[Integers] | None = None) -> Mask:
+        """Over the cells of some attributes: whether a record can be there.
+
+        ``kept`` are the cells of each attribute that are looked at, all of them unless given.
+        """
+        cells = [np.arange(self.domain[n].size) for n in names] if kept is None else list(kept)
+        shape = tuple(len(c) for c in cells)
+        if prod(shape) > DENSE_LIMIT:
+            raise TooLarge(
+                f"{' x '.join(names)} has {prod(shape):,} cells, the limit is {DENSE_LIMIT:,}; ask "
+                "about fewer attributes at once or use wider bins"
+            )
+        out = np.ones(shape, dtype=np.bool_)
+        for part in self.linked:
+            class_of = dict(zip(part.classes.names, part.classes.class_of, strict=True))
+            shared = [n for n in part.classes.names if n in names]
+            if not shared:
+                continue
+            looked = part.given(shared)[
+                np.ix_(*(class_of[n][cells[names.index(n)]] for n in shared))
+            ]
+            order = sorted(range(len(shared)), key=lambda i: names.index(shared[i]))
+            along = [len(c) if n in shared else 1 for n, c in zip(names, cells, strict=True)]
+            out &= looked.transpose(order).reshape(along)
+        return out
+
+    def are_possible(self, codes: Integers) -> Mask:
+        """For rows, given as cells by attribute (attribute x row): whether they can be records."""
+        out = np.ones(codes.shape[1], dtype=np.bool_)
+        for part in self.linked:
+            pairs = zip(part.classes.names, part.classes.class_of, strict=True)
+            out &= part.possible[tuple(of[codes[self.domain.index(n)]] for n, of in pairs)]
+        return out
+
+    def completed(self, names: Sequence[str], cells: Integers) -> Integers:
+        """Possible rows (attribute x row) in given possible cells, one row of codes per cell."""
+        out = np.zeros((len(self.domain), len(cells)), dtype=np.int64)
+        for n, column in zip(names, cells.T, strict=True):
+            out[self.domain.index(n)] = column
+        for part in self.linked:
+            own, class_of = part.classes.names, part.classes.class_of
+            first = [np.unique(of, return_index=True)[1] for of in class_of]
+            held = [i for i, n in enumerate(own) if n in names]
+            free = [i for i, n in enumerate(own) if n not in names]
+            turned = part.possible.transpose([*held, *free])
+            flat = turned.reshape(*turned.shape[: len(held)], -1)
+            at = tuple(class_of[i][out[self.domain.index(own[i])]] for i in held)
+            found = np.broadcast_to(flat.argmax(axis=-1)[at], len(cells))
+            for i, classes in zip(
+                free, np.unravel_index(found, turned.shape[len(held) :]), strict=True
+            ):
+                out[self.domain.index(own[i])] = first[i][classes]
+        return out
+
+    def published_for(self, names: Iterable[str]) -> tuple[Published, ...]:
+        """What is published, without what cannot matter to answers about some attributes.
+
+        An attribute of one table only, that is neither asked about nor in a condition, is summed
+        out: given the rest, it can be distributed as the table says. A table within another says
+        nothing new.
+        """
+        needed = set(names).union(*(c.attributes for c in self.impossible))
+        tables = list(self.published)
+        while True:
+            seen = [n for t in tables for n in t.names]
+            kept = [
+                self.domain.in_order(n for n in t.names if n in needed or seen.count(n) > 1)
+                for t in tables
+            ]
+            cut = [Published(k, t.margin(k)) for k, t in zip(kept, tables, strict=True)]
+            largest: list[Published] = []
+            for table in sorted(cut, key=lambda t: -len(t.names)):
+                if not any(set(table.names) <= set(other.names) for other in largest):
+                    largest.append(table)
+            if [t.names for t in largest] == [t.names for t in tables]:
+                return tuple(largest)
+            tables = largest
+
+    def _check_mass(self, table: Published) -> None:
+        is_off = ~self.possible(table.names) & (table.values > CLOSE * table.total)
+        if is_off.any():
+            at = np.argwhere(is_off)[0]
+            cell = ", ".join(
+                f"{n} = {self.domain[n].label(int(c))}"
+                for n, c in zip(table.names, at, strict=True)
+            )
+            raise WorkloadError(
+                f"{table.values[tuple(at)]:,.6g} records are published where none is possible: "
+                f"{cell or 'at all'}; correct the table or the impossible conditions"
+            )
+
+
+def _condition(domain: Domain, given: Condition | str) -> Condition:
+    if not isinstance(given, str):
+        return given
+    from sfumato.workload.sql import sql_condition
+
+    return sql_condition(domain, given)
+
+
+def _read(domain: Domain, pair: Given) -> list[Published]:
+    """One entry of ``published``: a table, or the tables of a workload."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise WorkloadError(
+            "published counts are pairs (attributes, counts) or (workload, counts), got "
+            f"{shown(pair)}"
+        )
+    what, values = pair
+    if isinstance(what, Workload):
+        return _of_workload(domain, what, values)
+    given = (what,) if isinstance(what, str) else tuple(what)
+    ordered = domain.in_order(given)
+    if len(ordered) != len(given):
+        raise WorkloadError(f"an attribute is named twice in the published {listing(given)}")
+    table = _counts(values, given, tuple(domain[n].size for n in given))
+    turned = table.transpose([given.index(n) for n in ordered])
+    return [Published(ordered, np.ascontiguousarray(turned))]
+
+
+def _of_workload(domain: Domain, work: Workload, values: object) -> list[Published]:
+    if work.domain != domain:
+        raise WorkloadError("a published workload is about another domain than the constraints")
+    for term in work.terms:
+        if not (isinstance(term, Product) and term.is_table and term.weight == 1):
+            raise WorkloadError(
+                f"group {term.name!r} of a published workload is not a table of counts; publish "
+                "marginals, such as sf.marginals(domain, [['sex']])"
+            )
+    parts = _split(values, [t.rows for t in work.terms])
+    return [
+        Published(t.attributes, _counts(v, t.attributes, t.shape))
+        for t, v in zip(work.terms, parts, strict=True)
+    ]
+
+
+def _split(values: object, sizes: Sequence[int]) -> Sequence[object]:
+    """Counts per table, from one vector or a vector per table."""
+    if len(sizes) == 1:
+        return [values]
+    if isinstance(values, Sequence) and len(values) == len(sizes) and all(map(np.ndim, values)):
+        return values
+    flat = np.asarray(values)
+    if flat.shape != (sum(sizes),):
+        raise WorkloadError(
+            f"a published workload of {len(sizes)} tables takes a list of {len(sizes)} tables, or "
+            f"one vector of {sum(sizes):,} counts; got shape {flat.shape}"
+        )
+    return np.split(flat, np.cumsum(sizes)[:-1])
+
+
+def _counts(values: object, names: Names, shape: tuple[int, ...]) -> Array:
+    """Counts as a table: numbers of 0 or more, as many as there are cells."""
+    called = " x ".join(names) or "total"
+    try:
+        found = np.asarray(values)
+    except ValueError as error:
+        raise WorkloadError(f"published {called}: counts must be a table of numbers") from error
+    if found.dtype.kind not in "iuf":
+        raise WorkloadError(f"published {called}: counts must be numbers, got {found.dtype}")
+    if found.shape not in (shape, (prod(shape),)):
+        raise WorkloadError(
+            f"published {called} has {' x '.join(map(str, shape)) or 'one'} cells, got counts of "
+            f"shape {found.shape}"
+        )
+    table = found.astype(np.float64).reshape(shape)
+    if not (np.isfinite(table) & (table >= 0)).all():
+        raise WorkloadError(f"published {called}: counts are finite numbers of 0 or more")
+    return table
+
+
+def _check_totals(tables: Sequence[Published]) -> None:
+    for table in tables[1:]:
+        if abs(table.total - tables[0].total) > CLOSE * max(table.total, tables[0].total):
+            raise WorkloadError(
+                f"published {_said(tables[0])} adds up to {tables[0].total:,.10g} records, "
+                f"{_said(table)} to {table.total:,.10g}; tables of the same data have one total: "
+                "publish one of them, or scale them to the right one"
+            )
+
+
+def _check_shared(tables: Sequence[Published]) -> None:
+    for i, one in enumerate(tables):
+        for other in tables[:i]:
+            shared = [n for n in one.names if n in other.names]
+            off = float(np.abs(one.margin(shared) - other.margin(shared)).max(initial=0.0))
+            if off > CLOSE * one.total:
+                raise WorkloadError(
+                    f"published {_said(other)} and {_said(one)} disagree on {' x '.join(shared)}, "
+                    f"by up to {off:,.6g} records; correct one of them or leave it out"
+                )
+
+
+def _said(table: Published) -> str:
+    return " x ".join(table.names) or "total"
+
+
+def _linked(domain: Domain, conditions: Sequence[Condition]) -> tuple[Linked, ...]:
+    """Conditions by what they share, each with the combinations of classes that are left."""
+    groups: list[tuple[set[str], list[Condition]]] = []
+    for condition in conditions:
+        if not condition.attributes:
+            if bool(truth_table(condition, (), (), lambda _: np.zeros(0, dtype=np.bool_))):
+                raise WorkloadError("everything is impossible: a condition holds for all records")
+            continue
+        names, members = set(condition.attributes), [condition]
+        for group in [g for g in groups if g[0] & names]:
+            names |= group[0]
+            members = [*group[1], *members]
+            groups.remove(group)
+        groups.append((names, members))
+    return tuple(_link(domain, names, members) for names, members in groups)
+
+
+def _link(domain: Domain, names: set[str], conditions: Sequence[Condition]) -> Linked:
+    classes = Classes.of(conditions, domain, domain.in_order(names))
+    if classes.cells > MOST_CLASSES:
+        raise TooLarge(
+            f"impossible conditions that share attributes tell {classes.cells:,} combinations of "
+            f"{len(names)} attributes apart, the limit is {MOST_CLASSES:,}; leave some out, or use "
+            "fewer different bounds"
+        )
+    possible = np.ones(classes.shape, dtype=np.bool_)
+    for condition in conditions:
+        possible &= ~classes.truth(condition)
+    if not possible.any():
+        raise WorkloadError(
+            f"everything is impossible: the conditions on {listing(sorted(names))} leave no record"
+        )
+    return Linked(classes, possible)
