@@ -43,11 +43,9 @@ def workloads() -> dict[str, Workload]:
     """Small, and as different from each other as workloads get."""
     cube = sf.Domain({"a": 5, "b": 3, "c": 2})
     line, sliver = sf.Domain({"x": 8}), sf.Domain({"a": 4, "one": 1, "b": 2})
-    whole, pair = kept({"a": 5, "b": 3, "c": 2}), kept({"x": 4, "y": 3})
+    whole = kept({"a": 5, "b": 3, "c": 2})
     few = sf.predicates(whole, ["a < 2 or b = 1", "a >= 2 and not b = 0"])
     everybody = sf.marginals(whole, [()])
-    # Columns that nearly agree, and are so long that their squares are no floats.
-    near = sf.product(pair, {"x": [[2.0**30, 2.0**30 + 1, 2.0**30, 2.0**30]]})
     a, b = sf.attribute(cube, "a"), sf.attribute(cube, "b")
     asked = sf.predicates(cube, [(a < 3) | (b == 1), (a >= 2) & ~(b == 0), (a == 1)])
     given = sf.explicit(
@@ -78,12 +76,25 @@ def workloads() -> dict[str, Workload]:
         "nobody dropped": sf.marginals(whole, 2) | few | everybody,
         "marginals, nobody dropped": sf.marginals(whole, 2) | sf.marginals(whole, 1) | everybody,
         "prefixes, nobody dropped": sf.prefixes(whole, "a", by=["c"]) | everybody,
-        "nearly public": near | sf.prefixes(pair, "y"),
+    }
+
+
+def uneven() -> dict[str, Workload]:
+    """Columns that nearly agree, and are so long that their squares are no floats."""
+    pair, wide = kept({"x": 4, "y": 3}), kept({"x": 180, "y": 2})
+    far = 2.0**30
+    return {
+        "nearly public": sf.product(pair, {"x": [[far, far + 1, far, far]]})
+        | sf.prefixes(pair, "y"),
+        "nearly public, wide": sf.product(wide, {"x": [[far] * 90 + [far + 1] * 90]})
+        | sf.marginals(wide, [("y",)]),
     }
 
 
 WORKLOADS = workloads()
+UNEVEN = uneven()
 CASES = [(name, work) for name in MECHANISMS for work in WORKLOADS]
+UNEVEN_CASES = [(name, work) for name in MECHANISMS for work in UNEVEN]
 
 
 @cache
@@ -93,7 +104,7 @@ def planned(
     """The plan by this mechanism; None where it says that it does not fit."""
     budget = BUDGETS[MECHANISMS[mechanism][1]]
     try:
-        return sf.plan(WORKLOADS[work], budget, neighbours, objective, mechanism)  # type: ignore[arg-type]
+        return sf.plan((WORKLOADS | UNEVEN)[work], budget, neighbours, objective, mechanism)  # type: ignore[arg-type]
     except PlanError:
         return None
 

@@ -19,6 +19,7 @@ from sfumato.plan.planner import MECHANISMS
 from sfumato.vault.measure import add_noise, exact_values
 from tests.unit.plan.every_mechanism import (
     CASES,
+    UNEVEN_CASES,
     WORKLOADS,
     Dense,
     answers,
@@ -127,7 +128,7 @@ def true_loss(plan: Plan, seen: Dense) -> float:
 
 @pytest.mark.parametrize("objective", ["rmse", "max"])
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
-@pytest.mark.parametrize(("mechanism", "work"), CASES)
+@pytest.mark.parametrize(("mechanism", "work"), [*CASES, *UNEVEN_CASES])
 def test_no_pair_of_neighbours_costs_more_than_the_budget(
     mechanism: str, work: str, neighbours: str, objective: str
 ) -> None:
