@@ -5,11 +5,12 @@
     result = plan.release("adult.parquet", ledger="adult.ledger")
     result.answers()
 
-Two methods: ``"tables"`` chooses and measures whole tables, a maximum entropy model on rows learns
-them (any domain; docs/mechanisms/adaptive.md); ``"mwem"`` chooses single queries for a histogram
-(explicit domains; docs/mechanisms/mwem.md). The whole cost is debited at once, before any noise is
-drawn; how it is split over the rounds may depend on earlier answers (docs/proofs/adaptive.md).
-Unlike `sf.plan`, the error cannot be forecast: it depends on the data.
+Three methods: ``"tables"`` chooses and measures whole tables, a maximum entropy model on rows
+learns them (any domain; docs/mechanisms/adaptive.md); ``"mwem"`` chooses single queries for a
+histogram (explicit domains; docs/mechanisms/mwem.md); ``"boosting"`` samples queries where synopses
+are bad and takes medians (explicit domains; docs/mechanisms/boosting.md). The whole cost is debited
+at once, before any noise is drawn; how it is split over the rounds may depend on earlier answers
+(docs/proofs/adaptive.md). Unlike `sf.plan`, the error cannot be forecast: it depends on the data.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from sfumato.errors import LedgerError, PlanError, TooLarge
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.plan.candidates import asked_domain, candidate_sets
 from sfumato.randomness import WordSource, system_words
+from sfumato.refine.boosting import Boosted
 from sfumato.refine.hedge import MOST_CELLS, Hedge
 from sfumato.refine.learner import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, Learner
 from sfumato.refine.transcript import Transcript
@@ -45,13 +47,16 @@ if TYPE_CHECKING:
 
 __all__ = ["AdaptivePlan", "Method", "plan_adaptive"]
 
-Method = Literal["tables", "mwem"]
+Method = Literal["tables", "mwem", "boosting"]
 Progress = Callable[[int, int, str], None]
+Known = Learner | Hedge | Boosted
 
 ROUNDS_PER_ATTRIBUTE = 7
 MOST_ATTRIBUTES = 500
 MOST_TABLE = 2**26  # cells of the table that one group of queries looks at
 MOST_ROUNDS = 10_000
+BOOSTING_ROUNDS = 5
+SAMPLES = 40  # queries that boosting draws in a round
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,7 +85,7 @@ class AdaptivePlan:
 
     @cached_property
     def candidates(self) -> dict[tuple[str, ...], float]:
-        """The tables that may be chosen, and how much each matters; none for MWEM."""
+        """The tables that may be chosen, and how much each matters; none where queries are."""
         return candidate_sets(self.workload) if self.method == "tables" else {}
 
     @property
@@ -91,8 +96,9 @@ class AdaptivePlan:
     @property
     def memory(self) -> int:
         """Bytes that the release holds at once, about."""
-        if self.method == "mwem":
-            return 32 * self.workload.domain.size + 24 * self.workload.queries
+        if self.method != "tables":
+            votes = self.rounds if self.method == "boosting" else 0
+            return 32 * self.workload.domain.size + (24 + 8 * votes) * self.workload.queries
         cells = sum(self.domain.cells(s) for s in self.candidates)
         measured = min(self.rounds, len(self.candidates)) + len(self.domain)
         return 24 * cells + FINAL_ROWS * (8 * len(self.domain) + 4 * measured + 24)
@@ -103,6 +109,10 @@ class AdaptivePlan:
         if self.method == "mwem":
             passes = 20 * self.rounds**2 / 2  # about 20 for every query known so far
             return 1e-8 * passes * self.workload.domain.size + 1e-7 * self.workload.queries
+        if self.method == "boosting":
+            passes = 300 * self.rounds * min(len(self.workload.terms), SAMPLES * self.rounds)
+            drawn = 1e-7 * self.rounds * SAMPLES * self.workload.queries
+            return 3e-8 * passes * self.workload.domain.size + drawn
         sets, d = len(self.candidates), len(self.domain)
         cells = sum(self.domain.cells(s) for s in self.candidates)
         measured = min(self.rounds, sets)
@@ -115,6 +125,7 @@ class AdaptivePlan:
         """The public description of what is asked, as the ledger keeps it."""
         unit = self.unit
         return {
+            **({"samples": SAMPLES} if self.method == "boosting" else {}),
             "workload": self.workload.digest(),
             "queries": self.workload.queries,
             "mechanism": f"adaptive-{self.method}",
@@ -163,16 +174,18 @@ class AdaptivePlan:
         return self._released(Transcript.from_bytes(stored), run.estimate, entry)
 
     def _released(
-        self, transcript: Transcript, estimate: Learner | Hedge | None, entry: Entry | None
+        self, transcript: Transcript, estimate: Known | None, entry: Entry | None
     ) -> AdaptiveRelease:
         """Public from here: the estimate that the rounds kept, or the same learnt once more."""
         from sfumato.release.adaptive import AdaptiveRelease
+        from sfumato.vault.boosting import boosting_replay
         from sfumato.vault.mwem import mwem_replay
         from sfumato.vault.rounds import replay
 
-        if self.method == "mwem":
-            hedge = estimate if isinstance(estimate, Hedge) else None
-            hedge = mwem_replay(self.workload, transcript) if hedge is None else hedge
+        if self.method != "tables":
+            again = mwem_replay if self.method == "mwem" else boosting_replay
+            hedge = estimate if isinstance(estimate, Hedge | Boosted) else None
+            hedge = again(self.workload, transcript) if hedge is None else hedge
             cells = np.stack(np.unravel_index(np.arange(self.domain.size), self.domain.shape), 1)
             weights = hedge.histogram.ravel() / hedge.total
             places = tuple(self._query_name(step.place) for step in transcript.steps)
@@ -190,6 +203,8 @@ class AdaptivePlan:
     def _query_name(self, place: tuple[int, ...]) -> str:
         if not place:
             return "number of records"
+        if self.method == "boosting":
+            return f"{len(place)} sampled queries"
         return f"{self.workload.terms[place[0]].name}, query {place[1]}"
 
     def _book(
@@ -222,12 +237,12 @@ class _Run:
         self, plan: AdaptivePlan, table: Table, words: WordSource, progress: Progress | None
     ) -> None:
         self._plan, self._table, self._words, self._progress = plan, table, words, progress
-        self.estimate: Learner | Hedge | None = None
+        self.estimate: Known | None = None
         self._rounds: Callable[[], Transcript] | None = None
 
     def count(self) -> None:
         """Count everything that the rounds may look at; nothing is drawn yet."""
-        (self._count_queries if self._plan.method == "mwem" else self._count_tables)()
+        (self._count_tables if self._plan.method == "tables" else self._count_queries)()
 
     def draw(self) -> bytes:
         """Run the rounds; called once, after the debit."""
@@ -254,26 +269,21 @@ class _Run:
 
     def _count_queries(self) -> None:
         from sfumato.vault.adaptive import read_answers
+        from sfumato.vault.boosting import boosting_rounds
         from sfumato.vault.mwem import mwem_rounds
 
         plan = self._plan
-        exact, rows = read_answers(
-            self._table, plan.workload, plan.neighbours, plan.unit, self._progress
-        )
+        work = plan.workload
+        exact, rows = read_answers(self._table, work, plan.neighbours, plan.unit, self._progress)
+        asked = (exact, rows, work, plan.neighbours, plan.unit, plan.rounds)
 
         def rounds() -> Transcript:
-            purse = Spending.of(plan.budget)
-            transcript, self.estimate = mwem_rounds(
-                exact,
-                rows,
-                plan.workload,
-                plan.neighbours,
-                plan.unit,
-                plan.rounds,
-                purse,
-                self._words,
-                self._progress,
-            )
+            purse, words, progress = Spending.of(plan.budget), self._words, self._progress
+            transcript: Transcript
+            if plan.method == "mwem":
+                transcript, self.estimate = mwem_rounds(*asked, purse, words, progress)
+            else:
+                transcript, self.estimate = boosting_rounds(*asked, SAMPLES, purse, words, progress)
             return transcript
 
         self._rounds = rounds
@@ -291,8 +301,9 @@ def plan_adaptive(
     """Plan a release that measures where its estimate is worst; touches no data, costs nothing.
 
     ``method="tables"`` measures tables of attributes that the workload asks about, on a domain of
-    any size; ``method="mwem"`` single queries, on a domain whose cells can be listed. ``rounds`` is
-    the most measurements after the first look at every attribute (tables), or their number (MWEM).
+    any size; ``method="mwem"`` single queries, on a domain whose cells can be listed, and
+    ``method="boosting"`` samples of queries there. ``rounds`` is the most measurements after the
+    first look at every attribute (tables), or their number (the others).
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2, "job": 15})
@@ -307,12 +318,12 @@ def plan_adaptive(
         )
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
-    if method not in ("tables", "mwem"):
-        raise PlanError(f'method must be "tables" or "mwem", got {method!r}')
-    if method == "mwem" and workload.domain.size > MOST_CELLS:
+    if method not in ("tables", "mwem", "boosting"):
+        raise PlanError(f'method must be "tables", "mwem" or "boosting", got {method!r}')
+    if method != "tables" and workload.domain.size > MOST_CELLS:
         raise TooLarge(
-            f"MWEM holds all {workload.domain.size:,} cells of the domain, at most {MOST_CELLS:,} "
-            'are allowed; use method="tables", or fewer attributes'
+            f"{method!r} holds all {workload.domain.size:,} cells of the domain, at most "
+            f'{MOST_CELLS:,} are allowed; use method="tables", or fewer attributes'
         )
     asked = asked_domain(workload)
     if method == "tables" and len(asked) > MOST_ATTRIBUTES:
@@ -336,6 +347,8 @@ def _rounds(workload: Workload, method: Method, attributes: int) -> int:
     """Rounds unless told: of the order of the attributes, or of the logarithm of the queries."""
     if method == "mwem":
         return max(1, min(workload.queries, 4 + floor(2 * log2(workload.queries))))
+    if method == "boosting":
+        return BOOSTING_ROUNDS
     return max(1, min(ROUNDS_PER_ATTRIBUTE * attributes, len(candidate_sets(workload))))
 
 

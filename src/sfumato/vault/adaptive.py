@@ -163,6 +163,24 @@ class ExactAnswers(Redacted):
             return permute_and_flip(box, rate, words)
         return exponential_mechanism(box, rate, words)[0]
 
+    def errors(self, estimates: Integers, low: int, span: int) -> Sensitive[Integers]:
+        """``min(max(|exact - estimate| - low, 0), span)`` of every query, in steps.
+
+        Neighbours: every one moves by at most what its answer does, and by at most ``span``.
+        """
+        return Sensitive(np.clip(np.abs(self._answers - estimates) - low, 0, span))
+
+    def measure_some(
+        self, queries: Sequence[int], law: BlockNoise, words: WordSource
+    ) -> Measurement:
+        """Some answers with exact noise, in steps.
+
+        Privacy: as `ExactTables.measure`, for how far these answers move together.
+        Neighbours: as the caller states how far they do.
+        """
+        exact = self._answers[np.asarray(queries, dtype=np.int64)]
+        return Measurement((exact << law.grid_bits) + _drawn(law, exact.size, words), law)
+
     def measure(self, query: int | None, law: BlockNoise, words: WordSource) -> Measurement:
         """One answer with exact noise, in steps; without a query, the number of records.
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.errors import TooLarge, WorkloadError
+from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.refine import minimax
+from sfumato.refine.boosting import EVENNESS, Boosted, synopsis
 from tests.unit.workload.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})
@@ -191,3 +192,51 @@ def test_what_has_no_largest_difference_is_refused() -> None:
     wide = sf.marginals(sf.Domain({f"a{i}": 2 for i in range(30)}), 1)
     with pytest.raises(TooLarge, match='objective "max" lists them'):
         sf.project(np.ones(60), wide, 1, objective="max")
+
+
+def test_a_synopsis_is_the_most_even_histogram_that_explains_its_queries() -> None:
+    """Against the primal program, with entropies."""
+    work = WORKS["tables"]()
+    F = dense_workload(work)
+    known = [0, 5, 13, 20]
+    y, variances = (F @ RECORDS)[known] + 3.0, np.array([4.0, 9.0, 1.0, 25.0])
+    found = synopsis(work, known, y, variances, 60.0).ravel()
+    h = cp.Variable(24, nonneg=True)
+    uneven = EVENNESS * cp.sum(cp.rel_entr(h, np.full(24, 60 / 24)))
+    missed = cp.sum(cp.multiply(1 / (2 * variances), cp.square(F[known] @ h - y)))
+    cp.Problem(cp.Minimize(uneven + missed), [cp.sum(h) == 60]).solve(solver=cp.CLARABEL)
+    assert found.sum() == pytest.approx(60)
+    assert found == pytest.approx(h.value, abs=2e-3)
+
+
+def test_medians_are_right_wherever_most_synopses_are() -> None:
+    work = WORKS["tables"]()
+    exact = dense_workload(work) @ RECORDS
+    boosted = Boosted(work, 60.0)
+    everything = list(range(work.queries))
+    votes = [boosted.learn([0], exact[:1], 1e-2)]
+    votes += [boosted.learn(everything, exact, 1e-4) for _ in range(2)]
+    assert boosted.medians == pytest.approx(np.median(votes, axis=0))
+    assert np.abs(boosted.medians - exact).max() < 0.1 < np.abs(votes[0] - exact).max()
+    away = np.abs(dense_workload(work) @ boosted.histogram.ravel() - exact).max()
+    assert away <= 2.1 * np.abs(boosted.medians - exact).max() + 1e-3 * exact.max()
+    assert boosted.table(("a", "c")).shape == (3, 2)
+
+
+def test_a_query_that_comes_again_is_averaged_by_its_precision() -> None:
+    work = WORKS["tables"]()
+    once, twice = Boosted(work, 60.0), Boosted(work, 60.0)
+    expected = once.learn([3], np.array([(10 / 1 + 20 / 4) / (1 + 1 / 4)]), 0.8)
+    twice.learn([3], np.array([10.0]), 1.0)
+    assert twice.learn([3], np.array([20.0]), 4.0) == pytest.approx(expected, abs=1e-5)
+
+
+def test_synopses_of_nothing_or_too_much_are_refused() -> None:
+    work = WORKS["tables"]()
+    with pytest.raises(PlanError, match="some different queries"):
+        synopsis(work, [1, 1], np.ones(2), np.ones(2), 1.0)
+    with pytest.raises(PlanError, match="no median"):
+        _ = Boosted(work, 1.0).medians
+    wide = sf.marginals(sf.Domain({f"a{i}": 2 for i in range(30)}), 1)
+    with pytest.raises(TooLarge, match="boosting holds all"):
+        Boosted(wide, 1.0)
