@@ -54,7 +54,7 @@ def fit_support(
     for _ in range(ROUNDS):
         t = q.stack_of(columns.cells, columns.weights)
         down = q.curve(t) - q.wanted
-        slopes = q.spread(down)
+        slopes = q.slopes(down)
         if only_seen:
             slopes = np.where(q.is_seen, slopes, inf)
         slope, least = float(down @ t), float(slopes.min())
@@ -80,7 +80,7 @@ def _first(q: Quadratic, bound: Bound, only_seen: bool) -> Support:
     """The cell of least slope at zero, with all of the total; nothing where that is unknown."""
     if bound.total is None:
         return Support(np.zeros(0, dtype=np.int64), np.zeros(0))
-    slopes = q.spread(-q.wanted)
+    slopes = q.slopes(-q.wanted)
     if only_seen:
         slopes = np.where(q.is_seen, slopes, inf)
     return Support(np.array([int(slopes.argmin())]), np.array([bound.total]))

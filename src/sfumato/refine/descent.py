@@ -17,6 +17,7 @@ from sfumato.refine.active_set import Support
 from sfumato.refine.certificate import Bound
 from sfumato.refine.quadratic import Quadratic
 from sfumato.refine.simplex import project_to_simplex
+from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import Array
 
 __all__ = ["fit_dense"]
@@ -40,14 +41,17 @@ def fit_dense(
     More steps are taken, up to ten times as many, while the gap falls quickly.
     """
     total = bound.total
-    h = np.full(q.grid.size, (total or 0.0) / q.grid.size) if start is None else start
+    possible = q.grid.possible
+    h = _feasible(np.zeros(q.grid.size), total, possible) if start is None else start
     steep = _steepness(q)
     constant = 0.5 * q.norm(q.values) ** 2
     ahead, momentum = h, 1.0
     best, best_gap, last = h, inf, inf
     for step in range(10 * steps):
         slopes = q.spread(q.curve(q.stack(ahead)) - q.wanted)
-        new = _feasible(ahead - slopes / steep, total)
+        if possible is not None:
+            slopes = np.where(possible, slopes, 0.0)
+        new = _feasible(ahead - slopes / steep, total, possible)
         if float(slopes @ (new - h)) > 0:  # it went uphill: forget the momentum
             momentum, ahead = 1.0, new
         else:
@@ -73,11 +77,16 @@ def _gap(q: Quadratic, bound: Bound, h: Array, constant: float) -> tuple[float, 
     t = q.stack(h)
     down = q.curve(t) - q.wanted
     value = max(0.0, constant + 0.5 * float((down - q.wanted) @ t))
-    return bound.gap(float(q.spread(down).min()), float(down @ t), t), value
+    return bound.gap(float(q.slopes(down).min()), float(down @ t), t), value
 
 
-def _feasible(h: Array, total: float | None) -> Array:
-    return np.maximum(h, 0.0) if total is None else project_to_simplex(h, total)
+def _feasible(h: Array, total: float | None, possible: Mask | None) -> Array:
+    """The nearest histogram of this total with nothing on impossible cells."""
+    if possible is None:
+        return np.maximum(h, 0.0) if total is None else project_to_simplex(h, total)
+    out = np.zeros(len(h))
+    out[possible] = _feasible(h[possible], total, None)
+    return out
 
 
 def _steepness(q: Quadratic) -> float:

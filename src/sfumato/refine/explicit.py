@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nearest answers that some histogram has, over cells that can be listed.
 
-    minimise 1/2 |F h - y|_W^2   over h >= 0, and 1'h = n where n is known
+    minimise 1/2 |F h - y|_W^2   over possible h >= 0, and 1'h = n where n is known
 
 (the projection mechanism: Nikolov, Talwar, Zhang 2013, "The geometry of differential privacy: the
 sparse and approximate cases"). Running totals are projected exactly in one pass; everything else
 first by few cells (``active_set``), and where those do not suffice by all of them (``descent``).
-Whatever found it, the estimate carries the gap of ``certificate``, computed from its answers.
+Whatever found it, the estimate carries the gap of ``certificate``, computed from its answers. A
+grid with published tables has h meet those too (``published``).
 
 Memory: about ten arrays over the merged cells, 0.8 GB for ten million.
 """
@@ -21,6 +22,7 @@ from time import monotonic
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from sfumato.errors import WorkloadError
 from sfumato.refine.active_set import Support, fit_support
 from sfumato.refine.certificate import Bound, known_total, unknown_total
 from sfumato.refine.descent import fit_dense
@@ -28,10 +30,12 @@ from sfumato.refine.fit import Fit, Part
 from sfumato.refine.grid import Grid
 from sfumato.refine.isotonic import fit_running_totals
 from sfumato.refine.metric import check_exact_combinations
+from sfumato.refine.published import fit_published
 from sfumato.refine.quadratic import Quadratic
+from sfumato.workload.constraints import CLOSE, Constraints
 from sfumato.workload.queries import Array, Integers
 
-__all__ = ["MOST_CELLS", "Estimate", "fit_explicit", "nearest"]
+__all__ = ["MOST_CELLS", "Estimate", "agreed_total", "fit_explicit", "nearest"]
 
 MOST_CELLS = 10**7
 FLOOR = 1e-6  # of |y|^2 / 2: gaps are asked for relative to the value plus this
@@ -78,8 +82,10 @@ def fit_explicit(
 
     After about ``seconds`` the best so far is taken; its gap is as certified as any.
     ``precision`` is the inverse covariance of the first answers, ``exact`` their combinations
-    without noise; weights of the fit are for the others.
+    without noise; weights of the fit are for the others. What is impossible or published is that
+    of the grid; the total, if anything is published, is the published one.
     """
+    total = agreed_total(total, grid.constraints)
     unit, heaviest = _scales(fit, total, precision)
     small = _scaled(fit, unit, heaviest)
     q = Quadratic(small, grid, None if precision is None else precision / heaviest)
@@ -96,13 +102,19 @@ def fit_explicit(
         return wanted(value) if monotonic() < until else inf  # all will do when time is up
 
     with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
-        found, bound, method = nearest(q, n, target, watch=_watcher(progress))
+        if n and any(table.names for table in grid.published):
+            met = fit_published(q, unit, n, target, nearest, _watcher(progress))
+            found, bound, method = met.support, None, met.method
+        else:
+            found, bound, method = nearest(q, n, target, watch=_watcher(progress))
     t = q.stack_of(found.cells, found.weights)
     answers = q.answers(t)
     rest = answers - q.values
     down = q.adjoint(q.weigh(rest))
     value = 0.5 * float(rest @ q.weigh(rest))
-    reached = bound.gap(float(q.spread(down).min()), float(down @ t), t)
+    reached = found.gap
+    if bound is not None:
+        reached = bound.gap(float(q.slopes(down).min()), float(down @ t), t)
     square = unit**2 * heaviest
     return Estimate(
         grid,
@@ -114,6 +126,19 @@ def fit_explicit(
         wanted(value) * square,
         method,
     )
+
+
+def agreed_total(total: float | None, constraints: Constraints | None) -> float | None:
+    """The number of records: as given, or as published; refused where the two differ."""
+    known = None if constraints is None else constraints.total
+    if known is None or total is None:
+        return total if known is None else known
+    if abs(total - known) > CLOSE * max(total, known):
+        raise WorkloadError(
+            f"the number of records is given as {total:,.10g}, but the published tables add up to "
+            f"{known:,.10g}; leave n out, or correct one of them"
+        )
+    return known
 
 
 def nearest(

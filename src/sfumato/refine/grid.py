@@ -5,7 +5,8 @@ Attributes that nobody asks about are left out, and cells of an attribute that n
 become one (the workload-based partition of Zhang, McKenna, Kotsogiannis, Hay, Machanavajjhala,
 Miklau 2018, "EKTELO: a framework for defining differentially-private computations"). Both lose
 nothing: the answers of a histogram depend on its sums over such cells only, and every non-negative
-table of sums is the sum of some non-negative histogram.
+table of sums is the sum of some non-negative histogram. Cells where no record can be are never
+merged with others, and ``possible`` leaves them out.
 
 Margins over many sets of attributes are summed out one attribute at a time, sets that share the
 rest together, so all pairs of d attributes cost a few passes over the cells instead of d^2 / 2
@@ -25,6 +26,8 @@ from sfumato.domain import Domain
 from sfumato.refine.fit import Fit, Names
 from sfumato.workload.classes import joint_classes
 from sfumato.workload.coefficients import Groups, Matrix
+from sfumato.workload.constraints import Constraints, Published
+from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import (
     Array,
     Identity,
@@ -38,7 +41,7 @@ from sfumato.workload.queries import (
 )
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 
-__all__ = ["Grid"]
+__all__ = ["Grid", "alike"]
 
 BUNDLE = 32  # cells of neighbouring attributes that are summed out as one
 FEW = 8  # slices that are added one by one: numpy is slow on short inner loops
@@ -48,22 +51,41 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """``kept[i]`` are the cells of attribute i that stand for their classes, first cell each."""
+    """``kept[i]`` are the cells of attribute i that stand for their classes, first cell each.
+
+    ``published`` is what is published and can matter here.
+    """
 
     domain: Domain
     names: Names
     kept: tuple[Integers, ...]
+    constraints: Constraints | None = None
+    published: tuple[Published, ...] = ()
 
     @classmethod
-    def of(cls, fit: Fit) -> Grid:
-        """The merged cells of all attributes that some part reads."""
-        names = fit.domain.in_order(frozenset(n for s in fit.sets for n in s))
-        kept = []
-        for name in names:
-            terms = [p.term for p in fit.parts if name in p.term.attributes]
-            classes = joint_classes([_labels(t, name) for t in terms])
-            kept.append(np.unique(classes, return_index=True)[1].astype(np.int64))
-        return cls(fit.domain, names, tuple(kept))
+    def of(cls, fit: Fit, constraints: Constraints | None = None) -> Grid:
+        """The merged cells of all attributes that some part or published table reads."""
+        asked = frozenset(n for s in fit.sets for n in s)
+        tables = () if constraints is None else constraints.published_for(asked)
+        names = fit.domain.in_order(asked.union(*(t.names for t in tables)))
+        classes = (alike(fit, name, constraints) for name in names)
+        kept = tuple(np.unique(c, return_index=True)[1].astype(np.int64) for c in classes)
+        return cls(fit.domain, names, kept, constraints, tables)
+
+    @cached_property
+    def possible(self) -> Mask | None:
+        """Which merged cells may carry weight, None if all of them.
+
+        Not those of impossible combinations, nor those of a published count of 0.
+        """
+        if self.constraints is None:
+            return None
+        out = self.constraints.possible(self.names, self.kept)
+        for table in self.published:
+            axes = self.axes(table.names)
+            is_held = table.values[np.ix_(*(self.kept[a] for a in axes))] > 0
+            out &= is_held.reshape([k if a in axes else 1 for a, k in enumerate(self.shape)])
+        return None if out.all() else out.reshape(-1)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -197,6 +219,20 @@ def _add_up(pieces: list[tuple[Axes, Array]], shape: tuple[int, ...]) -> Array:
     if without:
         out = out + _add_up(without, shape[:-1])[:, None, :]
     return np.broadcast_to(out, (rows, size, width)).reshape(rows * size, width)
+
+
+def alike(fit: Fit, name: str, constraints: Constraints | None = None) -> Integers:
+    """The class of every cell of an attribute: equal for cells that nothing tells apart.
+
+    Neither a part of the fit, nor an impossible condition, nor a published table.
+    """
+    labels = [_labels(p.term, name) for p in fit.parts if name in p.term.attributes]
+    if constraints is not None:
+        known = constraints.labels()
+        labels += [known[name]] if name in known else []
+        if any(name in table.names for table in constraints.published):
+            labels.append(np.arange(fit.domain[name].size))
+    return joint_classes(labels)
 
 
 def _labels(term: Term, name: str) -> Integers:

@@ -19,8 +19,8 @@ __all__ = ["fit_running_totals"]
 
 
 def fit_running_totals(q: Quadratic, total: float | None) -> Array | None:
-    """The histogram, or None where something else than running totals and the total is asked."""
-    if q.precision is not None or len(q.grid.names) != 1:
+    """The histogram; None where other things are asked, or some cells are impossible."""
+    if q.precision is not None or len(q.grid.names) != 1 or q.grid.possible is not None:
         return None
     size = q.grid.size
     weight, sums = np.zeros(size), np.zeros(size)

@@ -69,6 +69,7 @@ def check_exact_combinations(q: Quadratic, exact: Array, total: float | None) ->
         mixed = exact @ np.cos(turn + np.sqrt(2.0) * turn * np.arange(exact.shape[1]) ** 2)
         wide = np.concatenate([mixed, np.zeros(len(q.values) - joint)])
         columns = q.spread(q.adjoint(wide))
+        columns = columns if q.grid.possible is None else columns[q.grid.possible]
         size = float(np.abs(mixed).sum())
         is_even = float(np.ptp(columns)) <= CONSISTENT * size
         is_zero = float(np.abs(columns).max()) <= CONSISTENT * size

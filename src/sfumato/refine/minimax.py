@@ -168,7 +168,7 @@ def _lower(q: Quadratic, bound: Bound, w: Array, t: Array, answers: Array, sizes
     if bound.total == 0:
         return float(sizes.max())  # there is one histogram
     down = q.adjoint(q.weigh(answers - q.values)) / len(w)
-    least, slope = float(q.spread(down).min()), float(down @ t)
+    least, slope = float(q.slopes(down).min()), float(down @ t)
     square, mean = float(w @ sizes**2), float(w @ sizes)
     if bound.total is not None:
         gap = max(0.0, slope - bound.total * least)

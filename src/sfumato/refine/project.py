@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.explicit import MOST_CELLS, Estimate, fit_explicit
+from sfumato.refine.explicit import MOST_CELLS, Estimate, agreed_total, fit_explicit
 from sfumato.refine.fit import Fit, Part, fit_answers
 from sfumato.refine.grid import Grid
 from sfumato.refine.metric import inverse_covariance
 from sfumato.wording import listing, shown
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
@@ -77,6 +78,7 @@ def project(
     *,
     objective: str = "rmse",
     gap: float = 1e-6,
+    constraints: Constraints | None = None,
     progress: Progress | None = None,
 ) -> Projected:
     """The nearest answers to ``answers`` that a non-negative histogram has.
@@ -94,10 +96,14 @@ def project(
     by at most a known amount, such as rounded ones. For normal noise the default is mostly nearer
     to the truth even in the largest error: ``docs/mechanisms/boosting.md``.
 
+    ``constraints`` are public knowledge: the answers are then those of a histogram without any
+    weight on impossible combinations and with the published tables as they are (up to 1e-9 of all
+    records).
+
     Privacy: a function of released numbers; nothing is spent.
     Error: ``|result - truth|_W <= |answers - truth|_W + distance_bound`` for the truth of any data
-    set (of n records); for normal noise the mean squared error is at most ``sigma n w / k``,
-    with w the Gaussian width of the answers of one record.
+    set (of n records, that meets the constraints); for normal noise the mean squared error is at
+    most ``sigma n w / k``, with w the Gaussian width of the answers of one record.
 
     >>> import sfumato as sf
     >>> work = sf.marginals(sf.Domain({"a": 3}), 1)
@@ -108,6 +114,7 @@ def project(
         raise WorkloadError(f"a gap is a number above 0, such as 1e-6; got {shown(gap)}")
     given = _by_group(answers, workload, "answers")
     total, noisy = _total(n)
+    total = agreed_total(total, _checked(constraints, workload))
     if objective not in ("rmse", "max"):
         raise WorkloadError(f'the objective is "rmse" or "max", got {shown(objective)}')
     covariance = _covariance(weights)
@@ -122,12 +129,12 @@ def project(
         precision, exact = inverse_covariance(covariance, workload.queries)
     if noisy is not None:
         fit = replace(fit, parts=(*fit.parts, _count(fit, *noisy)))
-    grid = Grid.of(fit)
+    grid = Grid.of(fit, constraints)
     if objective == "max":
         return _largest(fit, grid, workload, total, gap, progress)
     if grid.size > MOST_CELLS:
         _check_rows(grid, total, precision)
-        return _by_rows(fit, workload, total or 0.0, gap, progress)
+        return _by_rows(fit, workload, total or 0.0, gap, constraints, progress)
     found = fit_explicit(
         fit, grid, total, gap=gap, precision=precision, exact=exact, progress=progress
     )
@@ -163,6 +170,11 @@ def _largest(
     """The least largest difference; its projection need not be unique."""
     from sfumato.refine.minimax import fit_largest
 
+    if any(table.names for table in grid.published):
+        raise WorkloadError(
+            'the objective "max" knows impossible combinations but no published tables; use '
+            'objective="rmse", or leave the tables out'
+        )
     if grid.size > MOST_CELLS:
         raise TooLarge(
             f"the {len(grid.names)} attributes asked about have {grid.size:,} cells together; the "
@@ -171,6 +183,19 @@ def _largest(
         )
     found = fit_largest(fit, grid, total, gap=max(gap, LOOSEST), progress=progress)
     return replace(_projected(found, workload), distance_bound=2 * found.value, objective="max")
+
+
+def _checked(constraints: Constraints | None, workload: Workload) -> Constraints | None:
+    if constraints is None:
+        return None
+    if not isinstance(constraints, Constraints):
+        raise WorkloadError(
+            "constraints are sf.Constraints(domain, impossible, published), got "
+            f"{shown(constraints)}"
+        )
+    if constraints.domain != workload.domain:
+        raise WorkloadError("the constraints are about another domain than the workload")
+    return constraints
 
 
 def _by_group(given: Numbered, workload: Workload, what: str) -> list[Array]:
@@ -278,7 +303,12 @@ def _check_rows(grid: Grid, total: float | None, precision: Array | None) -> Non
 
 
 def _by_rows(
-    fit: Fit, workload: Workload, total: float, gap: float, progress: Progress | None
+    fit: Fit,
+    workload: Workload,
+    total: float,
+    gap: float,
+    constraints: Constraints | None,
+    progress: Progress | None,
 ) -> Projected:
     """Weighted rows where cells cannot be listed; the gap is to a proved lower bound."""
     from sfumato.refine.draws import Draws
@@ -290,7 +320,13 @@ def _by_rows(
         value = bound = fit.value(groups)
     else:
         limit = max(gap, LOOSEST)
-        rows = fit_rows(fit, total, draws=Draws("projection"), gap=limit, progress=progress)
+        draws = Draws("projection")
+        if constraints is not None:
+            raise TooLarge(
+                "constraints are known where the asked attributes have at most "
+                f"{MOST_CELLS:,} cells together; ask about fewer at once"
+            )
+        rows = fit_rows(fit, total, draws=draws, gap=limit, progress=progress)
         groups, value, bound = tuple(rows.answers()), rows.value, rows.bound
         codes, weights = np.asarray(rows.codes, dtype=np.int64).T, rows.weights
     above = max(0.0, value - bound)

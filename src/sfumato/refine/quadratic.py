@@ -11,7 +11,7 @@ depend on the number of queries; certificates are computed from the answers them
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -211,13 +211,29 @@ class Quadratic:
         tables = np.split(t, self._ends[1:-1])
         return self.grid.spread(list(zip(self.sets, tables, strict=True)))
 
+    def slopes(self, t: Array) -> Array:
+        """``spread`` for a gradient: infinite where no weight may be."""
+        out = self.spread(t)
+        return out if self.grid.possible is None else np.where(self.grid.possible, out, np.inf)
+
+    def towards(self, values: Array) -> Quadratic:
+        """The same queries, wanted elsewhere; what does not depend on that is kept."""
+        cuts = np.cumsum([p.term.rows for p in self.fit.parts])[:-1]
+        pairs = zip(self.fit.parts, np.split(values, cuts), strict=True)
+        parts = tuple(replace(p, values=v) for p, v in pairs)
+        out = Quadratic(replace(self.fit, parts=parts), self.grid, self.precision)
+        kept = ("reduced", "_blocks", "_joint", "_diagonal", "is_seen")
+        vars(out).update({k: v for k, v in vars(self).items() if k in kept})
+        return out
+
     @cached_property
     def is_seen(self) -> npt.NDArray[np.bool_]:
-        """Whether some query of positive weight has a coefficient on each cell."""
+        """Whether some query of positive weight has a coefficient on each possible cell."""
         out = np.zeros(self._ends[-1])
         for reduced, part, s in zip(self.reduced, self.fit.parts, self._set_of, strict=True):
             out[self._ends[s] : self._ends[s + 1]] += reduced.column_sums(part.weights > 0)
-        return self.spread(out) > 0
+        found = self.spread(out) > 0
+        return found if self.grid.possible is None else found & self.grid.possible
 
     def gram(self, rows: Integers, columns: Integers) -> Array:
         """``<f_x, f_y>_W`` between the columns of cells, given by their ``places``."""

@@ -160,6 +160,11 @@ class Constraints:
             out &= looked.transpose(order).reshape(along)
         return out
 
+    def labels(self) -> dict[str, Integers]:
+        """For the attributes of conditions, the class of every cell."""
+        pairs = (zip(p.classes.names, p.classes.class_of, strict=True) for p in self.linked)
+        return dict(pair for part in pairs for pair in part)
+
     def are_possible(self, codes: Integers) -> Mask:
         """For rows, given as cells by attribute (attribute x row): whether they can be records."""
         out = np.ones(codes.shape[1], dtype=np.bool_)
@@ -178,6 +183,8 @@ class Constraints:
             first = [np.unique(of, return_index=True)[1] for of in class_of]
             held = [i for i, n in enumerate(own) if n in names]
             free = [i for i, n in enumerate(own) if n not in names]
+            if not free:
+                continue
             turned = part.possible.transpose([*held, *free])
             flat = turned.reshape(*turned.shape[: len(held)], -1)
             at = tuple(class_of[i][out[self.domain.index(own[i])]] for i in held)
