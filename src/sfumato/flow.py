@@ -27,6 +27,7 @@ from sfumato.plan.forecast import Forecast, GroupForecast
 from sfumato.plan.planner import BIASED, Strategies, choose
 from sfumato.plan.strategy import Noise
 from sfumato.refine.measurement import Measured
+from sfumato.refine.refined import Projection, check_projection
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Plan(Forecast):
         self,
         table: object,
         ledger: Ledger | str | Path | None = None,
-        project: bool = True,
+        project: Projection = True,
         *,
         name: str | None = None,
         key: str | None = None,
@@ -88,7 +89,8 @@ class Plan(Forecast):
     ) -> Release:
         """table -> exact counts -> debit -> measure -> reconstruct -> project -> answers.
 
-        ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table`` or a dataframe.
+        ``project`` makes answers agree and feasible; "bounds" cuts each by itself, False does
+        neither. ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table`` or a dataframe.
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
         table returns the stored answer at no further cost, unless another ``key`` is given.
         Without a ledger nothing remembers what was spent: that is the caller's promise.
@@ -101,6 +103,7 @@ class Plan(Forecast):
 
         domain, blocks = self.workload.domain, self.strategy.blocks
         check_listed(self.workload)
+        check_projection(project)
         records = open_table(table)
         check_columns(records, domain, self.unit)
         book = _opened(ledger, self, name or public_name(table), is_named(table) or bool(name))
@@ -108,7 +111,8 @@ class Plan(Forecast):
         if book is not None and book.answer(key) is not None:
             stored = book.answer_once(self.cost, self.request(), key, _never_drawn)
             measured = Measured.from_bytes(stored, self.noise)
-            return Release.of(self, measured, project=project, entry=_entry(book, key))
+            paid = _entry(book, key)
+            return Release.of(self, measured, project=project, entry=paid, progress=progress)
 
         exact = count(records, domain, blocks, self.neighbours, self.unit, progress)
         draw = partial(_measured_bytes, exact, self, progress)
@@ -118,7 +122,7 @@ class Plan(Forecast):
 
         measured = Measured.from_bytes(stored, self.noise)
         entry = None if book is None else _entry(book, key)
-        return Release.of(self, measured, project=project, entry=entry)
+        return Release.of(self, measured, project=project, entry=entry, progress=progress)
 
     def request(self) -> dict[str, object]:
         """The public description of what is asked, as the ledger keeps it."""

@@ -32,12 +32,14 @@ class Bars:
         return lambda done, total, label: self._move(name, done, total, label)
 
     def of_release(self) -> Callable[[int, int, str], None] | None:
-        """A callable (done, total, label) for ``Plan.release``: it counts, then it measures."""
+        """A callable (done, total, label) for ``Plan.release``: it counts, measures, projects."""
         if self.shown is None:
             return None
-        return lambda done, total, label: self._move(
-            label if label == "measuring" else "counting", done, total, ""
-        )
+        return self._released
+
+    def _released(self, done: int, total: int, label: str) -> None:
+        name = label if label in ("measuring", "projecting") else "counting"
+        self._move(name, done, total, "")
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

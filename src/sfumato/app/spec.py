@@ -82,7 +82,7 @@ class _Ledger(_Table):
 class _Release(_Table):
     out: Text | None = None
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    project: bool = True
+    project: bool | Literal["bounds"] = True
 
 
 class _File(_Table):
@@ -128,7 +128,7 @@ class Spec:
     ledger: LedgerSpec | None
     out: Path
     level: float
-    project: bool
+    project: bool | Literal["bounds"]
 
     def plan(self, progress: Progress | None = None) -> Plan:
         """The plan of this release; touches no data and costs nothing."""

@@ -93,7 +93,8 @@ def listed(estimates: Estimates, measured: Measured) -> Estimates:
     work = replace(forecast.workload, terms=terms)
     strategy = _asking(forecast.strategy, work)
     derived = replace(forecast, workload=work, strategy=strategy, bound=None)
-    return replace(estimates, forecast=derived, unbiased=reconstruct(derived, measured))
+    unbiased = reconstruct(derived, measured)
+    return replace(estimates, forecast=derived, unbiased=unbiased, refined=None)
 
 
 def check_listed(workload: Workload) -> None:

@@ -5,7 +5,9 @@ An answer is ``a = q h + e`` where the law of the error e depends on the plan on
 level-quantile of ``|e|``, the interval ``[a - c, a + c]`` holds the true answer with probability
 ``level``, whatever the data are. The true answer also lies in the set of feasible answers (a count
 is not negative, nor more than the number of records where that is public), so cutting both the
-answer and its interval to that set moves neither away from the truth: coverage stays.
+answer and its interval to that set moves neither away from the truth: coverage stays. Published
+answers agree with each other where a projection was found (``refine/refined.py``); their errors
+are correlated with their values, so intervals are always those of the unbiased answers.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from sfumato.errors import TooLarge
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.refine.reconstruct import clamp, feasible_bounds
+from sfumato.refine.refined import Refined
 from sfumato.workload.queries import Array
 
 __all__ = ["Estimates", "half_widths", "widest_quantile"]
@@ -53,7 +56,8 @@ def widest_quantile(forecast: Forecast, level: float) -> float:
 class Estimates:
     """The unbiased answers of every group, and what they say about the truth.
 
-    ``rows`` is the number of records where that is public (``replace-one`` neighbours).
+    ``rows`` is the number of records where that is public (``replace-one`` neighbours), ``refined``
+    the answers that agree with each other, where there are any.
 
     Privacy: functions of released measurements and of public numbers (post-processing: Dwork,
     Roth 2014, Proposition 2.1).
@@ -64,10 +68,13 @@ class Estimates:
     unbiased: Sequence[Array]
     rows: int | None
     is_projected: bool
+    refined: Refined | None = None
 
     def value(self, term: int) -> Array:
-        """The published answers of a group: unbiased, cut to what is feasible if projected."""
-        return self._cut(term, self.unbiased[term])
+        """The published answers of a group: those that agree, or unbiased ones, feasible."""
+        return self._cut(
+            term, self.unbiased[term] if self.refined is None else self.refined.answers[term]
+        )
 
     def standard_error(self, term: int) -> Array:
         """The standard deviation of the unbiased answers of a group."""

@@ -22,12 +22,13 @@ from sfumato.budget.accounting import Cost, composed_epsilon
 from sfumato.budget.budget import number_text
 from sfumato.errors import SfumatoError
 from sfumato.plan.forecast import Forecast
+from sfumato.refine.refined import Refined
 from sfumato.version import VERSION
 
 if TYPE_CHECKING:
     from sfumato.budget.entries import Entry
 
-__all__ = ["SCHEMA", "guarantee", "provenance_json", "provenance_of"]
+__all__ = ["SCHEMA", "guarantee", "projection_in_words", "provenance_json", "provenance_of"]
 
 SCHEMA: Final = "sfumato provenance 1"
 
@@ -36,7 +37,7 @@ def provenance_of(
     forecast: Forecast,
     *,
     rows: int | None,
-    is_projected: bool,
+    projection: str,
     entry: Entry | None = None,
     given: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
@@ -63,13 +64,20 @@ def provenance_of(
         "noise": _noise(forecast),
         "forecast": _forecast(forecast),
         "certificate": _number(forecast.certificate),
-        "projection": "cut to the feasible range" if is_projected else "none",
+        "projection": projection,
         "public_rows": rows,
         "domain_sha256": forecast.workload.domain.digest(),
         "workload_sha256": forecast.workload.digest(),
         "ledger": None if entry is None else _entry(entry),
     }
     return {**known, **{k: v for k, v in given.items() if k not in known or known[k] is None}}
+
+
+def projection_in_words(is_projected: bool, found: Refined | None) -> str:
+    """What was done to the unbiased answers."""
+    if not is_projected:
+        return "none"
+    return "cut to the feasible range" if found is None else found.describe()
 
 
 def provenance_json(provenance: Mapping[str, object]) -> str:

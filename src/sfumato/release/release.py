@@ -19,8 +19,10 @@ from sfumato.errors import WorkloadError
 from sfumato.plan.combination import Coefficients, answer_covariance
 from sfumato.plan.forecast import Forecast
 from sfumato.randomness import system_words
+from sfumato.refine.drawn import draw_records
 from sfumato.refine.measurement import Measured
 from sfumato.refine.reconstruct import reconstruct
+from sfumato.refine.refined import Progress, Projection, check_projection, refined
 from sfumato.refine.synthesize import (
     ReleasedTable,
     released_tables,
@@ -32,7 +34,7 @@ from sfumato.release.combined import Combination, combine
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import arrow_table, replaced, write_csv, write_parquet
 from sfumato.release.frames import find_groups, joined_frame, long_frame, named_groups
-from sfumato.release.provenance import cost_in_words, provenance_of
+from sfumato.release.provenance import cost_in_words, projection_in_words, provenance_of
 from sfumato.release.quantiles import quantile_frame
 from sfumato.release.records import record_frame
 from sfumato.release.saving import save_all
@@ -70,21 +72,30 @@ class Release:
         forecast: Forecast,
         measured: Measured,
         *,
-        project: bool = True,
+        project: Projection = True,
         entry: Entry | None = None,
         provenance: Mapping[str, object] | None = None,
+        progress: Progress | None = None,
     ) -> Release:
-        """Reconstruct the answers from what was measured, and cut them to what is feasible.
+        """Reconstruct the answers from what was measured, and project them onto what data can have.
 
-        ``entry`` is the debit that paid for it; ``provenance`` adds public facts to the record.
+        ``project`` is False for unbiased answers, "bounds" to cut each one to what is feasible by
+        itself. ``entry`` is the debit that paid for it; ``provenance`` adds public facts.
         """
+        is_projected = check_projection(project) is not False
         unbiased = reconstruct(forecast, measured)
+        found = (
+            refined(forecast, measured, unbiased, progress=progress) if project is True else None
+        )
         record = provenance_of(
-            forecast, rows=measured.rows, is_projected=project, entry=entry, given=provenance
+            forecast,
+            rows=measured.rows,
+            projection=projection_in_words(is_projected, found),
+            entry=entry,
+            given=provenance,
         )
-        return cls(
-            forecast, measured, Estimates(forecast, unbiased, measured.rows, project), record
-        )
+        estimates = Estimates(forecast, unbiased, measured.rows, is_projected, found)
+        return cls(forecast, measured, estimates, record)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -112,8 +123,8 @@ class Release:
         """Answers with standard errors and intervals that hold the truth with chance ``level``.
 
         Called bare: all groups in one long frame. With attributes (``answers("age", by="sex")``)
-        or ``group="age x sex"``: one labelled column per attribute. ``value`` is the answer cut to
-        what is feasible, ``unbiased`` the one before that.
+        or ``group="age x sex"``: one labelled column per attribute. ``value`` is the answer after
+        projection, ``unbiased`` the one before; intervals are those of the unbiased answer.
         """
         _check_level(level)
         if attr is None and by is None and group is None:
@@ -176,19 +187,25 @@ class Release:
     @cached_property
     def total(self) -> float:
         """The number of records: the public one, or an estimate from the released answers."""
+        if self.rows is None and self.estimates.refined is not None:
+            return self.estimates.refined.total
         return released_total(self._tables, self.rows)
 
     def synthetic(self, rows: int | None = None) -> pd.DataFrame:
-        """Records drawn from the released one- and two-way tables; costs nothing.
+        """Records drawn from what was published; costs nothing.
 
-        As many as the released total says, unless ``rows`` is given. ``frame.attrs["notes"]`` says
-        which attributes they know about and how they hang together.
+        As many as the released total says, unless ``rows`` is given. They come from the table
+        behind the answers where these agree, else from a tree of the released one- and two-way
+        tables. ``frame.attrs["notes"]`` says which, and how far their answers are from the
+        published ones.
         """
         words = system_words()
-        domain = self.forecast.workload.domain
+        workload, found = self.forecast.workload, self.estimates.refined
         wanted = round(self.total) if rows is None else rows
-        drawn = synthesize(domain, self._tables, self.total, wanted, words)
-        return record_frame(domain, drawn, words)
+        drawn = None if found is None else draw_records(workload, found, wanted, words)
+        if drawn is None:
+            drawn = synthesize(workload.domain, self._tables, self.total, wanted, words)
+        return record_frame(workload.domain, drawn, words)
 
     def to_arrow(self, level: float = LEVEL) -> pa.Table:
         """All answers as one Arrow table: the long frame with one column per attribute."""

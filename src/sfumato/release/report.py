@@ -130,6 +130,14 @@ def _reading(release: Release, level: float) -> str:
         if release.estimates.is_projected
         else " Answers are shown as they came out of the noise, so a count may be below zero."
     )
+    agreeing = release.estimates.refined
+    together = (
+        "Answers from different groups carry different noise and need not add up."
+        if agreeing is None
+        else "All answers agree with each other: they are those of one table "
+        f"({agreeing.describe()}). Their values can therefore differ from the <i>unbiased</i> "
+        "ones, around which the intervals stand."
+    )
     return (
         "<h2>How to read the numbers</h2>"
         f"<p>Every answer is the true number plus random noise. Its interval from <i>low</i> to "
@@ -137,8 +145,8 @@ def _reading(release: Release, level: float) -> str:
         f"about {100 * (1 - level):.3g} lie outside theirs. The width depends on the plan only, "
         "not on the people in the table. The standard error is the typical size of the noise."
         f"{cut}</p>"
-        "<p>Two answers whose intervals overlap may well be equal. Answers from different groups "
-        "carry different noise and need not add up.</p>"
+        "<p>Two answers whose intervals overlap may well be equal. "
+        f"{together}</p>"
     )
 
 

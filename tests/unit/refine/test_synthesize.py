@@ -178,7 +178,9 @@ def test_a_release_draws_as_many_records_as_it_counts(monkeypatch):
     frame = release.synthetic()
     assert len(frame) == round(release.total)
     assert abs(len(frame) - 5000) < 200
-    assert frame.attrs["notes"][0].startswith("drawn by the tree")
+    assert frame.attrs["notes"][0].startswith("drawn from published answers")
+    unprojected = released(sf.marginals(domain, 2), some_counts(domain, rows=5000), project=False)
+    assert unprojected.synthetic(10).attrs["notes"][0].startswith("drawn by the tree")
     assert len(release.synthetic(3)) == 3
     assert len(release.synthetic(0)) == 0
 

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers of a release, made to agree: one histogram or one set of rows behind all of them.
+
+Unbiased answers contradict each other and go below zero. Here they are projected onto what data
+can have, in the norm of the plan's objective (``sum_q w_q^2 (a - y)_q^2``): in that norm the result
+is never farther from the truth than what came in (Nikolov, Talwar, Zhang 2013, "The geometry of
+differential privacy: the sparse and approximate cases", Theorem 1; the truth is in the convex set).
+The metric of the noise covariance is the most likely point of the same set, but its error in the
+objective's norm may rise above that of the unbiased answers; see ``docs/mechanisms/projection.md``.
+
+* Few cells: the projection itself, with a certified distance (``explicit.py``).
+* More cells than can be listed: rows, fitted to the answers, each by its variance, and to a prior
+  around independence (``rows.py``, ``shrink.py``). That is an estimate and no projection: where it
+  misses the answers by more than their noise explains, it is not used.
+
+Post-processing of released numbers: no privacy is spent (Dwork, Roth 2014, Proposition 2.1), and
+the same measurements give the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf, sqrt
+from typing import Literal
+
+import numpy as np
+
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.plan.forecast import Forecast
+from sfumato.refine.draws import Draws
+from sfumato.refine.explicit import fit_explicit
+from sfumato.refine.fit import Fit, fit_answers
+from sfumato.refine.grid import Grid, alike
+from sfumato.refine.measurement import Measured
+from sfumato.refine.synthesize import released_tables, released_total
+from sfumato.wording import shown
+from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
+from sfumato.workload.terms import Predicates, Term
+
+__all__ = ["Progress", "Projection", "Refined", "check_projection", "refined"]
+
+LISTED = 2**20  # cells up to which a histogram is fitted
+GAP = 1e-3  # relative: the answers are off by at most 3% of the way they moved
+SECONDS = 60.0
+TABLES = 2**26  # cells of all tables that rows are fitted to
+EXPLAINED = 1.2  # times the expected squared noise
+MOST_PRECISE = 1e-6  # of the greatest variance; better known answers weigh no more
+NEAR = 0.3  # times the expected distance of the unbiased answers from the truth
+
+Progress = Callable[[int, int, str], None]
+Projection = bool | Literal["bounds"]
+
+
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """Answers of every group that weighted cells have: ``codes[:, i]`` is a cell of attributes.
+
+    ``distance`` bounds how far the answers are from the projection of the unbiased ones, in the
+    norm of the objective; infinite where they are an estimate of another kind. ``alike`` has the
+    classes of cells that no query tells apart, where one cell stands for its class.
+    """
+
+    answers: tuple[Array, ...]
+    attributes: tuple[str, ...]
+    codes: Integers
+    weights: Array
+    method: str
+    distance: float
+    alike: Mapping[str, Integers] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """The number of records."""
+        return float(self.weights.sum())
+
+    def describe(self) -> str:
+        """How the answers were made to agree, in words."""
+        if self.method == "rows":
+            return "weighted records fitted to what was measured, with a prior around independence"
+        return "projected onto the answers of histograms"
+
+
+def check_projection(project: object) -> Projection:
+    """True (answers that agree), "bounds" (each cut by itself) or False."""
+    if isinstance(project, bool):
+        return project
+    if project == "bounds":
+        return "bounds"
+    raise WorkloadError(
+        "project is true (answers that agree with each other), 'bounds' (each cut to what is "
+        f"possible by itself) or false, got {shown(project)}"
+    )
+
+
+def refined(
+    forecast: Forecast,
+    measured: Measured,
+    unbiased: Sequence[Array],
+    *,
+    seconds: float = SECONDS,
+    progress: Progress | None = None,
+) -> Refined | None:
+    """Answers that agree; None where neither way is open, or neither came near enough in time."""
+    shown = None if progress is None else partial(_labelled, progress)
+    workload = forecast.workload
+    if any(t.rows > DENSE_LIMIT for t in workload.terms):
+        return None
+    is_wide = any(_is_wide(t) for t in workload.terms)
+    weights = [np.full(t.rows, t.weight**2) for t in workload.terms]
+    fit = fit_answers(workload, list(unbiased), weights)
+    grid = None if is_wide else Grid.of(fit)
+    if grid is not None and grid.size <= LISTED:
+        return _listed(forecast, fit, grid, measured.rows, seconds, shown)
+    if sum(p.term.cells for p in fit.parts if not _is_wide(p.term)) > TABLES:
+        return None
+    return _rows(forecast, measured, unbiased, seconds, shown)
+
+
+def _labelled(progress: Progress, done: int, total: int, _: str) -> None:
+    progress(done, total, "projecting")
+
+
+def _listed(
+    forecast: Forecast,
+    fit: Fit,
+    grid: Grid,
+    rows: int | None,
+    seconds: float,
+    progress: Progress | None,
+) -> Refined | None:
+    total = None if rows is None else float(rows)
+    found = fit_explicit(fit, grid, total, gap=GAP, seconds=seconds, progress=progress)
+    if not found.distance_bound <= NEAR * sqrt(_expected(forecast)):
+        return None
+    ends = np.cumsum([len(p.values) for p in fit.parts])[:-1]
+    return Refined(
+        tuple(np.split(found.answers, ends)),
+        grid.names,
+        grid.codes(found.cells),
+        found.weights,
+        "histogram",
+        found.distance_bound,
+        {name: alike(fit, name) for name in grid.names},
+    )
+
+
+def _expected(forecast: Forecast) -> float:
+    """``E |unbiased - truth|^2`` in the norm of the objective."""
+    totals, _ = forecast.strategy.group_variances(forecast.block_variances)
+    pairs = zip(forecast.workload.terms, totals, strict=True)
+    return sum(t.weight**2 * float(v) for t, v in pairs)
+
+
+def _rows(
+    forecast: Forecast,
+    measured: Measured,
+    unbiased: Sequence[Array],
+    seconds: float,
+    progress: Progress | None,
+) -> Refined | None:
+    from sfumato.refine.rows import fit_rows
+    from sfumato.refine.shrink import shrunk
+
+    tables = released_tables(forecast, unbiased)
+    total = released_total(tables, measured.rows)
+    if not total > 0:
+        return None
+    fit = fit_answers(forecast.workload, list(unbiased), _precisions(forecast))
+    try:
+        found = fit_rows(
+            shrunk(fit, tables, total),
+            total,
+            draws=Draws(forecast.workload.digest()),
+            seconds=seconds,
+            progress=progress,
+        )
+    except TooLarge:
+        return None
+    answers = found.answers()[: len(fit.parts)]
+    # At the truth every query adds its variance times its precision, 1, on average.
+    if 2 * fit.value(answers) > EXPLAINED * forecast.workload.queries:
+        return None
+    return Refined(
+        tuple(answers),
+        forecast.workload.domain.names,
+        np.ascontiguousarray(found.codes.T),
+        found.weights,
+        "rows",
+        inf,
+    )
+
+
+def _precisions(forecast: Forecast) -> list[Array]:
+    """The inverse variances of all answers, exact ones like very good ones."""
+    found = [forecast.standard_errors(t) ** 2 for t in range(len(forecast.workload.terms))]
+    least = MOST_PRECISE * max(float(v.max(initial=0.0)) for v in found)
+    return [1 / np.maximum(v, least or 1.0) for v in found]
+
+
+def _is_wide(term: Term) -> bool:
+    return isinstance(term, Predicates) and term.is_wide
