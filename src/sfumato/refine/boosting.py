@@ -82,7 +82,7 @@ class Boosted:
         fit = fit_answers(self.workload, _split(self.workload, self.medians))
         grid = Grid.of(fit)
         found = fit_largest(fit, grid, self.total, gap=NEAR)
-        # Cells that no query tells apart share evenly what one of them stands for.
+        # One cell stands for all that no query tells apart.
         where = [grid.names.index(a.name) if a.name in grid.names else None for a in self.domain]
         codes = grid.codes(found.cells)
         full = np.zeros(self.domain.shape)
