@@ -94,7 +94,8 @@ def project(
     With ``objective="max"`` the nearest are those whose largest difference ``sqrt(weight) |answer -
     given|`` is least, to a hundredth (a smaller ``gap`` is no help): right for answers that are off
     by at most a known amount where many queries overlap, such as rounded ranges. For normal noise
-    and rounded sparse tables the default is mostly nearer to the truth even in the largest error: ``docs/mechanisms/boosting.md``.
+    and rounded sparse tables the default is mostly nearer to the truth even in the largest error:
+    ``docs/mechanisms/boosting.md``.
 
     ``constraints`` are public knowledge: the answers are then those of a histogram without any
     weight on impossible combinations and with the published tables as they are (up to 1e-9 of all
