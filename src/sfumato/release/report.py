@@ -135,8 +135,9 @@ def _reading(release: Release, level: float) -> str:
         "Answers from different groups carry different noise and need not add up."
         if agreeing is None
         else "All answers agree with each other: they are those of one table "
-        f"({agreeing.describe()}). Their values can therefore differ from the <i>unbiased</i> "
-        "ones, around which the intervals stand."
+        f"({agreeing.describe()}). A <i>value</i> uses what all other answers say, its interval "
+        "only what was measured for it, so now and then a value lies outside its interval; both "
+        "stand beside the <i>unbiased</i> answer in answers.parquet."
     )
     return (
         "<h2>How to read the numbers</h2>"
