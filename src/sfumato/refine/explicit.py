@@ -27,7 +27,7 @@ from sfumato.refine.active_set import Support, fit_support
 from sfumato.refine.certificate import Bound, known_total, unknown_total
 from sfumato.refine.descent import fit_dense
 from sfumato.refine.fit import Fit, Part
-from sfumato.refine.grid import Grid
+from sfumato.refine.grid import MOST_CELLS, Grid
 from sfumato.refine.isotonic import fit_running_totals
 from sfumato.refine.metric import check_exact_combinations
 from sfumato.refine.published import fit_published
@@ -37,7 +37,6 @@ from sfumato.workload.queries import Array, Integers
 
 __all__ = ["MOST_CELLS", "Estimate", "agreed_total", "fit_explicit", "nearest"]
 
-MOST_CELLS = 10**7
 FLOOR = 1e-6  # of |y|^2 / 2: gaps are asked for relative to the value plus this
 ROUNDING = 1e-14  # of |y|^2 / 2: gaps below it are those of float arithmetic
 

@@ -41,8 +41,9 @@ from sfumato.workload.queries import (
 )
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 
-__all__ = ["Grid", "alike"]
+__all__ = ["MOST_CELLS", "Grid", "alike"]
 
+MOST_CELLS = 10**7  # that are ever listed
 BUNDLE = 32  # cells of neighbouring attributes that are summed out as one
 FEW = 8  # slices that are added one by one: numpy is slow on short inner loops
 

@@ -322,12 +322,9 @@ def _by_rows(
     else:
         limit = max(gap, LOOSEST)
         draws = Draws("projection")
-        if constraints is not None:
-            raise TooLarge(
-                "constraints are known where the asked attributes have at most "
-                f"{MOST_CELLS:,} cells together; ask about fewer at once"
-            )
-        rows = fit_rows(fit, total, draws=draws, gap=limit, progress=progress)
+        rows = fit_rows(
+            fit, total, draws=draws, gap=limit, constraints=constraints, progress=progress
+        )
         groups, value, bound = tuple(rows.answers()), rows.value, rows.bound
         codes, weights = np.asarray(rows.codes, dtype=np.int64).T, rows.weights
     above = max(0.0, value - bound)

@@ -35,7 +35,7 @@ from sfumato.refine.raking import rake
 from sfumato.workload.constraints import CLOSE
 from sfumato.workload.queries import Array, Integers
 
-__all__ = ["Met", "fit_published"]
+__all__ = ["Met", "fit_published", "published_cells"]
 
 ROUNDS = 40
 HEAVY = 10.0  # rho at first, against the greatest weight of an answer
@@ -120,6 +120,15 @@ def fit_published(
             "shows that they contradict each other; leave one of them out"
         )
     return best
+
+
+def published_cells(grid: Grid, nearest: Nearest) -> Support:
+    """Weighted cells with the published margins of a grid; refused where there are none."""
+    total = max((t.total for t in grid.published), default=0.0)
+    unit = total or 1.0
+    none = Quadratic(Fit(grid.domain, ()), grid)
+    found = _Problem.of(none, unit, total / unit).feasible(nearest)
+    return Support(found.cells, found.weights * unit)
 
 
 def _always(gap: float) -> Target:

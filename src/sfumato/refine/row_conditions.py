@@ -17,11 +17,11 @@ from sfumato.errors import TooLarge
 from sfumato.refine.fit import Part
 from sfumato.workload.classes import Classes
 from sfumato.workload.clauses import read_clauses
-from sfumato.workload.predicates import Mask
+from sfumato.workload.predicates import Condition, Mask
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.terms import Predicates
 
-__all__ = ["Codes", "Conditions", "is_wide", "read_conditions"]
+__all__ = ["Codes", "Conditions", "is_wide", "joined", "read_conditions", "read_impossible"]
 
 CHUNK = 2**24  # truth values that are held at once
 
@@ -135,6 +135,40 @@ def read_conditions(domain: Domain, parts: Sequence[Part]) -> Conditions:
         values,
         weights,
         fixed,
+    )
+
+
+def read_impossible(domain: Domain, impossible: Sequence[Condition]) -> Conditions:
+    """Conditions that no row may meet, as ones of no weight."""
+    held = tuple(c for c in impossible if c.attributes)
+    if not held:
+        return read_conditions(domain, ())
+    term = Predicates(domain, "impossible", 1.0, held, tuple(map(str, held)))
+    return read_conditions(domain, [Part(term, np.zeros(len(held)), np.zeros(len(held)))])
+
+
+def joined(one: Conditions, other: Conditions) -> Conditions:
+    """The clauses of both, those of the other after those of the one; for the compiled loops."""
+    if not other.count:
+        return one
+    start, look, at = [0], [], []
+    for a in range(len(one.look_start) - 1):
+        for c, clause, mask in ((one, 0, 0), (other, len(one.condition), len(one.masks))):
+            entries = slice(c.look_start[a], c.look_start[a + 1])
+            look.append(c.look_clause[entries] + clause)
+            at.append(c.look_mask[entries] + mask)
+        start.append(start[-1] + len(look[-2]) + len(look[-1]))
+    return Conditions(
+        np.concatenate([one.first, other.first + len(one.condition)]),
+        np.concatenate([one.condition, other.condition + one.count]),
+        np.array(start, dtype=np.int64),
+        np.concatenate(look),
+        np.concatenate(at),
+        np.concatenate([one.masks, other.masks]),
+        one.places,
+        np.concatenate([one.values, other.values]),
+        np.concatenate([one.weights, other.weights]),
+        one.fixed,
     )
 
 

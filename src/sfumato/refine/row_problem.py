@@ -22,7 +22,16 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.refine.fit import Fit, Names, Part
-from sfumato.refine.row_conditions import Codes, Conditions, is_wide, read_conditions
+from sfumato.refine.row_conditions import (
+    Codes,
+    Conditions,
+    is_wide,
+    joined,
+    read_conditions,
+    read_impossible,
+)
+from sfumato.workload.constraints import Constraints
+from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
 from sfumato.workload.terms import Product
 
@@ -152,6 +161,37 @@ class Problem:
     tables: tuple[tuple[int, Part], ...]  # with the number of their set
     layout: Layout
     conditions: Conditions
+    constraints: Constraints | None = None
+
+    @cached_property
+    def guarded(self) -> Conditions:
+        """The wide conditions, and after them those that no row may meet."""
+        if self.constraints is None:
+            return self.conditions
+        barred = read_impossible(self.fit.domain, self.constraints.impossible)
+        return joined(self.conditions, barred)
+
+    def guard(self, pull: Array) -> Array:
+        """The pulls of ``guarded``: infinite where no row may go."""
+        barred = np.full(self.guarded.count - self.conditions.count, np.inf)
+        return np.concatenate([pull, barred])
+
+    @cached_property
+    def possible(self) -> tuple[Mask | None, ...]:
+        """For every set, the cells that a row can be in; None if all."""
+        if self.constraints is None:
+            return (None,) * len(self.layout.sets)
+        linked = self.constraints.labels()
+        return tuple(
+            self.constraints.possible(names).reshape(-1) if linked.keys() & set(names) else None
+            for names in self.layout.sets
+        )
+
+    def are_possible(self, codes: Codes) -> Mask:
+        """Which rows can be records."""
+        if self.constraints is None:
+            return np.ones(codes.shape[1], dtype=np.bool_)
+        return self.constraints.are_possible(codes)
 
     def margins(self, codes: Codes, weights: Array) -> Gradient:
         """What the parts read of weighted rows."""
@@ -211,7 +251,7 @@ class Problem:
         return out
 
 
-def problem(fit: Fit, total: float) -> Problem:
+def problem(fit: Fit, total: float, constraints: Constraints | None = None) -> Problem:
     """Split the parts; refuse what does not fit in memory."""
     narrow = [p for p in fit.parts if not is_wide(p)]
     sets = tuple(dict.fromkeys(p.term.attributes for p in narrow))
@@ -223,6 +263,7 @@ def problem(fit: Fit, total: float) -> Problem:
         tuple((number[p.term.attributes], p) for p in narrow),
         layout(sizes, sets),
         read_conditions(fit.domain, [p for p in fit.parts if is_wide(p)]),
+        constraints,
     )
 
 

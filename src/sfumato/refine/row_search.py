@@ -84,9 +84,11 @@ def search(
 
 
 def least_score(asked: Problem, gradient: Gradient) -> float:
-    """No row scores less: the least entry of every table and all negative pulls together."""
-    places = asked.layout
-    least = sum(float(gradient.cells[places.slice_of(s)].min()) for s in range(len(places.sets)))
+    """No possible row scores less: the least entry of every table, all negative pulls together."""
+    least = 0.0
+    for s, possible in enumerate(asked.possible):
+        entries = gradient.cells[asked.layout.slice_of(s)]
+        least += float((entries if possible is None else entries[possible]).min())
     return least + float(np.minimum(gradient.pull, 0.0).sum())
 
 
@@ -115,10 +117,12 @@ def _candidates(
     sizes = asked.layout.sizes.tolist()
     if prod(sizes) <= EXACT_CELLS:
         every = np.array(np.unravel_index(np.arange(prod(sizes)), sizes), dtype=np.int64)
+        every = every[:, asked.are_possible(every)]
         scores = asked.scores(every, gradient)
         best = np.argsort(scores, kind="stable")[:BATCH]
         return every[:, best], scores[best], float(scores[best[0]])
     starts = _starts(codes, weights, asked.layout.sizes, draws)
+    starts = np.ascontiguousarray(starts[:, asked.are_possible(starts)])
     _descend(asked, starts, gradient)
     starts, _ = merged(starts, np.ones(starts.shape[1]))
     return starts, asked.scores(starts, gradient), least_score(asked, gradient)
@@ -144,9 +148,9 @@ def _descend(asked: Problem, codes: Codes, gradient: Gradient) -> None:
     """Every row to a locally least score, in place."""
     from sfumato.refine.row_kernels import descend
 
-    p, c = asked.layout, asked.conditions
+    p, c = asked.layout, asked.guarded
     descend(
         codes, gradient.cells, p.sizes, p.offset, p.member_start, p.member, p.stride,
         p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause, c.look_mask,
-        c.masks, c.condition, gradient.pull, DESCENTS,
+        c.masks, c.condition, asked.guard(gradient.pull), DESCENTS,
     )  # fmt: skip

@@ -31,11 +31,14 @@ import numpy as np
 
 from sfumato.errors import PlanError, WorkloadError
 from sfumato.refine.draws import Draws
+from sfumato.refine.explicit import agreed_total
 from sfumato.refine.fit import Fit, Names
+from sfumato.refine.possible_rows import make_possible, meet_published, with_published
 from sfumato.refine.row_conditions import Codes
 from sfumato.refine.row_problem import Gradient, Problem, layout, problem
 from sfumato.refine.row_search import search
 from sfumato.refine.row_start import best_product, draw_product
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array, Integers
 
 __all__ = ["Rows", "fit_rows"]
@@ -53,7 +56,8 @@ class Rows:
     """Cells by attribute, their weights, and what is known about them.
 
     ``value`` is f, ``gap`` how much lower it could be as far as the search could see, ``bound`` a
-    proved lower bound on the least value (0 at least).
+    proved lower bound on the least value (0 at least). ``off`` is the largest difference from a
+    published count, relative to all records.
     """
 
     fit: Fit
@@ -63,6 +67,7 @@ class Rows:
     gap: float
     bound: float
     sweeps: int
+    off: float = 0.0
 
     @property
     def count(self) -> int:
@@ -102,6 +107,7 @@ def fit_rows(
     seconds: float = 60.0,
     gap: float = 0.05,
     rounds: int = 20,
+    constraints: Constraints | None = None,
     progress: Progress | None = None,
 ) -> Rows:
     """Weighted rows of total weight n with a small value of f.
@@ -110,10 +116,14 @@ def fit_rows(
     New rows are looked for in at most ``rounds`` rounds, until f is within ``gap`` of the least
     value as far as can be seen, relatively, or a round lowers it by less than a tenth of that, or
     ``seconds`` have passed. The same draws give the same rows unless time runs out.
+
+    With ``constraints`` no row is impossible, and the weights are raked to the published tables at
+    the end (``off`` says how well that went); n must be the published one.
     """
     _check(n, rows, seconds, gap)
+    n = agreed_total(float(n), constraints) or 0.0
     until = monotonic() + seconds
-    asked = problem(fit, float(n))
+    asked = problem(with_published(fit, constraints), n, constraints)
     state = _begin(asked, start, weights, rows, draws)
     state = _settle(asked, state, until, progress)
     found = search(
@@ -126,7 +136,15 @@ def fit_rows(
         rounds=rounds,
         progress=progress,
     )
-    return Rows(fit, found.codes, found.weights, found.value, found.gap, found.bound, state.sweeps)
+    if constraints is None or not constraints.published:
+        codes, weights, off, value = found.codes, found.weights, 0.0, found.value
+    else:
+        met = meet_published(constraints, found.codes, found.weights)
+        codes, weights, off = met.codes, met.weights, met.off
+        value = fit.value(problem(fit, n).answers(codes, weights))
+    # Where the published margins are met, their parts add nothing to f: bounds carry over.
+    above = max(0.0, found.gap + (value - found.value))
+    return Rows(fit, codes, weights, value, above, min(found.bound, value), state.sweeps, off)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +177,13 @@ def _begin(
         count = rows if rows is not None else int(min(max(total, FEWEST), MOST))
         splits = next(s for s in (2, 1, 0) if 2**s <= min(COARSEST, count))
         count = -(-count // 2**splits)
-        codes = draw_product(best_product(asked), count, draws)
+        shares = best_product(asked)
+        codes = _possible(asked, draw_product(shares, count, draws), shares, draws)
         return _State(codes, np.full(count, total / count), splits)
     codes = _given_codes(asked, start)
+    sizes = asked.layout.sizes.tolist()
+    shares = [np.bincount(c, minlength=k) / len(c) for c, k in zip(codes, sizes, strict=True)]
+    codes = _possible(asked, codes, shares, draws)
     if weights is None:
         return _State(codes, np.full(codes.shape[1], total / codes.shape[1]), 0)
     given = np.asarray(weights, dtype=np.float64)
@@ -172,6 +194,12 @@ def _begin(
     if not given.sum() > 0:
         raise WorkloadError("the weights of the rows to start from add up to 0")
     return _State(codes, given * (total / given.sum()), 0)
+
+
+def _possible(asked: Problem, codes: Codes, shares: Sequence[Array], draws: Draws) -> Codes:
+    if asked.constraints is None:
+        return codes
+    return make_possible(asked.constraints, codes, shares, draws.uniforms)
 
 
 def _given_codes(asked: Problem, start: Mapping[str, Integers]) -> Codes:
@@ -222,10 +250,10 @@ def _move(asked: Problem, codes: Codes, weights: Array, gradient: Gradient, long
     """One sweep over the rows, in place."""
     from sfumato.refine.row_kernels import move_rows
 
-    p, c = asked.layout, asked.conditions
+    p, c = asked.layout, asked.guarded
     bend = asked.curvature if longer == 1 else asked.curvature * longer
     move_rows(
         codes, weights, gradient.cells, bend, p.sizes, p.offset, p.member_start, p.member,
         p.stride, p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause,
-        c.look_mask, c.masks, c.condition, gradient.pull, c.weights,
+        c.look_mask, c.masks, c.condition, asked.guard(gradient.pull), c.weights,
     )  # fmt: skip
