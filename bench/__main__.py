@@ -3,19 +3,20 @@
 
 python -m bench                        all sections
 python -m bench factorization          one of them
-python -m bench factorization --all    with its long rows
+python -m bench projection --all       with its long rows
 """
 
 from __future__ import annotations
 
 import argparse
 
-from bench import counting, factorization, noise, streams
+from bench import counting, factorization, noise, projection, streams
 
 SECTIONS = {
     "noise": noise,
     "counting": counting,
     "factorization": factorization,
+    "projection": projection,
     "streams": streams,
 }
 
@@ -30,8 +31,8 @@ def main() -> None:
     if unknown:
         parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     for name in asked.sections or SECTIONS:
-        if name == "factorization":
-            factorization.main(asked.all)
+        if name in ("factorization", "projection"):
+            SECTIONS[name].main(asked.all)
         else:
             SECTIONS[name].main()
 
