@@ -78,6 +78,11 @@ class AdaptivePlan:
             "data"
         )
 
+    @property
+    def mechanism(self) -> str:
+        """The method, as the ledger and the record call it."""
+        return f"adaptive-{self.method}"
+
     @cached_property
     def domain(self) -> Domain:
         """The attributes that the estimate is over: all that are asked about."""
@@ -128,7 +133,7 @@ class AdaptivePlan:
             **({"samples": SAMPLES} if self.method == "boosting" else {}),
             "workload": self.workload.digest(),
             "queries": self.workload.queries,
-            "mechanism": f"adaptive-{self.method}",
+            "mechanism": self.mechanism,
             "rounds": self.rounds,
             "neighbours": self.neighbours,
             "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
@@ -189,16 +194,49 @@ class AdaptivePlan:
             cells = np.stack(np.unravel_index(np.arange(self.domain.size), self.domain.shape), 1)
             weights = hedge.histogram.ravel() / hedge.total
             places = tuple(self._query_name(step.place) for step in transcript.steps)
-            return AdaptiveRelease(self.workload, transcript, hedge, places, cells, weights, entry)
+            record = self._record(transcript, places, entry)
+            return AdaptiveRelease(
+                self.workload, transcript, hedge, places, cells, weights, record, entry
+            )
         learner = estimate if isinstance(estimate, Learner) else None
         if learner is None:
             learner = replay(Learner(self.domain, transcript.rows), transcript)
         model = learner.finish()
         names = self.domain.names
         places = tuple(" x ".join(names[i] for i in step.place) for step in transcript.steps)
+        record = self._record(transcript, places, entry)
         return AdaptiveRelease(
-            self.workload, transcript, model, places, model.codes, model.weights, entry
+            self.workload, transcript, model, places, model.codes, model.weights, record, entry
         )
+
+    def _record(
+        self, transcript: Transcript, places: tuple[str, ...], entry: Entry | None
+    ) -> dict[str, object]:
+        from sfumato.release.provenance import adaptive_provenance
+
+        blocks = [
+            (
+                name,
+                self._attributes(step.place),
+                step.measurement.units.size,
+                step.measurement.noise,
+            )
+            for name, step in zip(places, transcript.steps, strict=True)
+        ]
+        return adaptive_provenance(
+            self, self.mechanism, self.rounds, blocks, rows=transcript.rows, entry=entry
+        )
+
+    def _attributes(self, place: tuple[int, ...]) -> tuple[str, ...]:
+        """What a step looked at."""
+        if self.method == "tables":
+            return tuple(self.domain.names[i] for i in place)
+        terms = self.workload.terms
+        if self.method == "mwem":
+            return terms[place[0]].attributes if place else ()
+        ends = np.cumsum([t.rows for t in terms])
+        groups = set(np.searchsorted(ends, place, side="right").tolist())
+        return self.domain.in_order({name for g in groups for name in terms[g].attributes})
 
     def _query_name(self, place: tuple[int, ...]) -> str:
         if not place:

@@ -8,7 +8,9 @@ was not is as good as the model, which no interval can promise. So none are give
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -17,11 +19,14 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.randomness import WordSource, choose, system_words
 from sfumato.refine.synthesize import Synthetic
 from sfumato.refine.transcript import Transcript
+from sfumato.release.export import write_values
+from sfumato.release.frames import Group, check_rows, key_term, named_groups
 from sfumato.release.labels import texts_of
 from sfumato.release.records import record_frame
+from sfumato.release.saving import saved_together, write_record, write_records
 from sfumato.wording import shown
 from sfumato.workload.queries import Array, Integers
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import Ratio, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +67,7 @@ class AdaptiveRelease:
     places: tuple[str, ...]  # what each step of the transcript measured, in words
     cells: Integers  # rows of attribute codes, in the order of ``estimate.domain``
     weights: Array  # of the rows, with sum 1
+    provenance: Mapping[str, object]
     entry: Entry | None = None
 
     def __repr__(self) -> str:
@@ -88,17 +94,31 @@ class AdaptiveRelease:
 
     def values(self) -> list[Array]:
         """The estimated answers of every group."""
-        return [t.answer(self.estimate.table(t.attributes)) for t in self.workload.terms]
+        return [self._value(t) for t in range(len(self.workload.terms))]
 
     def answers(self) -> pd.DataFrame:
-        """Every query with its estimate: columns group, query, value."""
+        """Every query with its estimate: columns group, query, value; the last are the means."""
         import pandas as pd
 
+        work = self.workload
+        check_rows(sum(key_term(work, group).rows for group in named_groups(work)))
         frames = [
-            pd.DataFrame({"group": term.name, "query": texts_of(term), "value": found})
-            for term, found in zip(self.workload.terms, self.values(), strict=True)
+            pd.DataFrame(
+                {"group": name, "query": texts_of(key_term(work, g)), "value": self._value(g)}
+            )
+            for g, name in named_groups(work).items()
         ]
         return pd.concat(frames, ignore_index=True)
+
+    def _value(self, group: Group) -> Array:
+        """The answers of a group; a mean is that of the estimate, NaN where it has no record."""
+        if isinstance(group, Ratio):
+            total, count = self._value(group.numerator), self._value(group.denominator)
+            mean: Array = np.full(count.shape, np.nan)
+            np.divide(total, count, out=mean, where=count > 0)
+            return mean
+        term = self.workload.terms[group]
+        return term.answer(self.estimate.table(term.attributes))
 
     def measured(self) -> pd.DataFrame:
         """What was measured, in order, and the standard deviation of the noise in counts."""
@@ -121,3 +141,23 @@ class AdaptiveRelease:
         domain = self.estimate.domain
         columns = {a.name: codes[:, i].astype(np.int64) for i, a in enumerate(domain)}
         return record_frame(domain, Synthetic(columns, ("drawn from the adaptive model",)), source)
+
+    def save(self, directory: str | Path, *, synthetic: int | bool = False) -> dict[str, Path]:
+        """Write answers.parquet and provenance.json; return their paths.
+
+        ``synthetic`` adds synthetic.parquet, of so many records (True: as many as the estimate
+        holds). Either all files are written or none.
+        """
+
+        def write(folder: Path) -> dict[str, Path]:
+            paths = {
+                "answers": folder / "answers.parquet",
+                "provenance": write_record(self.provenance, folder),
+            }
+            write_values(self.workload, self._value, self.provenance, paths["answers"])
+            if synthetic is not False:
+                records = self.synthetic(None if synthetic is True else synthetic)
+                paths["synthetic"] = write_records(records, folder)
+            return paths
+
+        return saved_together(Path(directory), write)

@@ -9,7 +9,7 @@ than what fits in memory.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,12 +27,21 @@ from sfumato.release.frames import (
 )
 from sfumato.release.labels import Labels, axes_of, label_text, places_along, texts_of
 from sfumato.release.provenance import provenance_json
-from sfumato.workload.queries import Integers
+from sfumato.workload.queries import Array, Integers
+from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["METADATA_KEY", "arrow_table", "arrow_tables", "replaced", "write_csv", "write_parquet"]
+__all__ = [
+    "METADATA_KEY",
+    "arrow_table",
+    "arrow_tables",
+    "replaced",
+    "write_csv",
+    "write_parquet",
+    "write_values",
+]
 
 METADATA_KEY = b"sfumato"
 ROW_GROUP = 2**17
@@ -43,9 +52,9 @@ def arrow_tables(
 ) -> Iterator[pa.Table]:
     """The long table group by group, all parts with one schema."""
     workload = estimates.forecast.workload
-    schema = _schema(estimates, provenance)
+    schema = _schema(workload, provenance, NUMBERS)
     for group, name in named_groups(workload).items():
-        yield _part(estimates, group, name, schema, level)
+        yield _part(workload, group, name, schema, long_numbers(estimates, group, level))
 
 
 def arrow_table(estimates: Estimates, provenance: Mapping[str, object], level: float) -> pa.Table:
@@ -59,12 +68,32 @@ def write_parquet(
     estimates: Estimates, provenance: Mapping[str, object], level: float, path: Path
 ) -> None:
     """The long table as one Parquet file, with the provenance record in its metadata."""
+    schema = _schema(estimates.forecast.workload, provenance, NUMBERS)
+    _write_parts(arrow_tables(estimates, provenance, level), schema, path)
+
+
+def write_values(
+    workload: Workload,
+    values: Callable[[Group], Array],
+    provenance: Mapping[str, object],
+    path: Path,
+) -> None:
+    """As `write_parquet` for answers without errors: the only number is ``value``."""
+    schema = _schema(workload, provenance, ("value",))
+    parts = (
+        _part(workload, group, name, schema, (values(group),))
+        for group, name in named_groups(workload).items()
+    )
+    _write_parts(parts, schema, path)
+
+
+def _write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    with parquet.ParquetWriter(path, _schema(estimates, provenance), compression="zstd") as writer:
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         held: list[pa.Table] = []
-        for part in arrow_tables(estimates, provenance, level):
+        for part in parts:
             held.append(part)
             # Groups are gathered into row groups of a fair size, never split across calls.
             if sum(p.num_rows for p in held) >= ROW_GROUP:
@@ -81,7 +110,7 @@ def write_csv(
     import pyarrow as pa
     from pyarrow import csv
 
-    schema = _schema(estimates, provenance)
+    schema = _schema(estimates.forecast.workload, provenance, NUMBERS)
     texts = [pa.types.is_dictionary(f.type) or pa.types.is_string(f.type) for f in schema]
     safe = pa.schema(
         [
@@ -125,11 +154,12 @@ def cannot_write(path: Path, error: OSError) -> SfumatoError:
     )
 
 
-def _schema(estimates: Estimates, provenance: Mapping[str, object]) -> pa.Schema:
+def _schema(
+    workload: Workload, provenance: Mapping[str, object], numbers: Sequence[str]
+) -> pa.Schema:
     """Attribute columns hold numbers or times where all their labels are, else texts."""
     import pyarrow as pa
 
-    workload = estimates.forecast.workload
     kinds: dict[str, set[str]] = {}
     for group in named_groups(workload):
         for axis in axes_of(key_term(workload, group)):
@@ -145,19 +175,20 @@ def _schema(estimates: Estimates, provenance: Mapping[str, object]) -> pa.Schema
     }
     fields = [pa.field("group", text), pa.field("query", pa.string())]
     fields += [pa.field(name, typed.get(frozenset(found), text)) for name, found in kinds.items()]
-    fields += [pa.field(name, pa.float64()) for name in NUMBERS]
+    fields += [pa.field(name, pa.float64()) for name in numbers]
     return pa.schema(fields, metadata={METADATA_KEY: provenance_json(provenance).encode()})
 
 
 def _part(
-    estimates: Estimates, group: Group, name: str, schema: pa.Schema, level: float
+    workload: Workload, group: Group, name: str, schema: pa.Schema, numbers: Sequence[Array]
 ) -> pa.Table:
+    """One group under ``schema``, whose last columns are the numbers."""
     import pyarrow as pa
 
-    term = key_term(estimates.forecast.workload, group)
+    term = key_term(workload, group)
     columns: dict[str, pa.Array] = {
-        column: pa.array(numbers, pa.float64(), from_pandas=True)  # NaN becomes null
-        for column, numbers in zip(NUMBERS, long_numbers(estimates, group, level), strict=True)
+        column: pa.array(found, pa.float64(), from_pandas=True)  # NaN becomes null
+        for column, found in zip(schema.names[-len(numbers) :], numbers, strict=True)
     }
     named = pa.array([name], pa.string())
     codes = pa.array(np.zeros(term.rows, dtype=np.int32))

@@ -12,25 +12,69 @@ How it may evolve: a key is never removed and never changes its meaning; anythin
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.budget import Budget
+from sfumato.budget import Budget, Neighbours
 from sfumato.budget.accounting import Cost, composed_epsilon
 from sfumato.budget.budget import number_text
+from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SfumatoError
+from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.forecast import Forecast
 from sfumato.refine.refined import Refined
 from sfumato.version import VERSION
+from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.budget.entries import Entry
 
-__all__ = ["SCHEMA", "guarantee", "projection_in_words", "provenance_json", "provenance_of"]
+__all__ = [
+    "SCHEMA",
+    "Block",
+    "Promised",
+    "adaptive_provenance",
+    "cost_in_words",
+    "guarantee",
+    "projection_in_words",
+    "provenance_json",
+    "provenance_of",
+]
 
 SCHEMA: Final = "sfumato provenance 1"
+
+Block = tuple[str, tuple[str, ...], int, BlockNoise]  # name, attributes, values, noise
+
+
+class Promised(Protocol):
+    """What a plan of any kind promises."""
+
+    @property
+    def workload(self) -> Workload:
+        """What is asked."""
+        ...
+
+    @property
+    def budget(self) -> Budget:
+        """What may be spent."""
+        ...
+
+    @property
+    def cost(self) -> Cost:
+        """What is debited."""
+        ...
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which tables must look alike."""
+        ...
+
+    @property
+    def unit(self) -> PrivacyUnit | None:
+        """Whose rows are protected together."""
+        ...
 
 
 def provenance_of(
@@ -47,30 +91,71 @@ def provenance_of(
     known here.
     """
     given = {} if given is None else given
-    unit = forecast.unit
     known: dict[str, object] = {
-        "schema": SCHEMA,
-        "sfumato": VERSION,
-        "created": given.get("created", datetime.now(UTC).isoformat(timespec="seconds")),
-        "guarantee": guarantee(forecast),
-        "budget": forecast.budget.as_json(),
-        "neighbours": forecast.neighbours,
-        "privacy_unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
-        "cost": forecast.cost.as_json(),
-        "cost_in_words": cost_in_words(forecast.cost, forecast.budget),
+        **_promised(forecast, given.get("created")),
         "mechanism": forecast.mechanism,
         "objective": forecast.objective,
         "strategy": forecast.strategy.describe(),
-        "noise": _noise(forecast),
+        "noise": _noise(_blocks(forecast)),
         "forecast": _forecast(forecast),
         "certificate": _number(forecast.certificate),
         "projection": projection,
-        "public_rows": rows,
-        "domain_sha256": forecast.workload.domain.digest(),
-        "workload_sha256": forecast.workload.digest(),
-        "ledger": None if entry is None else _entry(entry),
+        **_settled(forecast, rows, entry),
     }
     return {**known, **{k: v for k, v in given.items() if k not in known or known[k] is None}}
+
+
+def adaptive_provenance(
+    plan: Promised,
+    mechanism: str,
+    rounds: int,
+    blocks: Sequence[Block],
+    *,
+    rows: int | None,
+    entry: Entry | None = None,
+) -> dict[str, object]:
+    """The record of an adaptive release: the same keys, null where nothing can be forecast.
+
+    ``noise`` lists what was measured, in the order in which it was chosen.
+    """
+    return {
+        **_promised(plan),
+        "mechanism": mechanism,
+        "objective": None,
+        "strategy": f"chosen while measuring, in at most {rounds} rounds",
+        "noise": _noise(blocks),
+        "forecast": None,
+        "certificate": None,
+        "projection": "all answers come from one estimate",
+        **_settled(plan, rows, entry),
+        "rounds": rounds,
+    }
+
+
+def _promised(plan: Promised, created: object = None) -> dict[str, object]:
+    """How the record of any release begins."""
+    unit = plan.unit
+    return {
+        "schema": SCHEMA,
+        "sfumato": VERSION,
+        "created": created or datetime.now(UTC).isoformat(timespec="seconds"),
+        "guarantee": guarantee(plan),
+        "budget": plan.budget.as_json(),
+        "neighbours": plan.neighbours,
+        "privacy_unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+        "cost": plan.cost.as_json(),
+        "cost_in_words": cost_in_words(plan.cost, plan.budget),
+    }
+
+
+def _settled(plan: Promised, rows: int | None, entry: Entry | None) -> dict[str, object]:
+    """How it ends."""
+    return {
+        "public_rows": rows,
+        "domain_sha256": plan.workload.domain.digest(),
+        "workload_sha256": plan.workload.digest(),
+        "ledger": None if entry is None else _entry(entry),
+    }
 
 
 def projection_in_words(is_projected: bool, found: Refined | None) -> str:
@@ -91,10 +176,10 @@ def provenance_json(provenance: Mapping[str, object]) -> str:
         ) from None
 
 
-def guarantee(forecast: Forecast) -> str:
+def guarantee(plan: Promised) -> str:
     """The promise in one sentence."""
-    unit = forecast.unit
-    is_adding = forecast.neighbours == "add-remove"
+    unit = plan.unit
+    is_adding = plan.neighbours == "add-remove"
     if unit is None:
         what = f"one row is {'added or removed' if is_adding else 'replaced by another'}"
     else:
@@ -102,7 +187,7 @@ def guarantee(forecast: Forecast) -> str:
         what = f"all rows of one {unit.column!r} are {change} (at most {unit.rows} are counted)"
     return (
         f"If {what}, the probabilities of what is released here change by no more than "
-        f"{_promise(forecast.budget)} allows."
+        f"{_promise(plan.budget)} allows."
     )
 
 
@@ -127,19 +212,24 @@ def _promise(budget: Budget) -> str:
     return f"({epsilon}, {number_text(budget.delta)})-differential privacy"
 
 
-def _noise(forecast: Forecast) -> list[dict[str, object]]:
+def _blocks(forecast: Forecast) -> list[Block]:
+    laws = zip(forecast.strategy.blocks, forecast.noise, strict=True)
+    return [(b.term.name, tuple(b.term.attributes), b.term.rows, law) for b, law in laws]
+
+
+def _noise(blocks: Sequence[Block]) -> list[dict[str, object]]:
     """Law, scale and grid of every measured block; scale is sigma, or the b of Laplace."""
     return [
         {
-            "block": block.term.name,
-            "attributes": list(block.term.attributes),
-            "values": block.term.rows,
+            "block": name,
+            "attributes": list(attributes),
+            "values": values,
             "law": law.noise,
             "scale": law.scale,
             "scale_in_grid_steps": law.units,
             "grid": f"2^{-law.grid_bits}",
         }
-        for block, law in zip(forecast.strategy.blocks, forecast.noise, strict=True)
+        for name, attributes, values, law in blocks
     ]
 
 

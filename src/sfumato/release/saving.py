@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,22 @@ from sfumato.release.export import cannot_write, write_parquet
 from sfumato.release.provenance import provenance_json
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sfumato.release.release import Release
 
-__all__ = ["save_all"]
+__all__ = ["save_all", "saved_together", "write_record", "write_records"]
 
 
 def save_all(
     release: Release, directory: Path, level: float, synthetic: int | bool
 ) -> dict[str, Path]:
     """Write the files of a release; their paths by kind."""
+    return saved_together(directory, lambda folder: _write(release, folder, level, synthetic))
+
+
+def saved_together(directory: Path, write: Callable[[Path], dict[str, Path]]) -> dict[str, Path]:
+    """The files that ``write`` makes in an empty folder, moved into ``directory``, all or none."""
     was_there = directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -33,7 +41,7 @@ def save_all(
         raise cannot_write(directory, error) from None
     try:
         try:
-            written = _write(release, hidden, level, synthetic)
+            written = write(hidden)
             for path in written.values():
                 path.replace(directory / path.name)
         except OSError as error:
@@ -45,23 +53,35 @@ def save_all(
     return {kind: directory / path.name for kind, path in written.items()}
 
 
+def write_record(provenance: Mapping[str, object], folder: Path) -> Path:
+    """``provenance.json`` of a release."""
+    path = folder / "provenance.json"
+    path.write_text(provenance_json(provenance) + "\n", encoding="utf-8")
+    return path
+
+
+def write_records(records: pd.DataFrame, folder: Path) -> Path:
+    """``synthetic.parquet`` of a release."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path = folder / "synthetic.parquet"
+    table = pa.Table.from_pandas(records, preserve_index=False)
+    parquet.write_table(table, path, compression="zstd")
+    return path
+
+
 def _write(release: Release, folder: Path, level: float, synthetic: int | bool) -> dict[str, Path]:
     from sfumato.release.report import report_html
 
     paths = {
         "answers": folder / "answers.parquet",
-        "provenance": folder / "provenance.json",
+        "provenance": write_record(release.provenance, folder),
         "report": folder / "report.html",
     }
     write_parquet(release.listed, release.provenance, level, paths["answers"])
-    paths["provenance"].write_text(provenance_json(release.provenance) + "\n", encoding="utf-8")
     paths["report"].write_text(report_html(release, level), encoding="utf-8")
     if synthetic is not False:
-        import pyarrow as pa
-        from pyarrow import parquet
-
         records = release.synthetic(None if synthetic is True else synthetic)
-        table = pa.Table.from_pandas(records, preserve_index=False)
-        paths["synthetic"] = folder / "synthetic.parquet"
-        parquet.write_table(table, paths["synthetic"], compression="zstd")
+        paths["synthetic"] = write_records(records, folder)
     return paths
