@@ -90,7 +90,7 @@ class Comparison:
 def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> Comparison:
     """Plan a spec with every mechanism, one after the other."""
     budget = spec.plan().budget if spec.budget is None else spec.budget
-    fixed = replace(spec, budget=budget, error=None)
+    fixed = replace(spec, budget=budget, error=None, adaptive=None, rounds=None)
     plans: dict[str, Plan] = {}
     entries = []
     for i, name in enumerate(MECHANISMS):

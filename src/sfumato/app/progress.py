@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Bars", "bars"]
 
+_PHASES = {
+    "measuring": "measuring",
+    "choosing and measuring": "measuring",
+    "sampling and measuring": "measuring",
+    "projecting": "projecting",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Bars:
@@ -38,7 +45,7 @@ class Bars:
         return self._released
 
     def _released(self, done: int, total: int, label: str) -> None:
-        name = label if label in ("measuring", "projecting") else "counting"
+        name = _PHASES.get(label, "counting")
         self._move(name, done, total, "")
 
     @contextmanager

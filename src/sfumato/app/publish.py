@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
     from sfumato.release import Release
 
-__all__ = ["publish", "published_document", "published_facts"]
+__all__ = [
+    "ledger_document",
+    "ledger_in_words",
+    "publish",
+    "published_document",
+    "published_facts",
+]
 
 
 def publish(
@@ -56,15 +63,30 @@ def published_document(
         "cost": forecast.cost.as_json(),
         "neighbours": forecast.neighbours,
         "is_stored": is_stored,
-        "ledger": None
-        if book is None
-        else {
-            "path": book.place,
-            "entry": result.provenance.get("ledger"),
-            "remaining_share": float(book.remaining().share),
-        },
+        "ledger": ledger_document(result.provenance, book),
         "files": {kind: str(path) for kind, path in files.items()},
     }
+
+
+def ledger_document(
+    provenance: Mapping[str, object], book: Ledger | None
+) -> dict[str, object] | None:
+    """The debit of a release, and what it left."""
+    if book is None:
+        return None
+    return {
+        "path": book.place,
+        "entry": provenance.get("ledger"),
+        "remaining_share": float(book.remaining().share),
+    }
+
+
+def ledger_in_words(book: Ledger | None) -> str:
+    """What is left for further releases."""
+    if book is None:
+        return "none: nothing remembers what was spent"
+    left = float(100 * book.remaining().share)
+    return f"{book.place}: {left:.4g}% of {book.budget.describe()} left"
 
 
 def published_facts(
@@ -80,10 +102,6 @@ def published_facts(
         ("mechanism", forecast.mechanism),
         ("forecast rmse", f"{counts(forecast.rmse)} counts, over all queries"),
         ("certificate", certificate_in_words(forecast)),
+        ("ledger", ledger_in_words(book)),
     ]
-    if book is None:
-        rows.append(("ledger", "none: nothing remembers what was spent"))
-    else:
-        left = float(100 * book.remaining().share)
-        rows.append(("ledger", f"{book.place}: {left:.4g}% of {book.budget.describe()} left"))
     return facts([*rows, *((kind, str(path)) for kind, path in files.items())])

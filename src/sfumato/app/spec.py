@@ -6,6 +6,7 @@
     [[workload]]  what is asked
     [budget]      epsilon and delta, rho, mu, or the error to reach
     [plan]        mechanism, objective, seconds, allow_bias, records    (optional)
+                  or adaptive, rounds
     [ledger]      path, and the total budget of the table    (optional)
     [release]     out, level, project                        (optional)
 
@@ -26,10 +27,11 @@ from sfumato.app.shipped import is_shipped, shipped_domain, shipped_table
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import BudgetError, PlanError, SchemaError
+from sfumato.errors import BudgetError, PlanError, SchemaError, TooLarge
 from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml, validated
 
 if TYPE_CHECKING:
+    from sfumato.adaptive import AdaptivePlan
     from sfumato.domain import Domain
     from sfumato.flow import Plan, Progress
     from sfumato.workload import Workload
@@ -40,6 +42,7 @@ DEFAULT_DELTA = "1e-9"
 
 Amount = int | float | str
 Text = Annotated[str, Field(min_length=1)]
+Adaptive = Literal["tables", "mwem", "boosting"]
 
 
 class _Table(BaseModel):
@@ -69,6 +72,8 @@ class _Plan(_Table):
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 120.0
     allow_bias: bool = False
     records: Annotated[int, Field(ge=1)] | None = None
+    adaptive: Adaptive | None = None
+    rounds: Annotated[int, Field(ge=1)] | None = None
 
 
 class _Ledger(_Table):
@@ -107,7 +112,8 @@ class LedgerSpec:
 class Spec:
     """What to release: the table, its domain, the queries, the budget, where the results go.
 
-    ``budget`` is None when an ``error`` to reach is given instead.
+    ``budget`` is None when an ``error`` to reach is given instead. ``adaptive`` is the method of an
+    adaptive release, None for one that is planned with a forecast.
     """
 
     path: Path
@@ -129,9 +135,16 @@ class Spec:
     out: Path
     level: float
     project: bool | Literal["bounds"]
+    adaptive: Adaptive | None
+    rounds: int | None
 
     def plan(self, progress: Progress | None = None) -> Plan:
         """The plan of this release; touches no data and costs nothing."""
+        if self.adaptive is not None:
+            raise PlanError(
+                f"{self.path} asks for an adaptive release, which has no forecast; use "
+                "plan_adaptive(), or take adaptive out of [plan]"
+            )
         from fractions import Fraction
 
         from sfumato.flow import plan
@@ -159,6 +172,32 @@ class Spec:
                 "ask for an error between 1 count and the number of records"
             ) from None
 
+    def plan_adaptive(self) -> AdaptivePlan:
+        """The plan of an adaptive release; touches no data and costs nothing."""
+        from sfumato.adaptive import plan_adaptive
+        from sfumato.workload.queries import DENSE_LIMIT
+
+        if self.adaptive is None or self.budget is None:
+            raise PlanError(
+                f'{self.path} asks for no adaptive release; say adaptive = "tables" in [plan]'
+            )
+        found = plan_adaptive(
+            self.workload,
+            self.budget,
+            self.neighbours,
+            method=self.adaptive,
+            unit=self.unit,
+            rounds=self.rounds,
+        )
+        largest = max(self.workload.terms, key=lambda term: term.rows)
+        if largest.rows > DENSE_LIMIT:
+            raise TooLarge(
+                f"group {largest.name!r} has {largest.rows:,} answers, an adaptive release lists "
+                f"at most {DENSE_LIMIT:,} of a group; for ranges ask for prefixes, whose "
+                "differences they are, else for fewer attributes"
+            )
+        return found
+
     def table(self) -> str:
         """The source of the records, for ``Plan.release``."""
         if self.source is None:
@@ -175,6 +214,14 @@ class Spec:
         seconds: float | None = None,
     ) -> Spec:
         """The same with another mechanism, an error to reach as its budget, or another time."""
+        if self.adaptive is not None:
+            for name, value in (("mechanism", mechanism), ("error", error), ("seconds", seconds)):
+                if value is not None:
+                    raise PlanError(
+                        f"{self.path} asks for an adaptive release (adaptive = "
+                        f'"{self.adaptive}"), which knows no {name}; leave --{name} out, or take '
+                        "adaptive out of [plan]"
+                    )
         spec = self if mechanism is None else replace(self, mechanism=mechanism)
         spec = spec if seconds is None else replace(spec, seconds=seconds)
         if error is None:
@@ -193,6 +240,7 @@ def read_spec(path: str | Path) -> Spec:
     file = read_toml(path)
     tables = validated(_File, file.data, file, ())
     folder = file.folder or Path()
+    _check_adaptive(file, tables)
     domain = _domain(file, tables)
     budget, error, delta = _asked_budget(file, tables.budget)
     return Spec(
@@ -215,7 +263,41 @@ def read_spec(path: str | Path) -> Spec:
         out=folder / (tables.release.out or f"{Path(path).stem}-out"),
         level=tables.release.level,
         project=tables.release.project,
+        adaptive=tables.plan.adaptive,
+        rounds=tables.plan.rounds,
     )
+
+
+_NOT_ADAPTIVE = {
+    ("plan", "mechanism"): "it chooses what to measure by itself",
+    ("plan", "objective"): "its error depends on the data, so nothing is optimized beforehand",
+    ("plan", "seconds"): "its plan takes no time",
+    ("plan", "allow_bias"): "its answers are estimates, whose bias cannot be bounded",
+    ("plan", "records"): "it bounds no bias",
+    ("budget", "error"): "its error depends on the data, so no budget can be found for it",
+    ("release", "level"): "it gives no confidence intervals",
+    ("release", "project"): "its answers always agree with each other",
+}
+
+
+def _check_adaptive(file: TomlFile, tables: _File) -> None:
+    """Refuse keys that would have no effect."""
+    if tables.plan.adaptive is None:
+        if tables.plan.rounds is not None:
+            raise file.error(
+                'only an adaptive release has rounds; add adaptive = "tables", or leave rounds out',
+                ("plan", "rounds"),
+            )
+        return
+    given = {"plan": tables.plan, "budget": tables.budget, "release": tables.release}
+    for (name, key), why in _NOT_ADAPTIVE.items():
+        table = given[name]
+        if table is not None and key in table.model_fields_set:
+            raise file.error(
+                f"an adaptive release knows no {key}: {why}; leave {key} out, or take adaptive out "
+                "of [plan]",
+                (name, key),
+            )
 
 
 def _domain(file: TomlFile, tables: _File) -> Domain:

@@ -12,7 +12,7 @@ from sfumato.app.comparison import compare as compared
 from sfumato.app.files import check_folder, filled_folder
 from sfumato.app.output import Output
 from sfumato.app.show import budget_document, counts, facts, heading, table
-from sfumato.app.spec import read_spec
+from sfumato.app.spec import Spec, read_spec
 
 __all__ = ["compare"]
 
@@ -43,6 +43,7 @@ def compare(path: Path, out: Path | None, rows: int | None, output: Output) -> N
         table(*_forecasts(found)),
         *_least(found),
         *_not_fitting(found),
+        *_adaptive(spec),
         "",
         heading("Known bounds", _BOUNDS),
         table(*_bounds(found)),
@@ -85,6 +86,12 @@ def _not_fitting(found: Comparison) -> list[str]:
         if e.rmse is None:
             reasons.setdefault(e.note, []).append(e.mechanism)
     return [f" not fitting: {', '.join(names)} ({why})" for why, names in reasons.items()]
+
+
+def _adaptive(spec: Spec) -> list[str]:
+    if spec.adaptive is None:
+        return []
+    return [f" adaptive-{spec.adaptive} is not shown: its error depends on the data"]
 
 
 def _bounds(found: Comparison) -> Cells:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sfumato.app.adaptive import adaptive_document, adaptive_facts
 from sfumato.app.output import Output
 from sfumato.app.show import candidates_table, groups_table, heading, plan_document, plan_facts
-from sfumato.app.spec import read_spec
+from sfumato.app.spec import Spec, read_spec
 
 __all__ = ["plan"]
 
@@ -25,6 +26,9 @@ def plan(
     Privacy: a function of the spec alone; the table is not opened.
     """
     spec = read_spec(path).asking(mechanism, error, seconds)
+    if spec.adaptive is not None:
+        _plan_adaptive(spec, output)
+        return
     with output.bars() as bars:
         found = spec.plan(bars.phase("planning"))
         document = plan_document(found)
@@ -38,4 +42,13 @@ def plan(
         "",
         heading("Query groups", "forecast errors in counts"),
         groups_table(found.groups, show_all),
+    )
+
+
+def _plan_adaptive(spec: Spec, output: Output) -> None:
+    found = spec.plan_adaptive()
+    output.result(
+        adaptive_document(found),
+        heading(f"Adaptive plan of {spec.path}", "no data touched, nothing spent"),
+        adaptive_facts(found),
     )

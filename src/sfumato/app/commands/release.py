@@ -13,11 +13,16 @@ from sfumato.app.publish import publish, published_document, published_facts
 from sfumato.app.show import heading
 from sfumato.app.spec import LedgerSpec, Spec, read_spec
 from sfumato.budget.account import Account
-from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError
+from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SfumatoError
 
 if TYPE_CHECKING:
+    from rich.table import Table as Shown
+
+    from sfumato.adaptive import AdaptivePlan
+    from sfumato.app.progress import Bars
     from sfumato.budget.ledger import Ledger
     from sfumato.flow import Plan
+    from sfumato.vault.tables import Table
 
 __all__ = ["Wishes", "release"]
 
@@ -49,8 +54,7 @@ def release(
     at = _ledger(spec, wishes)
     out = wishes.out or spec.out
     check_folder(out)
-    with output.bars() as bars:
-        plan = spec.plan(bars.phase("planning"))
+    plan = _plan(spec, wishes, output)
 
     table = open_table(spec.table())
     check_columns(table, spec.domain, spec.unit)
@@ -62,24 +66,72 @@ def release(
     if not (is_stored or wishes.yes or output.confirm(_question(plan, book))):
         raise SfumatoError("stopped before anything was spent")
 
+    job = _Job(spec, wishes, out, table, spec.name or public_name(table), book, is_stored)
     with output.bars() as bars:
+        document, shown = job.run(plan, bars)
+    remark = "the stored answer: nothing was spent" if is_stored else ""
+    output.result(document, heading(f"Released {plan.workload.queries:,} answers", remark), shown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A release that nothing speaks against."""
+
+    spec: Spec
+    wishes: Wishes
+    out: Path
+    table: Table
+    name: str
+    book: Ledger | None
+    is_stored: bool
+
+    def run(self, plan: Plan | AdaptivePlan, bars: Bars) -> tuple[dict[str, object], Shown]:
+        """Count, debit, measure, write; what to say about it."""
+        from sfumato.flow import Plan
+
+        return self._planned(plan, bars) if isinstance(plan, Plan) else self._adaptive(plan, bars)
+
+    def _planned(self, plan: Plan, bars: Bars) -> tuple[dict[str, object], Shown]:
+        spec, wishes = self.spec, self.wishes
         result = plan.release(
-            table,
-            ledger=book,
+            self.table,
+            ledger=self.book,
             project=spec.project,
-            name=spec.name or public_name(table),
+            name=self.name,
             key=wishes.key,
             progress=bars.of_release(),
         )
-        files = publish(
-            result, out, spec.level, wishes.synthetic, path if wishes.notebook else None
+        notebook_of = spec.path if wishes.notebook else None
+        files = publish(result, self.out, spec.level, wishes.synthetic, notebook_of)
+        said = (result, files, self.book, self.is_stored)
+        return published_document(*said), published_facts(*said)
+
+    def _adaptive(self, plan: AdaptivePlan, bars: Bars) -> tuple[dict[str, object], Shown]:
+        from sfumato.app.adaptive import adaptive_published_document, adaptive_published_facts
+
+        result = plan.release(
+            self.table,
+            ledger=self.book,
+            name=self.name,
+            key=self.wishes.key,
+            progress=bars.of_release(),
         )
-    remark = "the stored answer: nothing was spent" if is_stored else ""
-    output.result(
-        published_document(result, files, book, is_stored),
-        heading(f"Released {plan.workload.queries:,} answers", remark),
-        published_facts(result, files, book, is_stored),
-    )
+        wanted = self.wishes.synthetic
+        files = result.save(self.out, synthetic=False if wanted is None else wanted)
+        said = (plan, result, files, self.book, self.is_stored)
+        return adaptive_published_document(*said), adaptive_published_facts(*said)
+
+
+def _plan(spec: Spec, wishes: Wishes, output: Output) -> Plan | AdaptivePlan:
+    if spec.adaptive is None:
+        with output.bars() as bars:
+            return spec.plan(bars.phase("planning"))
+    if wishes.notebook:
+        raise PlanError(
+            "a notebook shows a forecast and intervals, and an adaptive release has none; leave "
+            "--notebook out"
+        )
+    return spec.plan_adaptive()
 
 
 def _ledger(spec: Spec, wishes: Wishes) -> LedgerSpec | None:
@@ -100,7 +152,7 @@ def _ledger(spec: Spec, wishes: Wishes) -> LedgerSpec | None:
     return spec.ledger
 
 
-def _book(at: LedgerSpec, plan: Plan, table_id: str) -> Ledger:
+def _book(at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str) -> Ledger:
     """The ledger of this table; a new one is created only if this release fits into it."""
     from sfumato.budget.ledger import Ledger
 
@@ -115,7 +167,7 @@ def _book(at: LedgerSpec, plan: Plan, table_id: str) -> Ledger:
     return Ledger.open_or_create(at.path, table_id, plan.neighbours, total)
 
 
-def _check_left(book: Ledger, plan: Plan) -> None:
+def _check_left(book: Ledger, plan: Plan | AdaptivePlan) -> None:
     """Refuse before the table is read; the debit itself checks again, in one transaction."""
     from sfumato.release.provenance import cost_in_words
 
@@ -135,7 +187,7 @@ def _remark(at: LedgerSpec | None, book: Ledger | None, output: Output) -> None:
         )
 
 
-def _question(plan: Plan, book: Ledger | None) -> str:
+def _question(plan: Plan | AdaptivePlan, book: Ledger | None) -> str:
     """What is about to be spent, in one line."""
     from sfumato.release.provenance import cost_in_words
 
