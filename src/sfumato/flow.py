@@ -33,6 +33,7 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     from sfumato.budget.entries import Entry
     from sfumato.budget.ledger import Ledger
+    from sfumato.refine.projected_plan import AfterProjection
     from sfumato.release import Release
     from sfumato.vault.measure import Exact
 
@@ -76,6 +77,15 @@ class Plan(Forecast):
             f"Plan of {self.workload.queries:,} queries by {self.mechanism} at "
             f"{self.budget.describe()}: typical error {self.rmse:,.2f} counts{best}"
         )
+
+    def projected(self, records: int) -> AfterProjection:
+        """The error after projection for so many records: a bound, and one tried on made-up data.
+
+        The number is public or a guess; nothing is spent. Takes some seconds.
+        """
+        from sfumato.refine.projected_plan import after_projection
+
+        return after_projection(self, records)
 
     def release(
         self,

@@ -160,6 +160,14 @@ def plan(
     mechanism: Mechanism = None,
     error: Error = None,
     seconds: Seconds = None,
+    records: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Also forecast the error after projection for N records (default: plan.records).",
+        ),
+    ] = None,
     show_all: Annotated[bool, _flag("--all", text="List every group, however many.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -171,7 +179,7 @@ def plan(
     """
     from sfumato.app.commands.plan import plan as body
 
-    body(spec, mechanism, error, seconds, show_all, Output(json, quiet))
+    body(spec, mechanism, error, seconds, records, show_all, Output(json, quiet))
 
 
 @app.command(

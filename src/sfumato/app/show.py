@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sfumato.budget import Budget
     from sfumato.domain.unit import PrivacyUnit
     from sfumato.plan.forecast import Candidate, Forecast, GroupForecast
+    from sfumato.refine.projected_plan import AfterProjection
 
 __all__ = [
     "budget_document",
@@ -102,7 +103,7 @@ def certificate_in_words(plan: Forecast) -> str:
     return f"{plan.certificate:.4f} times a lower bound on the error of every factorization"
 
 
-def plan_facts(plan: Forecast) -> Table:
+def plan_facts(plan: Forecast, after: AfterProjection | None = None) -> Table:
     """The plan in a few lines."""
     work = plan.workload
     return facts(
@@ -116,6 +117,7 @@ def plan_facts(plan: Forecast) -> Table:
             ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
             ("mechanism", plan.mechanism),
             ("forecast rmse", f"{counts(plan.rmse)} counts, over all queries"),
+            *(() if after is None else [("after projection", after.describe())]),
             ("largest error", f"{counts(plan.largest_error)} counts, of the worst query"),
             ("gamma", f"{plan.gamma:.4g} (the rmse at unit noise)"),
             ("certificate", certificate_in_words(plan)),
@@ -160,7 +162,7 @@ def budget_document(budget: Budget) -> dict[str, float]:
     return {name: float(value) for name, value in parts.items() if value}
 
 
-def plan_document(plan: Forecast) -> dict[str, object]:
+def plan_document(plan: Forecast, after: AfterProjection | None = None) -> dict[str, object]:
     """A plan as JSON: the keys are described in docs/cli.md and stay stable."""
     unit = plan.unit
     return {
@@ -189,4 +191,5 @@ def plan_document(plan: Forecast) -> dict[str, object]:
             }
             for c in plan.candidates
         ],
+        "after_projection": None if after is None else after.as_json(),
     }

@@ -38,8 +38,19 @@ from sfumato.refine.synthesize import released_tables, released_total
 from sfumato.wording import shown
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
 from sfumato.workload.terms import Predicates, Term
+from sfumato.workload.workload import Workload
 
-__all__ = ["Progress", "Projection", "Refined", "check_projection", "refined"]
+__all__ = [
+    "LISTED",
+    "Progress",
+    "Projection",
+    "Refined",
+    "check_projection",
+    "has_wide",
+    "objective_fit",
+    "refined",
+    "refined_listed",
+]
 
 LISTED = 2**20  # cells up to which a histogram is fitted
 GAP = 1e-3  # relative: the answers are off by at most 3% of the way they moved
@@ -107,15 +118,32 @@ def refined(
     workload = forecast.workload
     if any(t.rows > DENSE_LIMIT for t in workload.terms):
         return None
-    is_wide = any(_is_wide(t) for t in workload.terms)
-    weights = [np.full(t.rows, t.weight**2) for t in workload.terms]
-    fit = fit_answers(workload, list(unbiased), weights)
-    grid = None if is_wide else Grid.of(fit)
+    fit = objective_fit(workload, unbiased)
+    grid = None if has_wide(workload) else Grid.of(fit)
     if grid is not None and grid.size <= LISTED:
         return _listed(forecast, fit, grid, measured.rows, seconds, shown)
     if sum(p.term.cells for p in fit.parts if not _is_wide(p.term)) > TABLES:
         return None
     return _rows(forecast, measured, unbiased, seconds, shown)
+
+
+def refined_listed(
+    forecast: Forecast, unbiased: Sequence[Array], rows: int | None, *, seconds: float = SECONDS
+) -> Refined | None:
+    """The same for cells that can be listed, from the answers alone."""
+    fit = objective_fit(forecast.workload, unbiased)
+    return _listed(forecast, fit, Grid.of(fit), rows, seconds, None)
+
+
+def objective_fit(workload: Workload, answers: Sequence[Array]) -> Fit:
+    """The fit of answers in the norm of the objective."""
+    weights = [np.full(t.rows, t.weight**2) for t in workload.terms]
+    return fit_answers(workload, list(answers), weights)
+
+
+def has_wide(workload: Workload) -> bool:
+    """Whether some group has too many kinds of cells for tables."""
+    return any(_is_wide(t) for t in workload.terms)
 
 
 def _labelled(progress: Progress, done: int, total: int, _: str) -> None:

@@ -90,6 +90,18 @@ def test_a_plan_as_json_has_the_documented_keys(folder: Path, run: Run) -> None:
     assert {*candidates[0]} == {"mechanism", "rmse", "largest", "note", "is_chosen"}
 
 
+def test_a_plan_forecasts_the_error_after_projection(folder: Path, run: Run) -> None:
+    spec = folder / "release.toml"
+    assert run("plan", spec, "--json").document["after_projection"] is None
+    found = run("plan", spec, "--records", "50", "--json").document["after_projection"]
+    assert isinstance(found, dict)
+    assert found["records"] == 50
+    assert 0 < found["estimate"] <= found["bound"] <= found["without"]
+    text = " ".join(run("plan", spec, "--records", "50").out.split())
+    assert "after projection about" in text
+    assert "for any 50 records" in text
+
+
 def test_a_plan_shows_every_candidate_and_marks_one(folder: Path, run: Run) -> None:
     text = run("plan", folder / "release.toml").out
     assert text.count("chosen") == 1

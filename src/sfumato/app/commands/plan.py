@@ -18,6 +18,7 @@ def plan(
     mechanism: str | None,
     error: float | None,
     seconds: float | None,
+    records: int | None,
     show_all: bool,
     output: Output,
 ) -> None:
@@ -31,11 +32,13 @@ def plan(
         return
     with output.bars() as bars:
         found = spec.plan(bars.phase("planning"))
-        document = plan_document(found)
+        known = spec.records if records is None else records
+        after = None if known is None else found.projected(known)
+        document = plan_document(found, after)
     output.result(
         document,
         heading(f"Plan of {path}", "no data touched, nothing spent"),
-        plan_facts(found),
+        plan_facts(found, after),
         "",
         heading("Mechanisms", "forecast errors in counts"),
         candidates_table(found.candidates),
