@@ -21,6 +21,7 @@ from math import prod
 import numpy as np
 
 from sfumato.refine.fit import Fit, Names, Part
+from sfumato.refine.limits import Limits
 from sfumato.refine.residuals import Layout, centred
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.terms import Product
@@ -43,6 +44,7 @@ class Diagonal:
     low_heights: list[Array]
     low_centres: list[Array]
     base: float
+    limits: Limits | None = None
 
     def tells_total(self) -> bool:
         """Whether f bounds the total."""
@@ -60,6 +62,8 @@ class Diagonal:
             lows.append((along(h, c) * c + q) / along(h + e, c))
         if total is not None:
             lows[layout.empty][:] = total
+        if self.limits is not None:
+            self.limits.hold_lows(lows)
         for g, v in enumerate(tables):
             kept = pulls[g] / (self.top_heights[g] + pulls[g])
             v -= self.top_centres[g]
@@ -68,6 +72,8 @@ class Diagonal:
             pairs = zip(layout.links[g], own[g], strict=True)
             fields = [lows[k.stack][k.rows] - along(kept, o) * o for k, o in pairs]
             layout.spread(g, fields, v)
+        if self.limits is not None:
+            self.limits.hold_tops(tables)
 
     def value(self, tables: Sequence[Array]) -> float:
         """f of tables that agree."""
@@ -87,7 +93,8 @@ class Diagonal:
     def lower(self, forces: Sequence[Array], total: float | None, upper: float) -> float:  # noqa: ARG002
         """A lower bound on f over agreeing tables, non-negative and of the total.
 
-        For forces of 0 or more ``min f >= min_r f(r) - <forces, E r>``, which is closed form.
+        For forces of 0 or more ``min f >= min_r f(r) - <forces, E r>``, which is closed form; on
+        cells that must be zero forces may have any sign.
         """
         return self.base + self.least(self.seen(forces) if self.unseen(total) else forces, total)
 
@@ -103,13 +110,22 @@ class Diagonal:
             squares = squares_of(force)
             for link, part in zip(layout.links[g], own, strict=True):
                 squares -= squares_of(part) / layout.dropped(g, link)
-            found += _drop(self.top_heights[g], np.maximum(squares, 0.0))
-            found -= float(np.vdot(force, self.top_centres[g]))
+            h, c = self.top_heights[g], self.top_centres[g]
+            if self.limits is not None and self.limits.top_held[g].any():
+                held = self.limits.top_held[g]
+                known = self.limits.top_residuals(g)[held]
+                found += _at(h[held], c[held], force[held], known)
+                h, c, force, squares = h[~held], c[~held], force[~held], squares[~held]
+            found += _drop(h, np.maximum(squares, 0.0)) - float(np.vdot(force, c))
         for g, (h, c, q) in enumerate(zip(self.low_heights, self.low_centres, pulled, strict=True)):
             if g == layout.empty:
                 found += least_total(float(h[0]), float(c[0]), float(q[0]), total)
-            else:
-                found += _drop(h, squares_of(q)) - float(np.vdot(q, c))
+                continue
+            if self.limits is not None and self.limits.low_held[g].any():
+                held = self.limits.low_held[g]
+                found += _at(h[held], c[held], q[held], self.limits.low_values[g][held])
+                h, c, q = h[~held], c[~held], q[~held]
+            found += _drop(h, squares_of(q)) - float(np.vdot(q, c))
         return found
 
     def centre_tables(self, total: float | None) -> list[Array]:
@@ -118,8 +134,13 @@ class Diagonal:
         if total is not None:
             lows[self.layout.empty] = np.full(1, total)
         out = [c.copy() for c in self.top_centres]
+        if self.limits is not None:
+            lows = [low.copy() for low in lows]
+            self.limits.hold_lows(lows)
         for g, links in enumerate(self.layout.links):
             self.layout.spread(g, [lows[k.stack][k.rows] for k in links], out[g])
+        if self.limits is not None:
+            self.limits.hold_tops(out)
         return out
 
     def at(self, names: Names) -> tuple[float, Array]:
@@ -170,6 +191,8 @@ class Diagonal:
             own = layout.own(g, force)
             layout.gather(pulled, g, own, np.ones(len(force)))
             blind = self.top_heights[g] == 0
+            if self.limits is not None:
+                blind &= ~self.limits.top_held[g]
             rest = np.zeros_like(force)
             layout.spread(g, own, rest)
             force[blind] = rest[blind]
@@ -178,9 +201,14 @@ class Diagonal:
             for h, q, e in zip(self.low_heights, pulled, weights, strict=True)
         ]
         hidden[layout.empty][:] = 0.0
+        if self.limits is not None:  # what is known need not be seen
+            for low, held in zip(hidden, self.limits.low_held, strict=True):
+                low[held] = 0.0
         for g, force in enumerate(out):
             layout.spread(g, [-hidden[k.stack][k.rows] for k in layout.links[g]], force)
             least = force.reshape(len(force), -1).min(axis=1)
+            if self.limits is not None:
+                least = self.limits.least(g, force)
             force -= along(np.minimum(least, 0.0), force)
         return out
 
@@ -192,6 +220,11 @@ def least_total(height: float, centre: float, force: float, total: float | None)
             return 0.0 if force <= 0 else -np.inf
         total = max(0.0, centre + force / height)
     return 0.5 * height * (total - centre) ** 2 - force * total
+
+
+def _at(heights: Array, centres: Array, forces: Array, known: Array) -> float:
+    """``h/2 |r - c|^2 - <q, r>`` at known residuals."""
+    return 0.5 * float(heights @ squares_of(known - centres)) - float(np.vdot(forces, known))
 
 
 def _drop(heights: Array, squares: Array) -> float:
@@ -215,7 +248,7 @@ def along(values: Array, stacked: Array) -> Array:
 
 def squares_of(stacked: Array) -> Array:
     """The sum of squares of every table of a stack."""
-    flat = stacked.reshape(len(stacked), -1)
+    flat = stacked.reshape(len(stacked), prod(stacked.shape[1:]))
     return np.asarray(np.einsum("ij,ij->i", flat, flat), dtype=np.float64)
 
 

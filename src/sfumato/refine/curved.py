@@ -18,20 +18,23 @@ Multipliers that miss ``E' lambda = E' g`` a little are moved onto it, which is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 
 import numpy as np
 
 from sfumato.refine.curvature import Diagonal, along, model_of
 from sfumato.refine.fit import Fit
+from sfumato.refine.limits import Limits
 from sfumato.refine.residuals import Layout
+from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import Array
 
 __all__ = ["Curved", "curved"]
 
 TURNS = 60  # of conjugate gradients, for one step
 FIRST_TURNS = 300
+ROUNDING = 1e-13  # of what a gradient is the difference of
 REDUCTION = 1e-2  # of the residual, for one step
 
 
@@ -44,11 +47,16 @@ class Curved:
     model: Diagonal
     heights: Array
     centre: Array
+    limits: Limits | None = None
     last: Array = field(init=False)
     last_dual: Array = field(init=False)
 
     def __post_init__(self) -> None:
         self.last, self.last_dual = self.centre.copy(), self.centre.copy()
+
+    def within(self, limits: Limits) -> Curved:
+        """The same with known residuals and cells that are zero."""
+        return replace(self, limits=limits)
 
     def precisions(self) -> list[Array]:
         """Those of the model."""
@@ -63,6 +71,7 @@ class Curved:
         r = self.centre.copy()
         if total is not None:
             r[self._empty] = total
+        self._hold(r)
         return self.push(r)
 
     def minimise(self, tables: list[Array], pulls: Sequence[Array], total: float | None) -> None:
@@ -80,20 +89,32 @@ class Curved:
     def lower(self, forces: Sequence[Array], total: float | None, upper: float) -> float:
         """A lower bound on f over agreeing tables, non-negative and of the total, from forces."""
         none = np.zeros_like(self.heights)
+        ones = self._diagonal([np.ones(len(f)) for f in forces])
         r = self._solve(self.last_dual, none, self.pull(forces), total, FIRST_TURNS)
-        self.last_dual = r
+        # Rounding may have left the residuals; the bound is about residuals.
+        r = self.last_dual = self.pull(self.push(r)) / ones
         tables = self.push(r)
         slope = self._slope(tables)
         missing = slope - self.pull(forces)
+        known = self.known(missing, r)
         # E (E'E)^-1 of what is missing: afterwards E' of the forces is the slope.
-        moved = self.push(missing / self._diagonal([np.ones(len(f)) for f in forces]))
-        least = sum(
-            float((f + m).reshape(len(f), -1).min(axis=1).sum())
-            for f, m in zip(forces, moved, strict=True)
-        )
+        moved = self.push(missing / ones)
+        least = 0.0
+        for g, (f, m) in enumerate(zip(forces, moved, strict=True)):
+            every = (f + m).reshape(len(f), -1).min(axis=1)
+            least += float((every if self.limits is None else self.limits.least(g, f + m)).sum())
         if total is None:
             total = 0.0 if least >= 0 else self.greatest_total(upper)
-        return self.value(tables) - float(slope @ r) + total * least
+        return self.value(tables) - float(slope @ r) + total * least + known
+
+    def known(self, missing: Array, r: Array) -> float:
+        """``<missing, r>`` over known residuals, which then need not be matched: set to 0 there."""
+        if self.limits is None:
+            return 0.0
+        held = self._held
+        found = float(missing[held] @ r[held])
+        missing[held] = 0.0
+        return found
 
     def greatest_total(self, upper: float) -> float:
         """A bound on the total of non-negative tables with f at most ``upper``.
@@ -153,15 +174,21 @@ class Curved:
         r = start.copy()
         if total is not None:
             r[self._empty] = total
+        self._hold(r)
         scale = self.heights + weights
         inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
         inverse[self._empty] *= total is None
-        rest = wanted - weights * r - self._slope(self.push(r))
+        if self.limits is not None:
+            inverse[self._held] = 0.0
+        slope = self._slope(self.push(r))
+        rest = wanted - weights * r - slope
         ready = inverse * rest
         direction, size = ready.copy(), float(rest @ ready)
-        enough = size * REDUCTION**2
+        # Steps along what rounding leaves of a gradient go anywhere.
+        largest = np.abs(wanted) + np.abs(weights * r) + np.abs(slope)
+        enough = max(size * REDUCTION**2, ROUNDING**2 * float(inverse @ largest**2))
         for _ in range(turns):
-            if not size > max(enough, 0.0):
+            if not size > enough:
                 break
             bent = self._slope(self.push(direction), curves=True) + weights * direction
             curvature = float(direction @ bent)
@@ -174,6 +201,26 @@ class Curved:
             before, size = size, float(rest @ ready)
             direction = ready + (size / before) * direction
         return r
+
+    def _hold(self, r: Array) -> None:
+        """Set the known residuals, in place."""
+        if self.limits is not None:
+            tops, lows = self._views(r)
+            self.limits.hold_lows(lows)
+            for g, (top, held) in enumerate(zip(tops, self.limits.top_held, strict=True)):
+                top[held] = self.limits.top_residuals(g)[held]
+
+    @property
+    def _held(self) -> Mask:
+        """Which coordinates are known."""
+        marks = np.zeros_like(self.heights)
+        if self.limits is not None:
+            for views, helds in zip(
+                self._views(marks), (self.limits.top_held, self.limits.low_held), strict=True
+            ):
+                for view, held in zip(views, helds, strict=True):
+                    view[held] = 1.0
+        return np.asarray(marks > 0)
 
     @property
     def _empty(self) -> int:

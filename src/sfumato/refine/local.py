@@ -22,7 +22,7 @@ every check gives a lower bound on the least f, and tables made feasible an uppe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from time import monotonic
 from typing import Final
@@ -33,9 +33,13 @@ from sfumato.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.refine.curvature import Diagonal, along, diagonal
 from sfumato.refine.curved import Curved, curved
+from sfumato.refine.explicit import agreed_total
 from sfumato.refine.feasible import feasible_tables
 from sfumato.refine.fit import Fit, Names
+from sfumato.refine.inside import Inside
+from sfumato.refine.limits import limits_of
 from sfumato.refine.residuals import Layout, layout
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array
 
 __all__ = ["LocalTables", "Progress", "project_locally"]
@@ -104,22 +108,39 @@ def project_locally(
     gap: float = GAP,
     steps: int = STEPS,
     seconds: float = SECONDS,
+    constraints: Constraints | None = None,
     progress: Progress | None = None,
 ) -> LocalTables:
     """The locally consistent tables of total ``n`` (None: any) of least f, within ``gap`` of it.
 
     ``gap`` is relative to the value; what was reached is in the result, whatever was asked for, for
-    the search ends after ``steps`` or ``seconds`` too.
+    the search ends after ``steps`` or ``seconds`` too. With ``constraints``, published tables are
+    margins of the result, and a cell is zero where no record can be in it; what is impossible only
+    across tables is not seen.
     """
     _check(fit, n, gap)
-    sets = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
-    shape = layout(fit.domain, sets)
+    n = agreed_total(n, constraints)
+    asked = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
+    named = {name for names in asked for name in names}
+    published = () if constraints is None else constraints.published_for(named)
+    shape = layout(fit.domain, (*asked, *(t.names for t in published)))
     form = diagonal(fit, shape) or curved(fit, shape)
+    limits = None if constraints is None else limits_of(constraints, shape, published)
+    if limits is not None:
+        form = replace(form, limits=limits) if isinstance(form, Diagonal) else form.within(limits)
     if n is None and not form.tells_total():
         raise WorkloadError(
             "the queries do not bound the total; give the number of records, or measure it"
         )
-    return _Splitting(fit, shape, form, n).run(gap, steps, monotonic() + seconds, progress)
+    inside = None
+    if limits is not None and constraints is not None:
+        inside = Inside(limits, constraints, _one_way(shape, form.centre_tables(n)))
+    return _Splitting(fit, shape, form, n, inside).run(gap, steps, monotonic() + seconds, progress)
+
+
+def _one_way(shape: Layout, tables: Sequence[Array]) -> dict[str, Array]:
+    names = [(name,) for name in {n for stack in shape.tops for s in stack.sets for n in s}]
+    return {s[0]: t for s, t in shape.by_set(tables, names).items()}
 
 
 def _shortest(domain: Domain) -> Names:
@@ -142,8 +163,17 @@ def _check(fit: Fit, n: float | None, gap: float) -> None:
 class _Splitting:
     """The state of one projection: w per stack, the pull of each table, the best lower bound."""
 
-    def __init__(self, fit: Fit, shape: Layout, form: Diagonal | Curved, n: float | None) -> None:
-        self.fit, self.shape, self.form, self.n = fit, shape, form, n
+    def __init__(
+        self,
+        fit: Fit,
+        shape: Layout,
+        form: Diagonal | Curved,
+        n: float | None,
+        inside: Inside | None = None,
+    ) -> None:
+        self.fit, self.shape, self.form, self.n, self.inside = fit, shape, form, n, inside
+        is_cut = inside is not None and inside.limits.has_zeros
+        self.zeros = inside.limits.zeros if inside is not None and is_cut else None
         self.pulls = [PULL * p for p in form.precisions()]
         self.w = form.centre_tables(n)
         self.lower = 0.0  # f is a sum of squares
@@ -153,7 +183,7 @@ class _Splitting:
         step, check, changes, raised = 0, FIRST_CHECK, CHANGES, 0
         while True:
             step += 1
-            x = [np.abs(w) for w in self.w]
+            x = self._reflected()
             self.form.minimise(x, self.pulls, self.n)
             last = step >= steps or monotonic() > until
             if step < check and not last:
@@ -180,9 +210,24 @@ class _Splitting:
                 raised -= 1
                 self._rebalance(0.5)
 
+    def _reflected(self) -> list[Array]:
+        """``2 P(w) - w``, P the nearest table that is non-negative, and zero where it must be."""
+        out = [np.abs(w) for w in self.w]
+        if self.zeros is not None:
+            for v, w, zero in zip(out, self.w, self.zeros, strict=True):
+                v[zero] = -w[zero]
+        return out
+
+    def _nearest(self, g: int) -> Array:
+        """``P(w)``."""
+        out = np.maximum(self.w[g], 0.0)
+        if self.zeros is not None:
+            out[self.zeros[g]] = 0.0
+        return out
+
     def _move(self, x: list[Array]) -> None:
-        for w, found in zip(self.w, x, strict=True):
-            found -= np.maximum(w, 0.0)
+        for g, (w, found) in enumerate(zip(self.w, x, strict=True)):
+            found -= self._nearest(g)
             found *= STEP
             w += found
 
@@ -190,15 +235,19 @@ class _Splitting:
         """Other pulls with the same multipliers."""
         for g, w in enumerate(self.w):
             self.pulls[g] = self.pulls[g] * factor
-            self.w[g] = np.where(w < 0, w / factor, w)
+            multiplies = w < 0 if self.zeros is None else (w < 0) | self.zeros[g]
+            self.w[g] = np.where(multiplies, w / factor, w)
 
     def _forces(self) -> list[Array]:
-        pairs = zip(self.pulls, self.w, strict=True)
-        return [along(p, w) * np.maximum(-w, 0.0) for p, w in pairs]
+        pairs = enumerate(zip(self.pulls, self.w, strict=True))
+        return [along(p, w) * (self._nearest(g) - w) for g, (p, w) in pairs]
 
     def _feasible(self, x: list[Array]) -> tuple[float, list[Array]]:
         """The best of the feasible tables that are found, and of the lines between them."""
         total = max(0.0, float(x[0][0].sum())) if self.n is None else self.n
+        if self.inside is not None:
+            only = self.inside.feasible(x, total)
+            return self.form.value(only), only
         made = feasible_tables(self.shape, x, total)
         best = next(made)
         value = self.form.value(best)
