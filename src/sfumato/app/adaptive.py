@@ -131,6 +131,5 @@ def adaptive_published_facts(
             ("forecast", NO_FORECAST),
             ("ledger", ledger_in_words(book)),
             *((kind, str(path)) for kind, path in files.items()),
-            ("report", "none is written for adaptive releases"),
         ]
     )

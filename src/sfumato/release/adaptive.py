@@ -94,7 +94,7 @@ class AdaptiveRelease:
 
     def values(self) -> list[Array]:
         """The estimated answers of every group."""
-        return [self._value(t) for t in range(len(self.workload.terms))]
+        return [self.value_of(t) for t in range(len(self.workload.terms))]
 
     def answers(self) -> pd.DataFrame:
         """Every query with its estimate: columns group, query, value; the last are the means."""
@@ -104,16 +104,16 @@ class AdaptiveRelease:
         check_rows(sum(key_term(work, group).rows for group in named_groups(work)))
         frames = [
             pd.DataFrame(
-                {"group": name, "query": texts_of(key_term(work, g)), "value": self._value(g)}
+                {"group": name, "query": texts_of(key_term(work, g)), "value": self.value_of(g)}
             )
             for g, name in named_groups(work).items()
         ]
         return pd.concat(frames, ignore_index=True)
 
-    def _value(self, group: Group) -> Array:
+    def value_of(self, group: Group) -> Array:
         """The answers of a group; a mean is that of the estimate, NaN where it has no record."""
         if isinstance(group, Ratio):
-            total, count = self._value(group.numerator), self._value(group.denominator)
+            total, count = self.value_of(group.numerator), self.value_of(group.denominator)
             mean: Array = np.full(count.shape, np.nan)
             np.divide(total, count, out=mean, where=count > 0)
             return mean
@@ -142,8 +142,14 @@ class AdaptiveRelease:
         columns = {a.name: codes[:, i].astype(np.int64) for i, a in enumerate(domain)}
         return record_frame(domain, Synthetic(columns, ("drawn from the adaptive model",)), source)
 
+    def report(self) -> str:
+        """The report as one HTML page that needs nothing else, not even a network."""
+        from sfumato.release.adaptive_report import adaptive_report_html
+
+        return adaptive_report_html(self)
+
     def save(self, directory: str | Path, *, synthetic: int | bool = False) -> dict[str, Path]:
-        """Write answers.parquet and provenance.json; return their paths.
+        """Write answers.parquet, provenance.json and report.html; return their paths.
 
         ``synthetic`` adds synthetic.parquet, of so many records (True: as many as the estimate
         holds). Either all files are written or none.
@@ -153,8 +159,10 @@ class AdaptiveRelease:
             paths = {
                 "answers": folder / "answers.parquet",
                 "provenance": write_record(self.provenance, folder),
+                "report": folder / "report.html",
             }
-            write_values(self.workload, self._value, self.provenance, paths["answers"])
+            paths["report"].write_text(self.report(), encoding="utf-8")
+            write_values(self.workload, self.value_of, self.provenance, paths["answers"])
             if synthetic is not False:
                 records = self.synthetic(None if synthetic is True else synthetic)
                 paths["synthetic"] = write_records(records, folder)

@@ -27,13 +27,24 @@ if TYPE_CHECKING:
 
     from sfumato.release.release import Release
 
-__all__ = ["report_html"]
+__all__ = [
+    "MOST_TABLED",
+    "NEIGHBOURS",
+    "TABLE_ROWS",
+    "cell",
+    "fact",
+    "group_filter",
+    "ledger_words",
+    "number",
+    "record",
+    "report_html",
+]
 
 TABLE_ROWS = 50
 MOST_TABLED = 10**6  # a larger group is in the files only
 MOST_PROVENANCE = 60_000  # characters
 
-_NEIGHBOURS = {
+NEIGHBOURS = {
     "add-remove": "one row more or less; the number of rows is protected too",
     "replace-one": "one row replaced by another; the number of rows is public",
 }
@@ -57,8 +68,8 @@ def report_html(release: Release, level: float) -> str:
         is_open = place == 0 or len(groups) <= 3
         sections.append(_section(release, group, f"g{number}", name, level, place, is_open))
     before = [_head(release), _facts(release), _reading(release, level), _forecast(release)]
-    after = [_limits(), _record(release)]
-    parts = [*before, "<h2>Answers</h2>", _filter(len(groups)), *sections, *after]
+    after = [_limits(), record(release.provenance)]
+    parts = [*before, "<h2>Answers</h2>", group_filter(len(groups)), *sections, *after]
     return page("Private answers", "\n".join(parts), charts)
 
 
@@ -83,8 +94,8 @@ def _facts(release: Release) -> str:
         who = f"a person is one {unit.column!r}; at most {unit.rows} of their rows are counted"
     facts = [
         ("Budget", forecast.budget.describe(), "what may be spent on this release"),
-        ("Spent", cost_in_words(forecast.cost, forecast.budget), _ledger_words(release)),
-        ("Neighbours", forecast.neighbours, _NEIGHBOURS[forecast.neighbours]),
+        ("Spent", cost_in_words(forecast.cost, forecast.budget), ledger_words(release.provenance)),
+        ("Neighbours", forecast.neighbours, NEIGHBOURS[forecast.neighbours]),
         ("Privacy unit", "row" if unit is None else unit.column, who),
         ("Mechanism", forecast.mechanism, f"{forecast.strategy.noise} noise on a public grid"),
         (
@@ -105,18 +116,19 @@ def _facts(release: Release) -> str:
         facts.append(("Records", f"{release.rows:,}", "public under these neighbours"))
     made = str(release.provenance["created"]).replace("T", "\n").replace("+00:00", " UTC")
     facts.append(("Made", made, "with sfumato " + str(release.provenance["sfumato"])))
-    return f'<dl class="facts">{"".join(_fact(*fact) for fact in facts)}</dl>'
+    return f'<dl class="facts">{"".join(fact(*one) for one in facts)}</dl>'
 
 
-def _fact(name: str, value: str, note: str) -> str:
+def fact(name: str, value: str, note: str) -> str:
+    """One fact of the head of a report."""
     # Hyphens that do not break, so that 1e-9 stays in one piece.
     shown = escape(value).replace(", ", ",\n").replace(" at ", "\nat ").replace("-", "&#8209;")
     return f"<div><dt>{escape(name)}</dt><dd>{shown}<small>{escape(note)}</small></dd></div>"
 
 
-def _ledger_words(release: Release) -> str:
+def ledger_words(provenance: Mapping[str, object]) -> str:
     """Where the debit stands."""
-    entry = release.provenance["ledger"]
+    entry = provenance["ledger"]
     if isinstance(entry, Mapping) and "sequence" in entry:
         return f"debited before noise was drawn: entry {entry['sequence']} of the ledger"
     return "no ledger was used: nothing keeps the sum over releases"
@@ -167,7 +179,8 @@ def _forecast(release: Release) -> str:
     )
 
 
-def _filter(groups: int) -> str:
+def group_filter(groups: int) -> str:
+    """A field that finds a group, where there are many."""
     if groups <= 12:
         return ""
     return '<input id="find" type="search" placeholder="Find a group" aria-label="Find a group">'
@@ -213,9 +226,9 @@ def _table(frame: pd.DataFrame) -> str:
     heads = "".join(f'<th class="label">{escape(c)}</th>' for c in labels)
     heads += "".join(f"<th>{c.replace('_', ' ')}</th>" for c in numbers)
     errors = shown["standard_error"].tolist()
-    columns = [[_cell(label_text(v)) for v in shown[c].tolist()] for c in labels]
+    columns = [[cell(label_text(v)) for v in shown[c].tolist()] for c in labels]
     columns += [
-        [f"<td>{_number(v, e)}</td>" for v, e in zip(shown[c].tolist(), errors, strict=True)]
+        [f"<td>{number(v, e)}</td>" for v, e in zip(shown[c].tolist(), errors, strict=True)]
         for c in numbers
     ]
     rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
@@ -225,14 +238,15 @@ def _table(frame: pd.DataFrame) -> str:
     return f'<div class="wide tall"><table>{head}<tbody>{rows}</tbody></table></div>{more}'
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A cell of a table that holds a label."""
     return f'<td class="label">{escape(text)}</td>'
 
 
-def _number(value: float, error: float) -> str:
+def number(value: float, error: float) -> str:
     """A number to two digits of its standard error.
 
-    >>> _number(1234.5678, 15.0), _number(0.12345, 0.01)
+    >>> number(1234.5678, 15.0), number(0.12345, 0.01)
     ('1,235', '0.123')
     """
     if not isfinite(value):
@@ -258,8 +272,9 @@ def _limits() -> str:
     )
 
 
-def _record(release: Release) -> str:
-    text = provenance_json(release.provenance)
+def record(provenance: Mapping[str, object]) -> str:
+    """The provenance record, folded."""
+    text = provenance_json(provenance)
     note = ""
     if len(text) > MOST_PROVENANCE:
         text, note = text[:MOST_PROVENANCE], '<p class="note">Cut; see provenance.json.</p>'

@@ -78,7 +78,7 @@ def test_a_release_writes_answers_and_what_was_measured(
     out = folder / "out"
     ran = run("release", written(folder, method), "--out", out, "--synthetic", 30, "--json")
     assert ran.code == 0, ran.err
-    names = {"answers.parquet", "provenance.json", "synthetic.parquet"}
+    names = {"answers.parquet", "provenance.json", "report.html", "synthetic.parquet"}
     assert {p.name for p in out.iterdir()} == names
     document = ran.document
     assert document["is_stored"] is False
@@ -174,10 +174,23 @@ def test_spending_is_confirmed(folder: Path, run: Run, monkeypatch: pytest.Monke
     assert len(asked) == 1
 
 
-def test_the_facts_say_that_no_report_is_written(folder: Path, run: Run) -> None:
-    text = run("release", written(folder)).out
-    assert "none is written for adaptive releases" in text
-    assert "no intervals are given" in text
+def test_the_facts_and_the_report_promise_no_intervals(folder: Path, run: Run) -> None:
+    path = written(folder)
+    path.write_text(path.read_text().replace('"Female", "Male"', '"Female", "<b>Male"'))
+    (folder / "people.csv").write_text((folder / "people.csv").read_text().replace("Ma", "<b>Ma"))
+    ran = run("release", path, "--out", folder / "out")
+    assert "no intervals are given" in ran.out
+    page = (folder / "out" / "report.html").read_text()
+    assert "<b>no intervals are given</b>" in page
+    assert "<b>Male" not in page
+    assert "&lt;b&gt;Male" in page
+    assert "If one row is added or removed" in page
+    record = json.loads((folder / "out" / "provenance.json").read_text())
+    assert page.count("<tr>") >= len(record["noise"]) + 62
+    answers = pd.read_parquet(folder / "out" / "answers.parquet")
+    for value in answers["value"]:
+        assert f"<td>{value:,.1f}</td>" in page
+    assert "Content-Security-Policy" in page
 
 
 def test_means_are_those_of_the_estimate(folder: Path, run: Run) -> None:

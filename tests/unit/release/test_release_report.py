@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.domain import Category, Domain
 from sfumato.release.page import script_json
 from sfumato.release.pictures import MOST_CHARTS
-from sfumato.release.report import _number
+from sfumato.release.report import number
 from tests.unit.release.made import people, released, some_counts
 
 ADDRESS = re.compile(r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:[a-z]+:)?//""", re.IGNORECASE)
@@ -176,9 +176,9 @@ class Sparse:
 
 
 def test_numbers_are_shown_to_the_digits_that_mean_something():
-    assert _number(1234.5678, 15.0) == "1,235"
-    assert _number(-0.4, 15.0) == "0"
-    assert _number(-12.34, 0.5) == "&minus;12.34"
-    assert _number(float("nan"), 1.0) == "&ndash;"
-    assert _number(float("inf"), 1.0) == "&infin;"
-    assert _number(2.5, float("nan")) == "2.500"
+    assert number(1234.5678, 15.0) == "1,235"
+    assert number(-0.4, 15.0) == "0"
+    assert number(-12.34, 0.5) == "&minus;12.34"
+    assert number(float("nan"), 1.0) == "&ndash;"
+    assert number(float("inf"), 1.0) == "&infin;"
+    assert number(2.5, float("nan")) == "2.500"

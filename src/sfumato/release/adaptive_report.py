@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of an adaptive release: what was promised, what was measured, every answer.
+
+It has no error bars and no charts, and says why. All texts that come from the schema are escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from math import nan
+from typing import TYPE_CHECKING
+
+from sfumato.release.frames import Group, key_term, named_groups
+from sfumato.release.labels import columns_of, label_text
+from sfumato.release.page import page
+from sfumato.release.report import (
+    MOST_TABLED,
+    NEIGHBOURS,
+    TABLE_ROWS,
+    cell,
+    fact,
+    group_filter,
+    ledger_words,
+    number,
+    record,
+)
+from sfumato.workload.workload import Ratio
+
+if TYPE_CHECKING:
+    from sfumato.release.adaptive import AdaptiveRelease
+
+__all__ = ["adaptive_report_html"]
+
+
+def adaptive_report_html(release: AdaptiveRelease) -> str:
+    """The whole report as one page that needs no network."""
+    groups = named_groups(release.workload)
+    sections = [
+        _section(release, group, f"g{i}", name, len(groups) <= 3 or i == 0)
+        for i, (group, name) in enumerate(groups.items())
+    ]
+    parts = [
+        f"<h1>{release.workload.queries:,} private estimates</h1>",
+        f'<p class="promise">{escape(str(release.provenance["guarantee"]))}</p>',
+        _facts(release),
+        _READING,
+        _measured(release),
+        "<h2>Answers</h2>",
+        group_filter(len(groups)),
+        *sections,
+        _LIMITS,
+        record(release.provenance),
+    ]
+    return page("Private estimates", "\n".join(parts), [])
+
+
+_READING = (
+    "<h2>How to read the numbers</h2>"
+    "<p>All answers come from one estimate of the table, which was measured, with noise, where it "
+    "was worst. So they agree with each other, and counts are never negative. They are not "
+    "unbiased, and <b>no intervals are given</b>: an answer that was measured is off by about its "
+    "noise, below; one that was not is as good as the estimate, and how good that is depends on "
+    "the people in the table.</p>"
+)
+
+_LIMITS = (
+    "<h2>Known limits</h2><ul>"
+    "<li>The promise is about people and this release. Other releases about the same people add to "
+    "it; a ledger keeps the sum.</li>"
+    "<li>What is seen only in tables that were not measured may be missing from the estimate, and "
+    "from records drawn from it.</li>"
+    "<li>Records that the schema drops are in no answer; values that it clamps are in the end "
+    "bins.</li></ul>"
+)
+
+
+def _facts(release: AdaptiveRelease) -> str:
+    known = release.provenance
+    unit = known["privacy_unit"]
+    column, who = "row", "one row is one person"
+    if isinstance(unit, Mapping):
+        column = str(unit["column"])
+        who = f"a person is one {column!r}; at most {unit['rows']} of their rows are counted"
+    neighbours = str(known["neighbours"])
+    made = str(known["created"]).replace("T", "\n").replace("+00:00", " UTC")
+    facts = [
+        ("Spent", str(known["cost_in_words"]), ledger_words(known)),
+        ("Neighbours", neighbours, NEIGHBOURS[neighbours]),
+        ("Privacy unit", column, who),
+        ("Mechanism", str(known["mechanism"]), str(known["strategy"])),
+        ("Measured", f"{len(release.transcript.steps):,} times", "listed below"),
+        ("Typical error", "not known", "it depends on the data"),
+        ("Made", made, "with sfumato " + str(known["sfumato"])),
+    ]
+    return f'<dl class="facts">{"".join(fact(*one) for one in facts)}</dl>'
+
+
+def _measured(release: AdaptiveRelease) -> str:
+    columns = release.measured()
+    rows = "".join(
+        f"<tr>{cell(name)}<td>{cells:,}</td><td>{noise:,.4g}</td></tr>"
+        for name, cells, noise in columns.itertuples(index=False)
+    )
+    return (
+        '<h2>What was measured</h2><div class="wide tall"><table><thead><tr>'
+        '<th class="label">measured</th><th>values</th><th>noise of each</th>'
+        f"</tr></thead><tbody>{rows}</tbody></table></div>"
+        '<p class="note">In this order; noise is the standard deviation, in counts.</p>'
+    )
+
+
+def _section(release: AdaptiveRelease, group: Group, anchor: str, name: str, is_open: bool) -> str:
+    rows = key_term(release.workload, group).rows
+    about = f"{rows:,} {'means' if isinstance(group, Ratio) else 'answers'}"
+    if rows > MOST_TABLED:
+        inside = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
+    else:
+        inside = _table(release, group)
+    return (
+        f'<details id="{anchor}" data-name="{escape(name)}"{" open" if is_open else ""}>'
+        f"<summary><b>{escape(name)}</b><span>{about}</span></summary>"
+        f'<div class="inside">{inside}</div></details>'
+    )
+
+
+def _table(release: AdaptiveRelease, group: Group) -> str:
+    """The first rows of a group: counts to one digit behind the point, means to three."""
+    labels = columns_of(key_term(release.workload, group))
+    found = release.value_of(group)
+    about = nan if isinstance(group, Ratio) else 1.0
+    columns = [[cell(label_text(v)) for v in c[:TABLE_ROWS].tolist()] for c in labels.values()]
+    columns.append([f"<td>{number(v, about)}</td>" for v in found[:TABLE_ROWS].tolist()])
+    heads = "".join(f'<th class="label">{escape(name)}</th>' for name in labels)
+    rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
+    rest = len(found) - TABLE_ROWS
+    more = f'<p class="note">{rest:,} more rows are in answers.parquet.</p>' if rest > 0 else ""
+    head = f"<thead><tr>{heads}<th>value</th></tr></thead>"
+    return f'<div class="wide tall"><table>{head}<tbody>{rows}</tbody></table></div>{more}'
