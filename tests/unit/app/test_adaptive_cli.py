@@ -289,3 +289,10 @@ def test_rounds_move_the_bar_of_measuring(monkeypatch: pytest.MonkeyPatch) -> No
         for label in ("age x sex", "choosing and measuring", "sampling and measuring"):
             move(1, 2, label)
         assert [*shown.tasks] == ["counting", "measuring"]
+
+
+def test_the_example_can_be_planned(run: Run) -> None:
+    example = Path(__file__).parents[3] / "examples" / "adult" / "adaptive.toml"
+    found = run("plan", example, "--json").document
+    assert found["mechanism"] == "adaptive-tables"
+    assert found["candidate_tables"] == len(found["groups"]) == 91  # type: ignore[arg-type]
