@@ -4,6 +4,7 @@
     [data]        source, name, domain, neighbours, unit, rows_per_unit
     [domain.*]    the attributes (unless data.domain names a file that declares them)
     [[workload]]  what is asked
+    [constraints] impossible combinations, published tables    (optional)
     [budget]      epsilon and delta, rho, mu, or the error to reach
     [plan]        mechanism, objective, seconds, allow_bias, records    (optional)
                   or adaptive, rounds
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from sfumato.adaptive import AdaptivePlan
     from sfumato.domain import Domain
     from sfumato.flow import Plan, Progress
-    from sfumato.workload import Workload
+    from sfumato.workload import Constraints, Workload
 
 __all__ = ["DEFAULT_DELTA", "LedgerSpec", "Spec", "read_spec"]
 
@@ -94,6 +95,7 @@ class _File(_Table):
     data: _Data = _Data()
     domain: dict[str, object] | None = None
     workload: list[dict[str, object]] | None = None
+    constraints: dict[str, object] | None = None
     budget: _Budget | None = None
     plan: _Plan = _Plan()
     ledger: _Ledger | None = None
@@ -137,6 +139,7 @@ class Spec:
     project: bool | Literal["bounds"]
     adaptive: Adaptive | None
     rounds: int | None
+    constraints: Constraints | None = None
 
     def plan(self, progress: Progress | None = None) -> Plan:
         """The plan of this release; touches no data and costs nothing."""
@@ -235,6 +238,7 @@ class Spec:
 
 def read_spec(path: str | Path) -> Spec:
     """The release that a spec file describes."""
+    from sfumato.workload.constraints_toml import constraints_from
     from sfumato.workload.toml import workload_from
 
     file = read_toml(path)
@@ -265,6 +269,7 @@ def read_spec(path: str | Path) -> Spec:
         project=tables.release.project,
         adaptive=tables.plan.adaptive,
         rounds=tables.plan.rounds,
+        constraints=constraints_from(file, domain),
     )
 
 

@@ -11,6 +11,7 @@ from sfumato.app.spec import read_spec
 from sfumato.budget import Budget
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SchemaError
+from tests.unit.app.conftest import Ran
 
 Rewrite = Callable[[str, str], Path]
 
@@ -146,3 +147,22 @@ def test_faults_name_the_file_and_the_line(rewrite: Rewrite, name: str) -> None:
         read_spec(path)
     assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}, line ")
+
+
+def test_constraints_are_read_with_the_spec(rewrite: Rewrite) -> None:
+    table = "[constraints]\nimpossible = [\"age < 2 and sex = 'Male'\"]\n\n[budget]\n"
+    spec = read_spec(rewrite("[budget]\n", table))
+    assert spec.constraints is not None
+    assert spec.constraints.possible(("age", "sex")).sum() == 38
+    with pytest.raises(SchemaError, match=r"line \d+: constraints.impossibel"):
+        read_spec(rewrite("impossible =", "impossibel ="))
+
+
+def test_a_release_does_not_ignore_constraints(
+    rewrite: Rewrite, run: Callable[..., Ran], folder: Path
+) -> None:
+    path = rewrite("[budget]\n", '[constraints]\nimpossible = ["age < 2"]\n\n[budget]\n')
+    ran = run("release", path, "--yes")
+    assert ran.code != 0
+    assert "releases do not use it yet" in ran.err
+    assert not (folder / "people.ledger").exists()

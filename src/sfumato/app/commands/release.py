@@ -51,6 +51,11 @@ def release(
     from sfumato.vault.tables import open_table, public_name
 
     spec = read_spec(path).asking(mechanism, error)
+    if spec.constraints is not None:  # nothing may be ignored in silence
+        raise SfumatoError(
+            f"{path}: [constraints] is read, but releases do not use it yet; take it out, and "
+            "project the released answers with sf.project(..., constraints=...)"
+        )
     at = _ledger(spec, wishes)
     out = wishes.out or spec.out
     check_folder(out)
