@@ -278,7 +278,7 @@ _NOT_ADAPTIVE = {
     ("plan", "objective"): "its error depends on the data, so nothing is optimized beforehand",
     ("plan", "seconds"): "its plan takes no time",
     ("plan", "allow_bias"): "its answers are estimates, whose bias cannot be bounded",
-    ("plan", "records"): "it bounds no bias",
+    ("plan", "records"): "it forecasts no error for a number of records",
     ("budget", "error"): "its error depends on the data, so no budget can be found for it",
     ("release", "level"): "it gives no confidence intervals",
     ("release", "project"): "its answers always agree with each other",

@@ -234,7 +234,9 @@ def test_what_makes_no_sense_is_refused_with_its_line(
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("option", ["--mechanism=gaussian", "--error=5", "--seconds=5"])
+@pytest.mark.parametrize(
+    "option", ["--mechanism=gaussian", "--error=5", "--seconds=5", "--records=9"]
+)
 def test_options_of_forecasts_are_refused(folder: Path, run: Run, option: str) -> None:
     ran = run("plan", written(folder), option)
     assert ran.code == 2

@@ -9,6 +9,7 @@ from sfumato.app.adaptive import adaptive_document, adaptive_facts
 from sfumato.app.output import Output
 from sfumato.app.show import candidates_table, groups_table, heading, plan_document, plan_facts
 from sfumato.app.spec import Spec, read_spec
+from sfumato.errors import PlanError
 
 __all__ = ["plan"]
 
@@ -28,7 +29,7 @@ def plan(
     """
     spec = read_spec(path).asking(mechanism, error, seconds)
     if spec.adaptive is not None:
-        _plan_adaptive(spec, output)
+        _plan_adaptive(spec, records, output)
         return
     with output.bars() as bars:
         found = spec.plan(bars.phase("planning"))
@@ -48,7 +49,12 @@ def plan(
     )
 
 
-def _plan_adaptive(spec: Spec, output: Output) -> None:
+def _plan_adaptive(spec: Spec, records: int | None, output: Output) -> None:
+    if records is not None:
+        raise PlanError(
+            f"{spec.path} asks for an adaptive release, which forecasts no error for a number of "
+            "records; leave --records out, or take adaptive out of [plan]"
+        )
     found = spec.plan_adaptive()
     output.result(
         adaptive_document(found),
