@@ -8,7 +8,7 @@ each class. Other attributes stay as they are. Everything here is arithmetic on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,29 +30,60 @@ Uniforms = Callable[[int], Array]  # so many numbers in [0, 1)
 
 
 def make_possible(
-    constraints: Constraints, codes: Integers, shares: Sequence[Array], uniforms: Uniforms
+    constraints: Constraints,
+    codes: Integers,
+    shares: Sequence[Array],
+    uniforms: Uniforms,
+    kept: Collection[str] = (),
 ) -> Integers:
-    """The rows (attribute x row), with impossible ones drawn again as the shares say."""
+    """The rows (attribute x row), with impossible ones drawn again as the shares say.
+
+    Attributes in ``kept`` stay as they are; a row must then be possible as far as they tell.
+    """
     out = codes.copy()
     for part in constraints.linked:
         at = [constraints.domain.index(n) for n in part.classes.names]
         pairs = zip(part.classes.class_of, at, strict=True)
         bad = np.flatnonzero(~part.possible[tuple(of[out[a]] for of, a in pairs)])
-        if len(bad):
-            drawn = _drawn(part, [shares[a] for a in at], len(bad), uniforms)
-            for a, column in zip(at, drawn, strict=True):
-                out[a, bad] = column
+        held = [i for i, n in enumerate(part.classes.names) if n in kept]
+        given = np.array([part.classes.class_of[i][out[at[i], bad]] for i in held], dtype=np.int64)
+        cases, which = np.unique(given.reshape(len(held), len(bad)), axis=1, return_inverse=True)
+        for case, classes in enumerate(cases.T):
+            here = bad[which.reshape(-1) == case]
+            drawn = _drawn(
+                part,
+                [shares[a] for a in at],
+                len(here),
+                uniforms,
+                dict(zip(held, classes, strict=True)),
+            )
+            for i, a in enumerate(at):
+                if i not in held:
+                    out[a, here] = drawn[i]
     return out
 
 
-def _drawn(part: Linked, shares: Sequence[Array], count: int, uniforms: Uniforms) -> Integers:
-    """Cells of linked attributes from the product of shares, given that they are possible."""
-    table = part.possible.astype(np.float64)
+def _drawn(
+    part: Linked,
+    shares: Sequence[Array],
+    count: int,
+    uniforms: Uniforms,
+    given: Mapping[int, int],
+) -> Integers:
+    """Cells of linked attributes from the product of shares, given that they are possible.
+
+    ``given`` are the classes of the attributes that are known.
+    """
+    possible = np.zeros_like(part.possible)
+    at = tuple(given[i] if i in given else slice(None) for i in range(possible.ndim))
+    possible[at] = part.possible[at]
+    table = possible.astype(np.float64)
     for axis, (of, share) in enumerate(zip(part.classes.class_of, shares, strict=True)):
-        mass = np.bincount(of, share, minlength=table.shape[axis])
-        table *= mass.reshape([-1 if i == axis else 1 for i in range(table.ndim)])
+        if axis not in given:
+            mass = np.bincount(of, share, minlength=table.shape[axis])
+            table *= mass.reshape([-1 if i == axis else 1 for i in range(table.ndim)])
     if not table.sum() > 0:  # nothing possible has a share: all of it alike
-        table = part.possible.astype(np.float64)
+        table = possible.astype(np.float64)
     classes = np.unravel_index(_searched(table.reshape(-1), uniforms(count)), table.shape)
     out = np.empty((table.ndim, count), dtype=np.int64)
     for axis, (of, share) in enumerate(zip(part.classes.class_of, shares, strict=True)):

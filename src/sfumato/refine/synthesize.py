@@ -28,6 +28,8 @@ from sfumato.plan.forecast import Forecast
 from sfumato.randomness import WordSource, integers_below
 from sfumato.refine.simplex import project_to_simplex
 from sfumato.workload.coefficients import Groups
+from sfumato.workload.constraints import Constraints
+from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import Array, Identity, Integers, Prefix, QuerySet, Ranges, Windows
 from sfumato.workload.terms import Product
 
@@ -35,6 +37,8 @@ __all__ = ["ReleasedTable", "Synthetic", "released_tables", "released_total", "s
 
 WEIGHT_BITS: Final = 40
 SWEEPS: Final = 20
+AGAIN: Final = 30
+EXACT: Final = 1e-12  # of all records: the error of a cell that outweighs every noisy one
 MOST_VALUES: Final = 5 * 10**8
 
 Pair = tuple[str, str]
@@ -113,8 +117,13 @@ def synthesize(
     total: float,
     rows: int,
     words: WordSource,
+    constraints: Constraints | None = None,
 ) -> Synthetic:
     """Draw ``rows`` independent records from the tree model of the released tables.
+
+    With ``constraints``, published tables stand before released ones, impossible cells of margins
+    and pairs are left out, and records that are impossible still are drawn again (after ``AGAIN``
+    times only the attributes that conditions link, independently).
 
     Privacy: a random function of released answers; no data is read.
     Neighbours: any; nothing is spent.
@@ -126,23 +135,101 @@ def synthesize(
             f"{rows:,} records of {len(domain)} attributes are {rows * len(domain):,} values, the "
             f"limit is {MOST_VALUES:,}; draw them in parts"
         )
+    if constraints is not None:
+        tables = [*_published(constraints), *tables]
+        total = total if constraints.total is None else constraints.total
     scale = max(total, 1.0)
     one_way = {name: _one_way(name, tables, scale) for name in domain.names}
     known = {name: margin for name, margin in one_way.items() if margin is not None}
+    if constraints is not None:
+        known = {n: _only(m, constraints.possible((n,)), scale) for n, m in known.items()}
     pairs = _two_way(known, tables, scale)
-    tree = _spanning_tree(known, pairs)
-    codes: dict[str, Integers] = {}
-    for child, parent in tree:
-        if parent is None:
-            given = np.zeros(rows, dtype=np.int64)
-            codes[child] = _draw(known[child][None, :], given, words)
-        else:
-            table = pairs[parent, child] if (parent, child) in pairs else pairs[child, parent].T
-            codes[child] = _draw(_with_fallback(table, known[child]), codes[parent], words)
-    unknown = [name for name, margin in one_way.items() if margin is None]
-    for name in unknown:
-        codes[name] = integers_below(domain[name].size, rows, words)
-    return Synthetic({n: codes[n] for n in domain.names}, _notes(tables, unknown, tree))
+    if constraints is not None:
+        pairs |= _cut(known, pairs, constraints, scale)
+    model = _Model(domain, known, pairs, _spanning_tree(known, pairs))
+    codes = model.drawn(rows, words)
+    if constraints is not None:
+        codes = model.redrawn(codes, constraints, words)
+    columns = dict(zip(domain.names, codes, strict=True))
+    return Synthetic(columns, _notes(tables, model.unknown, model.tree))
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """One-way margins, tables of pairs, and the tree: every attribute after its parent."""
+
+    domain: Domain
+    known: dict[str, Array]
+    pairs: dict[Pair, Array]
+    tree: list[tuple[str, str | None]]
+
+    @property
+    def unknown(self) -> list[str]:
+        """Attributes that no table holds: they are drawn uniformly."""
+        return [n for n in self.domain.names if n not in self.known]
+
+    def drawn(self, rows: int, words: WordSource) -> Integers:
+        """So many records (attribute x record)."""
+        codes: dict[str, Integers] = {}
+        for child, parent in self.tree:
+            if parent is None:
+                given = np.zeros(rows, dtype=np.int64)
+                codes[child] = _draw(self.known[child][None, :], given, words)
+                continue
+            is_turned = (parent, child) not in self.pairs
+            table = self.pairs[child, parent].T if is_turned else self.pairs[parent, child]
+            codes[child] = _draw(_with_fallback(table, self.known[child]), codes[parent], words)
+        for name in self.unknown:
+            codes[name] = integers_below(self.domain[name].size, rows, words)
+        return np.stack([codes[n] for n in self.domain.names])
+
+    def redrawn(self, codes: Integers, constraints: Constraints, words: WordSource) -> Integers:
+        """The records with impossible ones drawn again, until none is."""
+        for _ in range(AGAIN):
+            bad = np.flatnonzero(~constraints.are_possible(codes))
+            if not len(bad):
+                return codes
+            codes[:, bad] = self.drawn(len(bad), words)
+        from sfumato.refine.possible_rows import make_possible
+
+        even = {n: np.ones(self.domain[n].size) for n in self.unknown}
+        shares = [self.known[n] if n in self.known else even[n] for n in self.domain.names]
+
+        def uniforms(count: int) -> Array:
+            return (words.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+        return make_possible(constraints, codes, shares, uniforms)
+
+
+def _only(margin: Array, possible: Mask, total: float) -> Array:
+    """A margin without impossible cells, even over the possible ones if nothing is left."""
+    left = np.where(possible, margin, 0.0)
+    left = left if left.sum() > 0 else possible.astype(np.float64)
+    return np.asarray(left * (total / left.sum()), dtype=np.float64)
+
+
+def _cut(
+    one_way: dict[str, Array], pairs: dict[Pair, Array], constraints: Constraints, total: float
+) -> dict[Pair, Array]:
+    """Pairs with impossible cells, without those, fitted to the margins again."""
+    out = {}
+    for part in constraints.linked:
+        for a, b in combinations([n for n in part.classes.names if n in one_way], 2):
+            possible = constraints.possible((a, b))
+            if not possible.all():
+                apart = np.outer(one_way[a], one_way[b]) / total
+                left = np.where(possible, pairs.get((a, b), apart), 0.0)
+                out[a, b] = _fitted(left, one_way[a], one_way[b])
+    return out
+
+
+def _published(constraints: Constraints) -> list[ReleasedTable]:
+    """Published tables as released ones that have hardly any error."""
+    return [
+        ReleasedTable(t.names, t.values, EXACT * max(t.total, 1.0))
+        for t in constraints.published
+        if t.names
+    ]
 
 
 def _cells_of(queries: QuerySet, answers: Array) -> Array | None:

@@ -14,6 +14,8 @@ from sfumato.refine.possible_rows import make_possible, meet_published
 from sfumato.refine.raking import rake
 from sfumato.refine.row_problem import problem
 from sfumato.refine.rows import Rows, fit_rows
+from sfumato.refine.synthesize import ReleasedTable, synthesize
+from tests.words import SeededWords
 
 IMPOSSIBLE = ["x0 = 1 and x1 >= 1", "x2 = 0 and x3 = 1 and x4 = 1", "x5 = 2"]
 
@@ -194,3 +196,53 @@ def test_raking_gets_there_where_scaling_alone_is_slow() -> None:
 def test_raking_says_how_far_off_it_is_where_nothing_fits() -> None:
     found = rake(np.ones(2), [np.array([0, 1]), np.array([0, 1])], [np.ones(2), np.array([2.0, 0])])
     assert found.off > 0.1
+
+
+def test_attributes_that_are_kept_stay_and_the_others_follow() -> None:
+    domain = sf.Domain({"a": 2, "b": 3, "c": 2})
+    conditions = ["a = 0 and b = 0", "a = 0 and b = 1 and c = 0", "a = 1 and b = 2"]
+    known = sf.Constraints(domain, conditions)
+    every = np.array(np.unravel_index(np.arange(12), (2, 3, 2)))
+    codes = np.repeat(every, 50, axis=1)
+    shares = [np.full(2, 0.5), np.full(3, 1 / 3), np.full(2, 0.5)]
+    for kept in (("a",), ("b",), ("a", "c"), ()):
+        found = make_possible(known, codes, shares, Draws("kept").uniforms, kept)
+        assert known.are_possible(found).all()
+        for name in kept:
+            assert np.array_equal(found[domain.index(name)], codes[domain.index(name)])
+        was = known.are_possible(codes)
+        assert np.array_equal(found[:, was], codes[:, was])
+
+
+def test_synthetic_records_are_possible_and_follow_published_tables() -> None:
+    domain = sf.Domain({"a": 3, "b": 4, "c": 2})
+    rng = np.random.default_rng(0)
+    conditions = ["a = 0 and b >= 2", "b = 0 and c = 1 and a = 1"]
+    free = sf.Constraints(domain, conditions)
+    h = rng.multinomial(5000, rng.dirichlet(np.ones(24))).reshape(3, 4, 2) * 1.0
+    h *= free.possible(domain.names)
+    noisy = [
+        ReleasedTable(("a", "b"), h.sum(axis=2) + 40 * rng.normal(size=(3, 4)), 40.0),
+        ReleasedTable(("a", "c"), h.sum(axis=1) + 40 * rng.normal(size=(3, 2)), 40.0),
+    ]
+    known = sf.Constraints(domain, conditions, [(["c"], h.sum(axis=(0, 1)))])
+    without = synthesize(domain, noisy, 5000.0, 4000, SeededWords(1))
+    assert not known.are_possible(np.stack(list(without.codes.values()))).all()
+    found = synthesize(domain, noisy, 5000.0, 4000, SeededWords(1), known)
+    assert known.are_possible(np.stack(list(found.codes.values()))).all()
+    # Only redrawing moves the margin of c from the published one.
+    share = float((found.codes["c"] == 1).mean())
+    assert abs(share - h[:, :, 1].sum() / h.sum()) < 0.03
+
+
+def test_records_that_are_nearly_always_impossible_are_made_possible() -> None:
+    """Redrawing finds hardly any; the last resort keeps the promise."""
+    domain = sf.Domain({"a": 2, "b": 2, "c": 3})
+    known = sf.Constraints(domain, ["a = 0", "a = 1 and b = 0"])
+    tables = [
+        ReleasedTable(("a",), np.array([1e6, 0.0]), 1.0),
+        ReleasedTable(("b",), np.array([1e6, 0.0]), 1.0),
+    ]
+    found = synthesize(domain, tables, 1e6, 500, SeededWords(2), known)
+    assert (found.codes["a"] == 1).all()
+    assert (found.codes["b"] == 1).all()
