@@ -53,7 +53,7 @@ def solved_table(rows: Sequence[Solved]) -> None:
     for head in heads:
         shown.add_column(head, justify="right", no_wrap=True)
     ours = {r.attributes: r.seconds for r in rows if r.is_ours}
-    for row in rows:
+    for row, after in zip(rows, [*rows[1:], None], strict=True):
         ratio = row.after / row.before if row.after is not None and row.before else None
         shown.add_row(
             str(row.attributes),
@@ -66,7 +66,7 @@ def solved_table(rows: Sequence[Solved]) -> None:
             _number(ratio, ".3f"),
             _number(row.megabytes, ",.0f"),
             row.where,
-            end_section=row is rows[-1],
+            end_section=after is None or after.attributes != row.attributes,
         )
     Console(width=170).print(shown)
 
