@@ -8,7 +8,8 @@ differential privacy: the sparse and approximate cases", Theorem 1; the truth is
 The metric of the noise covariance is the most likely point of the same set, but its error in the
 objective's norm may rise above that of the unbiased answers; see ``docs/mechanisms/projection.md``.
 
-* Few cells: the projection itself, with a certified distance (``explicit.py``).
+* Few cells: the projection itself, with a certified distance (``explicit.py``); where noise
+  outweighs the records, drawn towards an even histogram (``towards_even.py``).
 * More cells than can be listed: rows, fitted to the answers, each by its variance, and to a prior
   around independence (``rows.py``, ``shrink.py``). That is an estimate and no projection: where it
   misses the answers by more than their noise explains, it is not used.
@@ -35,6 +36,7 @@ from sfumato.refine.fit import Fit, fit_answers
 from sfumato.refine.grid import Grid, alike
 from sfumato.refine.measurement import Measured
 from sfumato.refine.synthesize import released_tables, released_total
+from sfumato.refine.towards_even import shrunk_to_even
 from sfumato.wording import shown
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
 from sfumato.workload.terms import Predicates, Term
@@ -61,7 +63,7 @@ MOST_PRECISE = 1e-6  # of the greatest variance; better known answers weigh no m
 NEAR = 0.3  # times the expected distance of the unbiased answers from the truth
 
 Progress = Callable[[int, int, str], None]
-Projection = bool | Literal["bounds"]
+Projection = bool | Literal["nearest", "bounds"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,8 @@ class Refined:
 
     ``distance`` bounds how far the answers are from the projection of the unbiased ones, in the
     norm of the objective; infinite where they are an estimate of another kind. ``alike`` has the
-    classes of cells that no query tells apart, where one cell stands for its class.
+    classes of cells that no query tells apart, where one cell stands for its class. ``share`` is
+    how much of the projection is in the answers; the rest is an even histogram of the same total.
     """
 
     answers: tuple[Array, ...]
@@ -80,6 +83,7 @@ class Refined:
     method: str
     distance: float
     alike: Mapping[str, Integers] = field(default_factory=dict)
+    share: float = 1.0
 
     @property
     def total(self) -> float:
@@ -90,18 +94,24 @@ class Refined:
         """How the answers were made to agree, in words."""
         if self.method == "rows":
             return "weighted records fitted to what was measured, with a prior around independence"
-        return "projected onto the answers of histograms"
+        said = "projected onto the answers of histograms"
+        if self.share == 1:
+            return said
+        return f"{said}, then shrunk towards an even histogram ({self.share:.0%} kept)"
 
 
 def check_projection(project: object) -> Projection:
-    """True (answers that agree), "bounds" (each cut by itself) or False."""
+    """True (answers that agree), "nearest" (never shrunk), "bounds" (each cut) or False."""
     if isinstance(project, bool):
         return project
     if project == "bounds":
         return "bounds"
+    if project == "nearest":
+        return "nearest"
     raise WorkloadError(
-        "project is true (answers that agree with each other), 'bounds' (each cut to what is "
-        f"possible by itself) or false, got {shown(project)}"
+        "project is true (answers that agree with each other), 'nearest' (the same without "
+        "shrinkage for few records), 'bounds' (each cut to what is possible by itself) or false, "
+        f"got {shown(project)}"
     )
 
 
@@ -110,10 +120,14 @@ def refined(
     measured: Measured,
     unbiased: Sequence[Array],
     *,
+    shrinks: bool = True,
     seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> Refined | None:
-    """Answers that agree; None where neither way is open, or neither came near enough in time."""
+    """Answers that agree; None where neither way is open, or neither came near enough in time.
+
+    With ``shrinks`` a projection that noise outweighs is drawn towards an even histogram.
+    """
     shown = None if progress is None else partial(_labelled, progress)
     workload = forecast.workload
     if any(t.rows > DENSE_LIMIT for t in workload.terms):
@@ -121,18 +135,23 @@ def refined(
     fit = objective_fit(workload, unbiased)
     grid = None if has_wide(workload) else Grid.of(fit)
     if grid is not None and grid.size <= LISTED:
-        return _listed(forecast, fit, grid, measured.rows, seconds, shown)
+        return _listed(forecast, fit, grid, measured.rows, shrinks, seconds, shown)
     if sum(p.term.cells for p in fit.parts if not _is_wide(p.term)) > TABLES:
         return None
     return _rows(forecast, measured, unbiased, seconds, shown)
 
 
 def refined_listed(
-    forecast: Forecast, unbiased: Sequence[Array], rows: int | None, *, seconds: float = SECONDS
+    forecast: Forecast,
+    unbiased: Sequence[Array],
+    rows: int | None,
+    *,
+    shrinks: bool = True,
+    seconds: float = SECONDS,
 ) -> Refined | None:
     """The same for cells that can be listed, from the answers alone."""
     fit = objective_fit(forecast.workload, unbiased)
-    return _listed(forecast, fit, Grid.of(fit), rows, seconds, None)
+    return _listed(forecast, fit, Grid.of(fit), rows, shrinks, seconds, None)
 
 
 def objective_fit(workload: Workload, answers: Sequence[Array]) -> Fit:
@@ -155,6 +174,7 @@ def _listed(
     fit: Fit,
     grid: Grid,
     rows: int | None,
+    shrinks: bool,
     seconds: float,
     progress: Progress | None,
 ) -> Refined | None:
@@ -163,14 +183,17 @@ def _listed(
     if not found.distance_bound <= NEAR * sqrt(_expected(forecast)):
         return None
     ends = np.cumsum([len(p.values) for p in fit.parts])[:-1]
+    shrunk = shrunk_to_even(forecast, fit, found, rows is not None) if shrinks else None
+    taken = found if shrunk is None else shrunk
     return Refined(
-        tuple(np.split(found.answers, ends)),
+        tuple(np.split(taken.answers, ends)),
         grid.names,
-        grid.codes(found.cells),
-        found.weights,
+        grid.codes(taken.cells),
+        taken.weights,
         "histogram",
-        found.distance_bound,
+        found.distance_bound if shrunk is None else inf,
         {name: alike(fit, name) for name in grid.names},
+        1.0 if shrunk is None else shrunk.share,
     )
 
 

@@ -35,7 +35,8 @@ def made(
     forecast = plan_of(work, neighbours)
     seen = measured(forecast, counts, SeededWords(seed))
     unbiased = reconstruct(forecast, seen)
-    return refined(forecast, seen, unbiased), np.concatenate(list(unbiased)), work.evaluate(counts)
+    found = refined(forecast, seen, unbiased, shrinks=False)
+    return found, np.concatenate(list(unbiased)), work.evaluate(counts)
 
 
 def norm(work, difference) -> float:
