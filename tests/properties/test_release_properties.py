@@ -56,7 +56,7 @@ def test_without_noise_every_answer_is_the_true_one(question, mechanism, neighbo
 @given(questions(), st.integers(0, 99), st.sampled_from([(0.1, 0.5), (0.5, 0.95), (0.95, 0.999)]))
 def test_a_higher_level_widens_every_interval_and_all_hold_the_value(question, seed, levels):
     work, counts = question
-    release = released(work, counts, seed=seed)
+    release = released(work, counts, seed=seed, project="bounds")
     narrow, wide = (release.answers(level=level) for level in levels)
     assert (wide["low"] <= narrow["low"]).all()
     assert (narrow["low"] <= narrow["value"]).all()

@@ -60,7 +60,7 @@ def released(
     counts: np.ndarray,
     mechanism: str | None = None,
     seed: int | str | None = 0,
-    project: bool = True,
+    project: bool | str = True,
     **options,
 ) -> Release:
     forecast = planned(workload, mechanism, **options)
