@@ -45,7 +45,7 @@ from sfumato.workload.queries import Array, Integers
 __all__ = ["Shrunk", "shrunk_to_even"]
 
 MOST_CELLS = 2**18  # of an even histogram
-MOST_ENTRIES = 2**24  # of the answers of all cells in use
+MOST_ENTRIES = 2**20  # of the answers of all cells in use
 DRAWS = 32
 SPREAD = 1 / 3  # E t^2
 DIRECTIONS = 16.0  # of noise as great as that along d
@@ -67,6 +67,8 @@ def shrunk_to_even(
     forecast: Forecast, fit: Fit, found: Estimate, is_total_known: bool
 ) -> Shrunk | None:
     """The projection drawn towards an even histogram; None where it is as good as it is."""
+    if forecast.strategy.records is not None:  # what came in is biased
+        return None
     grid, total = found.grid, float(found.weights.sum())
     used = found.cells[found.weights > IN_USE * total]
     queries = len(found.answers)
@@ -83,16 +85,17 @@ def shrunk_to_even(
     length = float(weights @ away**2)
     if not length > 0:
         return None
-    face = _Face.of(quadratic, used, np.sqrt(weights), even, is_total_known)
     source = Draws(f"towards even {forecast.workload.digest()} {forecast.mechanism}")
     noise = np.stack(list(drawn_noise(forecast, source, DRAWS)))
-    along = noise @ (weights * away)
-    trace = face.trace(noise * np.sqrt(weights))
-    many = float((noise**2 @ weights).mean()) * length / float((along**2).mean())
-    if min(many, dimension_bound(forecast.workload)) < DIRECTIONS:
+    along = float(((noise @ (weights * away)) ** 2).mean())
+    every = float((noise**2 @ weights).mean()) * length
+    dimension = dimension_bound(forecast.workload)
+    if not along > 0 or dimension < DIRECTIONS or every < DIRECTIONS * along:
         return None
-    error = sqrt(float((along**2).mean())) / length
-    share = _share((float(weights @ ((values - guess) * away)) - trace) / length, error)
+    face = _Face.of(quadratic, used, np.sqrt(weights), even, is_total_known)
+    trace = face.trace(noise * np.sqrt(weights))
+    raw = (float(weights @ ((values - guess) * away)) - trace) / length
+    share = _share(raw, sqrt(along) / length)
     if share is None:
         return None
     mixed = (1 - share) * total * sizes / sizes.sum()
