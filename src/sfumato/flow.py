@@ -99,9 +99,9 @@ class Plan(Forecast):
     ) -> Release:
         """table -> exact counts -> debit -> measure -> reconstruct -> project -> answers.
 
-        ``project`` makes answers agree and feasible ("nearest": without shrinkage where noise
-        outweighs few records); "bounds" cuts each by itself, False does neither. ``table`` is a
-        path (CSV, Parquet, a glob), ``file.duckdb::table`` or a dataframe.
+        ``project`` makes answers agree and feasible ("shrunk": and draws them towards even counts
+        where noise outweighs few records); "bounds" cuts each by itself, False does neither.
+        ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table`` or a dataframe.
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
         table returns the stored answer at no further cost, unless another ``key`` is given.
         Without a ledger nothing remembers what was spent: that is the caller's promise.

@@ -88,7 +88,7 @@ class _Ledger(_Table):
 class _Release(_Table):
     out: Text | None = None
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    project: bool | Literal["nearest", "bounds"] = True
+    project: bool | Literal["shrunk", "bounds"] = True
 
 
 class _File(_Table):
@@ -136,7 +136,7 @@ class Spec:
     ledger: LedgerSpec | None
     out: Path
     level: float
-    project: bool | Literal["nearest", "bounds"]
+    project: bool | Literal["shrunk", "bounds"]
     adaptive: Adaptive | None
     rounds: int | None
     constraints: Constraints | None = None

@@ -74,12 +74,14 @@ def fit_explicit(
     gap: float,
     precision: Array | None = None,
     exact: Array | None = None,
+    enough: float = 0.0,
     seconds: float = inf,
     progress: Progress | None = None,
 ) -> Estimate:
     """The estimate with a gap of at most ``gap * (value + 1e-6 |y|^2 / 2)``, if it can be reached.
 
-    After about ``seconds`` the best so far is taken; its gap is as certified as any.
+    A gap of ``enough`` will do as well, and after about ``seconds`` the best so far is taken; its
+    gap is as certified as any.
     ``precision`` is the inverse covariance of the first answers, ``exact`` their combinations
     without noise; weights of the fit are for the others. What is impossible or published is that
     of the grid; the total, if anything is published, is the published one.
@@ -92,10 +94,12 @@ def fit_explicit(
     if exact is not None:
         check_exact_combinations(q, exact, n)
     whole = 0.5 * q.norm(q.values) ** 2
+    square = unit**2 * heaviest
     until = monotonic() + seconds
 
     def wanted(value: float) -> float:
-        return gap * (value + FLOOR * whole) + ROUNDING * (value + whole)
+        relative = gap * (value + FLOOR * whole) + ROUNDING * (value + whole)
+        return max(relative, enough / square)
 
     def target(value: float) -> float:
         return wanted(value) if monotonic() < until else inf  # all will do when time is up
@@ -114,7 +118,6 @@ def fit_explicit(
     reached = found.gap
     if bound is not None:
         reached = bound.gap(float(q.slopes(down).min()), float(down @ t), t)
-    square = unit**2 * heaviest
     return Estimate(
         grid,
         found.cells,

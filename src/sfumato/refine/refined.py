@@ -56,6 +56,7 @@ __all__ = [
 
 LISTED = 2**20  # cells up to which a histogram is fitted
 GAP = 1e-3  # relative: the answers are off by at most 3% of the way they moved
+ENOUGH = 0.02  # or by so much of the expected distance of the unbiased answers from the truth
 SECONDS = 60.0
 TABLES = 2**26  # cells of all tables that rows are fitted to
 EXPLAINED = 1.2  # times the expected squared noise
@@ -63,7 +64,7 @@ MOST_PRECISE = 1e-6  # of the greatest variance; better known answers weigh no m
 NEAR = 0.3  # times the expected distance of the unbiased answers from the truth
 
 Progress = Callable[[int, int, str], None]
-Projection = bool | Literal["nearest", "bounds"]
+Projection = bool | Literal["shrunk", "bounds"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,16 +102,17 @@ class Refined:
 
 
 def check_projection(project: object) -> Projection:
-    """True (answers that agree), "nearest" (never shrunk), "bounds" (each cut) or False."""
+    """True (answers that agree), "shrunk" (for few records), "bounds" (each cut) or False."""
     if isinstance(project, bool):
         return project
     if project == "bounds":
         return "bounds"
-    if project == "nearest":
-        return "nearest"
+    if project == "shrunk":
+        return "shrunk"
     raise WorkloadError(
-        "project is true (answers that agree with each other), 'nearest' (the same without "
-        "shrinkage for few records), 'bounds' (each cut to what is possible by itself) or false, "
+        "project is true (answers that agree with each other), 'shrunk' (the same, drawn towards "
+        "even counts where noise outweighs few records), 'bounds' (each cut to what is possible "
+        "by itself) or false, "
         f"got {shown(project)}"
     )
 
@@ -120,7 +122,7 @@ def refined(
     measured: Measured,
     unbiased: Sequence[Array],
     *,
-    shrinks: bool = True,
+    shrinks: bool = False,
     seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> Refined | None:
@@ -146,7 +148,7 @@ def refined_listed(
     unbiased: Sequence[Array],
     rows: int | None,
     *,
-    shrinks: bool = True,
+    shrinks: bool = False,
     seconds: float = SECONDS,
 ) -> Refined | None:
     """The same for cells that can be listed, from the answers alone."""
@@ -179,8 +181,12 @@ def _listed(
     progress: Progress | None,
 ) -> Refined | None:
     total = None if rows is None else float(rows)
-    found = fit_explicit(fit, grid, total, gap=GAP, seconds=seconds, progress=progress)
-    if not found.distance_bound <= NEAR * sqrt(_expected(forecast)):
+    expected = _expected(forecast)
+    enough = ENOUGH**2 * expected
+    found = fit_explicit(
+        fit, grid, total, gap=GAP, enough=enough, seconds=seconds, progress=progress
+    )
+    if not found.distance_bound <= NEAR * sqrt(expected):
         return None
     ends = np.cumsum([len(p.values) for p in fit.parts])[:-1]
     shrunk = shrunk_to_even(forecast, fit, found, rows is not None) if shrinks else None

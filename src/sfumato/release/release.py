@@ -80,14 +80,14 @@ class Release:
         """Reconstruct the answers from what was measured, and project them onto what data can have.
 
         ``project`` is False for unbiased answers, "bounds" to cut each one to what is feasible by
-        itself, "nearest" for the projection also where noise outweighs few records. ``entry`` is
-        the debit that paid for it; ``provenance`` adds public facts.
+        itself, "shrunk" to draw them towards even counts where noise outweighs few records.
+        ``entry`` is the debit that paid for it; ``provenance`` adds public facts.
         """
         is_projected = check_projection(project) is not False
         unbiased = reconstruct(forecast, measured)
         found = None
-        if project is True or project == "nearest":
-            shrinks = project is True
+        if project is True or project == "shrunk":
+            shrinks = project == "shrunk"
             found = refined(forecast, measured, unbiased, shrinks=shrinks, progress=progress)
         record = provenance_of(
             forecast,

@@ -71,7 +71,7 @@ def test_the_estimate_is_that_of_releases_of_skewed_data():
     rng = np.random.default_rng(3)
     shares = rng.permutation(1 / np.arange(1, 65))
     truth = Hull.of(YES_NO).matrix @ rng.multinomial(50, shares / shares.sum())
-    assert found.estimate == pytest.approx(errors(forecast, truth, 50, shrinks=True), rel=0.25)
+    assert found.estimate == pytest.approx(errors(forecast, truth, 50), rel=0.25)
     assert found.estimate <= found.bound
 
 

@@ -136,7 +136,7 @@ def test_a_release_says_that_it_shrank_and_need_not():
     counts = np.zeros(WORK.domain.shape)
     counts[0, 0, 0, 0, 0, 0] = 5
     seen = measured(forecast, counts.astype(np.int64), SeededWords(2))
-    shrunk, plain = Release.of(forecast, seen), Release.of(forecast, seen, project="nearest")
+    shrunk, plain = Release.of(forecast, seen, project="shrunk"), Release.of(forecast, seen)
     assert "shrunk towards an even histogram" in str(shrunk.provenance["projection"])
     assert plain.provenance["projection"] == "projected onto the answers of histograms"
     found = shrunk.estimates.refined
