@@ -160,7 +160,7 @@ def test_half_a_million_distinct_columns(objective: str) -> None:
     domain = sf.Domain(dict.fromkeys("xyz", 10000))
     at = [sf.attribute(domain, n) for n in "xyz"]
     asked = []
-    for _ in range(200):
+    for _ in range(170):
         parts = []
         for i in rng.choice(3, int(rng.integers(1, 4)), replace=False):
             low, high = sorted(int(v) for v in rng.integers(0, 10_000, 2))
