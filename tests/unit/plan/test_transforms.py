@@ -276,3 +276,13 @@ def test_two_attributes_by_intervals_both_get_a_transform() -> None:
         (block,) = build(work, "laplace", "rmse").blocks
         kinds = [type(q) for _, q in block.term.factors]  # type: ignore[attr-defined]
         assert Identity not in kinds
+
+
+def test_a_very_long_attribute_is_left_to_the_weighted_tree():
+    """Both find the same tree there, and one search is enough."""
+    work = sf.ranges(sf.Domain({"x": 2**16 + 1}), "x")
+    with pytest.raises(PlanError, match="laplace-weighted-tree"):
+        laplace_optimum(work, "laplace", "rmse")
+    shorter = sf.ranges(sf.Domain({"x": 2**14}), "x")
+    tree, best = (f(shorter, "laplace", "rmse") for f in (weighted_tree, laplace_optimum))
+    assert laplace_error(best) == pytest.approx(laplace_error(tree), rel=1e-9)

@@ -49,6 +49,7 @@ from sfumato.workload.workload import Workload
 __all__ = ["laplace_error", "laplace_optimum"]
 
 NAME = "laplace-optimum"
+LONGEST = 2**16  # cells of a single attribute: no template is that long, and trees are tried anyway
 MOST_GROUPS = 2048  # of queries, between which the noise is shared
 MOST_TOGETHER = 256  # groups that one product is fitted to
 
@@ -62,6 +63,12 @@ def laplace_optimum(workload: Workload, noise: Noise, objective: str) -> Strateg
         raise PlanError("templates of unit L1 norm are for Laplace noise")
     if len(workload.terms) > MOST_GROUPS:
         raise TooLarge(f"{len(workload.terms):,} groups, more than {MOST_GROUPS:,}")
+    if len(workload.terms) == 1 and len(workload.terms[0].attributes) == 1:
+        cells = workload.terms[0].cells
+        if cells > LONGEST:
+            raise PlanError(
+                f"along one attribute of {cells:,} cells it would be that of laplace-weighted-tree"
+            )
     ways: list[Callable[[], Strategy]] = [partial(weighted_marginals, workload)]
     designs = _Designs()
     for groups in _groupings(workload, designs):
