@@ -108,7 +108,9 @@ def wide_ages() -> tuple[Domain, np.ndarray]:
 
 def quantile_hits(p: float) -> np.ndarray:
     domain, counts = wide_ages()
-    release = released(sf.prefixes(domain, "age", by=["cell"]), counts, "gaussian-tree", seed=2)
+    release = released(
+        sf.prefixes(domain, "age", by=["cell"]), counts, "gaussian-tree", seed=2, project="bounds"
+    )
     frame = release.quantiles("age", p, by="cell", level=LEVEL)
     running = np.cumsum(counts, axis=1)
     truth = 1 + np.argmax(running >= p * running[:, -1:], axis=1)
@@ -130,7 +132,9 @@ def test_quantile_intervals_from_too_narrow_bands_would_be_noticed(monkeypatch):
 def test_intervals_of_means_hold_the_true_mean_at_least_as_often(level):
     """At a level of 0.4 they must not pass for 95%: the test has power."""
     domain, counts = wide_ages()
-    release = released(sf.means(domain, "age", by=["cell"]), counts, "gaussian-groups", seed=4)
+    release = released(
+        sf.means(domain, "age", by=["cell"]), counts, "gaussian-groups", seed=4, project="bounds"
+    )
     frame = release.answers(group="mean age by cell", level=level)
     truth = counts @ np.arange(1, 65) / counts.sum(axis=1)
     hits = ((frame["low"] <= truth) & (truth <= frame["high"])).to_numpy()

@@ -122,7 +122,9 @@ def test_without_projection_nothing_is_cut(domain):
 def test_a_million_answers_are_framed_at_once():
     domain = Domain({"minute": 20_000, "kind": 50})
     nobody = np.zeros((20_000, 50), dtype=np.int64)
-    release = released(sf.prefixes(domain, "minute", by=["kind"]), nobody, "gaussian")
+    release = released(
+        sf.prefixes(domain, "minute", by=["kind"]), nobody, "gaussian", project="bounds"
+    )
     frame = release.answers(group="prefix minute by kind")
     assert len(frame) == 1_000_000
     assert frame["minute"].iloc[-1] == 19_999
