@@ -170,7 +170,7 @@ def test_a_folder_that_is_missing_or_is_a_file_is_one_clear_message(release, tmp
         release.save(tmp_path / "file")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="file modes")
+@pytest.mark.skipif(os.name != "posix", reason="POSIX only: Windows has no such file modes")
 def test_files_get_the_usual_permissions(release, tmp_path):
     before = os.umask(0o022)
     try:

@@ -55,7 +55,7 @@ def test_nothing_is_shown_copied_or_pickled() -> None:
             attempt(stream._states[0])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX only: what is tested is a fork")
 def test_a_forked_child_cannot_go_on() -> None:
     stream = PrivateStream(planned(), 1, SeededWords(3))
     child = os.fork()
