@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -118,9 +119,9 @@ def test_this_process_is_not_gone_and_an_ended_one_is():
 
 
 @pytest.mark.skipif(
-    not os.path.exists("/proc/self/stat"),
+    not Path("/proc/self/stat").exists(),
     reason="Linux only: start times of processes come from /proc",
-)  # noqa: PTH110
+)
 def test_a_process_number_used_again_is_told_by_its_start_time():
     machine, boot, namespace, pid, start = this_process().split(" ")
     assert is_gone(" ".join((machine, boot, namespace, pid, str(int(start) - 1))))
