@@ -29,7 +29,7 @@ import numpy as np
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import LedgerError, PlanError, TooLarge
+from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.plan.candidates import asked_domain, candidate_sets
 from sfumato.randomness import WordSource, system_words
@@ -159,23 +159,30 @@ class AdaptivePlan:
         As `Plan.release`: the debit comes before any noise, the transcript is stored before it is
         used, and the same plan on the same table returns the stored one at no further cost.
         """
+        from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
         from sfumato.vault.fit import check_columns
         from sfumato.vault.tables import is_named, open_table, public_name
 
         records = open_table(table)
         check_columns(records, self.workload.domain, self.unit)
-        book = self._book(ledger, name or public_name(table), is_named(table) or bool(name))
+        book = ledger_of(
+            ledger,
+            name or public_name(table),
+            is_named(table) or bool(name),
+            self.neighbours,
+            self.budget,
+        )
         key = key or self.digest()
         if book is not None and book.answer(key) is not None:
-            stored = book.answer_once(self.cost, self.request(), key, _never_drawn)
-            return self._released(Transcript.from_bytes(stored), None, _entry(book, key))
+            stored = book.answer_once(self.cost, self.request(), key, never_drawn)
+            return self._released(Transcript.from_bytes(stored), None, paid_entry(book, key))
         run = _Run(self, records, system_words(), progress)
         run.count()
         if book is None:
             stored = run.draw()
         else:
             stored = book.answer_once(self.cost, self.request(), key, run.draw)
-        entry = None if book is None else _entry(book, key)
+        entry = None if book is None else paid_entry(book, key)
         return self._released(Transcript.from_bytes(stored), run.estimate, entry)
 
     def _released(
@@ -244,28 +251,6 @@ class AdaptivePlan:
         if self.method == "boosting":
             return f"{len(place)} sampled queries"
         return f"{self.workload.terms[place[0]].name}, query {place[1]}"
-
-    def _book(
-        self, ledger: Ledger | str | Path | None, table_id: str, is_told: bool
-    ) -> Ledger | None:
-        """The ledger of this table; a new file gets the plan's budget as its total."""
-        from sfumato.budget.ledger import Ledger
-
-        if ledger is None:
-            return None
-        if not isinstance(ledger, Ledger):
-            return Ledger.open_or_create(ledger, table_id, self.neighbours, self.budget)
-        if is_told and ledger.table_id != table_id:
-            raise LedgerError(
-                f"the ledger belongs to table {ledger.table_id!r}, this table is {table_id!r}; use "
-                f"its own ledger, or say name={ledger.table_id!r} if it is the same table"
-            )
-        if ledger.neighbours != self.neighbours:
-            raise LedgerError(
-                f"the ledger counts {ledger.neighbours} neighbours, the plan {self.neighbours}; "
-                "plan with the ledger's, or use another ledger"
-            )
-        return ledger
 
 
 class _Run:
@@ -388,12 +373,3 @@ def _rounds(workload: Workload, method: Method, attributes: int) -> int:
     if method == "boosting":
         return BOOSTING_ROUNDS
     return max(1, min(ROUNDS_PER_ATTRIBUTE * attributes, len(candidate_sets(workload))))
-
-
-def _entry(book: Ledger, key: str) -> Entry:
-    """The debit that paid for an answer: the last one of its key."""
-    return next(e for e in reversed(book.entries()) if e.key == key)
-
-
-def _never_drawn() -> bytes:
-    raise LedgerError("the stored answer of this request has gone; it is not drawn again")

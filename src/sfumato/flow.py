@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.accounting import gaussian_epsilon
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import LedgerError, PlanError
+from sfumato.errors import PlanError
 from sfumato.plan.effort import cache_folder
 from sfumato.plan.forecast import Forecast, GroupForecast
 from sfumato.plan.planner import BIASED, Strategies, choose
@@ -31,7 +31,6 @@ from sfumato.refine.refined import Projection, check_projection
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sfumato.budget.entries import Entry
     from sfumato.budget.ledger import Ledger
     from sfumato.refine.projected_plan import AfterProjection
     from sfumato.release import Release
@@ -106,6 +105,7 @@ class Plan(Forecast):
         table returns the stored answer at no further cost, unless another ``key`` is given.
         Without a ledger nothing remembers what was spent: that is the caller's promise.
         """
+        from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
         from sfumato.release import Release
         from sfumato.release.chosen import check_listed
         from sfumato.vault.fit import check_columns
@@ -117,12 +117,18 @@ class Plan(Forecast):
         check_projection(project)
         records = open_table(table)
         check_columns(records, domain, self.unit)
-        book = _opened(ledger, self, name or public_name(table), is_named(table) or bool(name))
+        book = ledger_of(
+            ledger,
+            name or public_name(table),
+            is_named(table) or bool(name),
+            self.neighbours,
+            self.budget,
+        )
         key = key or self.digest()
         if book is not None and book.answer(key) is not None:
-            stored = book.answer_once(self.cost, self.request(), key, _never_drawn)
+            stored = book.answer_once(self.cost, self.request(), key, never_drawn)
             measured = Measured.from_bytes(stored, self.noise)
-            paid = _entry(book, key)
+            paid = paid_entry(book, key)
             return Release.of(self, measured, project=project, entry=paid, progress=progress)
 
         exact = count(records, domain, blocks, self.neighbours, self.unit, progress)
@@ -132,7 +138,7 @@ class Plan(Forecast):
         del exact, records, draw  # below this line everything is public
 
         measured = Measured.from_bytes(stored, self.noise)
-        entry = None if book is None else _entry(book, key)
+        entry = None if book is None else paid_entry(book, key)
         return Release.of(self, measured, project=project, entry=entry, progress=progress)
 
     def request(self) -> dict[str, object]:
@@ -163,41 +169,6 @@ def _measured_bytes(exact: Exact, asked: Plan, progress: Progress | None) -> byt
     from sfumato.vault.measure import measure
 
     return measure(exact, asked.strategy.blocks, asked.noise, progress=progress).to_bytes()
-
-
-def _opened(
-    ledger: Ledger | str | Path | None, asked: Plan, table_id: str, is_told: bool
-) -> Ledger | None:
-    """The ledger of this table; a new file gets the plan's budget as its total.
-
-    A dataframe has no name of its own: with an opened ledger it is taken to be the ledger's table.
-    """
-    from sfumato.budget.ledger import Ledger
-
-    if ledger is None:
-        return None
-    if not isinstance(ledger, Ledger):
-        return Ledger.open_or_create(ledger, table_id, asked.neighbours, asked.budget)
-    if is_told and ledger.table_id != table_id:
-        raise LedgerError(
-            f"the ledger belongs to table {ledger.table_id!r}, this table is {table_id!r}; use its "
-            f"own ledger, or say name={ledger.table_id!r} if it is the same table"
-        )
-    if ledger.neighbours != asked.neighbours:
-        raise LedgerError(
-            f"the ledger counts {ledger.neighbours} neighbours, the plan {asked.neighbours}; plan "
-            "with the ledger's, or use another ledger"
-        )
-    return ledger
-
-
-def _entry(book: Ledger, key: str) -> Entry:
-    """The debit that paid for an answer: the last one of its key."""
-    return next(e for e in reversed(book.entries()) if e.key == key)
-
-
-def _never_drawn() -> bytes:
-    raise LedgerError("the stored answer of this request has gone; it is not drawn again")
 
 
 def plan(
