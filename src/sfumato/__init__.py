@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from sfumato.domain import Domain as Domain
     from sfumato.flow import Plan as Plan
     from sfumato.plan.matrix import factorize as factorize
-    from sfumato.refine.geometry import support as support
     from sfumato.refine.project import project as project
-    from sfumato.refine.projected_forecast import forecast_projection as forecast_projection
-    from sfumato.refine.width import gaussian_width as gaussian_width
-    from sfumato.refine.width import mean_width as mean_width
+    from sfumato.refine.widths.geometry import support as support
+    from sfumato.refine.widths.projected_forecast import forecast_projection as forecast_projection
+    from sfumato.refine.widths.width import gaussian_width as gaussian_width
+    from sfumato.refine.widths.width import mean_width as mean_width
     from sfumato.release import Release as Release
     from sfumato.stream import Counter as Counter
     from sfumato.workload import Constraints as Constraints
@@ -60,10 +60,10 @@ _HOMES = {
     "conjunctions": "sfumato.workload",
     "explicit": "sfumato.workload",
     "factorize": "sfumato.plan.matrix",
-    "forecast_projection": "sfumato.refine.projected_forecast",
-    "gaussian_width": "sfumato.refine.width",
+    "forecast_projection": "sfumato.refine.widths.projected_forecast",
+    "gaussian_width": "sfumato.refine.widths.width",
     "marginals": "sfumato.workload",
-    "mean_width": "sfumato.refine.width",
+    "mean_width": "sfumato.refine.widths.width",
     "means": "sfumato.workload",
     "plan_adaptive": "sfumato.adaptive",
     "predicates": "sfumato.workload",
@@ -72,7 +72,7 @@ _HOMES = {
     "project": "sfumato.refine.project",
     "ranges": "sfumato.workload",
     "sql": "sfumato.workload",
-    "support": "sfumato.refine.geometry",
+    "support": "sfumato.refine.widths.geometry",
     "windows": "sfumato.workload",
 }
 

@@ -33,10 +33,10 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.plan.candidates import asked_domain, candidate_sets
 from sfumato.randomness import WordSource, system_words
-from sfumato.refine.boosting import Boosted
-from sfumato.refine.hedge import MOST_CELLS, Hedge
-from sfumato.refine.learner import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, Learner
-from sfumato.refine.transcript import Transcript
+from sfumato.refine.learning.boosting import Boosted
+from sfumato.refine.learning.hedge import MOST_CELLS, Hedge
+from sfumato.refine.learning.learner import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, Learner
+from sfumato.refine.learning.transcript import Transcript
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
-    from sfumato.refine.projected_plan import AfterProjection
+    from sfumato.refine.widths.projected_plan import AfterProjection
     from sfumato.release import Release
     from sfumato.vault.measure import Exact
 
@@ -82,7 +82,7 @@ class Plan(Forecast):
 
         The number is public or a guess; nothing is spent. Takes some seconds.
         """
-        from sfumato.refine.projected_plan import after_projection
+        from sfumato.refine.widths.projected_plan import after_projection
 
         return after_projection(self, records)
 

@@ -22,8 +22,8 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, TooLarge, WorkloadError
 from sfumato.plan.adaptive import Moves, Spending, moves_of
 from sfumato.plan.candidates import candidate_sets
-from sfumato.refine.learner import Learner
-from sfumato.refine.transcript import Transcript
+from sfumato.refine.learning.learner import Learner
+from sfumato.refine.learning.transcript import Transcript
 from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS, ExactTables, read_tables
 from sfumato.vault.count import Counts
 from sfumato.vault.mwem import answer_moves

@@ -3,9 +3,9 @@
 
 Gaussian noise on the queries, the best factorization, either of them projected onto the hull of
 possible answers, and private multiplicative weights. The first two are exact forecasts; the others
-are bounds that hold for every data set (``refine/projected_forecast.py``,
-``refine/projected_noise.py``, ``refine/multiplicative.py``). Points are measured on data drawn from
-a public surrogate, never on the table.
+are bounds that hold for every data set (``refine/widths``: ``projected_forecast.py``,
+``projected_noise.py``, ``multiplicative.py``). Points are measured on data drawn from a public
+surrogate, never on the table.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 from sfumato.domain import Domain
 from sfumato.errors import PlanError, SfumatoError
 from sfumato.refine.draws import Draws
-from sfumato.refine.geometry import Hull
-from sfumato.refine.projected_forecast import ProjectionForecast, forecast_projection
-from sfumato.refine.projected_noise import ProjectedNoise, projected_noise
-from sfumato.refine.simulated import (
+from sfumato.refine.widths.geometry import Hull
+from sfumato.refine.widths.projected_forecast import ProjectionForecast, forecast_projection
+from sfumato.refine.widths.projected_noise import ProjectedNoise, projected_noise
+from sfumato.refine.widths.simulated import (
     MadeUp,
     Measured,
     measure_forecast,

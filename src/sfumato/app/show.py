@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sfumato.budget import Budget
     from sfumato.domain.unit import PrivacyUnit
     from sfumato.plan.forecast import Candidate, Forecast, GroupForecast
-    from sfumato.refine.projected_plan import AfterProjection
+    from sfumato.refine.widths.projected_plan import AfterProjection
 
 __all__ = [
     "budget_document",

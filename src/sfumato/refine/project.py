@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.explicit import MOST_CELLS, Estimate, agreed_total, fit_explicit
+from sfumato.refine.cells.explicit import MOST_CELLS, Estimate, agreed_total, fit_explicit
+from sfumato.refine.cells.grid import Grid
+from sfumato.refine.cells.metric import inverse_covariance
 from sfumato.refine.fit import Fit, Part, fit_answers
-from sfumato.refine.grid import Grid
-from sfumato.refine.metric import inverse_covariance
 from sfumato.wording import listing, shown
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array, Integers
@@ -169,7 +169,7 @@ def _largest(
     progress: Progress | None,
 ) -> Projected:
     """The least largest difference; its projection need not be unique."""
-    from sfumato.refine.minimax import fit_largest
+    from sfumato.refine.cells.minimax import fit_largest
 
     if any(table.names for table in grid.published):
         raise WorkloadError(
@@ -313,7 +313,7 @@ def _by_rows(
 ) -> Projected:
     """Weighted rows where cells cannot be listed; the gap is to a proved lower bound."""
     from sfumato.refine.draws import Draws
-    from sfumato.refine.rows import fit_rows
+    from sfumato.refine.rows.rows import fit_rows
 
     if total == 0:  # nothing else is possible
         groups = tuple(np.zeros(t.rows) for t in workload.terms)

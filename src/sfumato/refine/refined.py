@@ -30,12 +30,12 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.forecast import Forecast
+from sfumato.refine.cells.explicit import fit_explicit
+from sfumato.refine.cells.grid import Grid, alike
 from sfumato.refine.draws import Draws
-from sfumato.refine.explicit import fit_explicit
 from sfumato.refine.fit import Fit, fit_answers
-from sfumato.refine.grid import Grid, alike
 from sfumato.refine.measurement import Measured
-from sfumato.refine.synthesize import released_tables, released_total
+from sfumato.refine.synthetic.synthesize import released_tables, released_total
 from sfumato.refine.towards_even import shrunk_to_even
 from sfumato.wording import shown
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
@@ -217,8 +217,8 @@ def _rows(
     seconds: float,
     progress: Progress | None,
 ) -> Refined | None:
-    from sfumato.refine.rows import fit_rows
-    from sfumato.refine.shrink import shrunk
+    from sfumato.refine.rows.rows import fit_rows
+    from sfumato.refine.rows.shrink import shrunk
 
     tables = released_tables(forecast, unbiased)
     total = released_total(tables, measured.rows)

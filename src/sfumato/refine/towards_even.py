@@ -33,13 +33,13 @@ from math import sqrt
 import numpy as np
 
 from sfumato.plan.forecast import Forecast
+from sfumato.refine.cells.explicit import Estimate
+from sfumato.refine.cells.grid import alike
+from sfumato.refine.cells.quadratic import Quadratic
 from sfumato.refine.draws import Draws
-from sfumato.refine.explicit import Estimate
 from sfumato.refine.fit import Fit
-from sfumato.refine.grid import alike
-from sfumato.refine.projected_noise import drawn_noise
-from sfumato.refine.quadratic import Quadratic
-from sfumato.refine.width import dimension_bound
+from sfumato.refine.widths.projected_noise import drawn_noise
+from sfumato.refine.widths.width import dimension_bound
 from sfumato.workload.queries import Array, Integers
 
 __all__ = ["Shrunk", "shrunk_to_even"]

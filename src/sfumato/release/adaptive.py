@@ -17,8 +17,8 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.randomness import WordSource, choose, system_words
-from sfumato.refine.synthesize import Synthetic
-from sfumato.refine.transcript import Transcript
+from sfumato.refine.learning.transcript import Transcript
+from sfumato.refine.synthetic.synthesize import Synthetic
 from sfumato.release.export import write_values
 from sfumato.release.frames import Group, check_rows, key_term, named_groups
 from sfumato.release.labels import texts_of

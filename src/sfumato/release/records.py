@@ -9,7 +9,7 @@ import numpy as np
 
 from sfumato.domain import Attribute, DateTime, Domain, Integer, Numeric
 from sfumato.randomness import WordSource, integers_below
-from sfumato.refine.synthesize import Synthetic
+from sfumato.refine.synthetic.synthesize import Synthetic
 from sfumato.release.labels import Labels, cell_labels, has_whole_days, lower_ends, upper_ends
 from sfumato.workload.queries import Integers
 

@@ -19,11 +19,11 @@ from sfumato.errors import WorkloadError
 from sfumato.plan.combination import Coefficients, answer_covariance
 from sfumato.plan.forecast import Forecast
 from sfumato.randomness import system_words
-from sfumato.refine.drawn import draw_records
 from sfumato.refine.measurement import Measured
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.refined import Progress, Projection, check_projection, refined
-from sfumato.refine.synthesize import (
+from sfumato.refine.synthetic.drawn import draw_records
+from sfumato.refine.synthetic.synthesize import (
     ReleasedTable,
     released_tables,
     released_total,

@@ -21,8 +21,8 @@ from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending, moves_of
 from sfumato.randomness import WordSource
-from sfumato.refine.hedge import Hedge
-from sfumato.refine.transcript import Step, Transcript
+from sfumato.refine.learning.hedge import Hedge
+from sfumato.refine.learning.transcript import Step, Transcript
 from sfumato.vault.adaptive import ExactAnswers, answer_bits
 from sfumato.vault.count import Progress
 from sfumato.vault.measure import RECORD_BITS, WORD_BITS

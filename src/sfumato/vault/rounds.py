@@ -3,9 +3,9 @@
 
 In the spirit of McKenna, Mullins, Sheldon, Miklau 2022, "AIM: an adaptive and iterative mechanism
 for differentially private synthetic data". What differs: the estimate is kept on rows
-(``refine/entropy.py``), so that no set of measured tables is too entangled; a table is handicapped
-by the error that noise would leave in it after projection, not by the raw noise; tables over one
-attribute are measured again if they came out poorly; and all costs are mu^2 of Gaussian
+(``refine/rows/entropy.py``), so that no set of measured tables is too entangled; a table is
+handicapped by the error that noise would leave in it after projection, not by the raw noise; tables
+over one attribute are measured again if they came out poorly; and all costs are mu^2 of Gaussian
 differential privacy (or a pure epsilon), fixed in total and debited before the first draw.
 
 Every number that steers the loop (noise scales, handicaps, when to spend more per round) is a
@@ -25,8 +25,8 @@ from sfumato.plan.adaptive import Moves, Spending
 from sfumato.plan.strategy import Noise
 from sfumato.randomness import WordSource
 from sfumato.refine.fit import Names
-from sfumato.refine.learner import Learner
-from sfumato.refine.transcript import Step, Transcript
+from sfumato.refine.learning.learner import Learner
+from sfumato.refine.learning.transcript import Step, Transcript
 from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS, ExactTables
 from sfumato.vault.count import Progress
 from sfumato.workload.queries import Array

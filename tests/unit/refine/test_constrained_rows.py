@@ -7,14 +7,14 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
-from sfumato.refine import possible_rows
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Fit, fit_answers
-from sfumato.refine.possible_rows import make_possible, meet_published
-from sfumato.refine.raking import rake
-from sfumato.refine.row_problem import problem
-from sfumato.refine.rows import Rows, fit_rows
-from sfumato.refine.synthesize import ReleasedTable, synthesize
+from sfumato.refine.rows import possible as possible_rows
+from sfumato.refine.rows.possible import make_possible, meet_published
+from sfumato.refine.rows.problem import problem
+from sfumato.refine.rows.raking import rake
+from sfumato.refine.rows.rows import Rows, fit_rows
+from sfumato.refine.synthetic.synthesize import ReleasedTable, synthesize
 from tests.words import SeededWords
 
 IMPOSSIBLE = ["x0 = 1 and x1 >= 1", "x2 = 0 and x3 = 1 and x4 = 1", "x5 = 2"]

@@ -15,20 +15,24 @@ from scipy.stats import norm
 import sfumato as sf
 from sfumato.budget import Cost, mu_squared_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.refine import geometry
 from sfumato.refine.draws import Draws
-from sfumato.refine.geometry import Hull
-from sfumato.refine.multiplicative import multiplicative_weights, rows_needed, simulated_weights
-from sfumato.refine.projected_noise import drawn_noise, projected_noise
-from sfumato.refine.simulated import (
+from sfumato.refine.outer.splitting import agreed
+from sfumato.refine.widths import geometry
+from sfumato.refine.widths.geometry import Hull
+from sfumato.refine.widths.multiplicative import (
+    multiplicative_weights,
+    rows_needed,
+    simulated_weights,
+)
+from sfumato.refine.widths.projected_noise import drawn_noise, projected_noise
+from sfumato.refine.widths.simulated import (
     MadeUp,
     measure_forecast,
     measure_projected,
     measure_projection,
     measure_weights,
 )
-from sfumato.refine.splitting import agreed
-from sfumato.refine.width import closed_form, dimension_bound, mean_norm
+from sfumato.refine.widths.width import closed_form, dimension_bound, mean_norm
 from sfumato.workload.workload import Workload
 
 BUDGET = sf.Budget(epsilon=1, delta=1e-6)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.curvature import diagonal
 from sfumato.refine.fit import Fit, Part, fit_answers
-from sfumato.refine.local import project_locally
-from sfumato.refine.residuals import layout, maximal
+from sfumato.refine.outer.curvature import diagonal
+from sfumato.refine.outer.local import project_locally
+from sfumato.refine.outer.residuals import layout, maximal
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Identity, Total
 from sfumato.workload.terms import Product

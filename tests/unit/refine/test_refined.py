@@ -12,9 +12,9 @@ import pytest
 import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.refine import refined as module
-from sfumato.refine.drawn import draw_records
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.refined import Refined, check_projection, refined
+from sfumato.refine.synthetic.drawn import draw_records
 from sfumato.release import Release
 from tests.unit.release.made import measured, planned, some_counts
 from tests.words import SeededWords

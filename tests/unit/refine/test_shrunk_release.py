@@ -10,13 +10,13 @@ import pytest
 
 import sfumato as sf
 from sfumato.refine import towards_even as module
+from sfumato.refine.cells.explicit import fit_explicit
+from sfumato.refine.cells.grid import Grid
+from sfumato.refine.cells.quadratic import Quadratic
 from sfumato.refine.draws import Draws
-from sfumato.refine.explicit import fit_explicit
-from sfumato.refine.geometry import Hull
-from sfumato.refine.grid import Grid
-from sfumato.refine.projected_noise import drawn_noise
-from sfumato.refine.quadratic import Quadratic
 from sfumato.refine.refined import objective_fit
+from sfumato.refine.widths.geometry import Hull
+from sfumato.refine.widths.projected_noise import drawn_noise
 from sfumato.release import Release
 from tests.unit.release.made import measured, planned
 from tests.words import SeededWords

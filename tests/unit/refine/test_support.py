@@ -14,9 +14,9 @@ from scipy.optimize import linprog, nnls
 import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.refine.fit import fit_answers
-from sfumato.refine.local import project_locally
-from sfumato.refine.residuals import maximal
-from sfumato.refine.support import row_certificate, support_bound
+from sfumato.refine.outer.local import project_locally
+from sfumato.refine.outer.residuals import maximal
+from sfumato.refine.outer.support import row_certificate, support_bound
 
 DOMAIN = sf.Domain({"a": 3, "b": 2, "c": 4, "d": 3})
 TREE = [("a", "b"), ("b", "c"), ("b", "d")]

@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level, Numeric
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.synthesize import (
+from sfumato.refine.synthetic.synthesize import (
     ReleasedTable,
     _draw,
     _information,

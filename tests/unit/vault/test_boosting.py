@@ -16,8 +16,8 @@ from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.plan.adaptive import Spending
-from sfumato.refine.boosting import Boosted
-from sfumato.refine.transcript import Transcript
+from sfumato.refine.learning.boosting import Boosted
+from sfumato.refine.learning.transcript import Transcript
 from sfumato.vault.adaptive import ExactAnswers, answer_bits, read_answers
 from sfumato.vault.boosting import Sampling, boosting_replay, boosting_rounds, joint_moves
 from sfumato.vault.mwem import answer_moves

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records drawn from the weighted cells behind published answers.
+
+Systematic sampling (Madow, Madow 1944, "On the theory of systematic sampling"): one uniform number
+u, and record i is the cell at ``(i + u) / rows`` of the running weights. Every cell comes up as
+often as its weight says, rounded down or up, so the records answer the workload as the weights do,
+but for less than one record per cell. Cells that no query tells apart share their weight evenly.
+
+Post-processing only: a random function of released answers (Dwork, Roth 2014, Proposition 2.1).
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from sfumato.domain import Domain
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.randomness import WordSource, integers_below
+from sfumato.refine.refined import Refined
+from sfumato.refine.synthetic.synthesize import MOST_VALUES, Synthetic
+from sfumato.workload.queries import Array, Integers
+from sfumato.workload.terms import Predicates
+from sfumato.workload.workload import Workload
+
+__all__ = ["check_records", "draw_records"]
+
+FRACTION_BITS = 53
+
+
+def check_records(domain: Domain, rows: object) -> int:
+    """A number of records that can be drawn at once."""
+    if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
+        raise WorkloadError(f"the number of synthetic records must be 0 or more, got {rows!r}")
+    if rows * len(domain) > MOST_VALUES:
+        raise TooLarge(
+            f"{rows:,} records of {len(domain)} attributes are {rows * len(domain):,} values, the "
+            f"limit is {MOST_VALUES:,}; draw them in parts"
+        )
+    return int(rows)
+
+
+def draw_records(
+    workload: Workload, found: Refined, rows: int, words: WordSource
+) -> Synthetic | None:
+    """So many records in random order; None if no cell carries weight."""
+    rows = check_records(workload.domain, rows)
+    if not found.total > 0:
+        return None
+    chosen = _systematic(found.weights, rows, words)
+    chosen = chosen[np.argsort(words.words(rows), kind="stable")]
+    domain = workload.domain
+    codes: dict[str, Integers] = {}
+    for name in domain.names:
+        if name in found.attributes:
+            column = found.codes[chosen, found.attributes.index(name)]
+            codes[name] = _among_alike(column, found.alike.get(name), words)
+        else:
+            codes[name] = integers_below(domain[name].size, rows, words)
+    unknown = [n for n in domain.names if n not in found.attributes]
+    return Synthetic(codes, _notes(workload, found, codes, unknown, rows))
+
+
+def _systematic(weights: Array, rows: int, words: WordSource) -> Integers:
+    edges = np.cumsum(weights)
+    start = float(integers_below(2**FRACTION_BITS, 1, words)[0]) * 2.0**-FRACTION_BITS
+    at = (np.arange(rows) + start) * (edges[-1] / max(rows, 1))
+    found = np.searchsorted(edges, at, side="right")
+    last = int(np.flatnonzero(weights > 0)[-1])  # rounding may reach the end
+    return np.asarray(np.minimum(found, last), dtype=np.int64)
+
+
+def _among_alike(column: Integers, alike: Integers | None, words: WordSource) -> Integers:
+    """A uniform choice among the cells of the same class; ``alike`` numbers the class of a cell."""
+    if alike is None:
+        return column
+    order = np.argsort(alike, kind="stable")
+    sizes = np.bincount(alike)
+    first = np.cumsum(sizes) - sizes
+    out = column.copy()
+    for label in np.flatnonzero(sizes > 1).tolist():
+        here = np.flatnonzero(alike[column] == label)
+        picked = integers_below(int(sizes[label]), len(here), words)
+        out[here] = order[first[label] + picked]
+    return out
+
+
+def _notes(
+    workload: Workload,
+    found: Refined,
+    codes: dict[str, Integers],
+    unknown: list[str],
+    rows: int,
+) -> tuple[str, ...]:
+    notes = [f"drawn from published answers: {found.describe()}"]
+    if rows:
+        error, spread = _difference(workload, found, codes, rows)
+        notes.append(
+            f"scaled to {found.total:,.0f} records, their answers differ from the published ones "
+            f"by {error:.3g} (root mean square; the published answers are {spread:.3g})"
+        )
+    if unknown:
+        notes.append(
+            f"no released answer looks at {', '.join(unknown)}: drawn uniformly, which says nothing"
+        )
+    return tuple(notes)
+
+
+def _difference(
+    workload: Workload, found: Refined, codes: dict[str, Integers], rows: int
+) -> tuple[float, float]:
+    """Root mean squares of records against published answers, and of these; all public."""
+    squares, size, count = 0.0, 0.0, 0
+    for term, published in zip(workload.terms, found.answers, strict=True):
+        if isinstance(term, Predicates) and term.is_wide:
+            continue
+        places = np.zeros(rows, dtype=np.int64)
+        for name in term.attributes:
+            places = places * workload.domain[name].size + codes[name]
+        table = np.bincount(places, minlength=term.cells).reshape(term.shape)
+        own = term.answer(table * (found.total / rows))
+        squares += float(((own - published) ** 2).sum())
+        size += float((published**2).sum())
+        count += term.rows
+    return sqrt(squares / max(count, 1)), sqrt(size / max(count, 1))

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The geometry of possible answers, and forecasts that follow from it."""
