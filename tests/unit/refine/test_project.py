@@ -10,6 +10,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.refine.cells import certificate, explicit
+from sfumato.refine.cells.grid import Grid
+from sfumato.refine.cells.quadratic import Quadratic
+from sfumato.refine.fit import fit_answers
 from tests.unit.workload.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})
@@ -103,6 +107,44 @@ def test_answers_are_those_of_clarabel(
         code = dict(zip(found.attributes, cell, strict=True))
         table[tuple(int(code.get(a, 0)) for a in DOMAIN.names)] += weight
     np.testing.assert_allclose(work.evaluate(table), found.answers, atol=1e-9)
+
+
+def feasible_with_ill_conditioned_noise(seed: int) -> tuple[np.ndarray, sf.Workload, np.ndarray]:
+    """Answers that a histogram has, and a covariance with variances from 1 to 1e8."""
+    work = work_of("given")
+    rng = np.random.default_rng(seed)
+    turned, _ = np.linalg.qr(rng.normal(size=(len(work), len(work))))
+    variances = 10.0 ** np.linspace(0, 8, len(work))
+    covariance = turned @ np.diag(variances) @ turned.T
+    return work.evaluate(RECORDS), work, (covariance + covariance.T) / 2
+
+
+def test_a_gap_that_floats_cannot_tell_from_none_counts_as_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases = [feasible_with_ill_conditioned_noise(seed) for seed in range(8)]
+    for y, work, covariance in cases:
+        found = sf.project(y, work, None, covariance, gap=1e-12)
+        assert found.converged
+        assert found.value <= 1e-12 * float(y @ np.linalg.solve(covariance, y))
+        # The gap is as it was computed, noise and all.
+        assert found.distance_bound == pytest.approx(np.sqrt(found.gap))
+    # The twin: without the rule, noise keeps some of them from ever being reached.
+    monkeypatch.setattr(certificate, "ROUNDING", 0.0)
+    monkeypatch.setattr(explicit, "ROUNDING", 0.0)
+    strict = [sf.project(y, work, None, covariance, gap=1e-12) for y, work, covariance in cases]
+    assert not all(found.converged for found in strict)
+
+
+def test_a_gap_above_the_noise_of_floats_is_never_called_reached() -> None:
+    """Rounding forgives a trillionth of the square of the answers, not a visible gap."""
+    for name in NAMES:
+        for n in (50.0, None):
+            work = work_of(name)
+            y = work.evaluate(RECORDS) + 5 * np.random.default_rng(4).normal(size=len(work))
+            fit = fit_answers(work, np.split(y, np.cumsum([t.rows for t in work.terms])[:-1]))
+            q = Quadratic(fit, Grid.of(fit))
+            assert explicit.bound_of(q, n).blur(q) <= 1e-12 * float(y @ y)
 
 
 def test_answers_come_as_a_vector_by_group_or_by_name() -> None:

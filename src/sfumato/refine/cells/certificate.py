@@ -22,6 +22,10 @@ here. The shortest q is ``p0 / |p0|^2`` for the point p0 of least norm in the hu
 which is itself a projection (of y = 0 with total 1); there is none when the hull holds zero, as
 when differences are asked and nothing else. Then nothing is certified unless g >= 0: the gap is
 infinite.
+
+*Floats.* A slope is a sum of numbers up to ``s = max_x sum_q |F_qx| (|W| |y|)_q``, so it is known
+to a few ulps of s; that is a part of the gap of the same few ulps of ``n s``, or of ``|q|_W |y|_W
+s`` where n is unknown (the projection is no longer than y). Gaps below this ``blur`` are noise.
 """
 
 from __future__ import annotations
@@ -35,8 +39,9 @@ import numpy as np
 from sfumato.refine.cells.quadratic import Quadratic
 from sfumato.workload.queries import Array
 
-__all__ = ["Bound", "known_total", "unknown_total"]
+__all__ = ["ROUNDING", "Bound", "known_total", "unknown_total"]
 
+ROUNDING = 1e-14  # of what slopes are sums of: gaps below it are those of float arithmetic
 TRIED = 4  # groups that are looked at for a vector q, the smallest first
 
 
@@ -59,6 +64,15 @@ class Bound:
             return inf
         a, b = max(0.0, slope + e * float(self.lift @ t)), e * self.length
         return ((b + sqrt(b * b + 4 * a)) / 2) ** 2
+
+    def blur(self, q: Quadratic) -> float:
+        """The gap that floats cannot tell from none."""
+        if self.total is not None:
+            return ROUNDING * self.total * q.magnitude
+        least = 0.5 * q.norm(q.values) ** 2
+        return ROUNDING * (
+            least if self.lift is None else self.length * q.norm(q.values) * q.magnitude
+        )
 
 
 def known_total(total: float) -> Bound:

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from sfumato.errors import WorkloadError
 from sfumato.refine.cells.active_set import Support, fit_support
-from sfumato.refine.cells.certificate import Bound, known_total, unknown_total
+from sfumato.refine.cells.certificate import ROUNDING, Bound, known_total, unknown_total
 from sfumato.refine.cells.descent import fit_dense
 from sfumato.refine.cells.grid import MOST_CELLS, Grid
 from sfumato.refine.cells.isotonic import fit_running_totals
@@ -35,10 +35,9 @@ from sfumato.refine.fit import Fit, Part
 from sfumato.workload.constraints import CLOSE, Constraints
 from sfumato.workload.queries import Array, Integers
 
-__all__ = ["MOST_CELLS", "Estimate", "agreed_total", "fit_explicit", "nearest"]
+__all__ = ["MOST_CELLS", "Estimate", "agreed_total", "bound_of", "fit_explicit", "nearest"]
 
 FLOOR = 1e-6  # of |y|^2 / 2: gaps are asked for relative to the value plus this
-ROUNDING = 1e-14  # of |y|^2 / 2: gaps below it are those of float arithmetic
 
 MOST_FREE = 4000  # independent queries up to which few cells are tried at once
 MOST_USED = 3000  # cells in use whose weights are solved for as one dense problem
@@ -96,10 +95,11 @@ def fit_explicit(
     whole = 0.5 * q.norm(q.values) ** 2
     square = unit**2 * heaviest
     until = monotonic() + seconds
+    bound = bound_of(q, n)
+    blur = bound.blur(q)
 
     def wanted(value: float) -> float:
-        relative = gap * (value + FLOOR * whole) + ROUNDING * (value + whole)
-        return max(relative, enough / square)
+        return max(gap * (value + FLOOR * whole) + blur + ROUNDING * value, enough / square)
 
     def target(value: float) -> float:
         return wanted(value) if monotonic() < until else inf  # all will do when time is up
@@ -107,16 +107,17 @@ def fit_explicit(
     with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
         if n and any(table.names for table in grid.published):
             met = fit_published(q, unit, n, target, nearest, _watcher(progress))
-            found, bound, method = met.support, None, met.method
+            found, method = met.support, met.method
         else:
-            found, bound, method = nearest(q, n, target, watch=_watcher(progress))
+            met = None
+            found, method = nearest(q, bound, target, watch=_watcher(progress))
     t = q.stack_of(found.cells, found.weights)
     answers = q.answers(t)
     rest = answers - q.values
     down = q.adjoint(q.weigh(rest))
     value = 0.5 * float(rest @ q.weigh(rest))
     reached = found.gap
-    if bound is not None:
+    if met is None:
         reached = bound.gap(float(q.slopes(down).min()), float(down @ t), t)
     return Estimate(
         grid,
@@ -145,32 +146,37 @@ def agreed_total(total: float | None, constraints: Constraints | None) -> float 
 
 def nearest(
     q: Quadratic,
-    total: float | None,
+    bound: Bound,
     target: Callable[[float], float],
     *,
     start: Support | None = None,
     watch: Callable[[float, float], None] | None = None,
-) -> tuple[Support, Bound, str]:
-    """The weighted cells, the bound that certifies them, and how they were found.
+) -> tuple[Support, str]:
+    """The weighted cells with a gap of at most ``target(value)``, and how they were found.
 
     ``start`` are the cells of a problem much like this one, if there was one.
     """
-    bound = unknown_total(q, _least_norm) if total is None else known_total(total)
+    total = bound.total
     if total == 0:
-        return Support(np.zeros(0, dtype=np.int64), np.zeros(0)), bound, "nothing"
+        return Support(np.zeros(0, dtype=np.int64), np.zeros(0)), "nothing"
     running = fit_running_totals(q, total)
     if running is not None:
-        return _support(running), bound, "isotonic regression"
+        return _support(running), "isotonic regression"
     if q.freedom > MOST_FREE:
         begun = None if start is None else _spread_out(q, start)
         found = fit_dense(q, bound, target, steps=GLANCE, start=begun, watch=watch)
         if _is_reached(q, found, target):
-            return found, bound, "gradient"
+            return found, "gradient"
     found = fit_support(q, bound, target, start=start, most=MOST_USED, watch=watch)
     if _is_reached(q, found, target):
-        return found, bound, "active set"
+        return found, "active set"
     dense = fit_dense(q, bound, target, start=_spread_out(q, found), watch=watch)
-    return (dense, bound, "gradient") if dense.gap < found.gap else (found, bound, "active set")
+    return (dense, "gradient") if dense.gap < found.gap else (found, "active set")
+
+
+def bound_of(q: Quadratic, total: float | None) -> Bound:
+    """What certifies histograms of a total, or of any."""
+    return unknown_total(q, _least_norm) if total is None else known_total(total)
 
 
 def _least_norm(q: Quadratic) -> Array:

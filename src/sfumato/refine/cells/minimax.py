@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from sfumato.errors import WorkloadError
 from sfumato.refine.cells.active_set import Support
 from sfumato.refine.cells.certificate import Bound
-from sfumato.refine.cells.explicit import Estimate, nearest
+from sfumato.refine.cells.explicit import Estimate, bound_of, nearest
 from sfumato.refine.cells.grid import Grid
 from sfumato.refine.cells.quadratic import Quadratic
 from sfumato.refine.fit import Fit
@@ -149,7 +149,8 @@ class _Game:
         def target(value: float) -> float:
             return 0.5 * gap * (value + floor)
 
-        support, bound, _ = nearest(q, self.total, target, start=start)
+        bound = bound_of(q, self.total)
+        support, _ = nearest(q, bound, target, start=start)
         t = q.stack_of(support.cells, support.weights)
         answers = q.answers(t)
         sizes = self.scales * np.abs(answers - q.values)

@@ -54,12 +54,12 @@ class Nearest(Protocol):
     def __call__(
         self,
         q: Quadratic,
-        total: float | None,
+        bound: Bound,
         target: Target,
         *,
         start: Support | None = None,
         watch: Callable[[float, float], None] | None = None,
-    ) -> tuple[Support, Bound, str]: ...
+    ) -> tuple[Support, str]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def fit_published(
     for _ in range(ROUNDS):
         inner = inner.towards(np.concatenate([q.values, problem.counts - mu / rho]))
         wanted = FINE * target(0.0 if best is None else best.value)
-        found, _, method = nearest(inner, total, _always(wanted), start=found)
+        found, method = nearest(inner, known_total(total), _always(wanted), start=found)
         miss = problem.miss(found)
         mu = mu + rho * miss
         met = problem.raked(found, feasible)
@@ -168,7 +168,8 @@ class _Problem:
         if spread.off <= CLOSE:
             return Support(cells, spread.weights)
         alone = Quadratic(Fit(grid.domain, self.parts), grid)
-        found, bound, _ = nearest(alone, self.total, lambda value: 1e-3 * value + TINY)
+        bound = known_total(self.total)
+        found, _ = nearest(alone, bound, lambda value: 1e-3 * value + TINY)
         t = alone.stack_of(found.cells, found.weights)
         miss = alone.answers(t) - self.counts
         down = alone.adjoint(miss)

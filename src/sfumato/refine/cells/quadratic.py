@@ -235,6 +235,20 @@ class Quadratic:
         found = self.spread(out) > 0
         return found if self.grid.possible is None else found & self.grid.possible
 
+    @cached_property
+    def magnitude(self) -> float:
+        """``max_x sum_q |F_qx| (|W| |y|)_q``: of the numbers that a slope is the small sum of."""
+        sizes = self._weights * np.abs(self.values)
+        if self.precision is not None:
+            joint = len(self.precision)
+            sizes[:joint] = np.abs(self.precision) @ np.abs(self.values[:joint])
+        out, start = np.zeros(self._ends[-1]), 0
+        for reduced, s in zip(self.reduced, self._set_of, strict=True):
+            rows = reduced.term.rows
+            out[self._ends[s] : self._ends[s + 1]] += reduced.most(sizes[start : start + rows])
+            start += rows
+        return float(self.spread(out).max(initial=0.0))
+
     def gram(self, rows: Integers, columns: Integers) -> Array:
         """``<f_x, f_y>_W`` between the columns of cells, given by their ``places``."""
         if self._blocks is not None:

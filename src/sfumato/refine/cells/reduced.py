@@ -152,8 +152,19 @@ class Reduced:
             return self.adjoint(rows.astype(np.float64))
         if self.term.rows * len(self._flat) <= MOST_ENTRIES:
             return np.asarray(np.abs(self.matrix())[rows].sum(axis=0))
+        return self._column_powers(1)
+
+    def most(self, sizes: Array) -> Array:
+        """For each merged cell a bound on ``sum_q |q| sizes_q``, sizes of 0 or more."""
+        if self.term.is_nonnegative:
+            return self.adjoint(sizes)
+        each = float(sizes.max(initial=0.0)) * self._column_powers(1)
+        return np.minimum(each, float(np.linalg.norm(sizes)) * np.sqrt(self._column_powers(2)))
+
+    def _column_powers(self, p: int) -> Array:
+        """For each merged cell the sum of ``|q|^p`` over all rows."""
         out = np.ones((1,) * len(self.kept))
-        for names, powers in self.term.column_factors(1):
+        for names, powers in self.term.column_factors(p):
             at = [self.term.attributes.index(n) for n in names]
             cut = powers[np.ix_(*(self.kept[i] for i in at))] if at else powers
             shape = [len(k) if i in at else 1 for i, k in enumerate(self.kept)]
