@@ -24,8 +24,6 @@ from math import floor, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
@@ -33,23 +31,21 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.plan.candidates import asked_domain, candidate_sets
 from sfumato.randomness import WordSource, system_words
-from sfumato.refine.learning.boosting import Boosted
-from sfumato.refine.learning.hedge import MOST_CELLS, Hedge
+from sfumato.refine.learning.hedge import MOST_CELLS
 from sfumato.refine.learning.learner import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, Learner
 from sfumato.refine.learning.transcript import Transcript
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sfumato.budget.entries import Entry
     from sfumato.budget.ledger import Ledger
     from sfumato.release.adaptive import AdaptiveRelease
+    from sfumato.release.learned import Known
     from sfumato.vault.tables import Table
 
 __all__ = ["AdaptivePlan", "Method", "plan_adaptive"]
 
 Method = Literal["tables", "mwem", "boosting"]
 Progress = Callable[[int, int, str], None]
-Known = Learner | Hedge | Boosted
 
 ROUNDS_PER_ATTRIBUTE = 7
 MOST_ATTRIBUTES = 500
@@ -160,6 +156,7 @@ class AdaptivePlan:
         used, and the same plan on the same table returns the stored one at no further cost.
         """
         from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
+        from sfumato.release.learned import adaptive_release
         from sfumato.vault.fit import check_columns
         from sfumato.vault.tables import is_named, open_table, public_name
 
@@ -175,7 +172,8 @@ class AdaptivePlan:
         key = key or self.digest()
         if book is not None and book.answer(key) is not None:
             stored = book.answer_once(self.cost, self.request(), key, never_drawn)
-            return self._released(Transcript.from_bytes(stored), None, paid_entry(book, key))
+            paid = paid_entry(book, key)
+            return adaptive_release(self, Transcript.from_bytes(stored), None, paid)
         run = _Run(self, records, system_words(), progress)
         run.count()
         if book is None:
@@ -183,74 +181,7 @@ class AdaptivePlan:
         else:
             stored = book.answer_once(self.cost, self.request(), key, run.draw)
         entry = None if book is None else paid_entry(book, key)
-        return self._released(Transcript.from_bytes(stored), run.estimate, entry)
-
-    def _released(
-        self, transcript: Transcript, estimate: Known | None, entry: Entry | None
-    ) -> AdaptiveRelease:
-        """Public from here: the estimate that the rounds kept, or the same learnt once more."""
-        from sfumato.release.adaptive import AdaptiveRelease
-        from sfumato.vault.boosting import boosting_replay
-        from sfumato.vault.mwem import mwem_replay
-        from sfumato.vault.rounds import replay
-
-        if self.method != "tables":
-            again = mwem_replay if self.method == "mwem" else boosting_replay
-            hedge = estimate if isinstance(estimate, Hedge | Boosted) else None
-            hedge = again(self.workload, transcript) if hedge is None else hedge
-            cells = np.stack(np.unravel_index(np.arange(self.domain.size), self.domain.shape), 1)
-            weights = hedge.histogram.ravel() / hedge.total
-            places = tuple(self._query_name(step.place) for step in transcript.steps)
-            record = self._record(transcript, places, entry)
-            return AdaptiveRelease(
-                self.workload, transcript, hedge, places, cells, weights, record, entry
-            )
-        learner = estimate if isinstance(estimate, Learner) else None
-        if learner is None:
-            learner = replay(Learner(self.domain, transcript.rows), transcript)
-        model = learner.finish()
-        names = self.domain.names
-        places = tuple(" x ".join(names[i] for i in step.place) for step in transcript.steps)
-        record = self._record(transcript, places, entry)
-        return AdaptiveRelease(
-            self.workload, transcript, model, places, model.codes, model.weights, record, entry
-        )
-
-    def _record(
-        self, transcript: Transcript, places: tuple[str, ...], entry: Entry | None
-    ) -> dict[str, object]:
-        from sfumato.release.provenance import adaptive_provenance
-
-        blocks = [
-            (
-                name,
-                self._attributes(step.place),
-                step.measurement.units.size,
-                step.measurement.noise,
-            )
-            for name, step in zip(places, transcript.steps, strict=True)
-        ]
-        return adaptive_provenance(
-            self, self.mechanism, self.rounds, blocks, rows=transcript.rows, entry=entry
-        )
-
-    def _attributes(self, place: tuple[int, ...]) -> tuple[str, ...]:
-        """What a step looked at."""
-        if self.method == "tables":
-            return tuple(self.domain.names[i] for i in place)
-        terms = self.workload.terms
-        if self.method == "mwem":
-            return terms[place[0]].attributes if place else ()
-        ends = np.cumsum([t.rows for t in terms])
-        groups = set(np.searchsorted(ends, place, side="right").tolist())
-        return self.domain.in_order({name for g in groups for name in terms[g].attributes})
-
-    def _query_name(self, place: tuple[int, ...]) -> str:
-        if not place:
-            return "number of records"
-        if self.method == "boosting":
-            return f"{len(place)} sampled queries"
-        return f"{self.workload.terms[place[0]].name}, query {place[1]}"
+        return adaptive_release(self, Transcript.from_bytes(stored), run.estimate, entry)
 
 
 class _Run:

@@ -23,11 +23,12 @@ from sfumato.errors import BudgetExhausted, LedgerError, PlanError, TooLarge, Wo
 from sfumato.plan.adaptive import Moves, Spending, moves_of
 from sfumato.plan.candidates import candidate_sets
 from sfumato.refine.learning.learner import Learner
+from sfumato.refine.learning.replay import replay_tables
 from sfumato.refine.learning.transcript import Transcript
 from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS, ExactTables, read_tables
 from sfumato.vault.count import Counts
 from sfumato.vault.mwem import answer_moves
-from sfumato.vault.rounds import Task, adaptive_rounds, replay
+from sfumato.vault.rounds import Task, adaptive_rounds
 from sfumato.vault.tables import open_table
 from tests.words import SeededWords
 
@@ -202,14 +203,14 @@ def test_the_estimate_is_far_better_than_independence(
 ) -> None:
     transcript, learner, _ = run(people, budget)
     singles = Transcript(tuple(s for s in transcript.steps if len(s.place) == 1), None)
-    alone = replay(Learner(DOMAIN, None), singles)
+    alone = replay_tables(Learner(DOMAIN, None), singles)
     assert mean_l1(learner, people) < 0.12
     assert mean_l1(alone, people) > 0.3
 
 
 def test_a_stored_transcript_gives_the_same_estimate(people: pd.DataFrame) -> None:
     transcript, learner, _ = run(people)
-    again = replay(Learner(DOMAIN, None), Transcript.from_bytes(transcript.to_bytes()))
+    again = replay_tables(Learner(DOMAIN, None), Transcript.from_bytes(transcript.to_bytes()))
     for names in combinations(DOMAIN.names, 2):
         assert (again.model.table(names) == learner.model.table(names)).all()
 

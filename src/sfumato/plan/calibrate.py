@@ -41,8 +41,10 @@ from sfumato.errors import PlanError
 from sfumato.plan.strategy import Noise, Strategy
 from sfumato.plan.tails import gaussian_variance, laplace_variance
 
-__all__ = ["BlockNoise", "calibrate", "privacy_loss"]
+__all__ = ["RECORD_BITS", "WORD_BITS", "BlockNoise", "calibrate", "privacy_loss"]
 
+RECORD_BITS = 44  # a table has fewer than 2^44 records
+WORD_BITS = 62  # one bit less than int64 holds
 ROUNDED_BITS = 30  # steps per scale, as a power of 2, where measured values are rounded
 DRAWN_BITS = 40  # the greatest scale that is drawn, in steps, as a power of 2
 SCALE_BITS = 16  # a noise scale is at least 2^16 grid steps: rounding it up costs at most 2^-16

@@ -19,13 +19,14 @@ import numpy.typing as npt
 from sfumato.budget import Neighbours
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import PlanError, TooLarge
+from sfumato.errors import PlanError
+from sfumato.plan.adaptive import answer_bits
 from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.strategy import Block
 from sfumato.randomness import WordSource
 from sfumato.refine.measurement import Measurement
 from sfumato.vault.count import AttributeSet, Counts, Progress, count_marginals
-from sfumato.vault.measure import RECORD_BITS, WORD_BITS, count
+from sfumato.vault.measure import count
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import exponential_mechanism, permute_and_flip
 from sfumato.vault.sensitive import Redacted, Sensitive
@@ -37,7 +38,6 @@ __all__ = [
     "GRID_BITS",
     "ExactAnswers",
     "ExactTables",
-    "answer_bits",
     "read_answers",
     "read_tables",
 ]
@@ -130,18 +130,6 @@ def read_tables(
     asked = [*sets, ()] if is_public else list(sets)
     counts = count_marginals(table, domain, asked, unit, progress)
     return ExactTables(counts), int(counts.reveal(())) if is_public else None
-
-
-def answer_bits(workload: Workload) -> int:
-    """All answers are whole numbers of steps of 2 to minus this; refused if 64 bits are too few."""
-    bits = max(t.fraction_bits for t in workload.terms)
-    reach = max(t.greatest for t in workload.terms) * 2.0 ** (bits + RECORD_BITS)
-    if any(t.slack for t in workload.terms) or reach >= 2.0 ** (WORD_BITS - 1):
-        raise TooLarge(
-            "the coefficients of the queries are too fine or too large to be compared in 64-bit "
-            "integers; round them, or scale them down"
-        )
-    return bits
 
 
 class ExactAnswers(Redacted):

@@ -22,13 +22,14 @@ import numpy as np
 
 from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending, moves_of
+from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending, answer_bits, moves_of
+from sfumato.plan.calibrate import RECORD_BITS, WORD_BITS
 from sfumato.randomness import WordSource
 from sfumato.refine.learning.boosting import Boosted
+from sfumato.refine.learning.replay import begun_total, learn_sample
 from sfumato.refine.learning.transcript import Step, Transcript
-from sfumato.vault.adaptive import ExactAnswers, answer_bits
+from sfumato.vault.adaptive import ExactAnswers
 from sfumato.vault.count import Progress
-from sfumato.vault.measure import RECORD_BITS, WORD_BITS
 from sfumato.vault.mwem import GREATEST_STEPS, TOTAL_SHARE, answer_moves
 from sfumato.vault.select import GREATEST_SCORE, exponential_mechanism
 from sfumato.vault.sensitive import Sensitive
@@ -36,7 +37,7 @@ from sfumato.workload.gram import spread
 from sfumato.workload.queries import Integers
 from sfumato.workload.workload import Workload
 
-__all__ = ["Sampling", "boosting_replay", "boosting_rounds", "joint_moves"]
+__all__ = ["Sampling", "boosting_rounds", "joint_moves"]
 
 CHOICE_SHARE = Fraction(1, 2)  # of the budget, for drawing queries; the rest measures them
 HALVINGS = 24
@@ -110,7 +111,7 @@ def boosting_rounds(
         law = purse.noise(TOTAL_SHARE * purse.total, Moves(far, far * far))
         purse.take(purse.cost_of_noise(law, Moves(far, far * far)))
         steps.append(Step((), exact.measure(None, law, words)))
-    boosted = _begun(workload, steps, rows)
+    boosted = Boosted(workload, begun_total(steps, rows))
     farthest = int(answer_moves(workload, neighbours, unit).max())
     sampling = Sampling.of(workload.queries, rounds, samples, farthest, purse)
     share = purse.left * (1 if rounds == 1 else 1 - CHOICE_SHARE) / rounds
@@ -124,7 +125,7 @@ def boosting_rounds(
         law = purse.noise(share, moves, max(0, min(room, MOST_GRID_BITS)))
         purse.take(purse.cost_of_noise(law, moves))
         steps.append(Step(drawn, exact.measure_some(drawn, law, words)))
-        found = _learn(boosted, steps[-1], exact.bits)
+        found = learn_sample(boosted, workload, steps[-1])
         near = np.rint(np.clip(np.ldexp(found, exact.bits), -GREATEST_STEPS, GREATEST_STEPS))
         # An error within the noise is no error of the synopsis.
         low = ceil(law.variance**0.5)
@@ -133,15 +134,6 @@ def boosting_rounds(
         if progress is not None:
             progress(done + 1, rounds, "sampling and measuring")
     return Transcript(tuple(steps), rows), boosted
-
-
-def boosting_replay(workload: Workload, transcript: Transcript) -> Boosted:
-    """Learn from a stored transcript as the rounds did."""
-    boosted = _begun(workload, list(transcript.steps), transcript.rows)
-    for step in transcript.steps:
-        if step.place:
-            _learn(boosted, step, answer_bits(workload))
-    return boosted
 
 
 def joint_moves(
@@ -188,17 +180,6 @@ def _cost(purse: Spending, rate: Fraction, rounds: int, samples: int, farthest: 
     """What all draws of all rounds cost at a rate."""
     prices = (purse.cost_of_choice(rate, after * farthest) for after in range(1, rounds))
     return samples * sum(prices, Fraction(0))
-
-
-def _begun(workload: Workload, steps: list[Step], rows: int | None) -> Boosted:
-    total = float(steps[0].measurement.values[0]) if rows is None else float(rows)
-    return Boosted(workload, total)
-
-
-def _learn(boosted: Boosted, step: Step, bits: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    law = step.measurement.noise
-    values = np.ldexp(step.measurement.values, -bits)
-    return boosted.learn(step.place, values, law.variance * 4.0**-bits)
 
 
 def _greatest(workload: Workload) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from sfumato.budget import Neighbours
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.plan.calibrate import BlockNoise
+from sfumato.plan.calibrate import RECORD_BITS, WORD_BITS, BlockNoise
 from sfumato.plan.optimal.mixture import Mixture
 from sfumato.plan.strategy import Block
 from sfumato.randomness import WordSource, system_words
@@ -33,8 +33,6 @@ from sfumato.workload.terms import Predicates, Term
 
 __all__ = ["Exact", "add_noise", "count", "exact_values", "measure", "mixed_values"]
 
-RECORD_BITS = 44  # a table has fewer than 2^44 records
-WORD_BITS = 62  # one bit less than int64 holds
 # Sums of at most 2^27 floats below 2^87 err by less than 2^(27 - 53 + 87) = 2^61.
 FLOAT_BITS = 87
 AT_ONCE = 2**20  # values that are Python integers at a time

@@ -19,17 +19,18 @@ import numpy as np
 
 from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending, moves_of
+from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending, answer_bits, moves_of
+from sfumato.plan.calibrate import RECORD_BITS, WORD_BITS
 from sfumato.randomness import WordSource
 from sfumato.refine.learning.hedge import Hedge
+from sfumato.refine.learning.replay import begun_total, learn_query
 from sfumato.refine.learning.transcript import Step, Transcript
-from sfumato.vault.adaptive import ExactAnswers, answer_bits
+from sfumato.vault.adaptive import ExactAnswers
 from sfumato.vault.count import Progress
-from sfumato.vault.measure import RECORD_BITS, WORD_BITS
 from sfumato.workload.queries import Integers
 from sfumato.workload.workload import Workload
 
-__all__ = ["answer_moves", "mwem_replay", "mwem_rounds"]
+__all__ = ["answer_moves", "mwem_rounds"]
 
 TOTAL_SHARE = Fraction(1, 20)  # of the budget, for the number of records where it is not public
 GREATEST_STEPS = 2.0**60  # estimates are clamped here before they are compared
@@ -60,7 +61,7 @@ def mwem_rounds(
         purse.take(purse.cost_of_noise(law, moves))
         steps.append(Step((), exact.measure(None, law, words)))
     far_of = answer_moves(workload, neighbours, unit)
-    hedge = _begun(workload, steps, rows)
+    hedge = Hedge(workload.domain, begun_total(steps, rows))
     room = WORD_BITS - RECORD_BITS - exact.bits - max(0, ceil(log2(_greatest(workload))))
     share = purse.left / rounds
     for done in range(rounds):
@@ -75,20 +76,10 @@ def mwem_rounds(
         law = purse.noise(share - price, moves, max(0, min(room, MOST_GRID_BITS)))
         purse.take(purse.cost_of_noise(law, moves))
         steps.append(Step(_place(workload, query), exact.measure(query, law, words)))
-        _learn(hedge, workload, steps[-1], exact.bits)
+        learn_query(hedge, workload, steps[-1])
         if progress is not None:
             progress(done + 1, rounds, "choosing and measuring")
     return Transcript(tuple(steps), rows), hedge
-
-
-def mwem_replay(workload: Workload, transcript: Transcript) -> Hedge:
-    """Learn from a stored transcript as the rounds did."""
-    bits = answer_bits(workload)
-    hedge = _begun(workload, list(transcript.steps), transcript.rows)
-    for step in transcript.steps:
-        if step.place:
-            _learn(hedge, workload, step, bits)
-    return hedge
 
 
 def answer_moves(
@@ -108,16 +99,6 @@ def answer_moves(
             far = np.maximum(far, high - low)
         found.append(np.maximum(np.ceil(np.ldexp(far, bits)), 1).astype(np.int64) * rows)
     return np.concatenate(found)
-
-
-def _begun(workload: Workload, steps: list[Step], rows: int | None) -> Hedge:
-    total = float(steps[0].measurement.values[0]) if rows is None else float(rows)
-    return Hedge(workload.domain, total)
-
-
-def _learn(hedge: Hedge, workload: Workload, step: Step, bits: int) -> None:
-    term, query = step.place
-    hedge.learn(workload.terms[term], query, float(np.ldexp(step.measurement.values[0], -bits)))
 
 
 def _place(workload: Workload, query: int) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS, ExactTables
 from sfumato.vault.count import Progress
 from sfumato.workload.queries import Array
 
-__all__ = ["Task", "adaptive_rounds", "replay"]
+__all__ = ["Task", "adaptive_rounds"]
 
 FIRST_SHARE = Fraction(1, 10)  # of the budget, for a first look at every attribute
 MOST_MORE = 0.6  # of the budget, for a second look, where no table is within reach
@@ -82,14 +82,6 @@ def adaptive_rounds(
             done = 1 - float(purse.left / purse.total)
             progress(int(100 * done), 100, "choosing and measuring")
     return Transcript(tuple(loop.steps), rows)
-
-
-def replay(learner: Learner, transcript: Transcript) -> Learner:
-    """Learn from a stored transcript as the loop did."""
-    for step in transcript.steps:
-        names = tuple(learner.domain.names[i] for i in step.place)
-        learner.learn(names, step.measurement)
-    return learner
 
 
 class _Loop:

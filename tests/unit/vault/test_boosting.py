@@ -15,11 +15,12 @@ import sfumato as sf
 from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
-from sfumato.plan.adaptive import Spending
+from sfumato.plan.adaptive import Spending, answer_bits
 from sfumato.refine.learning.boosting import Boosted
+from sfumato.refine.learning.replay import replay_samples
 from sfumato.refine.learning.transcript import Transcript
-from sfumato.vault.adaptive import ExactAnswers, answer_bits, read_answers
-from sfumato.vault.boosting import Sampling, boosting_replay, boosting_rounds, joint_moves
+from sfumato.vault.adaptive import ExactAnswers, read_answers
+from sfumato.vault.boosting import Sampling, boosting_rounds, joint_moves
 from sfumato.vault.mwem import answer_moves
 from sfumato.vault.tables import open_table
 from tests.unit.workload.dense import dense_workload
@@ -164,7 +165,7 @@ def test_more_rounds_or_samples_make_draws_duller() -> None:
 
 def test_a_stored_transcript_gives_the_same_medians(people: pd.DataFrame) -> None:
     transcript, boosted, _ = run(people, BUDGETS[0])
-    again = boosting_replay(WORK, Transcript.from_bytes(transcript.to_bytes()))
+    again = replay_samples(WORK, Transcript.from_bytes(transcript.to_bytes()))
     assert (again.medians == boosted.medians).all()
 
 

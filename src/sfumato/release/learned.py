@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the transcript of an adaptive release to what is published: learn, name, record.
+
+Everything here is public: the transcript is all that left the vault.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from sfumato.refine.learning.boosting import Boosted
+from sfumato.refine.learning.hedge import Hedge
+from sfumato.refine.learning.learner import Learner
+from sfumato.refine.learning.replay import replay_queries, replay_samples, replay_tables
+from sfumato.refine.learning.transcript import Transcript
+from sfumato.release.adaptive import AdaptiveRelease
+from sfumato.release.provenance import Promised, adaptive_provenance
+
+if TYPE_CHECKING:
+    from sfumato.budget.entries import Entry
+    from sfumato.domain import Domain
+
+__all__ = ["Asked", "Known", "adaptive_release"]
+
+Known = Learner | Hedge | Boosted
+
+
+class Asked(Promised, Protocol):
+    """What an adaptive plan says beside its promise."""
+
+    @property
+    def method(self) -> str:
+        """What is measured: "tables", or single queries by "mwem" or "boosting"."""
+        ...
+
+    @property
+    def mechanism(self) -> str:
+        """The method, as the ledger and the record call it."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """How often it may choose."""
+        ...
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes that the estimate is over."""
+        ...
+
+
+def adaptive_release(
+    plan: Asked, transcript: Transcript, estimate: Known | None, entry: Entry | None
+) -> AdaptiveRelease:
+    """The estimate that the rounds kept, or the same learnt once more, and what it publishes."""
+    places = tuple(_place(plan, step.place) for step in transcript.steps)
+    blocks = [
+        (name, _attributes(plan, s.place), s.measurement.units.size, s.measurement.noise)
+        for name, s in zip(places, transcript.steps, strict=True)
+    ]
+    record = adaptive_provenance(
+        plan, plan.mechanism, plan.rounds, blocks, rows=transcript.rows, entry=entry
+    )
+    if plan.method == "tables":
+        learner = estimate if isinstance(estimate, Learner) else None
+        if learner is None:
+            learner = replay_tables(Learner(plan.domain, transcript.rows), transcript)
+        model = learner.finish()
+        return AdaptiveRelease(
+            plan.workload, transcript, model, places, model.codes, model.weights, record, entry
+        )
+    again = replay_queries if plan.method == "mwem" else replay_samples
+    hedge = estimate if isinstance(estimate, Hedge | Boosted) else again(plan.workload, transcript)
+    cells = np.stack(np.unravel_index(np.arange(plan.domain.size), plan.domain.shape), 1)
+    weights = hedge.histogram.ravel() / hedge.total
+    return AdaptiveRelease(plan.workload, transcript, hedge, places, cells, weights, record, entry)
+
+
+def _attributes(plan: Asked, place: tuple[int, ...]) -> tuple[str, ...]:
+    """What a step looked at."""
+    if plan.method == "tables":
+        return tuple(plan.domain.names[i] for i in place)
+    terms = plan.workload.terms
+    if plan.method == "mwem":
+        return terms[place[0]].attributes if place else ()
+    ends = np.cumsum([t.rows for t in terms])
+    groups = set(np.searchsorted(ends, place, side="right").tolist())
+    return plan.domain.in_order({name for g in groups for name in terms[g].attributes})
+
+
+def _place(plan: Asked, place: tuple[int, ...]) -> str:
+    """The same in words."""
+    if plan.method == "tables":
+        return " x ".join(plan.domain.names[i] for i in place)
+    if not place:
+        return "number of records"
+    if plan.method == "boosting":
+        return f"{len(place)} sampled queries"
+    return f"{plan.workload.terms[place[0]].name}, query {place[1]}"
