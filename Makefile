@@ -32,7 +32,7 @@ demo: $(VENV)/.core  ## release all 2-way marginals and the age CDF of Adult; pr
 	$(BIN)/sfumato demo
 
 test: $(VENV)/.dev  ## all fast tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(VENV)/.dev  ## lint, format, types, import contract
 	$(BIN)/ruff check src tests bench examples
