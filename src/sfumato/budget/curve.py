@@ -33,10 +33,13 @@ __all__ = [
     "gaussian_epsilon_up",
     "gaussian_mu_down",
     "gaussian_within",
+    "loss_of_mu_down",
+    "mu_of_loss_up",
     "mu_of_pure_up",
     "pure_of_mu_down",
     "sqrt_down",
     "sqrt_up",
+    "tail_loss_up",
 ]
 
 # Doubled until the ball decides. Parameters are bounded in budget.py, so a few thousand bits
@@ -156,6 +159,46 @@ def pure_of_mu_down(mu: Fraction) -> float:
         return -((1 - tail) / tail).log()
 
     return -_float_above(negative)
+
+
+@lru_cache(maxsize=1024)
+def mu_of_loss_up(mu_squared: Fraction, loss: Fraction) -> float:
+    """Smallest double mu with ``e^loss Phi(-mu/2) <= Phi(mu/2 - nu)``, nu^2 = ``mu_squared``.
+
+    A mechanism whose losses, for both orders of every two neighbours, are at most ``loss`` more
+    than those of a nu-GDP one is mu-GDP: docs/proofs/sparse-vector.md, Theorem 3. ``nu = 0`` is
+    `mu_of_pure_up`.
+    """
+    if mu_squared > _HUGE or loss > _HUGE:  # the excess over nu is largest at nu = 0
+        return float_up(Fraction(sqrt_up(mu_squared)) + Fraction(mu_of_pure_up(loss)))
+
+    def too_small(mu: float) -> bool:
+        def excess() -> arb:
+            half, nu = _ball(Fraction(mu) / 2), _ball(mu_squared).sqrt()
+            return _ball(loss).exp() * _upper_tail(half) - _upper_tail(nu - half)
+
+        return not _decide(excess)
+
+    return _boundary(too_small, sqrt_up(mu_squared) + mu_of_pure_up(loss))[1]
+
+
+@lru_cache(maxsize=1024)
+def loss_of_mu_down(mu: Fraction, mu_squared: Fraction) -> float:
+    """Largest double loss whose `mu_of_loss_up` with ``mu_squared`` is at most ``mu``, or 0."""
+    if mu * mu <= mu_squared:
+        return 0.0
+
+    def negative() -> arb:
+        half, nu = _ball(mu / 2), _ball(mu_squared).sqrt()
+        return -(_upper_tail(nu - half) / _upper_tail(half)).log()
+
+    return max(0.0, -_float_above(negative))
+
+
+@lru_cache(maxsize=1024)
+def tail_loss_up(near: Fraction, far: Fraction) -> float:
+    """``log(P(Z >= near) / P(Z >= far))`` of a standard normal Z, rounded up."""
+    return _float_above(lambda: (_upper_tail(_ball(near)) / _upper_tail(_ball(far))).log())
 
 
 def _log_inverse(delta: Fraction) -> float:

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well a sparse vector finds what is above: false alarms and misses, before it is spent.
+
+The notes bound the noise of all comparisons by a union bound; here the laws themselves are summed:
+for every value of the threshold's noise, the probability that all scores' noise stays near it.
+Proof page: ``docs/proofs/sparse-vector.md``, Theorem 5.
+"""
+
+from __future__ import annotations
+
+from math import expm1, log1p
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.budget.sparse import NoiseLaw, SparseLaw
+from sfumato.errors import PlanError
+
+__all__ = ["alarm_probability", "failure_probability", "tolerance"]
+
+PIECES: Final = 2**14  # of the threshold's law; wider than one step only at scales above some 100
+Floats = NDArray[np.float64]
+
+
+def tolerance(law: SparseLaw, queries: int, beta: float, epochs: int = 1) -> int:
+    """The least ``alpha`` such that with probability ``1 - beta`` all of so many tests are right.
+
+    Right means: a score found above is at least ``threshold - alpha``, one found below is less than
+    ``threshold + alpha``; in steps. ``epochs`` sparse vectors of this law share the queries.
+
+    >>> from fractions import Fraction
+    >>> from sfumato.plan.sparse import sparse_of_epsilon
+    >>> tolerance(sparse_of_epsilon(Fraction(1), is_monotone=True), queries=100, beta=0.05)
+    17
+    """
+    if not 0 < beta < 1:
+        raise PlanError(f"beta, the probability of a failure, must lie in (0, 1), got {beta!r}")
+    low, high = -1, max(1, int(8 * (law.threshold.scale + law.query.scale)))
+    while failure_probability(law, queries, high, epochs) > beta:
+        low, high = high, 2 * high
+        if high > 2**50:
+            raise PlanError(
+                "no tolerance makes so many tests right with this probability: the reach of the "
+                "query noise is too short; ask for a smaller false_alarm"
+            )
+    while high - low > 1:
+        middle = (low + high) // 2
+        if failure_probability(law, queries, middle, epochs) > beta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def failure_probability(law: SparseLaw, queries: int, alpha: int, epochs: int = 1) -> float:
+    """A bound on the probability that some of ``queries`` tests errs by more than ``alpha`` steps.
+
+    It is attained, for moderate scales, if every score may err on both sides.
+    """
+    if queries < 1 or epochs < 1 or alpha < 0:
+        raise PlanError("queries and epochs are at least 1, alpha at least 0")
+    left, right, mass, rest = _pieces(law.threshold)
+    # A test errs if its noise is more than alpha away from the threshold's, or at the reach.
+    above = _survival(law.query, left + alpha + 1)
+    if law.reach is not None:
+        above = np.maximum(above, _survival(law.query, np.array([law.reach])))
+    outside = np.minimum(above + _survival(law.query, alpha + 1 - right), 1.0)
+    with np.errstate(divide="ignore"):
+        some = -np.expm1(queries / epochs * np.log1p(-outside))
+    once = min(float((mass * some).sum()) + rest, 1.0)
+    return -expm1(epochs * log1p(-once)) if once < 1 else 1.0
+
+
+def alarm_probability(law: SparseLaw, gap: int) -> float:
+    """P(a score ``gap`` steps below its threshold is found above); a negative gap is above it.
+
+    >>> from fractions import Fraction
+    >>> from sfumato.plan.sparse import sparse_of_epsilon
+    >>> round(alarm_probability(sparse_of_epsilon(Fraction(1)), 0), 3)
+    0.544
+    """
+    left, right, mass, _ = _pieces(law.threshold)
+    gaps = gap + (left + right) // 2
+    if law.reach is not None:
+        gaps = np.minimum(gaps, law.reach)
+    return float((mass * _survival(law.query, gaps)).sum())
+
+
+def _pieces(law: NoiseLaw) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, float]:
+    """First and last value of every piece of the law, its probability, and what lies beyond all."""
+    end = int((40 if law.kind == "laplace" else 9) * law.scale) + 2
+    width = -(-(2 * end + 1) // PIECES)
+    left = np.arange(-end, end + 1, width, dtype=np.int64)
+    right = left + width - 1
+    upper = _survival(law, np.where(left > 0, left, -right))
+    beyond = _survival(law, np.where(left > 0, right + 1, 1 - left))
+    # On the side of 0 where nothing cancels; a piece around 0 takes what its sides leave.
+    mass = np.where((left > 0) | (right < 0), upper - beyond, 0.0)
+    middle = (left <= 0) & (right >= 0)
+    mass[middle] = 1 - _survival(law, right[middle] + 1) - _survival(law, 1 - left[middle])
+    return left, right, mass, float(2 * _survival(law, np.array([end + 1]))[0])
+
+
+def _survival(law: NoiseLaw, at: NDArray[np.int64]) -> Floats:
+    """P(N >= at) in floats."""
+    if law.kind == "gaussian":
+        from scipy.special import ndtr
+
+        return np.asarray(ndtr((0.5 - at) / float(law.scale)))
+    rate = 1 / float(law.scale)
+    tail = np.exp(-rate * np.abs(np.where(at > 0, at, 1 - at))) / (1 + np.exp(-rate))
+    return np.asarray(np.where(at > 0, tail, 1 - tail))

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sparse vector: exact scores in, "above" or "below" out, paid for by discoveries only.
+
+Lyu, Su, Li 2017, "Understanding the sparse vector technique for differential privacy", Algorithm 1:
+the noise of the threshold is drawn once and kept, every score gets noise of its own, and after
+``discoveries`` scores above the threshold it is over. A numeric answer has fresh noise and a cost
+of its own (`answer`); the noise of a comparison is never shown. Scores and thresholds are whole
+grid steps, the noise is exact on the grid, and a tie counts as above. Proof page:
+``docs/proofs/sparse-vector.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from sfumato.budget.sparse import NoiseLaw, SparseLaw
+from sfumato.errors import PlanError, SfumatoError
+from sfumato.randomness import WordSource, system_words
+from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.sensitive import Redacted, Sensitive
+
+__all__ = ["SparseVector", "above_threshold", "answer"]
+
+VERSION: Final = 1
+_DAMAGED = "the state of the sparse vector is damaged or of another one; begin a new one"
+
+
+class SparseVector(Redacted):
+    """A running sparse vector: the noise of its threshold and the discoveries that are left.
+
+    Begin one with ``SparseVector(law)``, after ``law.cost`` was debited: it covers every test.
+
+    Privacy: all outcomes together cost ``law.cost``, whatever their number, also when scores and
+    thresholds are chosen after earlier outcomes: docs/proofs/sparse-vector.md, Theorems 1 and 3.
+    Neighbours: any; every score moves by at most ``law.sensitivity`` steps between them, and all in
+    one direction together if ``law.is_monotone``: the caller's promise.
+    """
+
+    __slots__ = ("_left", "_noise", "_owner", "_words", "law")
+
+    def __init__(self, law: SparseLaw, words: WordSource | None = None) -> None:
+        self.law = law
+        self._words = system_words() if words is None else words
+        self._noise = _drawn(law.threshold, 1, self._words)[0]
+        self._left = law.discoveries
+        self._owner = os.getpid()
+
+    @property
+    def left(self) -> int:
+        """How many discoveries are left; public, for the outcomes are."""
+        return self._left
+
+    def test(self, score: Sensitive[int], threshold: int) -> bool:
+        """Whether ``score + noise >= threshold + noise of the threshold``; takes one word.
+
+        The threshold is public and may be another one each time. Refused when no discovery is left.
+
+        Privacy: as the class says. Neighbours: as the class says.
+        """
+        return self.test_many(Sensitive([score.reveal()]), [threshold])[0]
+
+    def test_many(self, scores: Sensitive[Sequence[int]], thresholds: Sequence[int]) -> list[bool]:
+        """Test score after score, up to the last discovery; shorter if that comes before the end.
+
+        One word per score is taken, also for those that are not tested any more.
+
+        Privacy: as the class says. Neighbours: as the class says.
+        """
+        if os.getpid() != self._owner:
+            raise SfumatoError(
+                "this process is a fork of the one that began the sparse vector: going on in both "
+                "would find twice as much; restore it here from its stored state"
+            )
+        if not self._left:
+            raise PlanError("the sparse vector has no discovery left; begin a new one")
+        exact = [int(score) for score in scores.reveal()]
+        if len(exact) != len(thresholds):
+            raise PlanError(f"{len(exact)} scores need as many thresholds, got {len(thresholds)}")
+        noise = _drawn(self.law.query, len(exact), self._words)
+        outcomes: list[bool] = []
+        for score, threshold, shaken in zip(exact, thresholds, noise, strict=True):
+            gap = int(threshold) + self._noise - score
+            if self.law.reach is not None:
+                gap = min(gap, self.law.reach)
+            is_above = shaken >= gap
+            outcomes.append(is_above)
+            self._left -= is_above
+            if not self._left:
+                break
+        return outcomes
+
+    def state(self) -> bytes:
+        """What `restored` needs to go on: private, to be kept where the data is, never shown.
+
+        A state must be continued once only: two continuations would find twice as much.
+        """
+        kept = {
+            "version": VERSION,
+            "law": self.law.as_json(),
+            "noise": str(self._noise),
+            "left": self._left,
+        }
+        return json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def restored(
+        cls, law: SparseLaw, state: bytes, words: WordSource | None = None
+    ) -> SparseVector:
+        """The sparse vector whose `state` this is; no noise is drawn.
+
+        Privacy: the one of `SparseVector`, if the state is continued once only.
+        Neighbours: as there.
+        """
+        noise, left = _read(law, state)
+        found = cls.__new__(cls)
+        found.law, found._noise, found._left = law, noise, left
+        found._words = system_words() if words is None else words
+        found._owner = os.getpid()
+        return found
+
+
+def above_threshold(
+    scores: Sensitive[Sequence[int]],
+    thresholds: Sequence[int],
+    law: SparseLaw,
+    words: WordSource | None = None,
+) -> int | None:
+    """The place of the first score that is found above its threshold; None if there is none.
+
+    Privacy: ``law.cost``, with ``law.discoveries = 1``: docs/proofs/sparse-vector.md, Theorem 1.
+    Neighbours: any; scores move as ``law`` says.
+    """
+    if law.discoveries != 1:
+        raise PlanError(
+            f"AboveThreshold makes one discovery, the law has {law.discoveries}; use SparseVector"
+        )
+    outcomes = SparseVector(law, words).test_many(scores, thresholds)
+    return len(outcomes) - 1 if outcomes and outcomes[-1] else None
+
+
+def answer(score: Sensitive[int], law: NoiseLaw, words: WordSource | None = None) -> int:
+    """A numeric answer in steps: the score with noise of its own, fresh, not that of a test.
+
+    Privacy: ``budget.sparse.noise_cost(law, sensitivity)``, on top of the test that led to it:
+    docs/proofs/sparse-vector.md, Theorem 4.
+    Neighbours: any; the score moves by at most the sensitivity that was accounted.
+    """
+    noise = _drawn(law, 1, system_words() if words is None else words)[0]
+    return int(score.reveal()) + noise
+
+
+def _drawn(law: NoiseLaw, size: int, words: WordSource) -> list[int]:
+    draw = rounded_gaussian if law.kind == "gaussian" else discrete_laplace
+    return [int(z) for z in draw(law.scale, size, words)]
+
+
+def _read(law: SparseLaw, state: bytes) -> tuple[int, int]:
+    """Noise and discoveries left; whatever is wrong, the message holds nothing of the state."""
+    try:
+        kept = json.loads(state)
+        noise, left = int(kept["noise"]), kept["left"]
+        is_ours = kept["version"] == VERSION and kept["law"] == law.as_json()
+        if is_ours and type(left) is int and 0 <= left <= law.discoveries:
+            return noise, left
+    except (ValueError, TypeError, KeyError):
+        pass  # raised below, so that the message carries no context
+    raise PlanError(_DAMAGED)
