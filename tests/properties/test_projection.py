@@ -16,6 +16,7 @@ from tests.strategies import counts, workloads
 from tests.unit.workload.dense import dense_workload
 
 Total = float | tuple[float, float] | None
+YES_NO = sf.Domain({f"x{i}": 2 for i in range(4)})
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -75,6 +76,37 @@ def test_projections_are_never_farther_from_any_feasible_truth(problem: tuple) -
     assert (found.weights >= 0).all()
     if isinstance(total, float):
         assert found.total == pytest.approx(total, abs=1e-6)
+
+
+@given(problems())
+@settings(quick, max_examples=25)
+def test_relaxations_are_never_farther_from_any_feasible_truth(problem: tuple) -> None:  # type: ignore[type-arg]
+    """Every body that holds all data has the theorem, for workloads of any kind."""
+    work, table, y, total, weights, W = problem
+    if weights is not None and weights.ndim == 2:
+        weights, W = None, np.eye(len(y))
+    known = float(table.sum()) if total is None else total
+    found = sf.project(y, work, known, weights, onto="local", gap=1e-3)
+    W, y, answers, truth = joint(W, y, found, table, work, known)
+    bound = found.distance_bound
+    assert not breaks_the_theorem(lambda _: (answers, bound), y, truth, W)
+    assert all(t.min() >= 0 for t in found.tables.values())
+    exact = sf.project(y[: len(work)], work, known, weights)
+    assert found.value - found.gap <= exact.value + 1e-9 * (1 + norm(y, W) ** 2)
+
+
+@given(counts(YES_NO), st.integers(0, 2**32 - 1), st.sampled_from([0.5, 5.0, 500.0]))
+@settings(quick, max_examples=25)
+def test_moments_are_never_farther_from_any_feasible_truth(
+    table: np.ndarray, seed: int, noise: float
+) -> None:
+    work = sf.marginals(YES_NO, 2) | sf.marginals(YES_NO, 1)
+    truth = work.evaluate(table)
+    y = truth + noise * np.random.default_rng(seed).normal(size=len(work))
+    for n in (float(table.sum()), None):
+        found = sf.project(y, work, n, onto="semidefinite")
+        answers, bound = found.answers, found.distance_bound
+        assert not breaks_the_theorem(lambda _: (answers, bound), y, truth, np.eye(len(y)))  # noqa: B023
 
 
 def joint(

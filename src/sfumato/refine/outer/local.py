@@ -106,6 +106,7 @@ def project_locally(
     n: float | None,
     *,
     gap: float = GAP,
+    enough: float = 0.0,
     steps: int = STEPS,
     seconds: float = SECONDS,
     constraints: Constraints | None = None,
@@ -113,10 +114,10 @@ def project_locally(
 ) -> LocalTables:
     """The locally consistent tables of total ``n`` (None: any) of least f, within ``gap`` of it.
 
-    ``gap`` is relative to the value; what was reached is in the result, whatever was asked for, for
-    the search ends after ``steps`` or ``seconds`` too. With ``constraints``, published tables are
-    margins of the result, and a cell is zero where no record can be in it; what is impossible only
-    across tables is not seen.
+    ``gap`` is relative to the value (an absolute one of ``enough`` will do as well); what was
+    reached is in the result, whatever was asked for, for the search ends after ``steps`` or
+    ``seconds`` too. With ``constraints``, published tables are margins of the result, and a cell is
+    zero where no record can be in it; what is impossible only across tables is not seen.
     """
     _check(fit, n, gap)
     n = agreed_total(n, constraints)
@@ -135,7 +136,9 @@ def project_locally(
     inside = None
     if limits is not None and constraints is not None:
         inside = Inside(limits, constraints, _one_way(shape, form.centre_tables(n)))
-    return _Splitting(fit, shape, form, n, inside).run(gap, steps, monotonic() + seconds, progress)
+    return _Splitting(fit, shape, form, n, inside).run(
+        gap, enough, steps, monotonic() + seconds, progress
+    )
 
 
 def _one_way(shape: Layout, tables: Sequence[Array]) -> dict[str, Array]:
@@ -178,8 +181,11 @@ class _Splitting:
         self.w = form.centre_tables(n)
         self.lower = 0.0  # f is a sum of squares
 
-    def run(self, gap: float, steps: int, until: float, progress: Progress | None) -> LocalTables:
-        floor = ROUNDING * self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
+    def run(
+        self, gap: float, enough: float, steps: int, until: float, progress: Progress | None
+    ) -> LocalTables:
+        whole = self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
+        floor = max(ROUNDING * whole, enough)
         step, check, changes, raised = 0, FIRST_CHECK, CHANGES, 0
         while True:
             step += 1

@@ -80,6 +80,7 @@ def project_semidefinitely(
     *,
     cells: bool = False,
     gap: float = GAP,
+    enough: float = 0.0,
     steps: int = STEPS,
     seconds: float = SECONDS,
     progress: Callable[[int, float], None] | None = None,
@@ -87,11 +88,12 @@ def project_semidefinitely(
     """The moments of least f with ``n`` (None: any equal number) on the diagonal.
 
     For fits of one- and two-way tables, totals and residuals of yes/no attributes. ``gap`` is
-    relative to the value; what was reached is in the result.
+    relative to the value (an absolute one of ``enough`` will do as well); what was reached is in
+    the result.
     """
     names, form = _checked(fit, n, gap)
     search = _Search(fit, Moments(names), form, n, cells)
-    return search.run(gap, steps, monotonic() + seconds, progress)
+    return search.run(gap, enough, steps, monotonic() + seconds, progress)
 
 
 def _checked(fit: Fit, n: float | None, gap: float) -> tuple[Names, Diagonal]:
@@ -147,10 +149,16 @@ class _Search:
         self.size, self.lower = size, 0.0
 
     def run(
-        self, gap: float, steps: int, until: float, progress: Callable[[int, float], None] | None
+        self,
+        gap: float,
+        enough: float,
+        steps: int,
+        until: float,
+        progress: Callable[[int, float], None] | None,
     ) -> SemidefiniteMoments:
         """Steps until the bounds meet."""
-        floor = ROUNDING * self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
+        whole = self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
+        floor = max(ROUNDING * whole, enough)
         step, changes, positive = 0, CHANGES, positive_part(self.w)
         while True:
             step += 1
@@ -243,7 +251,7 @@ class _Search:
         np.fill_diagonal(made, total)
         if self.cells:
             least = float(self.moments.cells(made).min())
-            share = max(0.0, -least / (total / 4 - least))
+            share = -least / (total / 4 - least) if least < 0 else 0.0
             made = (1 - share) * made + share * total * np.eye(self.size)
         return np.asarray(made, dtype=np.float64)
 
