@@ -10,6 +10,8 @@
       BudgetError           a privacy parameter out of range
         BudgetExhausted     the ledger refuses the debit
       LedgerError           a ledger that is damaged, or of another table
+        LedgerFrozen        the curator has frozen the ledger
+        StateChanged        a private state was written by somebody else meanwhile
       TableError            a table that cannot be opened or lacks a declared column
 
 A message says what came, what is allowed and what to do next. It never holds a value, a count
@@ -22,10 +24,12 @@ __all__ = [
     "BudgetError",
     "BudgetExhausted",
     "LedgerError",
+    "LedgerFrozen",
     "PlanError",
     "SchemaError",
     "SfumatoError",
     "SqlError",
+    "StateChanged",
     "TableError",
     "TooLarge",
     "WorkloadError",
@@ -66,6 +70,14 @@ class BudgetExhausted(BudgetError):
 
 class LedgerError(SfumatoError):
     """A ledger that is damaged, or that belongs to another table."""
+
+
+class LedgerFrozen(LedgerError):
+    """The curator has frozen the ledger: stored answers only."""
+
+
+class StateChanged(LedgerError):
+    """A private state was written by somebody else since it was read."""
 
 
 class TableError(SfumatoError):

@@ -8,9 +8,9 @@ import signal
 from contextlib import contextmanager
 from fractions import Fraction
 
-from sqlalchemy import event
-
-from sfumato.budget import Cost, journal, store
+from sfumato.budget import Cost, tables
+from sfumato.budget.head import Witness
+from sfumato.budget.page import Page
 
 COST = Cost.pure(Fraction(1, 1000))
 
@@ -56,30 +56,33 @@ class Killer:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def put_points(ledger, at):
+def put_points(at):
     """Make the ledger code of this process call ``at`` at the named points."""
-    engine = ledger._journal.store.engine
-    event.listen(engine, "commit", lambda _: at("before commit"))
-    advance, append, read = store.advance, journal.append_head, journal.read_last_head
+    advance, write = tables.advance, Page.write
+    append, last = Witness.append, Witness.last
 
-    def advance_at(connection, seen, record):
+    def advance_at(*arguments):
         at("after begin")
-        done = advance(connection, seen, record)
+        done = advance(*arguments)
         at("after update")
         return done
 
-    def append_at(path, head):
+    def write_at(page):
+        written = write(page)
+        at("before commit")
+        return written
+
+    def append_at(witness, head):
         at("after commit")
-        append(path, head)
+        append(witness, head)
         at("after head")
 
-    def read_at(path):
+    def last_at(witness):
         at("before begin")
-        return read(path)
+        return last(witness)
 
-    store.advance = advance_at
-    journal.append_head = append_at
-    journal.read_last_head = read_at
+    tables.advance, Page.write = advance_at, write_at
+    Witness.append, Witness.last = append_at, last_at
 
 
 def answer_and_send(ledger, key, sent, at=nothing):

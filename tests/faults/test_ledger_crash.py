@@ -34,7 +34,7 @@ def kill_at(ledger, sent, point, visit, key, serve=answer_and_send):
 
     def work():
         at = Killer(point, visit)
-        put_points(ledger, at)
+        put_points(at)
         serve(ledger, key, sent, at)
 
     _, status = os.waitpid(fork(work), 0)

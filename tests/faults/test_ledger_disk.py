@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
 
 from sfumato.budget import Budget, Cost, Ledger
 from sfumato.errors import LedgerError
@@ -64,32 +64,41 @@ def test_a_full_disk_for_the_head_file_refuses_and_the_debit_stays_spent(ledger)
     assert Ledger.open(ledger.place).verify().is_whole
 
 
-def read_only(connection, _entry):
-    connection.execute("PRAGMA query_only = ON")
+@contextmanager
+def read_only(ledger):
+    """The disk of a ledger takes no more writes."""
+    connections = ledger._journal.store.connections
+    connect = connections._connect
+
+    def connect_to_read():
+        connection = connect()
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    connections._connect = connect_to_read
+    yield
+    connections._connect = connect
 
 
 def test_a_read_only_ledger_still_answers_but_refuses_debits(ledger):
-    engine = ledger._journal.store.engine
-    event.listen(engine, "connect", read_only)
-    with pytest.raises(LedgerError, match="cannot be written"):
-        ledger.debit(COST, {}, "k")
-    assert ledger.answer("before") == b"kept"
-    event.remove(engine, "connect", read_only)
+    with read_only(ledger):
+        with pytest.raises(LedgerError, match="cannot be written"):
+            ledger.debit(COST, {}, "k")
+        assert ledger.answer("before") == b"kept"
     assert ledger.spent().debits == 1
     assert ledger.verify().is_whole
 
 
 def test_a_failing_store_leaves_the_debit_reserved_and_sends_nothing(ledger, tmp_path):
-    engine = ledger._journal.store.engine
     sent = tmp_path / "sent"
+    with ExitStack() as stack:
 
-    def produce_on_a_failing_disk():
-        event.listen(engine, "connect", read_only)
-        return b"noise that must not leave"
+        def produce_on_a_failing_disk():
+            stack.enter_context(read_only(ledger))
+            return b"noise that must not leave"
 
-    with pytest.raises(LedgerError, match="cannot be written"):
-        ledger.answer_once(COST, {}, "k", produce_on_a_failing_disk)
-    event.remove(engine, "connect", read_only)
+        with pytest.raises(LedgerError, match="cannot be written"):
+            ledger.answer_once(COST, {}, "k", produce_on_a_failing_disk)
     assert released(sent) == []
     assert ledger.answer("k") is None
     assert ledger.verify().reserved == 1

@@ -21,22 +21,28 @@ from sfumato.budget.accounting import (
     rho_of,
 )
 from sfumato.budget.budget import Budget, Neighbours, Number, check_neighbours
-from sfumato.budget.entries import Entry, request_key
-from sfumato.budget.ledger import Ledger, Spent
+from sfumato.budget.entries import Entry, KeptAnswer, request_key
+from sfumato.budget.groups import Pending
+from sfumato.budget.ledger import Allowance, Ledger, Spent
+from sfumato.budget.private import State
 
 __all__ = [
     "UNITS",
     "Account",
+    "Allowance",
     "Budget",
     "Cost",
     "Entry",
     "GaussianPart",
+    "KeptAnswer",
     "Ledger",
     "Neighbours",
     "Number",
+    "Pending",
     "PurePart",
     "Remaining",
     "Spent",
+    "State",
     "check_neighbours",
     "composed_epsilon",
     "fits",

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from sfumato.budget.accounting import Cost
@@ -29,14 +29,20 @@ from sfumato.errors import BudgetError, LedgerError
 __all__ = [
     "GENESIS",
     "VERSION",
+    "Allowed",
     "Answered",
     "Burnt",
+    "Commitment",
     "Debited",
     "Entry",
     "Fact",
+    "Frozen",
+    "Kept",
+    "KeptAnswer",
     "Opened",
     "Record",
-    "State",
+    "Stage",
+    "Unfrozen",
     "Vouched",
     "canonical_json",
     "entries_of",
@@ -44,14 +50,26 @@ __all__ = [
     "sha256",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""What is written; older ones are read. Version 2 brought analysts and their allowances, private
+states, free answers and freezing: an older sfumato would not heed them, so it must refuse."""
+
 GENESIS: Final = "0" * 64
 """What the first record has in place of the hash of a record before it."""
 
 _SEAL: Final = b"sfumato ledger record\n"  # so that no other hash of ours can pass for one
 
-State: TypeAlias = Literal["reserved", "answered", "burnt"]
+Stage: TypeAlias = Literal["reserved", "answered", "burnt"]
 """A debit is reserved until its answer is stored, or burnt if it never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """That a private state was written: its name, its version and a salted hash of its bytes."""
+
+    name: str
+    version: int
+    hmac: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +89,8 @@ class Debited:
     request: str
     cost: Cost
     owner: str
+    analyst: str | None = None
+    states: tuple[Commitment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +99,19 @@ class Answered:
 
     debit: int
     answer_sha256: str
+    states: tuple[Commitment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An answer that costs nothing more was stored; ``debit`` has paid for it."""
+
+    key: str
+    request: str
+    debit: int
+    answer_sha256: str
+    analyst: str | None = None
+    states: tuple[Commitment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +126,37 @@ class Vouched:
     """The curator declared this copy to be the newest, because its head file was lost."""
 
 
-Fact: TypeAlias = Opened | Debited | Answered | Burnt | Vouched
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The curator gave an analyst a budget of their own within the table's, or changed it."""
+
+    analyst: str
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The curator stopped debits and free answers."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfrozen:
+    """The curator let debits and free answers go on."""
+
+    reason: str
+
+
+Fact: TypeAlias = Opened | Debited | Answered | Kept | Burnt | Vouched | Allowed | Frozen | Unfrozen
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """One link of the chain: a fact, and the account after it.
 
-    ``spent`` and ``pure_spent`` are those of `sfumato.budget.account.Account`.
+    ``spent`` and ``pure_spent`` are those of `sfumato.budget.account.Account`; ``frozen`` says
+    whether the ledger is frozen after this record.
     """
 
     sequence: int
@@ -109,6 +165,7 @@ class Record:
     spent: int
     pure_spent: int | None
     fact: Fact
+    frozen: bool = False
     version: int = VERSION
 
     def text(self) -> str:
@@ -122,6 +179,7 @@ class Record:
                 "spent": self.spent,
                 "pure_spent": self.pure_spent,
                 "kind": type(self.fact).__name__.lower(),
+                **({"frozen": True} if self.frozen else {}),
                 **_fact_json(self.fact),
             }
         )
@@ -137,10 +195,10 @@ class Record:
         try:
             line = json.loads(text)
             version = line["version"]
-            if version != VERSION:
+            if version not in range(1, VERSION + 1):
                 raise LedgerError(
-                    f"the ledger has a record of version {version}, this sfumato reads version "
-                    f"{VERSION}; use a newer sfumato"
+                    f"the ledger has a record of version {version}, this sfumato reads versions "
+                    f"1 to {VERSION}; use a newer sfumato"
                 )
             return cls(
                 sequence=int(line["sequence"]),
@@ -149,6 +207,7 @@ class Record:
                 spent=int(line["spent"]),
                 pure_spent=None if line["pure_spent"] is None else int(line["pure_spent"]),
                 fact=_fact(line),
+                frozen=line.get("frozen") is True,
                 version=version,
             )
         except (ValueError, KeyError, TypeError, AttributeError, BudgetError) as error:
@@ -169,8 +228,18 @@ class Entry:
     cost: Cost
     owner: str
     hash: str
-    state: State
+    state: Stage
     answer_sha256: str | None = None
+    analyst: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """A free answer as it is stored; ``is_new`` says whether by this call."""
+
+    key: str
+    answer: bytes = field(repr=False)
+    is_new: bool
 
 
 def entries_of(chain: Iterable[tuple[Record, str]]) -> tuple[Entry, ...]:
@@ -178,16 +247,28 @@ def entries_of(chain: Iterable[tuple[Record, str]]) -> tuple[Entry, ...]:
     found: dict[int, Entry] = {}
     for record, digest in chain:
         match record.fact:
-            case Debited(key, request, cost, owner):
-                found[record.sequence] = Entry(
-                    record.sequence, record.time, key, request, cost, owner, digest, "reserved"
-                )
+            case Debited():
+                found[record.sequence] = _reserved(record, record.fact, digest)
             case Answered(debit, answer_sha256) if debit in found:
                 entry = found[debit]
                 found[debit] = replace(entry, state="answered", answer_sha256=answer_sha256)
             case Burnt(debit) if debit in found:
                 found[debit] = replace(found[debit], state="burnt")
     return tuple(found.values())
+
+
+def _reserved(record: Record, debited: Debited, digest: str) -> Entry:
+    return Entry(
+        sequence=record.sequence,
+        time=record.time,
+        key=debited.key,
+        request=debited.request,
+        cost=debited.cost,
+        owner=debited.owner,
+        hash=digest,
+        state="reserved",
+        analyst=debited.analyst,
+    )
 
 
 def canonical_json(value: object) -> str:
@@ -215,14 +296,31 @@ def _fact_json(fact: Fact) -> dict[str, object]:
     match fact:
         case Opened(budget, table_id, neighbours):
             return {"budget": budget.as_json(), "table_id": table_id, "neighbours": neighbours}
-        case Debited(key, request, cost, owner):
-            return {"key": key, "request": request, "cost": cost.as_json(), "owner": owner}
-        case Answered(debit, answer_sha256):
-            return {"debit": debit, "answer_sha256": answer_sha256}
+        case Debited(key, request, cost, owner, analyst, states):
+            named: dict[str, object] = {"key": key, "request": request, "owner": owner}
+            return named | {"cost": cost.as_json()} | _optional_json(analyst, states)
+        case Answered(debit, answer_sha256, states):
+            return {"debit": debit, "answer_sha256": answer_sha256} | _optional_json(None, states)
+        case Kept(key, request, debit, answer_sha256, analyst, states):
+            named = {"key": key, "request": request, "debit": debit}
+            return named | {"answer_sha256": answer_sha256} | _optional_json(analyst, states)
         case Burnt(debit):
             return {"debit": debit}
         case Vouched():
             return {}
+        case Allowed(analyst, budget):
+            return {"analyst": analyst, "budget": budget.as_json()}
+        case Frozen(reason) | Unfrozen(reason):
+            return {"reason": reason}
+
+
+def _optional_json(analyst: str | None, states: tuple[Commitment, ...]) -> dict[str, object]:
+    found: dict[str, object] = {} if analyst is None else {"analyst": analyst}
+    if states:
+        found["states"] = [
+            {"name": state.name, "version": state.version, "hmac": state.hmac} for state in states
+        ]
+    return found
 
 
 def _fact(line: Mapping[str, object]) -> Fact:
@@ -235,15 +333,37 @@ def _fact(line: Mapping[str, object]) -> Fact:
             )
         case "debited":
             cost = Cost.from_json(line["cost"])
-            return Debited(str(line["key"]), str(line["request"]), cost, str(line["owner"]))
+            who = (str(line["owner"]), _analyst(line), _states(line))
+            return Debited(str(line["key"]), str(line["request"]), cost, *who)
         case "answered":
-            return Answered(_number(line["debit"]), str(line["answer_sha256"]))
+            return Answered(_number(line["debit"]), str(line["answer_sha256"]), _states(line))
+        case "kept":
+            named = (str(line["key"]), str(line["request"]), _number(line["debit"]))
+            return Kept(*named, str(line["answer_sha256"]), _analyst(line), _states(line))
         case "burnt":
             return Burnt(_number(line["debit"]))
         case "vouched":
             return Vouched()
+        case "allowed":
+            return Allowed(str(line["analyst"]), Budget.from_json(line["budget"]))
+        case "frozen":
+            return Frozen(str(line["reason"]))
+        case "unfrozen":
+            return Unfrozen(str(line["reason"]))
         case _:
             raise ValueError("kind")
+
+
+def _analyst(line: Mapping[str, object]) -> str | None:
+    found = line.get("analyst")
+    return None if found is None else str(found)
+
+
+def _states(line: Mapping[str, object]) -> tuple[Commitment, ...]:
+    found = line.get("states", [])
+    if not isinstance(found, list):
+        raise ValueError("states")
+    return tuple(Commitment(str(s["name"]), _number(s["version"]), str(s["hmac"])) for s in found)
 
 
 def _number(value: object) -> int:

@@ -13,10 +13,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from sfumato.errors import LedgerError
 
-__all__ = ["Head", "append_head", "read_heads", "read_last_head"]
+__all__ = ["Head", "Witness"]
 
 _TAIL = 1 << 16  # lines of writers that were overtaken are at most this far from the end
 
@@ -29,52 +30,84 @@ class Head:
     hash: str
 
 
-def append_head(path: Path, head: Head) -> None:
-    """Append one line and wait until it is on the disk."""
-    line = f"{head.sequence} {head.hash}\n".encode()
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+class Witness:
+    """A head file. What it said last is remembered as long as nobody else has touched it."""
+
+    __slots__ = ("_known", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: tuple[_Mark | None, Head | None] = (None, None)
+
+    def append(self, head: Head) -> None:
+        """Append one line and wait until it is on the disk."""
+        line = f"{head.sequence} {head.hash}\n".encode()
         try:
-            size = os.fstat(file).st_size
-            if size and os.pread(file, 1, size - 1) != b"\n":
-                line = b"\n" + line  # a crash tore the last line; it must not swallow this one
-            if os.write(file, line) != len(line):
-                raise OSError("short write")
-            os.fsync(file)
-        finally:
-            os.close(file)
-    except OSError as error:
-        raise LedgerError(
-            f"the head file {path} cannot be written ({error.strerror or error}); "
-            "nothing was released; free space or fix its permissions"
-        ) from None
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                before = os.fstat(file)
+                size = before.st_size
+                if size and os.pread(file, 1, size - 1) != b"\n":
+                    line = b"\n" + line  # a crash tore the last line; it must not swallow this one
+                if os.write(file, line) != len(line):
+                    raise OSError("short write")
+                os.fsync(file)
+                after = os.fstat(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise LedgerError(
+                f"the head file {self.path} cannot be written ({error.strerror or error}); "
+                "nothing was released; free space or fix its permissions"
+            ) from None
+        known, last = self._known
+        if _mark(before) == known and after.st_size == size + len(line):
+            self._known = (_mark(after), head if last is None else max(head, last))
+
+    def last(self) -> Head | None:
+        """Return the line with the largest number near the end; None if there is no line."""
+        known, last = self._known
+        data, mark = self._read(unless=known)
+        if data is None:
+            return last
+        last = max(_parse(data), default=None)
+        self._known = (mark, last)
+        return last
+
+    def all(self) -> Iterator[Head]:
+        """Yield every complete line."""
+        data, _ = self._read(whole=True)
+        yield from _parse(data or b"")
+
+    def _read(
+        self, *, whole: bool = False, unless: _Mark | None = None
+    ) -> tuple[bytes | None, _Mark | None]:
+        """The end of the file or all of it, and its mark; no bytes if the mark is ``unless``."""
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                mark, size = _mark(status), status.st_size
+                if mark == unless:
+                    return None, mark
+                if whole or size <= _TAIL:
+                    return file.read(), mark
+                file.seek(size - _TAIL)
+                return file.read().partition(b"\n")[2], mark  # without the line that was cut
+        except FileNotFoundError:
+            return b"", None
+        except OSError as error:
+            raise LedgerError(
+                f"the head file {self.path} cannot be read ({error.strerror or error}); "
+                "fix its permissions"
+            ) from None
 
 
-def read_heads(path: Path) -> Iterator[Head]:
-    """Yield every complete line."""
-    yield from _parse(_read(path, whole=True))
+_Mark: TypeAlias = tuple[int, int, int]
+"""What tells that a file is the same and unchanged: its number, its size, its time of change."""
 
 
-def read_last_head(path: Path) -> Head | None:
-    """Return the line with the largest number near the end; None if there is no line."""
-    return max(_parse(_read(path, whole=False)), default=None)
-
-
-def _read(path: Path, *, whole: bool) -> bytes:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            if whole or size <= _TAIL:
-                file.seek(0)
-                return file.read()
-            file.seek(size - _TAIL)
-            return file.read().partition(b"\n")[2]  # without the line that was cut
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise LedgerError(
-            f"the head file {path} cannot be read ({error.strerror or error}); fix its permissions"
-        ) from None
+def _mark(status: os.stat_result) -> _Mark:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _parse(data: bytes) -> Iterator[Head]:

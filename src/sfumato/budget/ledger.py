@@ -13,13 +13,14 @@ any point can waste budget but never release without a debit. States and proofs:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from sfumato.budget.account import UNITS, Account, Remaining
 from sfumato.budget.accounting import Cost, composed_epsilon, rho_of
@@ -29,30 +30,35 @@ from sfumato.budget.entries import (
     Burnt,
     Debited,
     Entry,
-    Fact,
+    Frozen,
+    Kept,
+    KeptAnswer,
     Opened,
     Record,
-    Vouched,
+    Unfrozen,
     canonical_json,
     entries_of,
     sha256,
 )
-from sfumato.budget.owner import is_gone, this_process
+from sfumato.budget.groups import Groups, Pending
+from sfumato.budget.owner import this_process
+from sfumato.budget.private import State, commitments, seal_all
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from sfumato.budget.journal import Journal
+    from sfumato.budget.page import Page
     from sfumato.budget.verification import Verification
 
-__all__ = ["Clock", "Ledger", "Request", "Spent"]
+__all__ = ["Allowance", "Clock", "Ledger", "Request", "Spent"]
 
 Request: TypeAlias = Mapping[str, object] | bytes
 """A public description of what is asked: JSON, as an object or as bytes."""
 
 Clock: TypeAlias = Callable[[], datetime]
 """What tells the time of day for the records."""
+
+T = TypeVar("T")
 
 
 def _utc_now() -> datetime:
@@ -77,11 +83,35 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one analyst may spend within the budget of the table."""
+
+    analyst: str
+    account: Account
+
+    @property
+    def budget(self) -> Budget:
+        """The whole allowance."""
+        return self.account.budget
+
+    @property
+    def share(self) -> Fraction:
+        """The part of it that is spent; above 1 if it was lowered below what was spent."""
+        return Fraction(self.account.spent, UNITS)
+
+    def remaining(self) -> Remaining:
+        """Return what one more debit may take of it."""
+        return self.account.remaining()
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """The budget of one table under one neighbour relation, in a file or a database.
 
     Made by `create`, `open` or `open_or_create`. Any number of processes and threads may use the
-    same ledger at once, and a `Ledger` may be carried across a fork.
+    same ledger at once, and a `Ledger` may be carried across a fork. What threads of a process
+    change at the same time is committed together. ``keep_open`` leaves the database open between
+    calls, which is faster; without it a ledger file is complete in itself after each call.
     """
 
     place: str
@@ -89,6 +119,7 @@ class Ledger:
     table_id: str
     neighbours: Neighbours
     _journal: Journal = field(repr=False)
+    _groups: Groups = field(repr=False)
 
     @classmethod
     def create(
@@ -100,6 +131,7 @@ class Ledger:
         *,
         head: str | Path | None = None,
         now: Clock = _utc_now,
+        keep_open: bool = False,
     ) -> Ledger:
         """Create a ledger at a path or a SQLAlchemy URL; an existing one is never touched.
 
@@ -107,13 +139,18 @@ class Ledger:
         ``<path>.head``; a server database has one only if ``head`` says where.
         """
         opened = Opened(budget, _check_name(table_id, "table_id"), check_neighbours(neighbours))
-        journal = _journal(place, head, now)
+        journal = _journal(place, head, now, keep_open=keep_open)
         journal.begin(opened)
         return cls._of(journal, opened)
 
     @classmethod
     def open(
-        cls, place: str | Path, *, head: str | Path | None = None, now: Clock = _utc_now
+        cls,
+        place: str | Path,
+        *,
+        head: str | Path | None = None,
+        now: Clock = _utc_now,
+        keep_open: bool = False,
     ) -> Ledger:
         """Open an existing ledger; refuse one that is damaged or behind its head file.
 
@@ -121,9 +158,10 @@ class Ledger:
         """
         if not cls.exists(place):
             raise LedgerError(f"there is no ledger at {place}; create it, or check the path")
-        journal = _journal(place, head, now)
+        journal = _journal(place, head, now, keep_open=keep_open)
         ledger = cls._of(journal, journal.opened())
-        journal.check(ledger.budget)
+        journal.check()
+        journal.store.bring_up_to_date()
         ledger._burn_lost()
         return ledger
 
@@ -137,6 +175,7 @@ class Ledger:
         *,
         head: str | Path | None = None,
         now: Clock = _utc_now,
+        keep_open: bool = False,
     ) -> Ledger:
         """Open the ledger of this table, or create it with ``budget_if_new``.
 
@@ -147,12 +186,13 @@ class Ledger:
         if not cls.exists(place):
             if budget_if_new is None:
                 raise LedgerError(f"there is no ledger at {place}; give a budget to create one")
+            given = (place, budget_if_new, table_id, neighbours)
             try:
-                return cls.create(place, budget_if_new, table_id, neighbours, head=head, now=now)
+                return cls.create(*given, head=head, now=now, keep_open=keep_open)
             except LedgerError:
                 if not cls.exists(place):  # if it does, another process was faster
                     raise
-        ledger = cls.open(place, head=head, now=now)
+        ledger = cls.open(place, head=head, now=now, keep_open=keep_open)
         if ledger.table_id != table_id:
             raise LedgerError(
                 f"the ledger {ledger.place} belongs to table {ledger.table_id!r}, this table is "
@@ -170,8 +210,7 @@ class Ledger:
         """Whether there is a ledger at this place."""
         from sfumato.budget.store import open_store
 
-        store, path = open_store(place)
-        return (path is None or path.exists()) and store.exists()
+        return open_store(place).exists()
 
     @classmethod
     def vouch(
@@ -186,80 +225,156 @@ class Ledger:
             raise LedgerError(
                 f"only a ledger whose head file is lost needs vouching, {place} does not; open it"
             )
-        budget = journal.opened().budget
-        journal.append(budget, lambda _, account: (Vouched(), account), head_may_miss=True)
+        from sfumato.budget import changes
+
+        commit = partial(journal.commit, journal.opened().budget, head_may_miss=True)
+        Groups(commit).submit(changes.vouch).result()
         return cls.open(place, head=head, now=now)
 
     @classmethod
     def _of(cls, journal: Journal, opened: Opened) -> Ledger:
         facts = (opened.budget, opened.table_id, opened.neighbours)
-        return cls(journal.store.name, *facts, journal)
+        return cls(
+            journal.store.name, *facts, journal, Groups(partial(journal.commit, opened.budget))
+        )
 
-    def debit(self, cost: Cost, request: Request, key: str) -> Entry:
+    def debit(
+        self,
+        cost: Cost,
+        request: Request,
+        key: str,
+        *,
+        analyst: str | None = None,
+        states: Sequence[State] = (),
+    ) -> Entry:
         """Take the units of ``cost`` for a request, before its noise is drawn, or refuse.
 
-        Raises `BudgetExhausted`, with nothing written, if they do not fit; `LedgerError` if the
-        key is answered already (read `answer`) or is being answered by a live process.
+        Raises `BudgetExhausted`, with nothing written, if they do not fit into what is left of
+        the table's budget, or of the analyst's allowance if there is one; `LedgerFrozen` if the
+        curator froze the ledger; `LedgerError` if the key is answered already (read `answer`) or
+        is being answered by a live process. ``states`` are written in the same transaction.
 
         Privacy: one conditional UPDATE is check and debit (``docs/proofs/ledger.md``, claim 1);
         the account is a privacy filter (``docs/proofs/accounting.md``, Theorem 4).
         Neighbours: those of the ledger; the cost must have been computed for them.
         """
-        from sfumato.budget import store as tables
+        from sfumato.budget import changes
 
-        debited = Debited(_check_name(key, "key"), _canonical(request), cost, this_process())
-        self._burn_if_lost(key)
+        sealed = seal_all(states)
+        debited = Debited(
+            key=_check_name(key, "key"),
+            request=_canonical(request),
+            cost=cost,
+            owner=this_process(),
+            analyst=None if analyst is None else _check_name(analyst, "analyst"),
+            states=commitments(sealed),
+        )
+        return self._do(lambda page: changes.debit(page, debited, sealed), key)
 
-        def decide(connection: Connection, account: Account) -> tuple[Fact, Account]:
-            held = tables.request(connection, key)
-            if held is not None and held.state == "answered":
-                raise LedgerError(f"request key {key!r} is answered; read it with answer(key)")
-            if held is not None and held.state == "reserved":
-                raise LedgerError(
-                    f"request key {key!r} is being answered by another caller; ask again, or burn "
-                    "its entry if that caller is known to be gone"
-                )
-            return debited, account.plus(cost)
-
-        record = self._journal.append(self.budget, decide)
-        return entries_of([(record, Record.hash_of(record.text()))])[0]
-
-    def store(self, entry: Entry, answer: bytes) -> Entry:
+    def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
         """Keep the answer of a reserved debit; only after this may it be sent.
 
         Raises `LedgerError` if the debit is not reserved any more: then the answer must be
-        thrown away.
+        thrown away. ``states`` are written in the same transaction.
         """
-        if not isinstance(answer, bytes):
-            raise LedgerError(f"an answer is bytes, got {type(answer).__name__}; encode it first")
-        answered = Answered(entry.sequence, sha256(answer))
-        self._close(entry, answered, answer)
+        from sfumato.budget import changes
+
+        sealed = seal_all(states)
+        answered = Answered(entry.sequence, _check_answer(answer), commitments(sealed))
+        self._do(lambda page: changes.close(page, entry, answered, answer, sealed), entry.key)
         return replace(entry, state="answered", answer_sha256=answered.answer_sha256)
 
     def burn(self, entry: Entry) -> Entry:
         """Declare that a reserved debit will never be answered; its units stay spent."""
-        self._close(entry, Burnt(entry.sequence), None)
+        from sfumato.budget import changes
+
+        self._do(lambda page: changes.close(page, entry, Burnt(entry.sequence)), entry.key)
         return replace(entry, state="burnt")
+
+    def keep(
+        self,
+        key: str,
+        request: Request,
+        answer: bytes,
+        paid_by: Entry,
+        *,
+        analyst: str | None = None,
+        states: Sequence[State] = (),
+    ) -> KeptAnswer:
+        """Store an answer that costs nothing more; only after this may it be sent.
+
+        If the key has a free answer already, that one is returned and ``states`` are not
+        written. Raises `LedgerFrozen`, or `LedgerError` if the key is of another request or the
+        debit ``paid_by`` is burnt.
+
+        Privacy: the caller's proof must say that ``paid_by`` covers the answer, whatever the
+        number of such answers (``docs/proofs/ledger.md``, claim 8).
+        """
+        return self.keep_soon(
+            key, request, answer, paid_by, analyst=analyst, states=states
+        ).result()
+
+    def keep_soon(
+        self,
+        key: str,
+        request: Request,
+        answer: bytes,
+        paid_by: Entry,
+        *,
+        analyst: str | None = None,
+        states: Sequence[State] = (),
+    ) -> Pending[KeptAnswer]:
+        """Put a free answer in line for `keep`; it may be sent after ``result()`` of what returns.
+
+        The order of the calls is the order in the chain. Who computes answers under a lock calls
+        this under the lock and ``result()`` outside it, so that many answers share one commit.
+        """
+        from sfumato.budget import changes
+
+        sealed = seal_all(states)
+        kept = Kept(
+            key=_check_name(key, "key"),
+            request=_canonical(request),
+            debit=paid_by.sequence,
+            answer_sha256=_check_answer(answer),
+            analyst=None if analyst is None else _check_name(analyst, "analyst"),
+            states=commitments(sealed),
+        )
+        change = partial(
+            changes.keep, kept=kept, answer=answer, paid_key=paid_by.key, states=sealed
+        )
+        return self._groups.submit(change, (key, paid_by.key))
 
     def answer(self, key: str) -> bytes | None:
         """Return the stored answer of a key, the same bytes for ever; None if there is none."""
-        from sfumato.budget import store as tables
+        from sfumato.budget import tables
 
-        with self._journal.store.reading() as connection:
-            held = tables.request(connection, key)
-            if held is None or held.state != "answered" or held.closed is None:
-                return None
-            data = tables.answer_of(connection, held.debit)
-            closing = tables.record_at(connection, held.closed)
-        fact = None if closing is None else Record.read(closing[1]).fact
-        if data is None or not isinstance(fact, Answered) or fact.answer_sha256 != sha256(data):
+        with self._journal.store.reading() as transaction:
+            found = tables.answer_with_record(transaction, key)
+            if found is None:
+                found = tables.free_with_record(transaction, key)
+        if found is None:
+            return None
+        data, text = found
+        fact = Record.read(text).fact
+        if (
+            data is None
+            or not isinstance(fact, Answered | Kept)
+            or fact.answer_sha256 != sha256(data)
+        ):
             raise LedgerError(
                 f"the stored answer of request key {key!r} is damaged; restore the newest backup"
             )
         return data
 
     def answer_once(
-        self, cost: Cost, request: Request, key: str, produce: Callable[[], bytes]
+        self,
+        cost: Cost,
+        request: Request,
+        key: str,
+        produce: Callable[[], bytes],
+        *,
+        analyst: str | None = None,
     ) -> bytes:
         """Return the stored answer of the key, or debit, ``produce`` it, store it, return it.
 
@@ -267,13 +382,13 @@ class Ledger:
         """
         kept = self.answer(key)
         if kept is not None:
-            latest = self._latest(key)
+            latest = self.entry(key)
             if latest is not None and latest.request != _canonical(request):
                 raise LedgerError(
                     f"request key {key!r} was used for another request; choose another key"
                 )
             return kept
-        entry = self.debit(cost, request, key)
+        entry = self.debit(cost, request, key, analyst=analyst)
         try:
             answer = produce()
             self.store(entry, answer)
@@ -283,24 +398,77 @@ class Ledger:
             raise
         return answer
 
+    def state(self, name: str) -> State | None:
+        """Return a private state, checked against its hash in the chain by `verify` only."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            sealed = tables.state(transaction, name)
+        return None if sealed is None else sealed.state
+
+    def allow(self, analyst: str, budget: Budget) -> None:
+        """Give an analyst a budget within that of the table, or change it; recorded in the chain.
+
+        All debits that ever named the analyst count against it.
+        """
+        from sfumato.budget import changes
+
+        name = _check_name(analyst, "analyst")
+        self._do(lambda page: changes.allow(page, name, budget))
+
+    def allowances(self) -> tuple[Allowance, ...]:
+        """Return what each analyst may spend and has spent, by name."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            found = list(tables.allowances(transaction))
+        return tuple(Allowance(row.analyst, row.account) for row in found)
+
+    def freeze(self, reason: str) -> None:
+        """Stop debits and free answers, as the curator; stored answers are still served."""
+        from sfumato.budget import changes
+
+        fact = Frozen(_check_name(reason, "reason"))
+        self._do(lambda page: changes.set_frozen(page, fact))
+
+    def unfreeze(self, reason: str) -> None:
+        """Let debits and free answers go on, as the curator."""
+        from sfumato.budget import changes
+
+        fact = Unfrozen(_check_name(reason, "reason"))
+        self._do(lambda page: changes.set_frozen(page, fact))
+
+    def is_frozen(self) -> bool:
+        """Whether the curator has frozen the ledger."""
+        return self._journal.last().frozen
+
     def entries(self) -> tuple[Entry, ...]:
         """Return all debits, oldest first, and what became of them."""
-        from sfumato.budget import store as tables
+        from sfumato.budget import tables
 
-        with self._journal.store.reading() as connection:
-            rows = list(tables.all_records(connection))
+        with self._journal.store.reading() as transaction:
+            rows = list(tables.all_records(transaction))
         return entries_of([(Record.read(text), digest) for _, digest, text in rows])
+
+    def entry(self, key: str) -> Entry | None:
+        """Return the latest debit of a key."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            held = next(tables.requests(transaction, [key]), None)
+            places = [] if held is None else [held.debit, held.closed]
+            found = [tables.record_at(transaction, place) for place in places if place is not None]
+        chain = [(Record.read(text), digest) for digest, text in filter(None, found)]
+        return next(iter(entries_of(chain)), None)
 
     def spent(self, delta: Number | None = None) -> Spent:
         """Return what was spent; ``delta`` is the budget's unless given."""
-        account, costs = (
-            self._journal.account(self.budget),
-            [entry.cost for entry in self.entries()],
-        )
+        share = Fraction(self._journal.last().spent, UNITS)
+        costs = [entry.cost for entry in self.entries()]
         at = self.budget.delta if delta is None else exact(delta, "delta")
         total = Cost(tuple(part for cost in costs for part in cost.parts))
         return Spent(
-            share=Fraction(account.spent, UNITS),
+            share=share,
             debits=len(costs),
             epsilon=None if at is None else composed_epsilon(costs, at),
             delta=at,
@@ -309,70 +477,58 @@ class Ledger:
             pure_epsilon=total.pure_epsilon,
         )
 
-    def remaining(self) -> Remaining:
-        """Return what one more debit may take."""
-        return self._journal.account(self.budget).remaining()
+    def remaining(self, analyst: str | None = None) -> Remaining:
+        """Return what one more debit may take, of the table and of the analyst's allowance."""
+        left = [account.remaining() for account in self._accounts(analyst)]
+        mus = [each.gaussian_mu for each in left]
+        return Remaining(
+            share=left[-1].share,
+            gaussian_mu=None if None in mus else min(mu for mu in mus if mu is not None),
+            pure_epsilon=min(each.pure_epsilon for each in left),
+        )
 
-    def how_many_more(self, cost: Cost) -> int:
+    def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:
         """Return how many debits of this cost still fit, one after the other."""
-        return self._journal.account(self.budget).how_many_more(cost)
+        return min(account.how_many_more(cost) for account in self._accounts(analyst))
+
+    def _accounts(self, analyst: str | None) -> list[Account]:
+        """The accounts that a debit must fit: the table's, then the analyst's."""
+        last = self._journal.last()
+        table = Account(self.budget, last.spent, last.pure_spent)
+        return [table, *(a.account for a in self.allowances() if a.analyst == analyst)]
 
     def verify(self) -> Verification:
         """Replay the whole chain and compare every table with it; see `Verification`."""
         from sfumato.budget.verification import verify
 
-        return verify(self._journal.store, self._journal.head_path, self.budget)
+        return verify(self._journal.store, self._journal.witness, self.budget)
 
     def close(self) -> None:
         """Release the database; the ledger opens it again when it is used."""
         self._journal.store.close()
 
-    def _close(self, entry: Entry, fact: Answered | Burnt, answer: bytes | None) -> None:
-        from sfumato.budget import store as tables
-
-        def decide(connection: Connection, account: Account) -> tuple[Fact, Account]:
-            held = tables.request(connection, entry.key)
-            if held is None or held.debit != entry.sequence or held.state != "reserved":
-                state = "burnt" if held is None or held.debit != entry.sequence else held.state
-                raise LedgerError(
-                    f"debit {entry.sequence} of request key {entry.key!r} is {state}, not "
-                    "reserved; its answer must not be sent: read answer(key) or debit again"
-                )
-            return fact, account
-
-        self._journal.append(self.budget, decide, answer)
+    def _do(self, change: Callable[[Page], T], *keys: str) -> T:
+        return self._groups.submit(change, keys).result()
 
     def _burn_lost(self) -> None:
         """Burn the reserved debits whose process is certainly gone."""
-        from sfumato.budget import store as tables
+        from sfumato.budget import changes, tables
 
-        with self._journal.store.reading() as connection:
-            waiting = [row.key for row in tables.reserved(connection)]
-        for key in waiting:
-            self._burn_if_lost(key)
-
-    def _burn_if_lost(self, key: str) -> None:
-        entry = self._latest(key)
-        if entry is not None and entry.state == "reserved" and is_gone(entry.owner):
-            with suppress(LedgerError):  # another process may have burnt it just now
-                self.burn(entry)
-
-    def _latest(self, key: str) -> Entry | None:
-        """The latest debit of a key."""
-        from sfumato.budget import store as tables
-
-        with self._journal.store.reading() as connection:
-            held = tables.request(connection, key)
-            places = [] if held is None else [held.debit, held.closed]
-            found = [tables.record_at(connection, place) for place in places if place is not None]
-        chain = [(Record.read(text), digest) for digest, text in filter(None, found)]
-        return next(iter(entries_of(chain)), None)
+        with self._journal.store.reading() as transaction:
+            waiting = [row.key for row in tables.reserved(transaction)]
+        lines = [
+            self._groups.submit(partial(changes.burn_lost, key=key), (key,)) for key in waiting
+        ]
+        for pending in lines:
+            pending.result()
 
 
-def _journal(place: str | Path, head: str | Path | None, now: Clock) -> Journal:
+def _journal(
+    place: str | Path, head: str | Path | None, now: Clock, *, keep_open: bool = False
+) -> Journal:
     from sfumato.budget.journal import Journal
 
-    return Journal.at(place, head, now)
+    return Journal.at(place, head, now, keep_open=keep_open)
 
 
 def _check_name(value: object, name: str) -> str:
@@ -382,6 +538,13 @@ def _check_name(value: object, name: str) -> str:
         f"{name} must be a printable string of 1 to 200 characters, got "
         f"{type(value).__name__}; give a public name"
     )
+
+
+def _check_answer(answer: object) -> str:
+    """The hash of an answer, if it is one."""
+    if isinstance(answer, bytes):
+        return sha256(answer)
+    raise LedgerError(f"an answer is bytes, got {type(answer).__name__}; encode it first")
 
 
 def _canonical(request: Request) -> str:

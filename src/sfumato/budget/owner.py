@@ -11,6 +11,7 @@ not tell (no ``/proc``), a process number that is in use counts as alive.
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 __all__ = ["is_gone", "this_process"]
@@ -18,10 +19,15 @@ __all__ = ["is_gone", "this_process"]
 _UNKNOWN = "-"
 
 
+@cache
 def this_process() -> str:
     """Return "machine boot namespace pid start" of this process."""
     pid = os.getpid()
     return " ".join((*_place(), str(pid), _start_time(pid) or _UNKNOWN))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=this_process.cache_clear)
 
 
 def is_gone(owner: str) -> bool:

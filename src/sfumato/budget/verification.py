@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.budget import store as tables
+from sfumato.budget import tables
 from sfumato.budget.account import UNITS, Account
 from sfumato.budget.entries import (
     GENESIS,
@@ -25,14 +24,12 @@ from sfumato.budget.entries import (
     entries_of,
     sha256,
 )
-from sfumato.budget.head import Head, read_heads
+from sfumato.budget.head import Head, Witness
 from sfumato.errors import BudgetError, LedgerError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from sfumato.budget.budget import Budget
-    from sfumato.budget.store import Store
+    from sfumato.budget.store import Store, Transaction
 
 __all__ = ["Verification", "verify"]
 
@@ -57,17 +54,17 @@ class Verification:
         return not self.problems
 
 
-def verify(store: Store, head_path: Path | None, budget: Budget) -> Verification:
+def verify(store: Store, witness: Witness | None, budget: Budget) -> Verification:
     """Replay the chain; raise `LedgerError` only if the ledger is behind its head file."""
-    heads = [] if head_path is None else list(read_heads(head_path))
-    with store.reading() as connection:
-        chain, hashes, problems = _replay(connection, budget)
+    heads = [] if witness is None else list(witness.all())
+    with store.reading() as transaction:
+        chain, hashes, problems = _replay(transaction, budget)
         entries = entries_of(chain)
-        problems += _check_account(connection, chain, hashes)
-        problems += _check_requests(connection, chain, entries)
-        problems += _check_answers(connection, entries)
+        problems += _check_account(transaction, chain, hashes)
+        problems += _check_requests(transaction, chain, entries)
+        problems += _check_answers(transaction, entries)
     _check_heads(heads, hashes, store.name)
-    if head_path is not None and not heads and len(hashes) > 1:
+    if witness is not None and not heads and len(hashes) > 1:
         problems.append("the head file is missing or empty")
     states = [entry.state for entry in entries]
     return Verification(
@@ -84,14 +81,14 @@ def verify(store: Store, head_path: Path | None, budget: Budget) -> Verification
 
 
 def _replay(
-    connection: Connection, budget: Budget
+    transaction: Transaction, budget: Budget
 ) -> tuple[list[tuple[Record, str]], list[str], list[str]]:
     """Read the chain and recompute the account after each record."""
     chain: list[tuple[Record, str]] = []
     hashes: list[str] = []
     problems: list[str] = []
     previous, account, open_debits = GENESIS, Account(budget), set[int]()
-    for place, (sequence, digest, text) in enumerate(tables.all_records(connection)):
+    for place, (sequence, digest, text) in enumerate(tables.all_records(transaction)):
         hashes.append(digest)
         try:
             record = Record.read(text)
@@ -138,9 +135,9 @@ def _account_after(account: Account, record: Record, open_debits: set[int]) -> A
 
 
 def _check_account(
-    connection: Connection, chain: list[tuple[Record, str]], hashes: list[str]
+    transaction: Transaction, chain: list[tuple[Record, str]], hashes: list[str]
 ) -> Iterator[str]:
-    row = tables.account(connection)
+    row = tables.account(transaction)
     if not chain or (row.sequence, row.head) != (len(hashes) - 1, hashes[-1]):
         yield "the account does not point to the last record"
     if chain and row.spent != chain[-1][0].spent:
@@ -150,7 +147,7 @@ def _check_account(
 
 
 def _check_requests(
-    connection: Connection, chain: list[tuple[Record, str]], entries: tuple[Entry, ...]
+    transaction: Transaction, chain: list[tuple[Record, str]], entries: tuple[Entry, ...]
 ) -> Iterator[str]:
     closing = {
         record.fact.debit: record.sequence
@@ -158,7 +155,7 @@ def _check_requests(
         if isinstance(record.fact, Answered | Burnt)
     }
     latest = {entry.key: entry for entry in entries}  # a key may come again after a burnt debit
-    for row in tables.all_requests(connection):
+    for row in tables.all_requests(transaction):
         entry = latest.pop(row.key, None)
         if entry is None:
             yield f"request {row.debit}: no record names its key"
@@ -178,12 +175,12 @@ def _check_requests(
             held.add(entry.key)
 
 
-def _check_answers(connection: Connection, entries: tuple[Entry, ...]) -> Iterator[str]:
+def _check_answers(transaction: Transaction, entries: tuple[Entry, ...]) -> Iterator[str]:
     wanted = {e.sequence: e.answer_sha256 for e in entries if e.state == "answered"}
-    for debit, data in tables.all_answers(connection):
+    for debit, data in tables.all_answers(transaction):
         if debit not in wanted:
             yield f"answer {debit}: no record says that it was stored"
-        elif wanted.pop(debit) != sha256(data):
+        elif data is None or wanted.pop(debit) != sha256(data):
             yield f"answer {debit}: its bytes changed"
     for debit in wanted:
         yield f"answer {debit}: it is missing"

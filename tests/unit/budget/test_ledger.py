@@ -223,9 +223,9 @@ def test_a_url_and_a_path_are_the_same_ledger(ledger, place):
 
 
 def test_the_database_is_told_to_be_durable(ledger):
-    with ledger._journal.store.reading() as connection:
+    with ledger._journal.store.reading() as transaction:
         asked = ("journal_mode", "synchronous", "busy_timeout")
-        values = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in asked]
+        values = [transaction.row(f"PRAGMA {name}")[0] for name in asked]
     assert values == ["wal", 2, 60000]  # 2 is FULL
 
 

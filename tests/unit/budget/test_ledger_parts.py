@@ -21,7 +21,7 @@ from sfumato.budget.entries import (
     Vouched,
     canonical_json,
 )
-from sfumato.budget.head import Head, append_head, read_heads, read_last_head
+from sfumato.budget.head import Head, Witness
 from sfumato.budget.owner import is_gone, this_process
 from sfumato.errors import LedgerError
 
@@ -73,36 +73,36 @@ def test_the_hash_depends_on_every_field():
 
 def test_heads_are_read_back_and_the_largest_number_counts(tmp_path):
     path = tmp_path / "h"
-    assert read_last_head(path) is None
+    assert Witness(path).last() is None
     lines = [Head(0, "a" * 64), Head(2, "b" * 64), Head(1, "c" * 64)]
     for line in lines:
-        append_head(path, line)
-    assert list(read_heads(path)) == lines
-    assert read_last_head(path) == lines[1]
+        Witness(path).append(line)
+    assert list(Witness(path).all()) == lines
+    assert Witness(path).last() == lines[1]
 
 
 def test_a_torn_line_is_no_line_and_swallows_none(tmp_path):
     path = tmp_path / "h"
-    append_head(path, Head(0, "a" * 64))
+    Witness(path).append(Head(0, "a" * 64))
     with path.open("a") as file:
         file.write("1 " + "b" * 30)
-    assert read_last_head(path) == Head(0, "a" * 64)
-    append_head(path, Head(2, "c" * 64))
-    assert list(read_heads(path)) == [Head(0, "a" * 64), Head(2, "c" * 64)]
+    assert Witness(path).last() == Head(0, "a" * 64)
+    Witness(path).append(Head(2, "c" * 64))
+    assert list(Witness(path).all()) == [Head(0, "a" * 64), Head(2, "c" * 64)]
 
 
 def test_only_the_end_of_a_long_head_file_is_read_for_the_last_line(tmp_path):
     path = tmp_path / "h"
     path.write_text("".join(f"{n} {n:064d}\n" for n in range(5000)))
-    assert read_last_head(path) == Head(4999, f"{4999:064d}")
-    assert sum(1 for _ in read_heads(path)) == 5000
+    assert Witness(path).last() == Head(4999, f"{4999:064d}")
+    assert sum(1 for _ in Witness(path).all()) == 5000
 
 
 def test_a_head_file_that_cannot_be_written_is_a_ledger_error(tmp_path):
     with pytest.raises(LedgerError, match="cannot be written"):
-        append_head(tmp_path / "none" / "h", Head(0, "a" * 64))
+        Witness(tmp_path / "none" / "h").append(Head(0, "a" * 64))
     with pytest.raises(LedgerError, match="cannot be read"):
-        read_last_head(tmp_path)
+        Witness(tmp_path).last()
 
 
 def test_this_process_is_not_gone_and_an_ended_one_is():

@@ -214,7 +214,7 @@ def test_the_head_file_may_live_elsewhere(tmp_path):
 
 def test_a_record_of_a_newer_version_is_refused_with_advice(ledger):
     change(
-        ledger, "UPDATE sfumato_record SET text = replace(text, '\"version\":1', '\"version\":2')"
+        ledger, "UPDATE sfumato_record SET text = replace(text, '\"version\":2', '\"version\":3')"
     )
     with pytest.raises(LedgerError, match="newer sfumato"):
         Ledger.open(ledger.place)

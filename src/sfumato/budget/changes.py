@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be appended to a ledger, and when it is refused.
+
+Each function is one change. It is called inside a transaction with the `Page` of that moment,
+first checks everything, raising with nothing added, and only then appends. What it reads it reads
+from the page, so that changes which share a transaction see each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sfumato.budget.account import Account
+from sfumato.budget.budget import Budget
+from sfumato.budget.entries import (
+    Allowed,
+    Answered,
+    Burnt,
+    Debited,
+    Entry,
+    Frozen,
+    Kept,
+    KeptAnswer,
+    Unfrozen,
+    Vouched,
+    entries_of,
+)
+from sfumato.budget.owner import is_gone
+from sfumato.budget.page import Page
+from sfumato.budget.private import Sealed
+from sfumato.budget.tables import AllowanceRow, RequestRow
+from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, StateChanged
+
+__all__ = ["allow", "burn_lost", "close", "debit", "keep", "set_frozen", "vouch"]
+
+
+def debit(page: Page, debited: Debited, states: Sequence[Sealed]) -> Entry:
+    """Take the units of a debit from the table and from its analyst, or refuse.
+
+    Privacy: both accounts are checked, in the transaction that moves them.
+    """
+    _check_not_frozen(page)
+    lost = _check_key_is_open(page, debited.key)
+    _check_versions(page, states)
+    after = page.account.plus(debited.cost)
+    if after.is_overdrawn:
+        raise BudgetExhausted(page.account.refusal(debited.cost))
+    allowance = None if debited.analyst is None else page.allowance(debited.analyst)
+    if allowance is not None:
+        left = allowance.account
+        allowance = AllowanceRow(allowance.analyst, left.plus(debited.cost))
+        if allowance.account.is_overdrawn:
+            raise BudgetExhausted(
+                f"allowance of analyst {allowance.analyst!r}: {left.refusal(debited.cost)}"
+            )
+    if lost is not None:
+        page.append(Burnt(lost))
+    appended = page.append(debited, account=after, allowance=allowance, states=states)
+    return entries_of([appended])[0]
+
+
+def _check_key_is_open(page: Page, key: str) -> int | None:
+    """Refuse a key that is held; return the debit to burn first, if its process is gone."""
+    if page.free(key) is not None:
+        raise LedgerError(f"request key {key!r} is answered; read it with answer(key)")
+    held = page.request(key)
+    if held is None or held.state == "burnt":
+        return None
+    if held.state == "answered":
+        raise LedgerError(f"request key {key!r} is answered; read it with answer(key)")
+    if is_gone(_owner(page, held)):
+        return held.debit
+    raise LedgerError(
+        f"request key {key!r} is being answered by another caller; ask again, or burn "
+        "its entry if that caller is known to be gone"
+    )
+
+
+def _owner(page: Page, held: RequestRow) -> str:
+    record = page.record(held.debit)
+    return record.fact.owner if record and isinstance(record.fact, Debited) else ""
+
+
+def close(
+    page: Page,
+    entry: Entry,
+    fact: Answered | Burnt,
+    answer: bytes | None = None,
+    states: Sequence[Sealed] = (),
+) -> None:
+    """Answer or burn a debit that is reserved, once."""
+    held = page.request(entry.key)
+    if held is None or held.debit != entry.sequence or held.state != "reserved":
+        stage = "burnt" if held is None or held.debit != entry.sequence else held.state
+        raise LedgerError(
+            f"debit {entry.sequence} of request key {entry.key!r} is {stage}, not "
+            "reserved; its answer must not be sent: read answer(key) or debit again"
+        )
+    _check_versions(page, states)
+    page.append(fact, answer=answer, states=states)
+
+
+def burn_lost(page: Page, key: str) -> None:
+    """Burn the debit of a key if it is reserved by a process that is certainly gone."""
+    held = page.request(key)
+    if held is not None and held.state == "reserved" and is_gone(_owner(page, held)):
+        page.append(Burnt(held.debit))
+
+
+def keep(
+    page: Page, kept: Kept, answer: bytes, paid_key: str, states: Sequence[Sealed]
+) -> KeptAnswer:
+    """Store an answer that costs nothing more; the first one of a key stays for ever.
+
+    Privacy: the answer is covered by the debit that it names, which must not be burnt: what it
+    draws on was paid for (``docs/proofs/ledger.md``, claim 8).
+    """
+    stored = page.free(kept.key)
+    if stored is not None:
+        record = page.record(stored.sequence)
+        data = page.free_data(stored)
+        if record is None or not isinstance(record.fact, Kept) or data is None:
+            raise LedgerError(
+                f"the stored answer of request key {kept.key!r} is damaged; restore the newest "
+                "backup"
+            )
+        if record.fact.request != kept.request:
+            raise LedgerError(
+                f"request key {kept.key!r} was used for another request; choose another key"
+            )
+        return KeptAnswer(kept.key, data, is_new=False)
+    _check_not_frozen(page)
+    held = page.request(kept.key)
+    if held is not None and held.state != "burnt":
+        raise LedgerError(
+            f"request key {kept.key!r} has a debit of its own; read answer(key), or choose another"
+        )
+    payer = page.request(paid_key)
+    if payer is None or payer.debit != kept.debit or payer.state == "burnt":
+        raise LedgerError(
+            f"debit {kept.debit} does not pay for a free answer: it is burnt or not of this "
+            "ledger; debit again"
+        )
+    _check_versions(page, states)
+    page.append(kept, answer=answer, states=states)
+    return KeptAnswer(kept.key, answer, is_new=True)
+
+
+def allow(page: Page, analyst: str, budget: Budget) -> None:
+    """Give an analyst a budget; all debits that ever named the analyst count against it."""
+    account = Account(budget)
+    for debited in page.debits_of(analyst):
+        account = account.plus(debited.cost)
+    page.append(Allowed(analyst, budget), allowance=AllowanceRow(analyst, account))
+
+
+def set_frozen(page: Page, fact: Frozen | Unfrozen) -> None:
+    """Freeze or unfreeze."""
+    if page.is_frozen == isinstance(fact, Frozen):
+        raise LedgerError(f"the ledger is {'' if page.is_frozen else 'not '}frozen already")
+    page.append(fact)
+
+
+def vouch(page: Page) -> None:
+    """Record that the curator declared this copy to be the newest."""
+    page.append(Vouched())
+
+
+def _check_not_frozen(page: Page) -> None:
+    if page.is_frozen:
+        raise LedgerFrozen(
+            "the ledger is frozen by its curator: stored answers only; ask the curator"
+        )
+
+
+def _check_versions(page: Page, states: Sequence[Sealed]) -> None:
+    for sealed in states:
+        held = page.state_version(sealed.state.name)
+        if sealed.state.version != held + 1:
+            raise StateChanged(
+                f"private state {sealed.state.name!r} is at version {held}, version "
+                f"{sealed.state.version} cannot follow; read it again and go on from there"
+            )

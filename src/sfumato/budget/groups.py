@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group commit: callers that come while a transaction is under way share the next one.
+
+There is no thread of its own. Whoever waits first leads: it takes all that is in line (up to
+`LARGEST`), commits it, wakes its callers and hands the lead to one of those who came meanwhile. A
+single caller leads at once and pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from sfumato.errors import LedgerError, SfumatoError
+
+__all__ = ["LARGEST", "Groups", "Pending"]
+
+LARGEST: Final = 256
+"""The most changes of one transaction."""
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """A change in line; `result` waits for the commit."""
+
+    __slots__ = (
+        "_error", "_groups", "_is_done", "_leads", "_line", "_value", "_wake", "change",
+        "keys",
+    )  # fmt: skip
+
+    def __init__(self, groups: Groups, change: Callable[[Any], T], keys: tuple[str, ...]) -> None:
+        self.change = change
+        self.keys = keys
+        self._groups = groups
+        self._line = groups._line
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._is_done = self._leads = False
+        self._value: T | None = None
+        self._error: Exception | None = None
+
+    def result(self) -> T:
+        """Return what the change returned, after its commit; raise what it raised."""
+        self._groups._wait_for(self)
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # set by `succeed`
+
+    def succeed(self, value: T) -> None:
+        """Say what `result` returns."""
+        self._value, self._error = value, None
+
+    def fail(self, error: Exception) -> None:
+        """Say what `result` raises: an error of its own, never one that other callers raise."""
+        self._value, self._error = None, error
+
+
+class Groups:
+    """A line of changes and the one caller that commits them."""
+
+    __slots__ = ("__weakref__", "_commit", "_has_leader", "_line", "_lock", "_waiting")
+
+    def __init__(self, commit: Callable[[Sequence[Pending[Any]]], None]) -> None:
+        self._commit = commit
+        self._begin_anew()
+        _ALL.add(self)
+
+    def _begin_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._line: deque[Pending[Any]] = deque()
+        self._waiting: dict[int, Pending[Any]] = {}
+        self._has_leader = False
+
+    def submit(self, change: Callable[[Any], T], keys: tuple[str, ...] = ()) -> Pending[T]:
+        """Put a change in line, in the order of the calls; ``keys`` are those it will look at."""
+        pending: Pending[T] = Pending(self, change, keys)
+        with self._lock:
+            self._line.append(pending)
+        return pending
+
+    def _wait_for(self, pending: Pending[Any]) -> None:
+        with self._lock:
+            if pending._is_done:
+                return
+            if pending._line is not self._line:
+                raise LedgerError(
+                    "this change was put in line before a fork and belongs to the parent process; "
+                    "ask again"
+                )
+            leads = pending._leads = not self._has_leader
+            self._has_leader = True
+            if not leads:
+                self._waiting[id(pending)] = pending
+        try:
+            if not leads:
+                pending._wake.acquire()
+            while not pending._is_done:
+                self._lead()
+        finally:
+            self._step_back(pending)
+
+    def _lead(self) -> None:
+        with self._lock:
+            group = [self._line.popleft() for _ in range(min(LARGEST, len(self._line)))]
+        try:
+            self._commit(group)
+        except BaseException as error:
+            for pending in group:
+                pending.fail(_copy(error))
+            if not isinstance(error, Exception):
+                raise  # of this caller alone, such as KeyboardInterrupt
+        finally:
+            with self._lock:
+                for pending in group:
+                    pending._is_done = True
+                    if self._waiting.pop(id(pending), None) is not None:
+                        pending._wake.release()
+
+    def _step_back(self, pending: Pending[Any]) -> None:
+        """Hand the lead on; leave the line if the wait was interrupted."""
+        with self._lock:
+            self._waiting.pop(id(pending), None)
+            if not pending._is_done and pending in self._line:
+                self._line.remove(pending)
+                pending.fail(LedgerError("the wait for this change was interrupted; ask again"))
+                pending._is_done = True
+            if not pending._leads:
+                return
+            pending._leads = self._has_leader = False
+            following = next(iter(self._waiting.values()), None)
+            if following is not None:
+                del self._waiting[id(following)]
+                following._leads = self._has_leader = True
+                following._wake.release()
+
+
+def _copy(error: BaseException) -> Exception:
+    """The same error again, since each caller raises its own."""
+    if isinstance(error, SfumatoError):
+        return type(error)(*error.args)
+    return LedgerError(
+        f"the ledger could not be written ({type(error).__name__}); nothing was released; ask again"
+    )
+
+
+_ALL: weakref.WeakSet[Groups] = weakref.WeakSet()
+
+
+def _begin_all_anew() -> None:
+    for groups in list(_ALL):
+        groups._begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_all_anew)

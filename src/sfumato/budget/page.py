@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger as the changes of one transaction see it, and what they have added so far.
+
+Many changes may share a transaction (`groups.py`). Each must see those before it although nothing
+is written yet: the account after their debits, the keys they took, the states and allowances they
+moved. So whatever is read is read through a `Page`, which remembers what was added; at the end
+`write` brings all of it to the tables at once, the account by one conditional UPDATE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from sfumato.budget import tables
+from sfumato.budget.account import Account
+from sfumato.budget.entries import (
+    Answered,
+    Burnt,
+    Debited,
+    Fact,
+    Frozen,
+    Kept,
+    Record,
+    Stage,
+    Unfrozen,
+)
+from sfumato.budget.private import Sealed
+from sfumato.budget.store import Transaction
+from sfumato.budget.tables import AccountRow, AllowanceRow, FreeRow, RequestRow
+from sfumato.errors import LedgerError
+
+__all__ = ["Page"]
+
+Row = TypeVar("Row")
+
+
+class _Rows(Generic[Row]):
+    """Rows of one table by key: as they were, and as they are now."""
+
+    __slots__ = ("_before", "_load", "_now")
+
+    def __init__(self, load: Callable[[Iterable[str]], Iterable[tuple[str, Row]]]) -> None:
+        self._load = load
+        self._before: dict[str, Row | None] = {}
+        self._now: dict[str, Row] = {}
+
+    def load(self, keys: Iterable[str]) -> None:
+        """Read many rows with one statement."""
+        wanted = [key for key in dict.fromkeys(keys) if key not in self._before]
+        if wanted:
+            self._before |= dict.fromkeys(wanted) | dict(self._load(wanted))
+
+    def get(self, key: str) -> Row | None:
+        if key in self._now:
+            return self._now[key]
+        self.load([key])
+        return self._before[key]
+
+    def put(self, key: str, row: Row) -> None:
+        self.load([key])
+        self._now[key] = row
+
+    def moves(self) -> Iterator[tuple[Row | None, Row]]:
+        return ((self._before[key], row) for key, row in self._now.items())
+
+
+class Page:
+    """One transaction's view; made by the journal."""
+
+    __slots__ = (
+        "_allowances", "_answers", "_free", "_head", "_pending", "_requests", "_seen", "_sequence",
+        "_states", "_time", "_transaction", "account", "is_frozen",
+    )  # fmt: skip
+
+    def __init__(
+        self, transaction: Transaction, seen: AccountRow, last: Record, account: Account, time: str
+    ) -> None:
+        self._transaction = transaction
+        self._seen = seen
+        self._time = time
+        self._sequence, self._head = seen.sequence, seen.head
+        self.account = account
+        self.is_frozen = last.frozen
+        self._pending: list[tuple[int, str, str]] = []
+        self._answers: list[tuple[int, bytes]] = []
+        self._requests: _Rows[RequestRow] = _Rows(
+            lambda keys: ((row.key, row) for row in tables.requests(transaction, keys))
+        )
+        self._free: _Rows[FreeRow] = _Rows(
+            lambda keys: ((row.key, row) for row in tables.free_rows(transaction, keys))
+        )
+        self._states: _Rows[int | Sealed] = _Rows(
+            lambda names: tables.state_versions(transaction, names)
+        )
+        self._allowances: _Rows[AllowanceRow] = _Rows(
+            lambda names: ((row.analyst, row) for row in tables.allowances(transaction, names))
+        )
+
+    @property
+    def length(self) -> int:
+        """How many records were added."""
+        return len(self._pending)
+
+    def look_up(self, keys: Sequence[str]) -> None:
+        """Read what is known of many keys at once; without it each is read when it is needed."""
+        self._requests.load(keys)
+        self._free.load(keys)
+
+    def request(self, key: str) -> RequestRow | None:
+        """Return the latest debit of a key."""
+        return self._requests.get(key)
+
+    def free(self, key: str) -> FreeRow | None:
+        """Return the free answer of a key."""
+        return self._free.get(key)
+
+    def free_data(self, row: FreeRow) -> bytes | None:
+        """Return the bytes of a free answer."""
+        return row.data if row.data is not None else tables.free_data(self._transaction, row.key)
+
+    def state_version(self, name: str) -> int:
+        """Return the version of a private state; 0 if there is none."""
+        held = self._states.get(name)
+        return held.state.version if isinstance(held, Sealed) else held or 0
+
+    def allowance(self, analyst: str) -> AllowanceRow | None:
+        """Return the allowance of an analyst."""
+        return self._allowances.get(analyst)
+
+    def record(self, sequence: int) -> Record | None:
+        """Return a record, also one that was just added."""
+        first = self._seen.sequence + 1
+        if sequence >= first:
+            return Record.read(self._pending[sequence - first][2])
+        found = tables.record_at(self._transaction, sequence)
+        return None if found is None else Record.read(found[1])
+
+    def debits_of(self, analyst: str) -> Iterator[Debited]:
+        """Yield all debits that name an analyst, oldest first."""
+        texts = [*tables.records_naming(self._transaction, analyst)]
+        texts += [text for _, _, text in self._pending]
+        for text in texts:
+            fact = Record.read(text).fact
+            if isinstance(fact, Debited) and fact.analyst == analyst:
+                yield fact
+
+    def append(
+        self,
+        fact: Fact,
+        *,
+        account: Account | None = None,
+        allowance: AllowanceRow | None = None,
+        answer: bytes | None = None,
+        states: Sequence[Sealed] = (),
+    ) -> tuple[Record, str]:
+        """Add a record with all that goes with it; return it and its hash.
+
+        Everything was checked before: a change appends only when nothing can refuse any more.
+        """
+        if account is not None:
+            self.account = account
+        if isinstance(fact, Frozen | Unfrozen):
+            self.is_frozen = isinstance(fact, Frozen)
+        record = Record(
+            sequence=self._sequence + 1,
+            time=self._time,
+            previous=self._head,
+            spent=self.account.spent,
+            pure_spent=self.account.pure_spent,
+            fact=fact,
+            frozen=self.is_frozen,
+        )
+        text = record.text()
+        digest = Record.hash_of(text)
+        self._pending.append((record.sequence, digest, text))
+        self._sequence, self._head = record.sequence, digest
+        self._index(record, answer)
+        if allowance is not None:
+            self._allowances.put(allowance.analyst, allowance)
+        for sealed in states:
+            self._states.put(sealed.state.name, sealed)
+        return record, digest
+
+    def _index(self, record: Record, answer: bytes | None) -> None:
+        """Bring the rows of requests and answers up to a record."""
+        place = record.sequence
+        match record.fact:
+            case Debited(key=key):
+                self._requests.put(key, RequestRow(key, place, "reserved", None))
+            case Kept(key=key):
+                self._free.put(key, FreeRow(key, place, answer))
+            case Answered(debit=debit):
+                self._close(debit, "answered", place)
+                self._answers.append((debit, answer or b""))
+            case Burnt(debit=debit):
+                self._close(debit, "burnt", place)
+            case _:
+                pass
+
+    def _close(self, debit: int, stage: Stage, place: int) -> None:
+        opened = self.record(debit)
+        if opened is None or not isinstance(opened.fact, Debited):
+            raise LedgerError(f"debit {debit} is not in the chain; verify the ledger")
+        key = opened.fact.key
+        held = self._requests.get(key)
+        if held is None or (held.debit, held.state) != (debit, "reserved"):
+            raise LedgerError(f"debit {debit} is not reserved any more; nothing was written")
+        self._requests.put(key, replace(held, state=stage, closed=place))
+
+    def write(self) -> tuple[int, str]:
+        """Write all that was added; return the number and the hash of the last record.
+
+        Privacy: one conditional UPDATE is check and debit of all changes together.
+        """
+        transaction = self._transaction
+        if not tables.advance(
+            transaction, self._seen, self._sequence, self._head, self.account.spent
+        ):
+            raise LedgerError(
+                "the account moved while it was locked, or the budget does not allow this; "
+                "nothing was written; ask again"
+            )
+        tables.add_records(transaction, self._pending)
+        tables.move_requests(transaction, list(self._requests.moves()))
+        tables.add_answers(transaction, self._answers)
+        tables.add_free(transaction, [row for _, row in self._free.moves()])
+        tables.move_states(
+            transaction,
+            [
+                (old if isinstance(old, int) else 0, new)
+                for old, new in self._states.moves()
+                if isinstance(new, Sealed)
+            ],
+        )
+        tables.move_allowances(transaction, list(self._allowances.moves()))
+        return self._sequence, self._head
