@@ -59,7 +59,7 @@ def sparse_of_epsilon(
     # Var = 2 (D/e1)^2 + v (c moved/e2)^2 is least at e2/e1 = (v/2)^(1/3) (c moved/D)^(2/3).
     spread = _variance(query, false_alarm)
     parts = (spread / 2) ** (1 / 3) * (discoveries * moved / sensitivity) ** (2 / 3)
-    first = epsilon * Fraction(round(2**SCALE_BITS / (1 + parts)), 2**SCALE_BITS)
+    first = epsilon * Fraction(max(round(2**SCALE_BITS / (1 + parts)), 1), 2**SCALE_BITS)
     threshold = _law("laplace", sensitivity / first)
     rest = (epsilon - sensitivity / threshold.scale) / discoveries
     noise, reach = _query(rest, moved, query, false_alarm)
