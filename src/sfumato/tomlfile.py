@@ -47,6 +47,19 @@ __all__ = [
 KeyPath = tuple[str | int, ...]
 
 LARGEST_FILE: Final = 10_000_000
+MOST_PARTS: Final = 100  # of a dotted key
+
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<string> \"{3} (?:\\.|[^\\])*? \"{3,5} | \'{3} .*? \'{3,5}
+              | \" (?:\\.|[^"\\\n])* \" | \' [^'\n]* \' )
+  | (?P<skip> \#[^\n]* | [ \t\r]+ )
+  | (?P<newline> \n )
+  | (?P<mark> [\[\]{}=,.] )
+  | (?P<word> [^\s\[\]{}=,."'\#]+ )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 # For the pydantic models of tables: no silent conversion ("90" is not 90), no unknown key.
 STRICT: Final[ConfigDict] = {"extra": "forbid", "strict": True, "frozen": True}
@@ -126,6 +139,7 @@ def read_toml(path: str | Path) -> TomlFile:
 
 def parse_toml(text: str, name: str = "TOML text", folder: Path | None = None) -> TomlFile:
     """Parse TOML text; ``name`` is what messages call it."""
+    _check_keys(text, name)
     try:
         data = tomllib.loads(text)
     except RecursionError:
@@ -133,6 +147,21 @@ def parse_toml(text: str, name: str = "TOML text", folder: Path | None = None) -
     except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
         raise _invalid(text, name, str(error)) from None
     return TomlFile(name, text, data, folder)
+
+
+def _check_keys(text: str, name: str) -> None:
+    """Refuse keys of very many parts: ``tomllib`` takes quadratic time for them."""
+    run = 0
+    for token in _TOKEN.finditer(text):
+        if token.lastgroup == "mark":
+            run = run + 1 if token[0] == "." else 0
+        elif token.lastgroup == "newline":
+            run = 0
+        if run > MOST_PARTS:
+            line = text.count("\n", 0, token.start()) + 1
+            raise SchemaError(
+                f"{name}, line {line}: a key has more than {MOST_PARTS} parts; use shorter keys"
+            )
 
 
 def _invalid(text: str, name: str, reason: str) -> SchemaError:
@@ -206,21 +235,9 @@ class _Scanner:
     It keeps its own stack: depth is bounded by memory, not by Python's recursion limit.
     """
 
-    _TOKEN = re.compile(
-        r"""
-        (?P<string> \"{3} (?:\\.|[^\\])*? \"{3,5} | \'{3} .*? \'{3,5}
-                  | \" (?:\\.|[^"\\\n])* \" | \' [^'\n]* \' )
-      | (?P<skip> \#[^\n]* | [ \t\r]+ )
-      | (?P<newline> \n )
-      | (?P<mark> [\[\]{}=,.] )
-      | (?P<word> [^\s\[\]{}=,."'\#]+ )
-        """,
-        re.VERBOSE | re.DOTALL,
-    )
-
     def __init__(self, text: str) -> None:
         ends = [m.start() for m in re.finditer("\n", text)]
-        found = (m for m in self._TOKEN.finditer(text) if m.lastgroup != "skip")
+        found = (m for m in _TOKEN.finditer(text) if m.lastgroup != "skip")
         # (text, line, mark), where mark is the text again, or empty for keys and values
         self._tokens = [
             (

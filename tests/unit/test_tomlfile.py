@@ -279,3 +279,17 @@ def test_a_tagged_union_names_the_tag():
     assert message("[pet]\nkind = 'cat'\nlives = 'nine'") == (
         "f.toml, line 3: pet.lives: expected an integer, got the text 'nine'"
     )
+
+
+@pytest.mark.parametrize("text", ["a" + ".a" * 200 + " = 1", "[" + "a." * 200 + "a]", "x = {" + "b." * 150 + "c = 2}"])  # fmt: skip
+def test_keys_of_very_many_parts_are_refused_at_once(text: str) -> None:
+    """``tomllib`` takes quadratic time for them: 20,000 parts are ten seconds."""
+    with pytest.raises(SchemaError, match="line 2: a key has more than 100 parts"):
+        parse_toml("# first\n" + text + "\n")
+
+
+def test_dots_in_texts_and_lists_are_no_keys() -> None:
+    text = (
+        'a = "' + "." * 500 + '"\nb = [' + "1.5, " * 300 + "]\nc = '''\n" + "x." * 300 + "\n'''\n"
+    )
+    assert len(parse_toml(text).data["b"]) == 300

@@ -22,7 +22,7 @@ from math import prod
 
 import numpy as np
 
-from sfumato.plan.strategy import Block, Noise, Strategy
+from sfumato.plan.strategy import Block, Noise, Strategy, check_measured
 from sfumato.plan.transforms.invertible import (
     Invertible,
     greatest_variance,
@@ -167,6 +167,7 @@ def shared_noise(
     objective: str = "rmse",
 ) -> Blockwise:
     """The blocks with the best shares for the objective, scaled to column norm 1."""
+    check_measured(sum(b.rows for b in blocks))
     p = 2 if noise == "gaussian" else 1
     plain = Blockwise(
         mechanism, noise, workload, tuple(Block(b, 1.0) for b in blocks), tuple(source)

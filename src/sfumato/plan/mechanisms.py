@@ -228,6 +228,8 @@ def _best_block(workload: Workload, term: Term, noise: Noise, objective: str) ->
         options += [tree] if tree is not None else []
     elif term.cells <= TABLE_CELLS and not (isinstance(term, Predicates) and term.is_wide):
         options.append(table_block(workload, term.attributes))
+    if len(options) == 1:
+        return term
     return min(options, key=lambda block: _alone(term, block, noise, objective))
 
 

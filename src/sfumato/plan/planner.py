@@ -29,12 +29,11 @@ from sfumato.plan.forecast import Candidate, Forecast
 from sfumato.plan.mechanisms import MECHANISMS, named
 from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.replacing import for_replacing
-from sfumato.plan.strategy import Noise, Objective, Strategy
+from sfumato.plan.strategy import Noise, Objective, Strategy, check_measured
 from sfumato.workload.workload import Workload
 
 __all__ = ["MECHANISMS", "Strategies", "choose"]
 
-MEASURED = 2**28  # values measured in one release (2 GiB)
 TABLE = 2**27  # cells of a table that is counted (1 GiB)
 MANY_TERMS = 1000
 MANY_QUERIES = 2**17
@@ -272,12 +271,7 @@ def _weight(workload: Workload, objective: str) -> float:
 
 
 def _check_memory(strategy: Strategy) -> None:
-    measured = sum(strategy.block_rows)
-    if measured > MEASURED:
-        raise TooLarge(
-            f"{measured:,} values would be measured ({8 * measured / 2**30:,.1f} GiB), the limit "
-            f"is {MEASURED:,}; ask for fewer or coarser queries"
-        )
+    check_measured(sum(strategy.block_rows))
     largest = max(range(len(strategy.block_cells)), key=strategy.block_cells.__getitem__)
     cells = strategy.block_cells[largest]
     if cells > TABLE:

@@ -27,12 +27,23 @@ from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Predicates, Term
 from sfumato.workload.workload import Workload
 
-__all__ = ["Block", "Noise", "Objective", "Strategy"]
+__all__ = ["Block", "Noise", "Objective", "Strategy", "check_measured"]
+
+MEASURED = 2**28  # values measured in one release (2 GiB)
 
 MOST_FOLLOWED = 2**12  # measured values, each taken through the reconstruction once
 
 Noise = Literal["gaussian", "laplace"]
 Objective = Literal["rmse", "max"]
+
+
+def check_measured(values: int) -> None:
+    """Refuse a strategy that measures more than a release can hold."""
+    if values > MEASURED:
+        raise TooLarge(
+            f"{values:,} values would be measured ({8 * values / 2**30:,.1f} GiB), the limit is "
+            f"{MEASURED:,}; ask for fewer or coarser queries"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from sfumato.errors import LedgerError
 from sfumato.plan.calibrate import BlockNoise
 from sfumato.workload.queries import Array, Numbers
 
-__all__ = ["Measured", "Measurement"]
+__all__ = ["Measured", "Measurement", "stored_arrays"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +54,8 @@ class Measured:
     @classmethod
     def from_bytes(cls, stored: bytes, noise: Sequence[BlockNoise]) -> Measured:
         """Read the byte form back."""
-        try:
-            with np.load(io.BytesIO(stored), allow_pickle=False) as file:
-                rows, lengths, units = int(file["rows"][0]), file["lengths"], _expand(file["units"])
-        except (KeyError, ValueError, OSError) as error:
-            raise LedgerError("the stored answer of this request cannot be read") from error
+        found = stored_arrays(stored, ("rows", "lengths", "units"))
+        rows, lengths, units = int(found["rows"][0]), found["lengths"], _expand(found["units"])
         if len(lengths) != len(noise) or lengths.sum() != len(units):
             raise LedgerError(
                 "the stored answer of this request does not fit the plan; use the plan that made it"
@@ -66,6 +63,21 @@ class Measured:
         blocks = np.split(units, np.cumsum(lengths)[:-1])
         parts = tuple(Measurement(b, n) for b, n in zip(blocks, noise, strict=True))
         return cls(parts, None if rows < 0 else rows)
+
+
+def stored_arrays(stored: bytes, names: Sequence[str]) -> dict[str, Numbers]:
+    """Integer arrays out of their zipped form; bytes that were never written so are refused."""
+    try:
+        with np.load(io.BytesIO(stored), allow_pickle=False) as file:
+            found = {name: file[name] for name in names}
+    except Exception as error:  # zip files and arrays fail in a dozen ways: all mean damage
+        raise LedgerError("the stored answer of this request cannot be read") from error
+    if (
+        any(a.dtype.kind not in "iu" or not a.ndim for a in found.values())
+        or not found["rows"].size
+    ):
+        raise LedgerError("the stored answer of this request is damaged; restore the ledger")
+    return found
 
 
 def _zipped(**arrays: Numbers) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,7 +29,7 @@ from sfumato.workload.build import (
     windows,
 )
 from sfumato.workload.sql import sql
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import Workload, union
 
 __all__ = ["workload_from"]
 
@@ -133,7 +132,7 @@ def workload_from(file: TomlFile, domain: Domain) -> Workload:
             ("workload",),
         )
     works = [_asked(file, domain, entry, ("workload", i)) for i, entry in enumerate(entries)]
-    return reduce(lambda a, b: a | b, works)
+    return union(works)
 
 
 def _asked(file: TomlFile, domain: Domain, entry: object, at: KeyPath) -> Workload:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +19,7 @@ from sfumato.workload.queries import Array, Numbers, widened
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Term
 
-__all__ = ["Ratio", "Workload"]
+__all__ = ["Ratio", "Workload", "union"]
 
 EVALUATED = 2**27  # cells or answers that evaluate holds at once
 
@@ -73,17 +74,7 @@ class Workload:
     def __or__(self, other: Workload) -> Workload:
         if not isinstance(other, Workload):
             return NotImplemented
-        if other.domain != self.domain:
-            raise WorkloadError(
-                f"workloads over different domains cannot be joined: {self.domain!r} and "
-                f"{other.domain!r}"
-            )
-        shift = len(self.terms)
-        moved = tuple(
-            replace(r, numerator=r.numerator + shift, denominator=r.denominator + shift)
-            for r in other.ratios
-        )
-        return Workload(self.domain, self.terms + other.terms, self.ratios + moved)
+        return union([self, other])
 
     def __mul__(self, weight: float) -> Workload:
         if not isinstance(weight, int | float | np.number) or not 0 < weight < float("inf"):
@@ -142,6 +133,25 @@ class Workload:
 
         head = self.domain.digest().encode()
         return hashlib.sha256(head + canonical_bytes(self.terms)).hexdigest()
+
+
+def union(works: Sequence[Workload]) -> Workload:
+    """All queries of several workloads over one domain, in order."""
+    domain = works[0].domain
+    terms: list[Term] = []
+    ratios: list[Ratio] = []
+    for work in works:
+        if work.domain != domain:
+            raise WorkloadError(
+                f"workloads over different domains cannot be joined: {domain!r} and {work.domain!r}"
+            )
+        shift = len(terms)
+        ratios += (
+            replace(r, numerator=r.numerator + shift, denominator=r.denominator + shift)
+            for r in work.ratios
+        )
+        terms += work.terms
+    return Workload(domain, tuple(terms), tuple(ratios))
 
 
 def _summable(table: Numbers) -> Numbers:

@@ -11,7 +11,7 @@ import numpy as np
 from sfumato.errors import LedgerError
 from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.strategy import Noise
-from sfumato.refine.measurement import Measurement
+from sfumato.refine.measurement import Measurement, stored_arrays
 
 __all__ = ["Step", "Transcript"]
 
@@ -61,16 +61,11 @@ class Transcript:
     @classmethod
     def from_bytes(cls, stored: bytes) -> Transcript:
         """Read the byte form back."""
-        try:
-            with np.load(io.BytesIO(stored), allow_pickle=False) as file:
-                found = {
-                    name: file[name] for name in ("rows", "places", "laws", "lengths", "units")
-                }
-        except (KeyError, ValueError, OSError) as error:
-            raise LedgerError("the stored answer of this request cannot be read") from error
+        found = stored_arrays(stored, ("rows", "places", "laws", "lengths", "units"))
         lengths, units = found["lengths"], found["units"]
         same = len(found["places"]) == len(found["laws"]) == len(lengths)
-        if not same or lengths.sum() != units.size:
+        shaped = found["places"].ndim == 2 and found["laws"].shape[1:] == (3,)
+        if not (same and shaped) or lengths.min(initial=0) < 0 or lengths.sum() != units.size:
             raise LedgerError("the stored answer of this request is damaged; restore the ledger")
         parts = np.split(units, np.cumsum(lengths)[:-1]) if lengths.size else []
         steps = []

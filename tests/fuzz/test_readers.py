@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutants of valid inputs are read or refused in our own words; nothing else ever comes out."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import pytest
+
+from sfumato.budget.accounting import Cost
+from sfumato.budget.ledger import Ledger
+from tests.fuzz import readers
+from tests.fuzz.readers import READERS, read, seeds
+
+MUTANTS = 150
+TOKENS = b"[ ] { } \" ' = , . \0 \xff -1 1e999 nan inf true SELECT OR NULL (( ))".split()
+TOKENS += [b"\n", b"\r", b"9" * 40, b"\xef\xbb\xbf"]
+
+
+def mutant(data: bytes, rng: random.Random) -> bytes:
+    """A few pieces removed, doubled, moved or replaced."""
+    out = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        at, length = rng.randrange(len(out) + 1), rng.randrange(12)
+        piece = rng.choice(
+            (
+                b"",
+                rng.choice(TOKENS),
+                bytes(out[at : at + length]) * 2,
+                rng.randbytes(length),
+                bytes(out[rng.randrange(len(out) + 1) :][:length]),
+            )
+        )
+        out[at : at + rng.randrange(length + 1)] = piece
+    return bytes(out)
+
+
+def started(name: str, tmp_path) -> list[bytes]:
+    if name != "record":
+        return seeds(name)
+    ledger = Ledger.create(tmp_path / "a.ledger", readers.sf.Budget(epsilon=1), "t", "add-remove")
+    ledger.answer_once(Cost.pure(Fraction(1, 3)), {"q": 1}, "key", lambda: b"answer")
+    from sfumato.budget import store
+
+    with ledger._journal.store.reading() as connection:
+        return [text.encode() for _, _, text in store.all_records(connection)]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_mutants_are_read_or_refused_in_our_own_words(name, tmp_path):
+    rng = random.Random(f"mutants of {name}")
+    valid = started(name, tmp_path)
+    taken = [read(name, mutant(rng.choice(valid), rng)) for _ in range(MUTANTS)]
+    assert not all(taken)
+
+
+def test_a_reader_that_lets_another_error_out_is_found(monkeypatch):
+    """The twin: without its own refusal a reader fails the test above."""
+    monkeypatch.setitem(READERS, "sql", lambda data: int(data))  # type: ignore[arg-type]
+    rng = random.Random("twin")
+    with pytest.raises(ValueError):  # noqa: PT011
+        read("sql", mutant(b"17", rng) + b"x")
