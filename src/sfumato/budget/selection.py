@@ -13,12 +13,37 @@ Proof page: ``docs/proofs/selection.md``.
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Literal, TypeAlias, get_args
 
 from sfumato.budget import curve
 from sfumato.budget.accounting import Cost
 from sfumato.errors import BudgetError
 
-__all__ = ["range_of_mu_squared_down", "selection_cost"]
+__all__ = ["ChoiceNoise", "choice_cost", "range_of_mu_squared_down", "selection_cost"]
+
+ChoiceNoise: TypeAlias = Literal["gumbel", "exponential", "laplace"]
+"""The noise of report-noisy-max: exponential mechanism, permute-and-flip, plain."""
+
+
+def choice_cost(
+    noise: ChoiceNoise, rate: Fraction, sensitivity: Fraction | int, is_monotone: bool = False
+) -> Cost:
+    """The cost of one `vault.select.report_noisy_max`; scores move by at most ``sensitivity``.
+
+    Gumbel noise by its bounded range, the others by their epsilon: both are twice the rate times
+    the sensitivity, or once for scores that all move in one direction together.
+
+    Privacy: docs/proofs/selection.md, Theorems 2 to 6.
+
+    >>> choice_cost("laplace", Fraction(1, 20), 1)
+    Cost(epsilon = 0.1)
+    """
+    if noise not in get_args(ChoiceNoise):
+        raise BudgetError(f'noise must be "gumbel", "exponential" or "laplace", got {noise!r}')
+    if not isinstance(rate, Fraction | int) or not isinstance(sensitivity, Fraction | int):
+        raise BudgetError("rate and sensitivity of a choice must be exact; pass Fraction(x)")
+    reach = (1 if is_monotone else 2) * Fraction(rate) * sensitivity
+    return selection_cost(reach) if noise == "gumbel" else Cost.pure(reach)
 
 
 def selection_cost(bounded_range: Fraction) -> Cost:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Select: exact scores in, the place of a nearly best one out.
 
-Report the place of the largest ``rate * score + Z`` with independent real noise Z. Gumbel noise
-makes it the exponential mechanism (McSherry, Talwar 2007, "Mechanism design via differential
-privacy"), exponential noise permute-and-flip (McKenna, Sheldon 2020, "Permute-and-flip: a new
-mechanism for differentially private selection"; equal in law: Ding et al. 2021, "The
-permute-and-flip mechanism is identical to report-noisy-max with exponential noise").
+Report the place of the largest ``rate * score + Z`` with independent noise Z (`report_noisy_max`,
+whatever the law). Gumbel noise makes it the exponential mechanism (McSherry, Talwar 2007,
+"Mechanism design via differential privacy"), exponential noise permute-and-flip (McKenna, Sheldon
+2020, "Permute-and-flip: a new mechanism for differentially private selection"; equal in law: Ding
+et al. 2021, "The permute-and-flip mechanism is identical to report-noisy-max with exponential
+noise"). Laplace noise is the report-noisy-max of Dwork, Roth 2014, "The algorithmic foundations of
+differential privacy".
 
-Scores are exact integers. The noise is a decreasing function of a uniform U that is known by as
+Scores are exact integers. Laplace noise is discrete, drawn on the integers, and ties are broken by
+words of their own. Other noise is real: a decreasing function of a uniform U that is known by as
 many bits as it takes: floats with a proven band decide nearly always, ball arithmetic and further
 words the rest, so the place is that of the real noise and ties do not exist. Every choice takes one
-word per candidate, whatever the scores. Proof page: ``docs/proofs/selection.md``.
+word per candidate (Laplace: two), whatever the scores. Proof page: ``docs/proofs/selection.md``.
 """
 
 from __future__ import annotations
@@ -24,14 +27,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.balls import ball_of, precision
+from sfumato.budget.selection import ChoiceNoise
 from sfumato.errors import PlanError
 from sfumato.randomness import WordSource
+from sfumato.vault.noise import discrete_laplace
 from sfumato.vault.sensitive import Sensitive
 
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["GREATEST_SCORE", "exponential_mechanism", "permute_and_flip"]
+__all__ = ["GREATEST_SCORE", "exponential_mechanism", "permute_and_flip", "report_noisy_max"]
 
 GREATEST_SCORE: Final = 2**60
 """Scores are clamped at plus and minus this: a clamped score moves by at most what it did."""
@@ -69,6 +74,36 @@ _GUMBEL = _Noise(_gumbel, lambda u: -(-(-u).log1p()).log())
 _EXPONENTIAL = _Noise(_exponential, lambda u: -u.log())
 
 
+def report_noisy_max(
+    scores: Sensitive[Integers], rate: Fraction, words: WordSource, noise: ChoiceNoise
+) -> int:
+    """Choose the place of the largest ``rate * scores[i] + Z_i`` with noise of this law.
+
+    ``"gumbel"`` is the exponential mechanism, ``"exponential"`` permute-and-flip, ``"laplace"`` has
+    the discrete Laplace law of scale ``1 / rate`` on the scores; of equal noisy scores each is then
+    as likely (up to 2^-64).
+
+    Privacy: ``budget.selection.choice_cost(noise, rate, D)``: docs/proofs/selection.md, Theorems 3,
+    4 and 5; half of the range or epsilon for monotone scores, Theorem 6.
+    Neighbours: any; the caller states D, the most that one score moves between neighbours.
+    Error: exponential noise is never worse than Gumbel noise in expectation (McKenna, Sheldon
+    2020), which is cheaper where budgets are not pure.
+    """
+    if noise == "gumbel":
+        return exponential_mechanism(scores, rate, words)[0]
+    if noise == "exponential":
+        return permute_and_flip(scores, rate, words)
+    if noise != "laplace":
+        raise PlanError(f'noise must be "gumbel", "exponential" or "laplace", got {noise!r}')
+    exact = _clamped(scores, rate, 1)
+    drawn = discrete_laplace(1 / Fraction(rate), exact.size, words)
+    # |noise| is below 2^62 but for a probability of exp(-2^22); int64 holds the sum.
+    noisy = exact + np.clip(drawn, -(2**62), 2**62)
+    order = words.words(exact.size)
+    best = np.flatnonzero(noisy == noisy.max())
+    return int(best[np.argmax(order[best])])
+
+
 def exponential_mechanism(
     scores: Sensitive[Integers], rate: Fraction, words: WordSource, count: int = 1
 ) -> tuple[int, ...]:
@@ -100,9 +135,7 @@ def permute_and_flip(scores: Sensitive[Integers], rate: Fraction, words: WordSou
 def _noisy_largest(
     scores: Sensitive[Integers], rate: Fraction, words: WordSource, count: int, noise: _Noise
 ) -> tuple[int, ...]:
-    exact = np.clip(np.asarray(scores.reveal()), -GREATEST_SCORE, GREATEST_SCORE)
-    _check(exact, rate, count)
-    race = _Race(exact.astype(np.int64), Fraction(rate), noise, words)
+    race = _Race(_clamped(scores, rate, count), Fraction(rate), noise, words)
     return tuple(race.next_place() for _ in range(count))
 
 
@@ -170,11 +203,13 @@ class _Race:
             return low, high
 
 
-def _check(scores: Integers, rate: Fraction, count: int) -> None:
+def _clamped(scores: Sensitive[Integers], rate: Fraction, count: int) -> Integers:
+    exact = np.clip(np.asarray(scores.reveal()), -GREATEST_SCORE, GREATEST_SCORE)
     # A float rate is refused: what is accounted and what is drawn must be the same number.
     if not isinstance(rate, Fraction | int) or not 0 < rate <= 2**20:
         raise PlanError(f"a rate of choice must be an exact number from 0 to 2^20, got {rate!r}")
-    if scores.ndim != 1 or not 1 <= count <= scores.size:
+    if exact.ndim != 1 or not 1 <= count <= exact.size:
         raise PlanError(
-            f"cannot choose {count} of {scores.size} candidates; choose 1 to {scores.size}"
+            f"cannot choose {count} of {exact.size} candidates; choose 1 to {exact.size}"
         )
+    return exact.astype(np.int64)

@@ -13,7 +13,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtri
 
-from sfumato.budget.selection import range_of_mu_squared_down, selection_cost
+from sfumato.budget.accounting import Cost
+from sfumato.budget.selection import (
+    ChoiceNoise,
+    choice_cost,
+    range_of_mu_squared_down,
+    selection_cost,
+)
 from sfumato.errors import BudgetError, PlanError
 from sfumato.vault.select import (
     _EXPONENTIAL,
@@ -22,6 +28,7 @@ from sfumato.vault.select import (
     _Race,
     exponential_mechanism,
     permute_and_flip,
+    report_noisy_max,
 )
 from sfumato.vault.sensitive import Sensitive
 from tests.words import GivenWords, SeededWords
@@ -183,6 +190,90 @@ def test_the_range_of_a_cost_never_costs_more(mu_squared: float) -> None:
     eta = range_of_mu_squared_down(allowed)
     assert selection_cost(eta).mu_squared <= allowed
     assert selection_cost(eta * Fraction(1001, 1000)).mu_squared > allowed
+
+
+def noisy_max(scores: list[int], rate: float, is_fair: bool = True) -> NDArray[np.float64]:
+    """P(i) of report-noisy-max with discrete Laplace noise, ties shared fairly or to the first.
+
+    Given the noisy score y of i and its priority u, every other is below y, or at y with a
+    lower priority: an integral over u of a polynomial, exact by Gauss-Legendre.
+    """
+    q = exp(-rate)
+    y = np.arange(min(scores) - 150, max(scores) + 151)
+    mass = [(1 - q) / (1 + q) * q ** np.abs(y - s) for s in scores]
+    below = [np.concatenate([[0.0], np.cumsum(m)[:-1]]) for m in mass]
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    out = np.zeros(len(scores))
+    for i in range(len(scores)):
+        for u, w in zip((nodes + 1) / 2, weights / 2, strict=True):
+            others = np.ones(len(y))
+            for j in range(len(scores)):
+                if j != i:
+                    share = u if is_fair else float(i < j)
+                    others *= below[j] + share * mass[j]
+            out[i] += w * float((mass[i] * others).sum())
+    return out
+
+
+def test_laplace_noise_has_its_exact_probabilities_with_fair_ties() -> None:
+    """Small scale, so that ties are common: a rule that favours the first is noticed."""
+    scores, words = [0, 1, 1, 0], SeededWords("noisy max")
+    box = Sensitive(np.array(scores))
+    chosen = [report_noisy_max(box, Fraction(3, 2), words, "laplace") for _ in range(8_000)]
+    found = np.bincount(chosen, minlength=4)
+    assert noisy_max(scores, 1.5).sum() == pytest.approx(1)
+    assert p_value(found, noisy_max(scores, 1.5)) > ALPHA
+    assert p_value(found, noisy_max(scores, 1.5, is_fair=False)) < ALPHA
+    assert p_value(found, noisy_max(scores, 2.0)) < ALPHA
+
+
+@pytest.mark.parametrize("is_fair", [True, False])
+def test_laplace_noise_is_private_however_ties_are_broken(is_fair: bool) -> None:
+    def law(scores: list[int], rate: float) -> NDArray[np.float64]:
+        return noisy_max(scores, rate, is_fair)
+
+    assert widest(law, 1)[0] <= 1 + 1e-9
+    assert widest(law, 2)[0] > 1.2  # the twin: scores that move by 2
+
+
+@pytest.mark.parametrize("law", [softmax, flips, noisy_max])
+def test_monotone_scores_lose_half(law: object) -> None:
+    """All scores rise together: epsilon, and the range of the exponential mechanism, are r D."""
+    rising = [p for p in neighbours(1) if all(b >= a for a, b in zip(*p, strict=True))]
+    found = [losses(law, *pair) for pair in rising]
+    assert max(float(np.abs(f).max()) for f in found) <= 0.5 + 1e-9
+    if law is softmax:
+        assert max(float(np.ptp(f)) for f in found) <= 0.5 + 1e-9
+    assert widest(law, 1)[0] > 0.6  # the twin: scores that move apart
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "exponential", "laplace"])
+def test_one_name_for_all_laws_and_their_costs(noise: ChoiceNoise) -> None:
+    box = Sensitive(np.array([0, 10**6, -5]))
+    assert report_noisy_max(box, RATE, SeededWords(3), noise) == 1
+    whole = choice_cost(noise, Fraction(1, 8), 2)
+    half = choice_cost(noise, Fraction(1, 8), 2, is_monotone=True)
+    if noise == "gumbel":
+        assert (whole, half) == (selection_cost(Fraction(1, 2)), selection_cost(Fraction(1, 4)))
+    else:
+        assert (whole, half) == (Cost.pure(Fraction(1, 2)), Cost.pure(Fraction(1, 4)))
+
+
+def test_laplace_choices_take_two_words_a_candidate_whatever_the_scores() -> None:
+    for scores in ([0, 0, 0], [5, -9, 10**15], [2**61, -(2**61), 0]):
+        words = GivenWords(SeededWords("count").words(6).tolist())
+        report_noisy_max(Sensitive(np.array(scores)), RATE, words, "laplace")
+        assert words.used == 6
+
+
+def test_an_unknown_law_of_choice_is_refused() -> None:
+    box = Sensitive(np.array([1, 2]))
+    with pytest.raises(PlanError, match="gumbel"):
+        report_noisy_max(box, RATE, SeededWords(1), "cauchy")  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="gumbel"):
+        choice_cost("cauchy", RATE, 1)  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="exact"):
+        choice_cost("laplace", 0.5, 1)  # type: ignore[arg-type]
 
 
 def test_scores_beyond_the_range_are_clamped_and_the_best_still_wins() -> None:
