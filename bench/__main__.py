@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import counting, factorization, noise, projection, streams
+from bench import counting, factorization, noise, projection, server, streams
 
 SECTIONS = {
     "noise": noise,
@@ -18,6 +18,7 @@ SECTIONS = {
     "factorization": factorization,
     "projection": projection,
     "streams": streams,
+    "server": server,
 }
 
 

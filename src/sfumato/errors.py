@@ -13,6 +13,7 @@
         LedgerFrozen        the curator has frozen the ledger
         StateChanged        a private state was written by somebody else meanwhile
       TableError            a table that cannot be opened or lacks a declared column
+      ServerError           a server that refuses the caller, or cannot be reached
 
 A message says what came, what is allowed and what to do next. It never holds a value, a count
 or a row number of the data: messages depend on public inputs only.
@@ -27,6 +28,7 @@ __all__ = [
     "LedgerFrozen",
     "PlanError",
     "SchemaError",
+    "ServerError",
     "SfumatoError",
     "SqlError",
     "StateChanged",
@@ -82,3 +84,7 @@ class StateChanged(LedgerError):
 
 class TableError(SfumatoError):
     """A table that cannot be opened or lacks a declared column."""
+
+
+class ServerError(SfumatoError):
+    """A server that refuses the caller, or that cannot be reached."""

@@ -94,6 +94,7 @@ class Plan(Forecast):
         *,
         name: str | None = None,
         key: str | None = None,
+        analyst: str | None = None,
         progress: Progress | None = None,
     ) -> Release:
         """table -> exact counts -> debit -> measure -> reconstruct -> project -> answers.
@@ -104,6 +105,7 @@ class Plan(Forecast):
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
         table returns the stored answer at no further cost, unless another ``key`` is given.
         Without a ledger nothing remembers what was spent: that is the caller's promise.
+        ``analyst`` names who asks: the debit counts against their allowance, too.
         """
         from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
         from sfumato.release import Release
@@ -134,7 +136,10 @@ class Plan(Forecast):
         exact = count(records, domain, blocks, self.neighbours, self.unit, progress)
         draw = partial(_measured_bytes, exact, self, progress)
         # The debit comes before the noise and the answer is stored before it is used.
-        stored = draw() if book is None else book.answer_once(self.cost, self.request(), key, draw)
+        if book is None:
+            stored = draw()
+        else:
+            stored = book.answer_once(self.cost, self.request(), key, draw, analyst=analyst)
         del exact, records, draw  # below this line everything is public
 
         measured = Measured.from_bytes(stored, self.noise)

@@ -268,6 +268,45 @@ def compare(
     body(spec, out, rows, Output(json, quiet))
 
 
+@app.command(
+    epilog=_examples(
+        "sfumato serve server.toml",
+        "sfumato serve server.toml --check",
+        "curl -H 'Authorization: Bearer TOKEN' http://127.0.0.1:8321/datasets",
+    ),
+)
+def serve(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The configuration of the server (TOML).")
+    ],
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", min=0, max=65535, help="Another port than server.port."),
+    ] = None,
+    check: Annotated[
+        bool, _flag("--check", text="Read the configuration, say what is wrong, and stop.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer analysts over HTTP: datasets, plans, releases, questions.
+
+    Plain HTTP for a reverse proxy on the same machine, which does TLS. Every
+    answer is debited in the ledger of its table before its noise is drawn.
+    """
+    from sfumato.app.commands.serve import serve as body
+
+    body(config, port, check, Output(json, quiet))
+
+
+@app.command(epilog=_examples("sfumato token", "sfumato token --json"))
+def token(json: Json = False) -> None:
+    """Make a token for an analyst, and its hash for the server."""
+    from sfumato.app.commands.serve import token as body
+
+    body(Output(json))
+
+
 @ledger_app.command("show", epilog=_examples("sfumato ledger show adult.ledger --json"))
 def ledger_show(path: LedgerFile, json: Json = False) -> None:
     """Show the total budget, what was spent by which release, and what is left."""

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 from sfumato.errors import SfumatoError
 
-__all__ = ["FRAMES", "guarded"]
+__all__ = ["FRAMES", "guarded", "place_of"]
 
 FRAMES: Final = "SFUMATO_FRAMES"
 """Environment variable: if set, unexpected errors also list the lines of code they passed."""
@@ -53,7 +53,7 @@ def _unexpected(error: Exception) -> str:
     """The type and the place of an error, without its message and without local variables."""
     places = list(_places(error.__traceback__))
     lines = [
-        f"unexpected {type(error).__name__} at {places[-1] if places else 'an unknown place'}",
+        f"unexpected {type(error).__name__} at {place_of(error)}",
         "This should not happen; please report it. The message of the error is not shown because "
         "it could hold a value of the data.",
     ]
@@ -62,6 +62,11 @@ def _unexpected(error: Exception) -> str:
     else:
         lines.append(f"Set {FRAMES}=1 to list the lines of code that led here.")
     return "\n".join(lines)
+
+
+def place_of(error: Exception) -> str:
+    """The line of code that raised an error, without its message and without local variables."""
+    return next(iter([*_places(error.__traceback__)][::-1]), "an unknown place")
 
 
 def _places(trace: TracebackType | None) -> Iterator[str]:

@@ -17,19 +17,18 @@ file and the line. The keys are described in docs/spec.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sfumato.app.shipped import is_shipped, shipped_domain, shipped_table
+from sfumato.app.given import Amount, budget_from, named_domain, source_from, unit_from
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetError, PlanError, SchemaError, TooLarge
-from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml, validated
+from sfumato.tomlfile import STRICT, TomlFile, read_toml, validated
 
 if TYPE_CHECKING:
     from sfumato.adaptive import AdaptivePlan
@@ -41,7 +40,6 @@ __all__ = ["DEFAULT_DELTA", "LedgerSpec", "Spec", "read_spec"]
 
 DEFAULT_DELTA = "1e-9"
 
-Amount = int | float | str
 Text = Annotated[str, Field(min_length=1)]
 Adaptive = Literal["tables", "mwem", "boosting"]
 
@@ -249,12 +247,12 @@ def read_spec(path: str | Path) -> Spec:
     budget, error, delta = _asked_budget(file, tables.budget)
     return Spec(
         path=Path(path),
-        source=_source(file, tables.data, folder),
+        source=source_from(file, tables.data.source, ("data", "source")),
         name=tables.data.name,
         domain=domain,
         workload=workload_from(file, domain),
         neighbours=tables.data.neighbours,
-        unit=_unit(file, tables.data),
+        unit=unit_from(file, tables.data.unit, tables.data.rows_per_unit, ("data",)),
         budget=budget,
         error=error,
         delta=delta,
@@ -313,40 +311,7 @@ def _domain(file: TomlFile, tables: _File) -> Domain:
         raise file.error(
             "the domain is given twice, here and by data.domain; keep one of them", ("domain",)
         )
-    at: KeyPath = ("data", "domain")
-    if is_shipped(named):
-        return domain_from(read_toml(_shipped(file, at, shipped_domain, named)))
-    return domain_from(read_toml((file.folder or Path()) / named))
-
-
-def _source(file: TomlFile, data: _Data, folder: Path) -> str | None:
-    """The source as ``open_table`` takes it; a relative path starts at the folder of the spec."""
-    named = data.source
-    if named is None or "://" in named:
-        return named
-    if is_shipped(named):
-        return str(_shipped(file, ("data", "source"), shipped_table, named))
-    return str(folder / named)
-
-
-def _shipped(file: TomlFile, at: KeyPath, find: Callable[[str], Path], name: str) -> Path:
-    try:
-        return find(name)
-    except SchemaError as error:
-        raise file.error(str(error), at) from None
-
-
-def _unit(file: TomlFile, data: _Data) -> PrivacyUnit | None:
-    if (data.unit is None) != (data.rows_per_unit is None):
-        key = "unit" if data.unit is not None else "rows_per_unit"
-        raise file.error(
-            "a privacy unit needs both its column (unit) and a bound on the rows of one unit "
-            '(rows_per_unit), for example unit = "person_id" and rows_per_unit = 5',
-            ("data", key),
-        )
-    if data.unit is None or data.rows_per_unit is None:
-        return None
-    return PrivacyUnit(data.unit, data.rows_per_unit)
+    return named_domain(file, named, ("data", "domain"))
 
 
 def _asked_budget(file: TomlFile, table: _Budget | None) -> tuple[Budget | None, float | None, str]:
@@ -356,7 +321,7 @@ def _asked_budget(file: TomlFile, table: _Budget | None) -> tuple[Budget | None,
             "there is no table [budget]; add one, with epsilon = 1 and delta = 1e-9 for example"
         )
     if table.error is None:
-        return _budget(file, table, "budget"), None, DEFAULT_DELTA
+        return budget_from(file, table, ("budget",)), None, DEFAULT_DELTA
     for key in ("epsilon", "rho", "mu"):
         if getattr(table, key) is not None:
             raise file.error(
@@ -366,22 +331,8 @@ def _asked_budget(file: TomlFile, table: _Budget | None) -> tuple[Budget | None,
             )
     delta = DEFAULT_DELTA if table.delta is None else table.delta
     # Any epsilon will do: this asks whether delta is legal.
-    checked = _budget(file, _Budget(epsilon=1, delta=delta), "budget")
+    checked = budget_from(file, _Budget(epsilon=1, delta=delta), ("budget",))
     return None, table.error, str(checked.delta)
-
-
-def _budget(file: TomlFile, table: _Budget | _Ledger, name: str) -> Budget:
-    """The budget of a table of the file; its faults get the line of the key they are about."""
-    try:
-        budget = Budget(epsilon=table.epsilon, delta=table.delta, rho=table.rho, mu=table.mu)
-        if table.delta is not None and not budget.delta:
-            raise BudgetError("delta must lie in (0, 1), got 0; for a pure budget leave it out")
-        return budget
-    except BudgetError as error:
-        message = str(error)
-        first = message.split(maxsplit=1)[0]
-        is_key = first in type(table).model_fields
-        raise file.error(message, (name, first) if is_key else (name,)) from None
 
 
 def _ledger(file: TomlFile, table: _Ledger | None, folder: Path) -> LedgerSpec | None:
@@ -389,4 +340,4 @@ def _ledger(file: TomlFile, table: _Ledger | None, folder: Path) -> LedgerSpec |
         return None
     given = [key for key in ("epsilon", "delta", "rho", "mu") if getattr(table, key) is not None]
     path = table.path if "://" in table.path else str(folder / table.path)
-    return LedgerSpec(path, _budget(file, table, "ledger") if given else None)
+    return LedgerSpec(path, budget_from(file, table, ("ledger",)) if given else None)

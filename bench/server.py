@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server under load: 64 clients on loopback, the server on one core, with its durable ledger.
+
+    python -m bench server
+
+The server runs in a process of its own, pinned to one core where the system can do that; the
+clients share another. A client sends its next request when the answer to the last one is there,
+so requests per second and latencies belong together: 64 / (requests/s) is the mean latency. "per
+CPU s" is what one second of the server's own CPU time answers: on a machine that is busy with other
+things it is the steadier figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from sfumato.app.server.tokens import hash_of, new_token
+
+CLIENTS = 64
+SECONDS = 8.0
+WARM = 2.0
+
+CONFIG = """\
+[limits]
+burst = 1000000000
+requests_per_second = 1e9
+concurrent = 1024
+
+[datasets.adult]
+spec = "adult.toml"
+
+[analysts.load]
+token = "{token}"
+datasets = ["adult"]
+"""
+
+SPEC = """\
+[data]
+source = "demo:adult"
+name = "adult"
+
+[domain.age]
+kind = "integer"
+min = 17
+max = 90
+
+[domain.sex]
+kind = "category"
+values = ["Female", "Male"]
+
+[domain.hours-per-week]
+kind = "integer"
+min = 1
+max = 99
+
+[[workload]]
+marginals = 1
+
+[budget]
+epsilon = 1
+
+[ledger]
+path = "adult.ledger"
+epsilon = 1
+delta = 1e-9
+"""
+
+RELEASE = {"workload": [{"marginals": 1}], "budget": {"epsilon": 0.1}, "project": False}
+TOO_MUCH = {"workload": [{"marginals": 1}], "budget": {"epsilon": 2.0}}
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one kind of request came to."""
+
+    name: str
+    per_second: float
+    per_cpu_second: float
+    p50: float
+    p99: float
+    statuses: dict[int, int]
+
+
+def main() -> None:
+    """Measure and print."""
+    print(f"\nServer: {CLIENTS} clients on loopback, {_cores()}, {SECONDS:g} s each\n")
+    print(
+        f"{'request':<34}{'per second':>12}{'per CPU s':>11}{'p50 ms':>9}{'p99 ms':>9}   statuses"
+    )
+    for row in run():
+        counts = ", ".join(f"{n:,} x {s}" for s, n in sorted(row.statuses.items()))
+        times = f"{1000 * row.p50:>9.1f}{1000 * row.p99:>9.1f}"
+        print(
+            f"{row.name:<34}{row.per_second:>12,.0f}{row.per_cpu_second:>11,.0f}{times}   {counts}"
+        )
+
+
+def run(seconds: float = SECONDS, clients: int = CLIENTS) -> Iterator[Load]:
+    """One row per kind of request."""
+    token = new_token()
+    with tempfile.TemporaryDirectory() as folder, _server(Path(folder), token) as (process, port):
+        made = json.loads(_once(port, _request("POST", "release", token, RELEASE)))
+        stored = _request("GET", f"answers/{made['key']}", token)
+        refused = _request("POST", "release", token, TOO_MUCH)
+        _once(port, refused)  # plans once
+        kinds: list[tuple[str, Callable[[int], bytes]]] = [
+            ("stored answer (200)", lambda _: stored),
+            ("exhausted budget (409)", lambda _: refused),
+            ("wrong token (401)", lambda _: _request("GET", "schema", "wrong")),
+        ]
+        for name, request in kinds:
+            yield _measured(name, process.pid, port, request, seconds, clients)
+
+
+def _measured(
+    name: str, pid: int, port: int, request: Callable[[int], bytes], seconds: float, clients: int
+) -> Load:
+    before = _cpu_seconds(pid)
+    found, sent = asyncio.run(_load(port, request, seconds, clients))
+    spent = _cpu_seconds(pid) - before
+    times = sorted(took for took, _ in found)
+    statuses = Counter(status for _, status in found)
+    at = lambda share: times[min(len(times) - 1, int(share * len(times)))]  # noqa: E731
+    rates = (len(found) / seconds, sent / spent if spent else float("nan"))
+    return Load(name, *rates, at(0.5), at(0.99), dict(statuses))
+
+
+async def _load(
+    port: int, request: Callable[[int], bytes], seconds: float, clients: int
+) -> tuple[list[tuple[float, int]], int]:
+    """(latency, status) of what was answered in ``seconds``, after a time to warm up; all sent."""
+    warm = min(WARM, seconds / 2)
+    begin = perf_counter() + warm
+    end = begin + seconds
+    number = iter(range(10**12))
+    found: list[tuple[float, int]] = []
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (sent := perf_counter()) < end:
+            writer.write(request(next(number)))
+            status = await _status(reader)
+            if begin <= (now := perf_counter()) < end:
+                found.append((now - sent, status))
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return found, next(number)
+
+
+async def _status(reader: asyncio.StreamReader) -> int:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+    await reader.readexactly(int(length))
+    return int(head[9:12])
+
+
+def _request(method: str, route: str, token: str, body: object = None) -> bytes:
+    """A request as bytes; a keep-alive connection takes it as it is."""
+    raw = b"" if body is None else json.dumps(body).encode()
+    head = (
+        f"{method} /datasets/adult/{route} HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(raw)}\r\n\r\n"
+    )
+    return head.encode() + raw
+
+
+def _once(port: int, request: bytes) -> bytes:
+    """One request, outside of the measurement."""
+
+    async def send() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**26)
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        body = await reader.readexactly(int(length))
+        writer.close()
+        return body
+
+    return asyncio.run(send())
+
+
+@contextmanager
+def _server(folder: Path, token: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A server with a fresh ledger, on a core of its own if there are two."""
+    (folder / "adult.toml").write_text(SPEC)
+    (folder / "server.toml").write_text(CONFIG.format(token=hash_of(token)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "sfumato.app", "serve", str(folder / "server.toml")]
+    process = subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.DEVNULL)
+    cores = _pinnable()
+    if len(cores) > 1:
+        os.sched_setaffinity(process.pid, {cores[0]})
+        os.sched_setaffinity(0, {cores[1]})
+    try:
+        _wait_until_up(process, port)
+        yield process, port
+    finally:
+        process.terminate()
+        process.wait(30)
+        if len(cores) > 1:
+            os.sched_setaffinity(0, set(cores))
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], port: int) -> None:
+    until = perf_counter() + 120
+    while perf_counter() < until:
+        if process.poll() is not None:
+            raise RuntimeError("the server did not start; run `sfumato serve` to see why")
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) == 0:
+                return
+    raise RuntimeError("the server did not listen within two minutes")
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far; 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _pinnable() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def _cores() -> str:
+    return "server pinned to one core" if len(_pinnable()) > 1 else "server not pinned"

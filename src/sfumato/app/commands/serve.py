@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sfumato serve`` and ``sfumato token``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sfumato.app.output import Output
+from sfumato.app.server.tokens import hash_of, new_token
+from sfumato.app.show import facts, heading
+from sfumato.errors import SfumatoError
+
+__all__ = ["serve", "token"]
+
+
+def serve(path: Path, port: int | None, check: bool, output: Output) -> None:
+    """Read the configuration, open the ledgers, and answer until interrupted."""
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise SfumatoError(
+            "the server needs fastapi and uvicorn; install them with: pip install 'sfumato[web]'"
+        ) from None
+    from dataclasses import replace
+
+    from sfumato.app.server.app import run
+    from sfumato.app.server.config import read_config
+
+    config = read_config(path)
+    config = config if port is None else replace(config, port=port)
+    if check:
+        output.result(
+            {"datasets": sorted(config.datasets), "analysts": [a.name for a in config.analysts]},
+            heading(f"{path} is in order", "nothing was opened"),
+            facts(
+                [
+                    ("datasets", ", ".join(sorted(config.datasets))),
+                    ("analysts", ", ".join(f"{a.name} ({a.role})" for a in config.analysts)),
+                    ("address", f"http://{config.host}:{config.port}"),
+                ]
+            ),
+        )
+        return
+    output.note(f"Serving {len(config.datasets)} datasets on http://{config.host}:{config.port}")
+    run(config)
+
+
+def token(output: Output) -> None:
+    """Make a token, and its hash for the configuration."""
+    made = new_token()
+    output.result(
+        {"token": made, "hash": hash_of(made)},
+        heading("A new token", "shown once, kept nowhere"),
+        facts([("token", made), ("hash", hash_of(made))]),
+        "",
+        "Give the token to the analyst; put the hash into [analysts.NAME] token of the server.",
+    )

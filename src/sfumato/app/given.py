@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the TOML files of the app say of a table: its source, domain, privacy unit and budget.
+
+Shared by the spec of a release and the configuration of the server. ``at`` is the place of the
+table in its file, for the line in a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from sfumato.app.shipped import is_shipped, shipped_domain, shipped_table
+from sfumato.budget import Budget
+from sfumato.domain.schema import domain_from
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import BudgetError, SchemaError
+from sfumato.tomlfile import KeyPath, TomlFile, read_toml
+
+if TYPE_CHECKING:
+    from sfumato.domain import Domain
+
+__all__ = ["Amount", "budget_from", "named_domain", "source_from", "unit_from"]
+
+Amount = int | float | str
+
+
+class _Amounts(Protocol):
+    """A table of the file that may name a budget."""
+
+    epsilon: Amount | None
+    delta: Amount | None
+    rho: Amount | None
+    mu: Amount | None
+
+
+def named_domain(file: TomlFile, named: str, at: KeyPath) -> Domain:
+    """The domain in another file, whose path starts at the folder of this one, or a shipped one."""
+    if is_shipped(named):
+        return domain_from(read_toml(_shipped(file, at, shipped_domain, named)))
+    return domain_from(read_toml((file.folder or Path()) / named))
+
+
+def source_from(file: TomlFile, named: str | None, at: KeyPath) -> str | None:
+    """The source as ``open_table`` takes it; a relative path starts at the folder of the file."""
+    if named is None or "://" in named:
+        return named
+    if is_shipped(named):
+        return str(_shipped(file, at, shipped_table, named))
+    return str((file.folder or Path()) / named)
+
+
+def unit_from(
+    file: TomlFile, column: str | None, rows: int | None, at: KeyPath
+) -> PrivacyUnit | None:
+    """The privacy unit of a table of the file, from its column and its bound."""
+    if (column is None) != (rows is None):
+        raise file.error(
+            "a privacy unit needs both its column (unit) and a bound on the rows of one unit "
+            '(rows_per_unit), for example unit = "person_id" and rows_per_unit = 5',
+            (*at, "unit" if column is not None else "rows_per_unit"),
+        )
+    return None if column is None or rows is None else PrivacyUnit(column, rows)
+
+
+def budget_from(file: TomlFile, table: _Amounts, at: KeyPath) -> Budget:
+    """The budget of a table of the file; its faults get the line of the key they are about."""
+    try:
+        budget = Budget(epsilon=table.epsilon, delta=table.delta, rho=table.rho, mu=table.mu)
+        if table.delta is not None and not budget.delta:
+            raise BudgetError("delta must lie in (0, 1), got 0; for a pure budget leave it out")
+        return budget
+    except BudgetError as error:
+        message = str(error)
+        first = message.split(maxsplit=1)[0]
+        is_key = first in ("epsilon", "delta", "rho", "mu")
+        raise file.error(message, (*at, first) if is_key else at) from None
+
+
+def _shipped(file: TomlFile, at: KeyPath, find: Callable[[str], Path], name: str) -> Path:
+    try:
+        return find(name)
+    except SchemaError as error:
+        raise file.error(str(error), at) from None

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration of the server: what is served, to whom, and how much of it.
+
+    [server]             host, port, state, grid_milliseconds
+    [limits]             see limits.py
+    [datasets.NAME]      a spec, or source, domain, ledger and budget
+    [analysts.NAME]      token (its hash), role, datasets, allowance
+
+Reading it touches no data. Every fault is a ``SchemaError`` with the file and the line. The keys
+are described in docs/server.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sfumato.app.given import Amount, budget_from, named_domain, source_from, unit_from
+from sfumato.app.server.limits import Limits
+from sfumato.app.server.tokens import HASH
+from sfumato.app.spec import LedgerSpec, read_spec
+from sfumato.budget import Budget, Neighbours
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import SchemaError
+from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml, validated
+from sfumato.wording import did_you_mean, listing
+
+if TYPE_CHECKING:
+    from sfumato.domain import Domain
+
+__all__ = ["Analyst", "Config", "DatasetConfig", "Role", "read_config"]
+
+Role = Literal["analyst", "curator"]
+Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(**STRICT)
+
+
+class _Amounts(_Table):
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
+    mu: Amount | None = None
+
+
+class _Server(_Table):
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8321
+    state: Text = "server.state"
+    grid_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = 10.0
+
+
+class _Dataset(_Table):
+    about: str = ""
+    spec: Text | None = None
+    source: Text | None = None
+    name: Text | None = None
+    domain: Text | None = None
+    neighbours: Literal["add-remove", "replace-one"] = "add-remove"
+    unit: Text | None = None
+    rows_per_unit: Annotated[int, Field(ge=1)] | None = None
+    ledger: Text | None = None
+    budget: _Amounts | None = None
+
+
+class _Analyst(_Table):
+    token: Text
+    role: Role = "analyst"
+    datasets: list[str] | Literal["all"] = Field(default_factory=list)
+    allowance: dict[str, _Amounts] = Field(default_factory=dict)
+
+
+class _File(_Table):
+    server: _Server = _Server()
+    limits: Limits = Limits()
+    datasets: dict[Name, _Dataset] = Field(default_factory=dict)
+    analysts: dict[Name, _Analyst] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetConfig:
+    """A table that is served: where it is, what its records may look like, what it may spend."""
+
+    name: str
+    about: str
+    source: str
+    table_id: str
+    domain: Domain
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    ledger: str
+    total: Budget | None
+
+
+@dataclass(frozen=True, slots=True)
+class Analyst:
+    """Somebody who holds a token: which datasets are theirs, and how much of each."""
+
+    name: str
+    token: str
+    role: Role
+    datasets: frozenset[str]
+    allowances: Mapping[str, Budget]
+
+    @property
+    def is_curator(self) -> bool:
+        """Whether this person may see all of a ledger and freeze a dataset."""
+        return self.role == "curator"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that ``sfumato serve`` needs to know."""
+
+    host: str
+    port: int
+    state: Path
+    grid: float
+    limits: Limits
+    datasets: Mapping[str, DatasetConfig]
+    analysts: tuple[Analyst, ...]
+
+
+def read_config(path: str | Path) -> Config:
+    """The server that a configuration file describes."""
+    file = read_toml(path)
+    tables = validated(_File, file.data, file, ())
+    if not tables.datasets:
+        raise file.error("there is nothing to serve; add a table [datasets.NAME] with a spec in it")
+    if not tables.analysts:
+        raise file.error(
+            "nobody may ask; add a table [analysts.NAME] with token = the hash that "
+            "`sfumato token` prints"
+        )
+    datasets = {
+        name: _dataset(file, name, table, tables.limits) for name, table in tables.datasets.items()
+    }
+    _check_ledgers(file, datasets)
+    analysts = tuple(_analyst(file, n, t, datasets) for n, t in tables.analysts.items())
+    _check_tokens(file, analysts)
+    return Config(
+        host=tables.server.host,
+        port=tables.server.port,
+        state=_beside(file, tables.server.state),
+        grid=tables.server.grid_milliseconds / 1000,
+        limits=tables.limits,
+        datasets=datasets,
+        analysts=analysts,
+    )
+
+
+def _beside(file: TomlFile, path: str) -> Path:
+    return (file.folder or Path()) / path
+
+
+def _dataset(file: TomlFile, name: str, table: _Dataset, limits: Limits) -> DatasetConfig:
+    at: KeyPath = ("datasets", name)
+    found = (
+        _from_keys(file, name, table, at)
+        if table.spec is None
+        else _from_spec(file, name, table, table.spec, at)
+    )
+    if found.domain.size > limits.cells:
+        raise file.error(
+            f"its domain has {found.domain.size:,} cells, limits.cells allows {limits.cells:,}; "
+            "raise the limit, or serve fewer attributes",
+            at,
+        )
+    return found
+
+
+def _from_spec(
+    file: TomlFile, name: str, table: _Dataset, named: str, at: KeyPath
+) -> DatasetConfig:
+    for key in sorted(table.model_fields_set - {"spec", "about"}):
+        raise file.error(f"the spec says this already; leave {key} out", (*at, key))
+    try:
+        spec = read_spec(_beside(file, named))
+        source = spec.table()
+    except SchemaError as error:
+        raise file.error(str(error), (*at, "spec")) from None
+    if spec.ledger is None:
+        raise file.error(
+            f"{named} names no ledger, and a server must remember what it spends; add a table "
+            '[ledger] with path = "NAME.ledger" to it',
+            (*at, "spec"),
+        )
+    table_id = spec.name or _public_name(source)
+    whose = (spec.domain, spec.neighbours, spec.unit)
+    ledger: LedgerSpec = spec.ledger
+    total = ledger.total or spec.budget
+    return DatasetConfig(name, table.about, source, table_id, *whose, ledger.path, total)
+
+
+def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> DatasetConfig:
+    for key in ("source", "domain", "ledger", "budget"):
+        if getattr(table, key) is None:
+            raise file.error(
+                f"the key '{key}' is missing; a dataset is a spec, or source, domain, ledger and "
+                "budget",
+                at,
+            )
+    source = source_from(file, table.source, (*at, "source"))
+    assert source is not None  # noqa: S101  the loop above
+    assert table.domain is not None  # noqa: S101
+    assert table.ledger is not None  # noqa: S101
+    assert table.budget is not None  # noqa: S101
+    ledger = table.ledger if "://" in table.ledger else str(_beside(file, table.ledger))
+    return DatasetConfig(
+        name=name,
+        about=table.about,
+        source=source,
+        table_id=table.name or _public_name(source),
+        domain=named_domain(file, table.domain, (*at, "domain")),
+        neighbours=table.neighbours,
+        unit=unit_from(file, table.unit, table.rows_per_unit, at),
+        ledger=ledger,
+        total=budget_from(file, table.budget, (*at, "budget")),
+    )
+
+
+def _public_name(source: str) -> str:
+    from sfumato.vault.tables import public_name
+
+    return public_name(source)
+
+
+def _analyst(
+    file: TomlFile, name: str, table: _Analyst, datasets: Mapping[str, DatasetConfig]
+) -> Analyst:
+    at: KeyPath = ("analysts", name)
+    if not HASH.fullmatch(table.token):
+        raise file.error(
+            "expected the hash of a token, written sha256: and 64 digits, never the token itself; "
+            "`sfumato token` makes both",
+            (*at, "token"),
+        )
+    theirs = list(datasets) if table.datasets == "all" else list(table.datasets)
+    for place, wanted in enumerate(theirs):
+        if wanted not in datasets:
+            raise file.error(
+                f"there is no dataset {wanted!r}{did_you_mean(wanted, datasets)}; there are: "
+                f"{listing(list(datasets))}",
+                (*at, "datasets", place),
+            )
+    for wanted in table.allowance:
+        if wanted not in theirs:
+            raise file.error(
+                f"an allowance for {wanted!r}, which is none of their datasets; add it to "
+                "datasets, or leave the allowance out",
+                (*at, "allowance", wanted),
+            )
+    allowances = {
+        wanted: budget_from(file, amounts, (*at, "allowance", wanted))
+        for wanted, amounts in table.allowance.items()
+    }
+    return Analyst(name, table.token, table.role, frozenset(theirs), allowances)
+
+
+def _check_tokens(file: TomlFile, analysts: tuple[Analyst, ...]) -> None:
+    seen: dict[str, str] = {}
+    for analyst in analysts:
+        if analyst.token in seen:
+            raise file.error(
+                f"this token is also that of {seen[analyst.token]!r}; make one for each person "
+                "with `sfumato token`",
+                ("analysts", analyst.name, "token"),
+            )
+        seen[analyst.token] = analyst.name
+
+
+def _check_ledgers(file: TomlFile, datasets: Mapping[str, DatasetConfig]) -> None:
+    """Two names for one table would be two budgets for the same people."""
+    for key in ("source", "ledger"):
+        seen: dict[str, str] = {}
+        for dataset in datasets.values():
+            place = getattr(dataset, key)
+            if place in seen:
+                raise file.error(
+                    f"has the same {key} as {seen[place]!r}; one table is served under one name, "
+                    "with one ledger",
+                    ("datasets", dataset.name),
+                )
+            seen[place] = dataset.name

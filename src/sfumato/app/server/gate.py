@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every request passes here: who asks, how often, how much; and every response leaves here.
+
+In this order, before the body is read: too many at once, the token, the rate, the declared size.
+Then the body, up to its limit in bytes, seconds and nesting. On the way out: the time grid for
+whatever touched data, the same security headers for all, and a refusal without details for any
+exception that nobody expected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from sfumato.app.failures import place_of
+from sfumato.app.server.limits import is_too_deep
+from sfumato.app.server.problems import Problem, no_token, problem_of, too_many
+from sfumato.errors import SfumatoError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from sfumato.app.server.house import House
+
+__all__ = ["ANALYST", "ON_GRID", "OPEN_PATHS", "Gate"]
+
+LOG: Final = logging.getLogger("sfumato.server")
+ANALYST: Final = "sfumato.analyst"
+ON_GRID: Final = "sfumato.on_grid"
+OPEN_PATHS: Final = frozenset({"/health", "/openapi.json"})
+
+_SECURITY: Final = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+
+
+class Gate:
+    """The middleware around all routes."""
+
+    def __init__(self, app: ASGIApp, house: House) -> None:
+        self.app, self.house = app, house
+        self._inside = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        exit_ = _Exit(scope, send, self.house)
+        self._inside += 1
+        try:
+            body = await self._enter(scope, receive)
+            await self.app(scope, _replayed(body, receive), exit_.send)
+        except Exception as error:
+            _tell(error)
+            await exit_.refuse(problem_of(error))
+        finally:
+            self._inside -= 1
+
+    async def _enter(self, scope: Scope, receive: Receive) -> bytes:
+        limits = self.house.config.limits
+        if self._inside > limits.concurrent:
+            raise too_many(1)
+        headers = dict(scope["headers"])
+        if scope["path"] not in OPEN_PATHS:
+            who = self.house.tokens.holder(headers.get(b"authorization", b"").decode("latin-1"))
+            if who is None:
+                raise no_token()
+            wait = self.house.rates.wait(who.name)
+            if wait > 0:
+                raise too_many(math.ceil(wait))
+            scope[ANALYST] = who
+        return await self._body(headers, receive)
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        limits = self.house.config.limits
+        declared = headers.get(b"content-length", b"0")
+        if not declared.isdigit() or len(declared) > 18 or int(declared) > limits.body_bytes:
+            raise _too_large(limits.body_bytes)
+        if declared == b"0" and b"transfer-encoding" not in headers:
+            return b""
+        try:
+            async with asyncio.timeout(limits.body_seconds):
+                body = await _read(receive, limits.body_bytes)
+        except TimeoutError:
+            words = f"the body did not arrive within {limits.body_seconds:g} s; send it at once"
+            raise Problem(408, "slow", words, headers={"Connection": "close"}) from None
+        if is_too_deep(body, limits.json_depth):
+            raise Problem(
+                413,
+                "too-large",
+                f"the JSON is nested more than {limits.json_depth} deep; write it flatter",
+            )
+        return body
+
+
+async def _read(receive: Receive, most: int) -> bytes:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "disconnected", "the connection was closed before the body ended")
+        part = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large(most: int) -> Problem:
+    words = f"the body may have at most {most:,} bytes; ask for less at once"
+    return Problem(413, "too-large", words, headers={"Connection": "close"})
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body once more, for the routes."""
+    messages: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def replay() -> Message:
+        return next(messages, None) or await receive()
+
+    return replay
+
+
+class _Exit:
+    """The way out of one request."""
+
+    def __init__(self, scope: Scope, send: Send, house: House) -> None:
+        self._scope, self._send, self._house = scope, send, house
+        self._arrived = house.grid.clock()
+        self._has_left = False
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on; the first one waits for its time and gets the headers."""
+        if message["type"] == "http.response.start":
+            if ON_GRID in self._scope:
+                await self._house.grid.wait(self._arrived)
+            self._has_left = True
+            message = {**message, "headers": [*message.get("headers", ()), *_SECURITY]}
+            route = self._scope.get("route")
+            name = getattr(route, "path", "none")
+            self._house.metrics.request(name, message["status"])
+        await self._send(message)
+
+    async def refuse(self, problem: Problem) -> None:
+        """Send a refusal, unless an answer is on its way already."""
+        if self._has_left:
+            return
+        body = problem.body()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *((k.lower().encode(), v.encode()) for k, v in problem.headers.items()),
+        ]
+        start = {"type": "http.response.start", "status": problem.status, "headers": headers}
+        await self.send(start)
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def _tell(error: Exception) -> None:
+    """The log gets what the caller must not: words of ours, or the type and place of others."""
+    if isinstance(error, Problem):
+        return
+    if not isinstance(error, SfumatoError):
+        LOG.error("unexpected %s at %s", type(error).__name__, place_of(error))
+    elif problem_of(error).status == 503:
+        LOG.error("%s: %s", type(error).__name__, error)

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table behind its ledger: what a caller may know of it, forecast, release and look up.
+
+The same functions as the command line calls; here for many callers at once. Functions that can
+take long run in a worker thread, one release of a table at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from sfumato.app.server.config import Analyst, Config, DatasetConfig
+from sfumato.app.server.limits import check_entries, check_workload
+from sfumato.app.server.problems import exhausted, key_reused
+from sfumato.app.show import budget_document, plan_document
+from sfumato.budget import Budget, Ledger
+from sfumato.budget.entries import Entry, request_key
+from sfumato.domain.write import write_domain
+from sfumato.release.provenance import cost_in_words
+from sfumato.tomlfile import TomlFile
+from sfumato.workload.toml import workload_from
+
+if TYPE_CHECKING:
+    from sfumato.app.server.models import PlanAsked, ReleaseAsked
+    from sfumato.app.server.shelf import Shelf
+    from sfumato.budget.account import Remaining
+    from sfumato.flow import Plan
+    from sfumato.release import Release
+
+__all__ = ["Guarded", "canonical", "remaining_document"]
+
+KEPT_PLANS = 64
+PAGE = 1_000  # entries of a ledger in one response
+
+
+class Guarded:
+    """One dataset of the server."""
+
+    def __init__(self, dataset: DatasetConfig, config: Config, shelf: Shelf) -> None:
+        self.name, self.dataset = dataset.name, dataset
+        self.limits, self.shelf = config.limits, shelf
+        self.book = Ledger.open_or_create(
+            dataset.ledger, dataset.table_id, dataset.neighbours, dataset.total, keep_open=True
+        )
+        _allow(self.book, config, dataset.name)
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._releasing = Lock()
+
+    def shown(self, who: Analyst) -> dict[str, object]:
+        """What the list of datasets says of this one."""
+        return {
+            "name": self.name,
+            "about": self.dataset.about,
+            "attributes": len(self.dataset.domain),
+            "cells": str(self.dataset.domain.size),
+            "neighbours": self.dataset.neighbours,
+            "is_frozen": self.book.is_frozen(),
+            "remaining": remaining_document(self.book.remaining(who.name)),
+        }
+
+    def schema(self) -> dict[str, object]:
+        """The public domain."""
+        unit = self.dataset.unit
+        return {
+            "name": self.name,
+            "neighbours": self.dataset.neighbours,
+            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "attributes": [
+                {
+                    "name": a.name,
+                    "kind": a.kind,
+                    "size": a.size,
+                    "levels": [level.name for level in a.levels],
+                }
+                for a in self.dataset.domain
+            ],
+            "toml": write_domain(self.dataset.domain),
+        }
+
+    def forecast(self, asked: PlanAsked, who: Analyst) -> dict[str, object]:
+        """The plan, and whether what remains covers it; touches no data and costs nothing."""
+        plan = self._planned(asked)
+        fits = self.book.how_many_more(plan.cost, who.name) > 0
+        return {**plan_document(plan), "fits": fits}
+
+    def known(self, asked: ReleaseAsked, who: Analyst, name: str | None) -> bytes | None:
+        """The stored body of this request, if there is one; takes no time.
+
+        A request whose plan is remembered and whose cost does not fit is refused here.
+        """
+        key = self._release_key(asked)
+        if name is not None:
+            self.check_name(who, name, key)
+        kept = self.shelf.body(self.name, key)
+        if kept is None:
+            paid = self._paid_key(asked)
+            plan = self._plans.get(paid)
+            if plan is not None and self.book.answer(paid) is None:
+                self._check_left(plan, who)
+        return kept
+
+    def release(self, asked: ReleaseAsked, who: Analyst) -> bytes:
+        """Plan, debit, measure and keep the body; or the body that another caller just kept.
+
+        Privacy: that of ``Plan.release``; the body depends on its result and on public numbers.
+        """
+        key = self._release_key(asked)
+        with self._releasing:
+            kept = self.shelf.body(self.name, key)
+            if kept is not None:
+                return kept
+            plan, paid = self._planned(asked), self._paid_key(asked)
+            if self.book.answer(paid) is None:
+                self._check_left(plan, who)
+            result = plan.release(
+                self.dataset.source,
+                ledger=self.book,
+                project=asked.project,
+                name=self.dataset.table_id,
+                key=paid,
+                analyst=who.name,
+            )
+            body = self._body(key, asked, plan, result, self.book.entry(paid))
+            return self.shelf.keep([(self.name, key, body)])[0]
+
+    def check_name(self, who: Analyst, name: str, key: str) -> None:
+        """Refuse an idempotency key that was used for another request."""
+        if not self.shelf.bind([(who.name, name, f"{self.name} {key}")])[0]:
+            raise key_reused()
+
+    def ledger(self, who: Analyst, after: int) -> dict[str, object]:
+        """What was spent: all of it for a curator, one's own for an analyst."""
+        is_all = who.is_curator
+        entries = [
+            e
+            for e in self.book.entries()
+            if e.sequence > after and (is_all or e.analyst == who.name)
+        ]
+        page, rest = entries[:PAGE], entries[PAGE:]
+        allowances = [a for a in self.book.allowances() if is_all or a.analyst == who.name]
+        return {
+            "dataset": self.name,
+            "budget": budget_document(self.book.budget),
+            "remaining": remaining_document(self.book.remaining(None if is_all else who.name)),
+            "allowances": [
+                {
+                    "analyst": a.analyst,
+                    "budget": budget_document(a.budget),
+                    "remaining": remaining_document(a.remaining()),
+                }
+                for a in allowances
+            ],
+            "entries": [_entry_document(e) for e in page],
+            "next": page[-1].sequence if rest else None,
+        }
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self.book.close()
+
+    def _planned(self, asked: PlanAsked) -> Plan:
+        """The plan of a request; the newest ones are remembered."""
+        from sfumato.flow import plan
+
+        key = self._paid_key(asked)
+        known = self._plans.get(key)
+        if known is not None:
+            self._plans.move_to_end(key)
+            return known
+        domain, limits = self.dataset.domain, self.limits
+        check_entries(asked.workload, domain, limits)
+        workload = workload_from(TomlFile("request", "", {"workload": asked.workload}), domain)
+        check_workload(workload, limits)
+        found = plan(
+            workload,
+            Budget(**asked.budget.model_dump()),
+            self.dataset.neighbours,
+            asked.objective,
+            asked.mechanism,
+            unit=self.dataset.unit,
+            seconds=limits.planning_seconds,
+        )
+        self._plans[key] = found
+        while len(self._plans) > KEPT_PLANS:
+            self._plans.popitem(last=False)
+        return found
+
+    def _paid_key(self, asked: PlanAsked) -> str:
+        """Equal for requests that one measurement answers: without projection and level."""
+        paid = asked.model_dump(exclude={"project", "level"})
+        return request_key({"dataset": self.dataset.table_id, **paid})
+
+    def _release_key(self, asked: ReleaseAsked) -> str:
+        return request_key({"dataset": self.dataset.table_id, **asked.model_dump()})
+
+    def _check_left(self, plan: Plan, who: Analyst) -> None:
+        """Refuse before the table is read; the debit itself checks again, in one transaction."""
+        if self.book.how_many_more(plan.cost, who.name):
+            return
+        left = self.book.remaining(who.name)
+        raise exhausted(
+            f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}; "
+            f"{left.describe()}; lower the cost or ask the curator",
+            left,
+        )
+
+    def _body(
+        self, key: str, asked: ReleaseAsked, plan: Plan, result: Release, entry: Entry | None
+    ) -> bytes:
+        return canonical(
+            {
+                "key": key,
+                "dataset": self.name,
+                "queries": plan.workload.queries,
+                "mechanism": plan.mechanism,
+                "rmse": plan.rmse,
+                "budget": budget_document(plan.budget),
+                "cost": plan.cost.as_json(),
+                "neighbours": plan.neighbours,
+                "level": asked.level,
+                "entry": None if entry is None else entry.sequence,
+                "answers": _columns(result, asked.level),
+            }
+        )
+
+
+def canonical(document: object) -> bytes:
+    """A document as the bytes that are sent and kept."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+
+
+def remaining_document(remaining: Remaining) -> dict[str, float | None]:
+    """What one more debit may take, as JSON numbers."""
+    return {
+        "share": float(remaining.share),
+        "gaussian_mu": remaining.gaussian_mu,
+        "pure_epsilon": float(remaining.pure_epsilon),
+    }
+
+
+def _allow(book: Ledger, config: Config, name: str) -> None:
+    """Write the allowances of the configuration into the ledger, where they are new."""
+    known = {a.analyst: a.budget for a in book.allowances()}
+    for analyst in config.analysts:
+        wanted = analyst.allowances.get(name)
+        if wanted is not None and known.get(analyst.name) != wanted:
+            book.allow(analyst.name, wanted)
+
+
+def _columns(result: Release, level: float) -> dict[str, list[object]]:
+    """The long table of answers, column by column; a number that is none is null."""
+    import numpy as np
+
+    columns: dict[str, list[object]] = {}
+    for name, column in zip(
+        (table := result.to_arrow(level)).column_names, table.itercolumns(), strict=True
+    ):
+        values = column.to_pylist()
+        columns[name] = [None if isinstance(v, float) and not np.isfinite(v) else v for v in values]
+    return columns
+
+
+def _entry_document(entry: Entry) -> dict[str, object]:
+    return {
+        "sequence": entry.sequence,
+        "time": entry.time,
+        "analyst": entry.analyst,
+        "state": entry.state,
+        "cost": entry.cost.as_json(),
+        "key": entry.key,
+        "hash": entry.hash,
+    }

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What requests and answers look like, for validation and for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "Answer",
+    "AskAsked",
+    "DatasetShown",
+    "FreezeAsked",
+    "LedgerShown",
+    "PlanAsked",
+    "PlanShown",
+    "ReleaseAsked",
+    "Released",
+    "SchemaShown",
+    "Trouble",
+]
+
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)] | Annotated[str, Field(max_length=40)]
+_WORKLOAD = [{"marginals": 1}, {"prefix": "age", "by": ["sex"]}]
+_SQL = "SELECT COUNT(*) FROM data WHERE age >= 65"
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BudgetAsked(_Asked):
+    """Exactly one of epsilon (with or without delta), rho and mu."""
+
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
+    mu: Amount | None = None
+
+
+class PlanAsked(_Asked):
+    """What to forecast: the tables of ``[[workload]]`` in a spec, as JSON objects."""
+
+    workload: Annotated[
+        list[dict[str, Any]], Field(min_length=1, max_length=64, examples=[_WORKLOAD])
+    ]
+    budget: Annotated[BudgetAsked, Field(examples=[{"epsilon": 0.5, "delta": 1e-9}])]
+    objective: Literal["rmse", "max"] = "rmse"
+    mechanism: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+
+
+class ReleaseAsked(PlanAsked):
+    """What to release; projection and level are free, the rest is paid for once."""
+
+    project: bool | Literal["shrunk", "bounds"] = True
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+
+class AskAsked(_Asked):
+    """One linear query in SQL; the table may have any name."""
+
+    sql: Annotated[str, Field(min_length=1, max_length=4_000, examples=[_SQL])]
+
+
+class FreezeAsked(_Asked):
+    """Why a dataset is frozen or opened again; it is written into the ledger."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=500, examples=["quarterly review"])]
+
+
+class Trouble(BaseModel):
+    """A refusal: a code for programs, words for people."""
+
+    error: Annotated[str, Field(examples=["budget-exhausted"])]
+    message: str
+    remaining: dict[str, float | None] | None = None
+
+
+class DatasetShown(BaseModel):
+    """A dataset that is open to the caller."""
+
+    name: str
+    about: str
+    attributes: int
+    cells: Annotated[str, Field(description="the number of cells; a text, it may be large")]
+    neighbours: str
+    is_frozen: bool
+    remaining: Annotated[
+        dict[str, float | None], Field(description="what the caller may still spend")
+    ]
+
+
+class AttributeShown(BaseModel):
+    """A column and what it may hold; ``levels`` are its hierarchies."""
+
+    name: str
+    kind: str
+    size: int
+    levels: list[str]
+
+
+class SchemaShown(BaseModel):
+    """The public domain of a dataset; ``toml`` has all of it, as a schema file."""
+
+    name: str
+    neighbours: str
+    unit: dict[str, Any] | None
+    attributes: list[AttributeShown]
+    toml: str
+
+
+class PlanShown(BaseModel):
+    """A forecast; the keys are those of ``sfumato plan --json``."""
+
+    queries: int
+    mechanism: str
+    rmse: float
+    largest: float
+    certificate: float | None
+    budget: dict[str, float]
+    cost: Any
+    groups: list[dict[str, Any]]
+    fits: Annotated[bool, Field(description="whether what remains covers the cost")]
+
+
+class Released(BaseModel):
+    """A release: one list per column, all of one length."""
+
+    key: str
+    dataset: str
+    queries: int
+    mechanism: str
+    rmse: float
+    budget: dict[str, float]
+    cost: Any
+    neighbours: str
+    level: float
+    entry: Annotated[int, Field(description="the debit in the ledger that paid for it")]
+    answers: dict[str, list[Any]]
+
+
+class Answer(BaseModel):
+    """The answers to one question, with intervals."""
+
+    key: str
+    dataset: str
+    sql: str
+    answers: list[dict[str, Any]]
+    is_paid: bool
+
+
+class LedgerShown(BaseModel):
+    """What was spent: of all for a curator, one's own for an analyst."""
+
+    dataset: str
+    budget: dict[str, float]
+    remaining: dict[str, float | None]
+    allowances: list[dict[str, Any]]
+    entries: list[dict[str, Any]]
+    next: Annotated[int | None, Field(description="send as ?after= to read on")]

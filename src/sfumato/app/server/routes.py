@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The routes, as a table of contents: each body is a call of a function that Python has, too.
+
+GET  /health                           is it there
+GET  /datasets                         what is open to me, and what may I still spend
+GET  /datasets/NAME/schema             what its records may look like
+POST /datasets/NAME/plan               forecast, free
+POST /datasets/NAME/release            plan, debit, measure, answer
+GET  /datasets/NAME/answers/KEY        a stored answer, the same bytes for ever
+GET  /datasets/NAME/ledger             what was spent
+POST /datasets/NAME/freeze, unfreeze   curators only
+GET  /metrics                          Prometheus, curators only
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
+
+from sfumato.app.server.config import Analyst
+from sfumato.app.server.gate import ANALYST, ON_GRID
+from sfumato.app.server.guarded import Guarded, canonical
+from sfumato.app.server.house import House
+from sfumato.app.server.models import (
+    DatasetShown,
+    FreezeAsked,
+    LedgerShown,
+    PlanAsked,
+    PlanShown,
+    ReleaseAsked,
+    Released,
+    SchemaShown,
+    Trouble,
+)
+from sfumato.app.server.problems import Problem
+from sfumato.version import VERSION
+
+__all__ = ["routes"]
+
+routes = APIRouter()
+
+
+def _house(request: Request) -> House:
+    house: House = request.app.state.house
+    return house
+
+
+def _who(request: Request) -> Analyst:
+    who: Analyst = request.scope[ANALYST]
+    return who
+
+
+def _curator(request: Request) -> Analyst:
+    who = _who(request)
+    if not who.is_curator:
+        raise Problem(403, "not-curator", "only a curator may do this; ask yours")
+    return who
+
+
+def _dataset(
+    request: Request, name: Annotated[str, Path(max_length=64, examples=["adult"])]
+) -> Guarded:
+    return _house(request).dataset(_who(request), name)
+
+
+House_ = Annotated[House, Depends(_house)]
+Who = Annotated[Analyst, Depends(_who)]
+Curator = Annotated[Analyst, Depends(_curator)]
+Dataset = Annotated[Guarded, Depends(_dataset)]
+Key = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="`key` of an answer")]
+Name = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,100}$",
+        description="the same key and request: the same bytes; another request: 409",
+    ),
+]
+
+
+def _answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The documented responses of a route: its model, and refusals."""
+    about = {
+        403: "only a curator may do this",
+        404: "no such dataset, or not yours",
+        409: "the budget is exhausted, or the Idempotency-Key was used for another request",
+        423: "the dataset is frozen",
+        503: "the table or its ledger cannot be used now",
+    }
+    always = {
+        401: "no known token",
+        408: "the body came too slowly",
+        413: "too large: body, nesting or number of queries",
+        422: "not a valid request; the message names the construct",
+        429: "too many requests",
+    }
+    told = {**{s: about[s] for s in statuses}, **always}
+    refusals: dict[int | str, dict[str, Any]] = {
+        s: {"model": Trouble, "description": words} for s, words in sorted(told.items())
+    }
+    return {200: {"model": model}, **refusals}
+
+
+def _json(document: object) -> Response:
+    return Response(canonical(document), media_type="application/json")
+
+
+def _stored(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+@routes.get("/health", responses={200: {"model": dict[str, str]}})
+async def health() -> Response:
+    """Whether the server is there; says nothing of the data."""
+    return _json({"status": "ok", "version": VERSION})
+
+
+@routes.get("/datasets", responses=_answers(list[DatasetShown], 503))
+async def datasets(who: Who, house: House_) -> Response:
+    """The datasets that are open to the caller."""
+    theirs = [d for d in house.datasets.values() if d.name in who.datasets]
+    return _json([d.shown(who) for d in theirs])
+
+
+@routes.get("/datasets/{name}/schema", responses=_answers(SchemaShown, 404))
+async def schema(dataset: Dataset) -> Response:
+    """What a record may look like: public, it comes from the schema file."""
+    return _json(dataset.schema())
+
+
+@routes.post("/datasets/{name}/plan", responses=_answers(PlanShown, 404, 503))
+async def plan(
+    asked: Annotated[PlanAsked, Body()], dataset: Dataset, who: Who, house: House_
+) -> Response:
+    """Forecast the errors and the cost of a release; touches no data and costs nothing."""
+    return _json(await house.work(dataset.forecast, asked, who))
+
+
+@routes.post("/datasets/{name}/release", responses=_answers(Released, 404, 409, 423, 503))
+async def release(
+    asked: Annotated[ReleaseAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    house: House_,
+    request: Request,
+    key: Name = None,
+) -> Response:
+    """Debit the cost, measure, and answer; an equal request gets the same bytes, free."""
+    request.scope[ON_GRID] = True
+    known = dataset.known(asked, who, key)
+    return _stored(known or await house.work(dataset.release, asked, who))
+
+
+@routes.get("/datasets/{name}/answers/{key}", responses=_answers(dict[str, Any], 404))
+async def answers(key: Key, dataset: Dataset) -> Response:
+    """A stored answer by its key."""
+    kept = dataset.shelf.body(dataset.name, key)
+    if kept is None:
+        raise Problem(404, "not-found", "no answer has this key; it is in the answer's `key`")
+    return _stored(kept)
+
+
+@routes.get("/datasets/{name}/ledger", responses=_answers(LedgerShown, 404, 503))
+async def ledger(
+    dataset: Dataset, who: Who, house: House_, after: Annotated[int, Query(ge=-1, lt=2**62)] = -1
+) -> Response:
+    """What was spent: all of it for a curator, one's own for an analyst."""
+    return _json(await house.work(dataset.ledger, who, after))
+
+
+@routes.post("/datasets/{name}/freeze", responses=_answers(dict[str, bool], 403, 404, 503))
+async def freeze(
+    asked: Annotated[FreezeAsked, Body()], dataset: Dataset, _: Curator, house: House_
+) -> Response:
+    """Stop all new answers; stored ones stay readable."""
+    await house.work(dataset.book.freeze, asked.reason)
+    return _json({"is_frozen": dataset.book.is_frozen()})
+
+
+@routes.post("/datasets/{name}/unfreeze", responses=_answers(dict[str, bool], 403, 404, 503))
+async def unfreeze(
+    asked: Annotated[FreezeAsked, Body()], dataset: Dataset, _: Curator, house: House_
+) -> Response:
+    """Let new answers be asked again."""
+    await house.work(dataset.book.unfreeze, asked.reason)
+    return _json({"is_frozen": dataset.book.is_frozen()})
+
+
+@routes.get("/metrics", response_class=Response, responses=_answers(None, 403))
+async def metrics(_: Curator, house: House_) -> Response:
+    """Counters for Prometheus."""
+    left = {d.name: float(d.book.remaining().share) for d in house.datasets.values()}
+    return Response(house.metrics.text(left), media_type="text/plain; version=0.0.4")

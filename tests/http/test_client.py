@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python client, against the server itself and against one that loses requests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pandas as pd
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+
+from sfumato.client import Client, Reply, Transport
+from sfumato.errors import (
+    BudgetExhausted,
+    LedgerFrozen,
+    SchemaError,
+    ServerError,
+    SqlError,
+    TooLarge,
+    WorkloadError,
+)
+from tests.http.served import ADA, CORA, WORKLOAD, bearer
+
+
+def over(client: TestClient) -> Transport:
+    """A transport that calls the application in this process."""
+
+    def send(method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+        reply = client.request(method, path, headers=dict(headers), content=body)
+        return Reply(reply.status_code, dict(reply.headers), reply.content)
+
+    return send
+
+
+def _client(server: TestClient, token: str = ADA, **more: object) -> Client:
+    return Client("http://test", token, transport=over(server), **more)  # type: ignore[arg-type]
+
+
+def test_a_session_with_the_client(fresh: TestClient) -> None:
+    ada = _client(fresh)
+    assert list(ada.datasets()["name"]) == ["people"]
+    assert "domain.age" in str(ada.schema("people")["toml"])
+    assert ada.plan("people", WORKLOAD, epsilon=1)["fits"] is True
+    made = ada.release("people", WORKLOAD, epsilon=1)
+    assert isinstance(made.answers, pd.DataFrame)
+    assert len(made.answers) == 62
+    assert ada.answers("people", made.key).document == made.document
+    book = ada.ledger("people")
+    assert list(book["analyst"]) == ["ada"]
+    assert book.attrs["remaining"]["pure_epsilon"] == 1.0
+
+
+def test_refusals_are_the_errors_of_the_library(fresh: TestClient) -> None:
+    ada, cora = _client(fresh), _client(fresh, CORA)
+    with pytest.raises(SqlError, match="MEDIAN"):
+        ada.plan("people", [{"sql": "SELECT MEDIAN(age) FROM data"}], epsilon=1)
+    with pytest.raises(WorkloadError, match="9-way"):
+        ada.plan("people", [{"marginals": 9}], epsilon=1)
+    with pytest.raises(SchemaError, match="workload"):
+        ada.plan("people", [], epsilon=1)
+    with pytest.raises(BudgetExhausted, match="remains"):
+        ada.release("people", WORKLOAD, epsilon=3)
+    with pytest.raises(TooLarge, match="bytes"):
+        ada.plan("people", [{"sql": "x" * 2**17}], epsilon=1)
+    with pytest.raises(ServerError, match="404"):
+        ada.schema("others")
+    with pytest.raises(ServerError, match="401"):
+        _client(fresh, "wrong").datasets()
+    with pytest.raises(ServerError, match="403"):
+        ada.freeze("people", "because")
+    cora.freeze("people", "because")
+    with pytest.raises(LedgerFrozen, match="frozen"):
+        ada.release("people", WORKLOAD, epsilon=0.5)
+    cora.unfreeze("people", "over")
+
+
+class Flaky:
+    """Does what it is asked, but loses replies: the request arrived, its answer did not."""
+
+    def __init__(self, inner: Transport, losses: int) -> None:
+        self.inner, self.losses, self.keys = inner, losses, list[str | None]()
+
+    def __call__(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Reply:
+        self.keys.append(headers.get("Idempotency-Key"))
+        reply = self.inner(method, path, headers, body)
+        if len(self.keys) <= self.losses:
+            raise ConnectionResetError
+        return reply
+
+
+def test_a_lost_answer_is_asked_for_again_under_the_same_key_and_paid_once(
+    fresh: TestClient,
+) -> None:
+    slept: list[float] = []
+    flaky = Flaky(over(fresh), 2)
+    ada = Client("http://test", ADA, transport=flaky, sleep=slept.append)
+    ada.release("people", WORKLOAD, epsilon=1)
+    assert len(flaky.keys) == 3
+    assert len(set(flaky.keys)) == 1
+    assert flaky.keys[0]
+    assert slept == [0.2, 0.4]
+    entries = fresh.get("/datasets/people/ledger", headers=bearer(CORA)).json()["entries"]
+    assert len(entries) == 1
+
+
+def test_a_server_that_is_gone_is_an_error_after_the_last_try(client: TestClient) -> None:
+    slept: list[float] = []
+    ada = Client("http://test", ADA, transport=Flaky(over(client), 99), sleep=slept.append, tries=3)
+    with pytest.raises(ServerError, match="tried 3 times"):
+        ada.datasets()
+    assert len(slept) == 2
+
+
+def test_the_client_waits_as_long_as_it_is_told() -> None:
+    slept: list[float] = []
+    replies = iter([Reply(429, {"retry-after": "7"}, b"{}"), Reply(200, {}, b"[]")])
+    ada = Client("http://x", ADA, transport=lambda *_: next(replies), sleep=slept.append)
+    assert ada.datasets().empty
+    assert slept == [7.0]
+
+
+def test_answers_that_are_no_json_are_errors() -> None:
+    page = Reply(200, {}, b"<html>")
+    with pytest.raises(ServerError, match="something else than JSON"):
+        Client("http://x", ADA, transport=lambda *_: page).datasets()
+    with pytest.raises(ServerError, match="no JSON object"):
+        Client("http://x", ADA, transport=lambda *_: Reply(200, {}, b"[]")).schema("a")
+
+
+@pytest.mark.parametrize("url", ["people", "ftp://x", "http://", "file:///etc/passwd"])
+def test_a_server_has_a_web_address(url: str) -> None:
+    with pytest.raises(SchemaError, match="a server is"):
+        Client(url, ADA)
+
+
+@contextmanager
+def listening(app: object) -> Iterator[str]:
+    """A real server on a free port, in a thread; yields its address."""
+    is_up = threading.Event()
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: object = None) -> None:
+            await super().startup(sockets)  # type: ignore[arg-type]
+            is_up.set()
+
+    config = uvicorn.Config(app, port=0, log_config=None, lifespan="off")  # type: ignore[arg-type]
+    server = Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert is_up.wait(60)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(60)
+
+
+def test_the_client_and_a_real_server(fresh: TestClient) -> None:
+    with listening(fresh.app) as url:
+        ada = Client(url, ADA)
+        made = ada.release("people", WORKLOAD, epsilon=1)
+        assert ada.answers("people", made.key).document == made.document
+        with pytest.raises(TooLarge):
+            ada.plan("people", [{"sql": "x" * 2**20}], epsilon=1)
+        assert list(ada.datasets()["name"]) == ["people"]  # a new connection was opened
+        with pytest.raises(ServerError, match="401"):
+            Client(url, "wrong").datasets()
