@@ -99,7 +99,10 @@ class Client:
         """The datasets that are open to this token, one row each."""
         import pandas as pd
 
-        return pd.DataFrame(self._get("/datasets"))
+        found = self._sent("GET", "/datasets", None, {})
+        if not isinstance(found, list):
+            raise ServerError("the server sent no JSON list; check its address")
+        return pd.DataFrame(found)
 
     def schema(self, dataset: str) -> Mapping[str, object]:
         """What the records of a dataset may look like."""
@@ -190,9 +193,6 @@ class Client:
             raise ServerError("the server sent no JSON object; check its address")
         return found
 
-    def _get(self, path: str) -> object:
-        return self._sent("GET", path, None, {})
-
     def _sent(
         self, method: str, path: str, asked: Mapping[str, object] | None, more: Mapping[str, str]
     ) -> object:
@@ -235,14 +235,21 @@ def _release(
 ) -> dict[str, object]:
     given = {"epsilon": epsilon, "delta": delta, "rho": rho, "mu": mu}
     budget = {name: value for name, value in given.items() if value is not None}
-    asked = {"workload": [dict(w) for w in workload], "budget": budget, "objective": objective}
+    asked: dict[str, object] = {
+        "workload": [dict(w) for w in workload],
+        "budget": budget,
+        "objective": objective,
+    }
     return asked if mechanism is None else {**asked, "mechanism": mechanism}
 
 
 def _read(document: Mapping[str, object]) -> Answered:
     import pandas as pd
 
-    return Answered(str(document["key"]), pd.DataFrame(document["answers"]), document)
+    columns = document.get("answers")
+    if not isinstance(columns, dict | list):
+        raise ServerError("the server sent no answers; check its address")
+    return Answered(str(document["key"]), pd.DataFrame(columns), document)
 
 
 def _wait(reply: Reply, attempt: int) -> float:

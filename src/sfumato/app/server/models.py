@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 __all__ = [
     "Answer",
@@ -24,6 +24,12 @@ __all__ = [
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)] | Annotated[str, Field(max_length=40)]
 _WORKLOAD = [{"marginals": 1}, {"prefix": "age", "by": ["sex"]}]
 _SQL = "SELECT COUNT(*) FROM data WHERE age >= 65"
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be one line of printable characters")
+    return text
 
 
 class _Asked(BaseModel):
@@ -66,7 +72,11 @@ class AskAsked(_Asked):
 class FreezeAsked(_Asked):
     """Why a dataset is frozen or opened again; it is written into the ledger."""
 
-    reason: Annotated[str, Field(min_length=1, max_length=500, examples=["quarterly review"])]
+    reason: Annotated[
+        str,
+        Field(min_length=1, max_length=200, examples=["quarterly review"]),
+        AfterValidator(_printable),
+    ]
 
 
 class Trouble(BaseModel):

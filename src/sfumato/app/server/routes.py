@@ -149,7 +149,9 @@ async def release(
     """Debit the cost, measure, and answer; an equal request gets the same bytes, free."""
     request.scope[ON_GRID] = True
     known = dataset.known(asked, who, key)
-    return _stored(known or await house.work(dataset.release, asked, who))
+    if known is None:
+        known = await house.work(dataset.release, asked, who)
+    return _stored(known)
 
 
 @routes.get("/datasets/{name}/answers/{key}", responses=_answers(dict[str, Any], 404))
