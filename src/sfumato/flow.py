@@ -21,13 +21,17 @@ from typing import TYPE_CHECKING
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.accounting import gaussian_epsilon
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import PlanError
+from sfumato.errors import PlanError, WorkloadError
 from sfumato.plan.effort import cache_folder
 from sfumato.plan.forecast import Forecast, GroupForecast
 from sfumato.plan.planner import BIASED, Strategies, choose
 from sfumato.plan.strategy import Noise
+from sfumato.refine.cells.explicit import agreed_total
+from sfumato.refine.feasibility import witness
+from sfumato.refine.given import checked_constraints
 from sfumato.refine.measurement import Measured
 from sfumato.refine.refined import Projection, check_projection
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -92,6 +96,7 @@ class Plan(Forecast):
         ledger: Ledger | str | Path | None = None,
         project: Projection = True,
         *,
+        constraints: Constraints | None = None,
         name: str | None = None,
         key: str | None = None,
         analyst: str | None = None,
@@ -101,6 +106,8 @@ class Plan(Forecast):
 
         ``project`` makes answers agree and feasible ("shrunk": and draws them towards even counts
         where noise outweighs few records); "bounds" cuts each by itself, False does neither.
+        ``constraints`` are public knowledge that answers keep; what contradicts itself or a public
+        number of records is refused before anything is spent.
         ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table`` or a dataframe.
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
         table returns the stored answer at no further cost, unless another ``key`` is given.
@@ -116,7 +123,8 @@ class Plan(Forecast):
 
         domain, blocks = self.workload.domain, self.strategy.blocks
         check_listed(self.workload)
-        check_projection(project)
+        known = _known(constraints, self.workload, project)
+        publish = partial(Release.of, self, project=project, constraints=known, progress=progress)
         records = open_table(table)
         check_columns(records, domain, self.unit)
         book = ledger_of(
@@ -130,10 +138,11 @@ class Plan(Forecast):
         if book is not None and book.answer(key) is not None:
             stored = book.answer_once(self.cost, self.request(), key, never_drawn)
             measured = Measured.from_bytes(stored, self.noise)
-            paid = paid_entry(book, key)
-            return Release.of(self, measured, project=project, entry=paid, progress=progress)
+            agreed_total(measured.rows, known)
+            return publish(measured, entry=paid_entry(book, key))
 
         exact = count(records, domain, blocks, self.neighbours, self.unit, progress)
+        agreed_total(exact.rows, known)
         draw = partial(_measured_bytes, exact, self, progress)
         # The debit comes before the noise and the answer is stored before it is used.
         if book is None:
@@ -144,7 +153,7 @@ class Plan(Forecast):
 
         measured = Measured.from_bytes(stored, self.noise)
         entry = None if book is None else paid_entry(book, key)
-        return Release.of(self, measured, project=project, entry=entry, progress=progress)
+        return publish(measured, entry=entry)
 
     def request(self) -> dict[str, object]:
         """The public description of what is asked, as the ledger keeps it."""
@@ -164,6 +173,21 @@ class Plan(Forecast):
         """SHA-256 of the request: equal plans, equal digest."""
         canonical = json.dumps(self.request(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _known(
+    constraints: Constraints | None, workload: Workload, project: Projection
+) -> Constraints | None:
+    """Constraints that some data set meets and that answers can keep; else refused."""
+    known = checked_constraints(constraints, workload)
+    if check_projection(project) is False and known is not None:
+        raise WorkloadError(
+            "answers that are left as they came out of the noise keep no constraints; leave "
+            "project out, or the constraints"
+        )
+    if known is not None:
+        witness(known)
+    return known
 
 
 def _error(group: GroupForecast) -> str:

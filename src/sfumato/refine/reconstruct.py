@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From measurements to unbiased answers, and the simplest projection: clamping.
+"""From measurements to unbiased answers.
 
 Post-processing of what the vault released: nothing here can cost privacy (Dwork, Roth 2014,
 Proposition 2.1).
@@ -11,15 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
-import numpy as np
-
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.strategy import Strategy
 from sfumato.refine.measurement import Measured
 from sfumato.workload.queries import DENSE_LIMIT, Array
-from sfumato.workload.terms import Term
 
-__all__ = ["clamp", "feasible_bounds", "reconstruct"]
+__all__ = ["reconstruct"]
 
 
 def reconstruct(forecast: Forecast, measured: Measured) -> Sequence[Array]:
@@ -54,20 +51,3 @@ class _OnDemand(Sequence[Array]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         return self.strategy.answer(range(len(self))[index], self.values)
-
-
-def feasible_bounds(term: Term, rows: int | None) -> tuple[Array, Array]:
-    """The least and greatest answer that ``rows`` records (any number, if None) can have.
-
-    A query with coefficients in [a, b] on n records lies in [n a, n b]; for unknown n that is
-    [0, inf) when a >= 0, (-inf, 0] when b <= 0, and no bound otherwise.
-    """
-    low, high = term.coefficient_bounds()
-    if rows is not None:
-        return low * rows, high * rows
-    return np.where(low >= 0, 0.0, -np.inf), np.where(high <= 0, 0.0, np.inf)
-
-
-def clamp(answers: Array, bounds: tuple[Array, Array]) -> Array:
-    """The nearest answers within the bounds: never farther from a feasible truth."""
-    return np.clip(answers, *bounds)

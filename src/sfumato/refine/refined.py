@@ -30,7 +30,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.forecast import Forecast
-from sfumato.refine.cells.explicit import fit_explicit
+from sfumato.refine.cells.explicit import agreed_total, fit_explicit
 from sfumato.refine.cells.grid import Grid, alike
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Fit, fit_answers
@@ -38,6 +38,7 @@ from sfumato.refine.measurement import Measured
 from sfumato.refine.synthetic.synthesize import released_tables, released_total
 from sfumato.refine.towards_even import shrunk_to_even
 from sfumato.wording import shown
+from sfumato.workload.constraints import CLOSE, Constraints
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
 from sfumato.workload.terms import Predicates, Term
 from sfumato.workload.workload import Workload
@@ -124,23 +125,27 @@ def refined(
     *,
     shrinks: bool = False,
     seconds: float = SECONDS,
+    constraints: Constraints | None = None,
     progress: Progress | None = None,
 ) -> Refined | None:
     """Answers that agree; None where neither way is open, or neither came near enough in time.
 
-    With ``shrinks`` a projection that noise outweighs is drawn towards an even histogram.
+    With ``shrinks`` a projection that noise outweighs is drawn towards an even histogram. With
+    ``constraints`` the histogram or the rows meet them, up to rounding, or there are none; an even
+    histogram does not, so nothing is drawn towards it then.
     """
     shown = None if progress is None else partial(_labelled, progress)
     workload = forecast.workload
     if any(t.rows > DENSE_LIMIT for t in workload.terms):
         return None
     fit = objective_fit(workload, unbiased)
-    grid = None if has_wide(workload) else Grid.of(fit)
+    grid = None if has_wide(workload) else Grid.of(fit, constraints)
     if grid is not None and grid.size <= LISTED:
+        shrinks = shrinks and constraints is None
         return _listed(forecast, fit, grid, measured.rows, shrinks, seconds, shown)
     if sum(p.term.cells for p in fit.parts if not _is_wide(p.term)) > TABLES:
         return None
-    return _rows(forecast, measured, unbiased, seconds, shown)
+    return _rows(forecast, measured, unbiased, seconds, constraints, shown)
 
 
 def refined_listed(
@@ -198,7 +203,7 @@ def _listed(
         taken.weights,
         "histogram",
         found.distance_bound if shrunk is None else inf,
-        {name: alike(fit, name) for name in grid.names},
+        {name: alike(fit, name, grid.constraints) for name in grid.names},
         1.0 if shrunk is None else shrunk.share,
     )
 
@@ -215,13 +220,15 @@ def _rows(
     measured: Measured,
     unbiased: Sequence[Array],
     seconds: float,
+    constraints: Constraints | None,
     progress: Progress | None,
 ) -> Refined | None:
     from sfumato.refine.rows.rows import fit_rows
     from sfumato.refine.rows.shrink import shrunk
 
     tables = released_tables(forecast, unbiased)
-    total = released_total(tables, measured.rows)
+    total = agreed_total(None if measured.rows is None else float(measured.rows), constraints)
+    total = released_total(tables, measured.rows) if total is None else total
     if not total > 0:
         return None
     fit = fit_answers(forecast.workload, list(unbiased), _precisions(forecast))
@@ -231,9 +238,12 @@ def _rows(
             total,
             draws=Draws(forecast.workload.digest()),
             seconds=seconds,
+            constraints=constraints,
             progress=progress,
         )
     except TooLarge:
+        return None
+    if found.off > CLOSE:
         return None
     answers = found.answers()[: len(fit.parts)]
     # At the truth every query adds its variance times its precision, 1, on average.

@@ -19,7 +19,7 @@ from sfumato.errors import WorkloadError
 from sfumato.plan.combined import Combined
 from sfumato.plan.strategy import Strategy
 from sfumato.refine.measurement import Measured
-from sfumato.refine.reconstruct import clamp, feasible_bounds, reconstruct
+from sfumato.refine.reconstruct import reconstruct
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import columns_of
 from sfumato.release.sources import best_source
@@ -73,14 +73,13 @@ def range_frame(
             + f"; groups that hold {attr!r} are: {listing(usable, 30) or 'none'}; ask for its "
             "ranges in the workload, or combine answers with combine(...)"
         )
-    half = found.half_width(level)
-    low, high = found.unbiased - half, found.unbiased + half
-    errors = found.standard_errors()
-    numbers = {"value": found.unbiased, "standard_error": errors, "low": low, "high": high}
+    half, value = found.half_width(level), found.unbiased
+    low, high = value - half, value + half
     if estimates.is_projected:
-        bounds = feasible_bounds(asked, estimates.rows)
-        for name in ("value", "low", "high"):
-            numbers[name] = clamp(numbers[name], bounds)
+        bounds = estimates.bounds(asked)
+        value = bounds.clamp(value)
+        low, high = bounds.interval(found.unbiased, half, value)
+    numbers = {"value": value, "standard_error": found.standard_errors(), "low": low, "high": high}
     return pd.DataFrame({**columns_of(asked), **numbers, "unbiased": found.unbiased})
 
 

@@ -3,11 +3,13 @@
 
 An answer is ``a = q h + e`` where the law of the error e depends on the plan only. With c the
 level-quantile of ``|e|``, the interval ``[a - c, a + c]`` holds the true answer with probability
-``level``, whatever the data are. The true answer also lies in the set of feasible answers (a count
-is not negative, nor more than the number of records where that is public), so cutting both the
-answer and its interval to that set moves neither away from the truth: coverage stays. Published
-answers agree with each other where a projection was found (``refine/refined.py``); their errors
-are correlated with their values, so intervals are always those of the unbiased answers.
+``level``, whatever the data are. The true answer also lies in the set of possible answers (a count
+is a whole number, not negative, nor more than the number of records where that is public; it is 0
+where no record can be, and what is published where something is), so cutting both the answer and
+its interval to that set moves neither away from the truth: coverage stays. Published answers agree
+with each other where a projection was found (``refine/refined.py``); their errors are correlated
+with their values, so intervals are those of the unbiased answers, widened where a published value
+would lie outside its own (``refine/bounds.py``).
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ import numpy as np
 from sfumato.errors import TooLarge
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.tails import laplace_mixture_quantile
-from sfumato.refine.reconstruct import clamp, feasible_bounds
+from sfumato.refine.bounds import Bounds, sure_bounds
 from sfumato.refine.refined import Refined
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array
+from sfumato.workload.terms import Term
 
 __all__ = ["Estimates", "half_widths", "widest_quantile"]
 
@@ -57,7 +61,7 @@ class Estimates:
     """The unbiased answers of every group, and what they say about the truth.
 
     ``rows`` is the number of records where that is public (``replace-one`` neighbours), ``refined``
-    the answers that agree with each other, where there are any.
+    the answers that agree with each other, where there are any, ``constraints`` what all meet.
 
     Privacy: functions of released measurements and of public numbers (post-processing: Dwork,
     Roth 2014, Proposition 2.1).
@@ -69,12 +73,18 @@ class Estimates:
     rows: int | None
     is_projected: bool
     refined: Refined | None = None
+    constraints: Constraints | None = None
+
+    def bounds(self, term: Term) -> Bounds:
+        """What the answers of a group can be."""
+        return sure_bounds(term, self.rows, self.constraints)
 
     def value(self, term: int) -> Array:
         """The published answers of a group: those that agree, or unbiased ones, feasible."""
-        return self._cut(
-            term, self.unbiased[term] if self.refined is None else self.refined.answers[term]
-        )
+        found = self.unbiased[term] if self.refined is None else self.refined.answers[term]
+        if not self.is_projected:
+            return np.asarray(found, dtype=np.float64)
+        return self.bounds(self.forecast.workload.terms[term]).clamp(found)
 
     def standard_error(self, term: int) -> Array:
         """The standard deviation of the unbiased answers of a group."""
@@ -84,9 +94,7 @@ class Estimates:
         """Ends that enclose each true answer of a group with probability at least ``level``."""
         half = half_widths(self.forecast, term, level)
         unbiased = self.unbiased[term]
-        return self._cut(term, unbiased - half), self._cut(term, unbiased + half)
-
-    def _cut(self, term: int, numbers: Array) -> Array:
         if not self.is_projected:
-            return np.asarray(numbers, dtype=np.float64)
-        return clamp(numbers, feasible_bounds(self.forecast.workload.terms[term], self.rows))
+            return unbiased - half, unbiased + half
+        bounds = self.bounds(self.forecast.workload.terms[term])
+        return bounds.interval(unbiased, half, self.value(term))

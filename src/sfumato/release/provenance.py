@@ -11,6 +11,7 @@ How it may evolve: a key is never removed and never changes its meaning; anythin
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.forecast import Forecast
 from sfumato.refine.refined import Refined
 from sfumato.version import VERSION
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ __all__ = [
     "Block",
     "Promised",
     "adaptive_provenance",
+    "constraints_record",
     "cost_in_words",
     "guarantee",
     "projection_in_words",
@@ -82,6 +85,7 @@ def provenance_of(
     *,
     rows: int | None,
     projection: str,
+    constraints: Mapping[str, object] | None = None,
     entry: Entry | None = None,
     given: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
@@ -100,6 +104,7 @@ def provenance_of(
         "forecast": _forecast(forecast),
         "certificate": _number(forecast.certificate),
         "projection": projection,
+        "constraints": constraints,
         **_settled(forecast, rows, entry),
     }
     return {**known, **{k: v for k, v in given.items() if k not in known or known[k] is None}}
@@ -112,6 +117,7 @@ def adaptive_provenance(
     blocks: Sequence[Block],
     *,
     rows: int | None,
+    constraints: Mapping[str, object] | None = None,
     entry: Entry | None = None,
 ) -> dict[str, object]:
     """The record of an adaptive release: the same keys, null where nothing can be forecast.
@@ -127,6 +133,7 @@ def adaptive_provenance(
         "forecast": None,
         "certificate": None,
         "projection": "all answers come from one estimate",
+        "constraints": constraints,
         **_settled(plan, rows, entry),
         "rounds": rounds,
     }
@@ -163,6 +170,26 @@ def projection_in_words(is_projected: bool, found: Refined | None) -> str:
     if not is_projected:
         return "none"
     return "cut to the feasible range" if found is None else found.describe()
+
+
+def constraints_record(
+    constraints: Constraints | None, are_met_together: bool
+) -> dict[str, object] | None:
+    """What everybody knew, and how the answers keep it."""
+    if constraints is None:
+        return None
+    return {
+        "impossible": [str(condition) for condition in constraints.impossible],
+        "published": [
+            {
+                "attributes": list(table.names),
+                "records": table.total,
+                "sha256": hashlib.sha256(table.values.astype("<f8").tobytes()).hexdigest(),
+            }
+            for table in constraints.published
+        ],
+        "met": "by all answers together" if are_met_together else "by each answer by itself",
+    }
 
 
 def provenance_json(provenance: Mapping[str, object]) -> str:

@@ -79,6 +79,8 @@ def quantile_frame(
     band = _band(totals, number, attribute, estimates.rows if holds_all else None, level)
     points, lows, highs, inside = _invert(band, probabilities)
     values = _values_at(attribute, points, inside)
+    # A published quantile lies in its own interval; where there is none, its cell is -1.
+    lows, highs = np.where(points >= 0, np.minimum(lows, points), lows), np.maximum(highs, points)
     columns: dict[str, Labels] = {}
     shape = [domain[name].size for name in order]
     cells = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), dtype=np.int64)

@@ -4,7 +4,8 @@
 Both ends come from a box. With probability at least ``level`` the sum lies in its interval and the
 count in its own, when each is taken at ``(1 + level) / 2`` (Bonferroni: no independence is used);
 the quotient then lies between the extremes over the box. The mean of numbers in [a, b] lies in
-[a, b] as well, known from the coefficients alone, and the interval is cut to that.
+[a, b] as well, known from the coefficients alone, and the interval is cut to that, and widened to
+the published mean where that lies outside.
 """
 
 from __future__ import annotations
@@ -58,13 +59,14 @@ def means_of(estimates: Estimates, ratio: Ratio, level: float) -> Means:
     with np.errstate(divide="ignore", invalid="ignore"):
         quotient = np.where(is_known, total / count, np.nan)
         error = _delta_error(estimates, ratio, quotient) / np.abs(count)
+    mean = np.clip(quotient, *bounds)
     return Means(
         sum=estimates.value(over),
         count=estimates.value(under),
-        mean=np.clip(quotient, *bounds),
+        mean=mean,
         standard_error=np.where(is_known, error, np.nan),
-        low=np.clip(low, *bounds),
-        high=np.clip(high, *bounds),
+        low=np.fmin(np.clip(low, *bounds), mean),
+        high=np.fmax(np.clip(high, *bounds), mean),
     )
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget
-from sfumato.errors import WorkloadError
+from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.combination import Coefficients, answer_covariance
 from sfumato.plan.forecast import Forecast
 from sfumato.randomness import system_words
 from sfumato.refine.measurement import Measured
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.refined import Progress, Projection, check_projection, refined
+from sfumato.refine.refined import Progress, Projection, Refined, check_projection, refined
 from sfumato.refine.synthetic.drawn import draw_records
 from sfumato.refine.synthetic.synthesize import (
     ReleasedTable,
@@ -34,10 +34,16 @@ from sfumato.release.combined import Combination, combine
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import arrow_table, replaced, write_csv, write_parquet
 from sfumato.release.frames import find_groups, joined_frame, long_frame, named_groups
-from sfumato.release.provenance import cost_in_words, projection_in_words, provenance_of
+from sfumato.release.provenance import (
+    constraints_record,
+    cost_in_words,
+    projection_in_words,
+    provenance_of,
+)
 from sfumato.release.quantiles import quantile_frame
 from sfumato.release.records import record_frame
 from sfumato.release.saving import save_all
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array
 
 if TYPE_CHECKING:
@@ -73,6 +79,7 @@ class Release:
         measured: Measured,
         *,
         project: Projection = True,
+        constraints: Constraints | None = None,
         entry: Entry | None = None,
         provenance: Mapping[str, object] | None = None,
         progress: Progress | None = None,
@@ -81,22 +88,23 @@ class Release:
 
         ``project`` is False for unbiased answers, "bounds" to cut each one to what is feasible by
         itself, "shrunk" to draw them towards even counts where noise outweighs few records.
+        ``constraints`` are met by all answers together; where that cannot be done, by each one.
         ``entry`` is the debit that paid for it; ``provenance`` adds public facts.
         """
         is_projected = check_projection(project) is not False
         unbiased = reconstruct(forecast, measured)
         found = None
         if project is True or project == "shrunk":
-            shrinks = project == "shrunk"
-            found = refined(forecast, measured, unbiased, shrinks=shrinks, progress=progress)
+            found = _refined(forecast, measured, unbiased, project, constraints, progress)
         record = provenance_of(
             forecast,
             rows=measured.rows,
             projection=projection_in_words(is_projected, found),
+            constraints=constraints_record(constraints, found is not None),
             entry=entry,
             given=provenance,
         )
-        estimates = Estimates(forecast, unbiased, measured.rows, is_projected, found)
+        estimates = Estimates(forecast, unbiased, measured.rows, is_projected, found, constraints)
         return cls(forecast, measured, estimates, record)
 
     @property
@@ -189,6 +197,9 @@ class Release:
     @cached_property
     def total(self) -> float:
         """The number of records: the public one, or an estimate from the released answers."""
+        known = self.estimates.constraints
+        if known is not None and known.total is not None:
+            return known.total
         if self.rows is None and self.estimates.refined is not None:
             return self.estimates.refined.total
         return released_total(self._tables, self.rows)
@@ -286,6 +297,30 @@ class Release:
             "<p><code>.answers()</code>, <code>.answers(group=&hellip;)</code>, "
             "<code>.quantiles(&hellip;)</code>, <code>.save(&hellip;)</code></p></div>"
         )
+
+
+def _refined(
+    forecast: Forecast,
+    measured: Measured,
+    unbiased: Sequence[Array],
+    project: Projection,
+    constraints: Constraints | None,
+    progress: Progress | None,
+) -> Refined | None:
+    """Answers that agree; what is paid for is published whether or not they meet constraints."""
+    try:
+        return refined(
+            forecast,
+            measured,
+            unbiased,
+            shrinks=project == "shrunk",
+            constraints=constraints,
+            progress=progress,
+        )
+    except (TooLarge, WorkloadError):
+        if constraints is None:
+            raise
+        return None
 
 
 def _check_level(level: float) -> None:

@@ -137,8 +137,8 @@ def ledger_words(provenance: Mapping[str, object]) -> str:
 def _reading(release: Release, level: float) -> str:
     bounds = "at least 0" if release.rows is None else f"between 0 and {release.rows:,}"
     cut = (
-        f" Counts are then cut to what is possible ({bounds}), and so are the intervals; this only "
-        "moves them towards the truth."
+        f" Counts are then cut to what is possible (whole numbers {bounds}), and so are the "
+        "intervals; this only moves them towards the truth."
         if release.estimates.is_projected
         else " Answers are shown as they came out of the noise, so a count may be below zero."
     )
@@ -148,8 +148,8 @@ def _reading(release: Release, level: float) -> str:
         if agreeing is None
         else "All answers agree with each other: they are those of one table "
         f"({agreeing.describe()}). A <i>value</i> uses what all other answers say, its interval "
-        "only what was measured for it, so now and then a value lies outside its interval; both "
-        "stand beside the <i>unbiased</i> answer in answers.parquet."
+        "only what was measured for it; where the value would lie outside, the interval is widened "
+        "to it. The <i>unbiased</i> answer stands beside both in answers.parquet."
     )
     return (
         "<h2>How to read the numbers</h2>"

@@ -202,7 +202,7 @@ class Constraints:
         out: given the rest, it can be distributed as the table says. A table within another says
         nothing new.
         """
-        needed = set(names).union(*(c.attributes for c in self.impossible))
+        needed = set(names).union(*(p.classes.names for p in self.linked))
         tables = list(self.published)
         while True:
             seen = [n for t in tables for n in t.names]

@@ -7,9 +7,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
+from sfumato.refine import feasibility
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Fit, fit_answers
-from sfumato.refine.rows import possible as possible_rows
 from sfumato.refine.rows.possible import make_possible, meet_published
 from sfumato.refine.rows.problem import problem
 from sfumato.refine.rows.raking import rake
@@ -145,7 +145,7 @@ def test_rows_refuse_tables_that_no_data_has() -> None:
 
 
 def test_what_is_missed_is_said_where_cells_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(possible_rows, "MOST_CELLS", 5)
+    monkeypatch.setattr(feasibility, "MOST_CELLS", 5)
     domain = sf.Domain({"a": 3, "b": 3})
     known = sf.Constraints(domain, ["a = 0 and b = 0"], [("a", [9, 1, 0]), ("b", [9, 1, 0])])
     found = meet_published(known, np.array([[0, 1], [1, 0]]), np.ones(2))

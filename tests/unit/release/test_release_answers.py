@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,23 +82,30 @@ def test_a_level_outside_zero_and_one_is_refused(release, level):
             ask(level=level)
 
 
-def test_intervals_are_unbiased_answers_with_the_forecast_width_on_both_sides(release):
+def test_intervals_are_the_whole_numbers_within_the_forecast_width(release):
     frame = release.answers(group="age x sex", level=0.9)
     half = release.forecast.half_widths(0, 0.9)
-    assert frame["low"].to_numpy() == pytest.approx(np.maximum(frame["unbiased"] - half, 0))
-    assert frame["high"].to_numpy() == pytest.approx(np.maximum(frame["unbiased"] + half, 0))
+    low = np.ceil(np.maximum(frame["unbiased"] - half, 0))
+    high = np.floor(np.maximum(frame["unbiased"] + half, 0))
+    assert (frame["low"] == np.minimum(low, frame["value"])).all()
+    assert (frame["high"] == np.maximum(high, frame["value"])).all()
 
 
-def test_answers_and_intervals_are_cut_to_what_is_feasible(domain):
+@pytest.mark.parametrize("project", [True, "bounds"])
+def test_answers_and_intervals_are_cut_to_what_is_feasible(domain, project):
     nobody = np.zeros(domain.shape, dtype=np.int64)
-    frame = released(sf.marginals(domain, 2), nobody).answers()
+    frame = released(sf.marginals(domain, 2), nobody, project=project).answers()
     assert (frame["unbiased"] < 0).any()
-    assert (frame[["value", "low", "high"]] >= 0).all().all()
-    # Answers that agree with each other may leave the intervals, which are of the unbiased ones.
-    frame = released(sf.marginals(domain, 2), nobody, project="bounds").answers()
     assert (frame[["value", "low", "high"]] >= 0).all().all()
     assert (frame["low"] <= frame["value"]).all()
     assert (frame["value"] <= frame["high"]).all()
+
+
+def test_intervals_of_a_higher_level_enclose_those_of_a_lower_one(release):
+    levels = [release.answers(level=level) for level in (0.01, 0.2, 0.5, 0.9, 0.99)]
+    for lower, higher in pairwise(levels):
+        assert (higher["low"] <= lower["low"]).all()
+        assert (lower["high"] <= higher["high"]).all()
 
 
 def test_a_public_number_of_records_bounds_answers_from_above(domain):

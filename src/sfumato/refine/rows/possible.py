@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.refine.cells.explicit import nearest
-from sfumato.refine.cells.grid import MOST_CELLS, Grid
-from sfumato.refine.cells.published import published_cells
+from sfumato.errors import TooLarge
+from sfumato.refine.feasibility import witness
 from sfumato.refine.fit import Fit, Part
 from sfumato.refine.rows.raking import rake
 from sfumato.workload.constraints import CLOSE, Constraints, Linked
@@ -125,17 +124,20 @@ class MetRows:
 def meet_published(constraints: Constraints, codes: Integers, weights: Array) -> MetRows:
     """The rows with weights that have the published margins, rows added where that needs some.
 
-    Exact to ``CLOSE`` of the total where the tables can be met and their attributes have at most
-    ten million cells together; tables that no data set has are refused there.
+    Exact to ``CLOSE`` of the total where rows that meet them are known (``feasibility.py``);
+    tables that no data set has are refused there.
     """
     met = _raked(constraints, codes, weights)
     if met.off > CLOSE:
-        rows, extra = _needed(constraints)
-        if len(extra):
-            share = SHARE * constraints.published[0].total / float(extra.sum())
-            both = np.concatenate([codes, rows], axis=1)
-            mixed = _raked(constraints, both, np.append((1 - SHARE) * weights, share * extra))
-            met = min(met, mixed, key=lambda m: m.off)
+        try:
+            found = witness(constraints)
+        except TooLarge:
+            found = None
+        if found is not None and len(found.weights):
+            share = SHARE * constraints.published[0].total / float(found.weights.sum())
+            both = np.concatenate([codes, found.codes], axis=1)
+            added = np.append((1 - SHARE) * weights, share * found.weights)
+            met = min(met, _raked(constraints, both, added), key=lambda m: m.off)
     held = met.weights > 0
     return MetRows(np.ascontiguousarray(met.codes[:, held]), met.weights[held], met.off)
 
@@ -148,17 +150,3 @@ def _raked(constraints: Constraints, codes: Integers, weights: Array) -> MetRows
         places.append(np.ravel_multi_index(columns, table.values.shape) if columns else none)
     found = rake(weights, places, [t.values.reshape(-1) for t in constraints.published])
     return MetRows(codes, found.weights, found.off)
-
-
-def _needed(constraints: Constraints) -> tuple[Integers, Array]:
-    """Possible rows that together have the published margins; none where they are too many."""
-    names = {n for t in constraints.published for n in t.names}
-    terms = [t.term(constraints.domain) for t in constraints.published]
-    grid = Grid.of(
-        Fit(constraints.domain, tuple(Part(t, np.zeros(t.rows), np.ones(t.rows)) for t in terms)),
-        constraints,
-    )
-    if not names or grid.size > MOST_CELLS:
-        return np.zeros((len(constraints.domain), 0), dtype=np.int64), np.zeros(0)
-    found = published_cells(grid, nearest)
-    return constraints.completed(grid.names, grid.codes(found.cells)), found.weights

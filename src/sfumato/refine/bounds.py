@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an answer can be whatever the data are, and intervals that use it.
+
+An interval ``[a - c, a + c]`` holds the truth with some probability. The truth also lies, surely,
+between bounds, and is a whole number where all coefficients are: dropping the rest loses nothing
+that could be true. Published values are then taken in, so that none lies outside its own interval;
+widening loses nothing either. The ends at a higher level enclose those at a lower one: where no
+possible number is left, the nearest one stands alone, and it is inside at every level.
+
+Public arithmetic: bounds come from queries, from a public number of records, and from constraints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.workload.constraints import Constraints, Published
+from sfumato.workload.queries import DENSE_LIMIT, Array
+from sfumato.workload.terms import Product, Term
+
+__all__ = ["Bounds", "feasible_bounds", "sure_bounds"]
+
+ROUNDING = 1e-9  # relative: ends so near to a whole number are taken for it
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """The least and the greatest answer of every query, and whether answers are whole numbers."""
+
+    low: Array
+    high: Array
+    is_whole: bool
+
+    def clamp(self, answers: Array) -> Array:
+        """The nearest answers within the bounds: never farther from a feasible truth."""
+        return np.clip(answers, self.low, self.high)
+
+    def interval(self, centre: Array, half: Array, value: Array) -> tuple[Array, Array]:
+        """The part of ``[centre - half, centre + half]`` that is possible, and ``value``."""
+        low, high = self.clamp(centre - half), self.clamp(centre + half)
+        if self.is_whole:
+            first, last = _up(self.low), _down(self.high)
+            are_whole = first <= last  # published counts may be none
+            near = np.clip(np.rint(self.clamp(centre)), first, np.maximum(first, last))
+            low = np.where(are_whole, np.minimum(_up(low), near), low)
+            high = np.where(are_whole, np.maximum(_down(high), near), high)
+        return np.minimum(low, value), np.maximum(high, value)
+
+
+def sure_bounds(term: Term, rows: int | None, constraints: Constraints | None = None) -> Bounds:
+    """What the answers of a group can be, for so many records that meet the constraints.
+
+    Each query by itself and each published table by itself: the bounds hold, and need not be the
+    narrowest that follow from all of them together.
+    """
+    total = float(rows) if rows is not None else None
+    if total is None and constraints is not None:
+        total = constraints.total
+    low, high = feasible_bounds(term, total)
+    if constraints is not None:
+        low, high = _possible(term, total, constraints, low, high)
+        for table in constraints.published:
+            least, most = _given(term, table)
+            low, high = np.maximum(low, least), np.minimum(high, most)
+        high = np.maximum(high, low)  # rounding
+    return Bounds(low, high, term.fraction_bits == 0 and term.slack == 0)
+
+
+def feasible_bounds(term: Term, rows: float | None) -> tuple[Array, Array]:
+    """The least and greatest answer that ``rows`` records (any number, if None) can have.
+
+    A query with coefficients in [a, b] on n records lies in [n a, n b]; for unknown n that is
+    [0, inf) when a >= 0, (-inf, 0] when b <= 0, and no bound otherwise.
+    """
+    low, high = term.coefficient_bounds()
+    if rows is not None:
+        return low * rows, high * rows
+    return np.where(low >= 0, 0.0, -np.inf), np.where(high <= 0, 0.0, np.inf)
+
+
+def _possible(
+    term: Term, total: float | None, constraints: Constraints, low: Array, high: Array
+) -> tuple[Array, Array]:
+    """Queries that look at impossible cells only are 0; those that look at all others know n."""
+    looks = constraints.labels().keys() & set(term.attributes)
+    if not looks or not term.is_nonnegative or term.cells > DENSE_LIMIT:
+        return low, high
+    possible = constraints.possible(term.attributes)
+    reached = term.answer(possible.astype(np.int64))
+    high = np.where(reached == 0, 0.0, high)
+    if total is not None:
+        greatest = term.coefficient_bounds()[1]
+        low = np.where(reached == greatest * int(possible.sum()), greatest * total, low)
+    return low, high
+
+
+def _given(term: Term, table: Published) -> tuple[Array, Array]:
+    """What a published table says: all of it, or how many records a query can reach at most.
+
+    With b the counts over the shared attributes, ``q h = sum_v sum_(x in v) q(x) h(x)`` lies
+    between ``sum_v b_v min q`` and ``sum_v b_v max q``, the extremes over the other attributes.
+    """
+    if set(term.attributes) <= set(table.names):
+        found = term.answer(table.margin(term.attributes))
+        return found, found
+    shared = [n for n in term.attributes if n in table.names]
+    if not shared or not isinstance(term, Product) or not term.is_nonnegative:
+        return np.full(term.rows, -np.inf), np.full(term.rows, np.inf)
+    inside = Product(term.domain, term.name, 1.0, tuple(f for f in term.factors if f[0] in shared))
+    along = [q.rows if n in shared else 1 for n, q in term.factors]
+    low = high = inside.answer(table.margin(shared)).reshape(along)
+    for axis, (name, queries) in enumerate(term.factors):
+        if name not in shared:
+            least, most = (np.asarray(b, dtype=np.float64) for b in queries.coefficient_bounds())
+            turned = [-1 if i == axis else 1 for i in range(len(along))]
+            low, high = low * least.reshape(turned), high * most.reshape(turned)
+    return low.reshape(-1), high.reshape(-1)
+
+
+def _up(numbers: Array) -> Array:
+    return np.asarray(np.ceil(numbers - ROUNDING * np.maximum(1.0, np.abs(_finite(numbers)))))
+
+
+def _down(numbers: Array) -> Array:
+    return np.asarray(np.floor(numbers + ROUNDING * np.maximum(1.0, np.abs(_finite(numbers)))))
+
+
+def _finite(numbers: Array) -> Array:
+    return np.where(np.isfinite(numbers), numbers, 0.0)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether some data set meets all constraints, found out before anything is spent.
+
+Impossible combinations alone leave records (``workload/constraints.py`` sees to that). Published
+tables that agree on what they share need not come from one table: A x B, B x C and A x C can form
+a circle that nobody closes, and a condition can forbid what the tables need together.
+
+1. An attribute of one table only, that no condition looks at, can be summed out, and a table within
+   another left out: what remains, the *core*, decides (Graham 1979; Yu, Ozsoyoglu 1979). Nothing
+   remains of tables without a circle, so agreeing on what they share is enough for them (Vorob'ev
+   1962, "Consistent families of measures and their extensions").
+2. Parts of the core that share no attribute and no condition are solved apart, on their cells. A
+   part is met by weighted cells, which are shown, or by none, which the gap of a projection proves
+   (``cells/published.py``).
+3. The tables are joined to the solved parts one by one, those first that share most (a junction
+   tree: Beeri, Fagin, Maier, Yannakakis 1983, "On the desirability of acyclic database schemes"),
+   each within the cells of what it shares, in the order of the cells (the north-west corner rule):
+   so the rows are no more than the cells of all tables, however large the domain is.
+
+Public arithmetic: constraints come from no data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.errors import TooLarge
+from sfumato.refine.cells.explicit import nearest
+from sfumato.refine.cells.grid import MOST_CELLS, Grid
+from sfumato.refine.cells.published import published_cells
+from sfumato.refine.rows.raking import rake
+from sfumato.workload.constraints import CLOSE, Constraints, Published
+from sfumato.workload.queries import Array, Integers
+
+__all__ = ["Witness", "witness"]
+
+SLIVER = 1e-13  # of all records: weights below it are rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """Weighted rows (attribute x row) that meet all constraints; ``off`` per record, rounding."""
+
+    codes: Integers
+    weights: Array
+    off: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Cluster:
+    """Weighted cells of some attributes (cell x attribute)."""
+
+    names: tuple[str, ...]
+    cells: Integers
+    weights: Array
+
+
+def witness(constraints: Constraints) -> Witness:
+    """Rows that meet the constraints; refused where there are none.
+
+    Raises ``TooLarge`` where neither can be shown.
+    """
+    domain, tables = constraints.domain, constraints.published
+    if not any(t.names for t in tables) or not constraints.total:
+        count = 1 if constraints.total else 0
+        codes = constraints.completed((), np.zeros((count, 0), dtype=np.int64))
+        return Witness(codes, np.full(count, constraints.total or 0.0), 0.0)
+    solved = [_solved(constraints, part) for part in _parts(constraints)]
+    whole = [c.names for c in solved]
+    rest = [
+        _Cluster(t.names, np.argwhere(t.values > 0), t.values[t.values > 0])
+        for t in tables
+        if not any(set(t.names) <= set(names) for names in whole)
+    ]
+    joined = _joined([*solved, *rest])
+    ordered = domain.in_order(joined.names)
+    cells = joined.cells[:, [joined.names.index(n) for n in ordered]]
+    codes = constraints.completed(ordered, cells)
+    off = max(_off(constraints, t, codes, joined.weights) for t in tables)
+    if off > CLOSE:
+        raise _undecided(f"rows were found that are off by {off:.2g} of all records")
+    return Witness(codes, joined.weights, off)
+
+
+def _parts(constraints: Constraints) -> list[list[Published]]:
+    """The tables of the core, those together that share an attribute or a condition."""
+    links = [set(part.classes.names) for part in constraints.linked]
+    groups: list[tuple[set[str], list[Published]]] = []
+    for table in constraints.published_for(()):
+        if not table.names:
+            continue
+        names = set(table.names).union(*(link for link in links if link & set(table.names)))
+        members = [table]
+        for group in [g for g in groups if g[0] & names]:
+            names |= group[0]
+            members = [*group[1], *members]
+            groups.remove(group)
+        groups.append((names, members))
+    return [members for _, members in groups]
+
+
+def _solved(constraints: Constraints, tables: Sequence[Published]) -> _Cluster:
+    """Weighted cells that have these margins."""
+    domain = constraints.domain
+    names = domain.in_order({n for t in tables for n in t.names})
+    if len(tables) == 1 and tables[0].names == names:  # checked against conditions when it was read
+        held = tables[0].values * constraints.possible(names)
+        return _Cluster(names, np.argwhere(held > 0), held[held > 0])
+    kept = tuple(np.arange(domain[n].size, dtype=np.int64) for n in names)
+    grid = Grid(domain, names, kept, constraints, tuple(tables))
+    if grid.size > MOST_CELLS:
+        raise _undecided(
+            f"the published tables go round in a circle of {len(names)} attributes with "
+            f"{grid.size:,} cells together, at most {MOST_CELLS:,} are looked at"
+        )
+    found = published_cells(grid, nearest)
+    places = grid.places(found.cells, [grid.axes(t.names) for t in tables])
+    met = rake(found.weights, list(places.T), [t.values.reshape(-1) for t in tables])
+    if met.off > CLOSE:
+        raise _undecided(f"the nearest counts that were found are off by {met.off:.2g} of them")
+    used = met.weights > 0
+    return _Cluster(names, grid.codes(found.cells[used]), met.weights[used])
+
+
+def _joined(clusters: Sequence[_Cluster]) -> _Cluster:
+    """All clusters as one, each given what it shares with those before."""
+    out, waiting, done = clusters[0], list(clusters[1:]), [set(clusters[0].names)]
+    while waiting:
+        shared = [max(len(d & set(c.names)) for d in done) for c in waiting]
+        chosen = waiting.pop(int(np.argmax(shared)))
+        done.append(set(chosen.names))
+        out = _coupled(out, chosen)
+    return out
+
+
+def _coupled(one: _Cluster, other: _Cluster) -> _Cluster:
+    """Both, independent of nothing but what they share: every edge of the running sums is a row."""
+    shared = [n for n in one.names if n in other.names]
+    new = [i for i, n in enumerate(other.names) if n not in shared]
+    key, twin = _keys(one, other, shared)
+    order, turn = np.argsort(key, kind="stable"), np.argsort(twin, kind="stable")
+    key, twin = key[order], twin[turn]
+    size = int(max(key.max(initial=0), twin.max(initial=0))) + 1
+    have = np.bincount(key, one.weights[order], minlength=size)
+    given = np.bincount(twin, other.weights[turn], minlength=size)
+    scale = np.divide(have, given, out=np.zeros(size), where=given > 0)
+    mine = np.cumsum(one.weights[order])
+    theirs = np.cumsum(other.weights[turn] * scale[twin])
+    edges = np.unique(np.concatenate([[0.0], mine, theirs]))
+    lengths = np.diff(edges)
+    held = lengths > SLIVER * mine[-1]
+    middles = edges[:-1][held] + lengths[held] / 2
+    first = np.minimum(np.searchsorted(mine, middles, side="right"), len(mine) - 1)
+    second = np.minimum(np.searchsorted(theirs, middles, side="right"), len(theirs) - 1)
+    same = key[first] == twin[second]  # else a sliver at the edge of two shared cells
+    first, second = order[first[same]], turn[second[same]]
+    cells = np.concatenate([one.cells[first], other.cells[second][:, new]], axis=1)
+    names = (*one.names, *(other.names[i] for i in new))
+    return _Cluster(names, cells, lengths[held][same])
+
+
+def _keys(one: _Cluster, other: _Cluster, shared: Sequence[str]) -> tuple[Integers, Integers]:
+    """The shared cell of every cell of both, numbered alike."""
+    columns = [
+        np.concatenate([one.cells[:, one.names.index(n)], other.cells[:, other.names.index(n)]])
+        for n in shared
+    ]
+    count = len(one.cells)
+    if not columns:
+        return np.zeros(count, dtype=np.int64), np.zeros(len(other.cells), dtype=np.int64)
+    _, at = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    flat = np.asarray(at.reshape(-1), dtype=np.int64)
+    return flat[:count], flat[count:]
+
+
+def _off(constraints: Constraints, table: Published, codes: Integers, weights: Array) -> float:
+    columns = tuple(codes[constraints.domain.index(n)] for n in table.names)
+    none = np.zeros(codes.shape[1], dtype=np.int64)
+    at = np.ravel_multi_index(columns, table.values.shape) if columns else none
+    sums = np.bincount(at, weights, minlength=table.values.size)
+    return float(np.abs(sums - table.values.reshape(-1)).max()) / table.total
+
+
+def _undecided(why: str) -> TooLarge:
+    return TooLarge(
+        f"nobody can tell whether a data set meets the constraints: {why}; leave one of the "
+        "published tables out, or use wider bins for them"
+    )
