@@ -20,10 +20,11 @@ from sfumato.budget.accounting import (
     mu_squared_of,
     rho_of,
 )
+from sfumato.budget.book import Allowance, Spent
 from sfumato.budget.budget import Budget, Neighbours, Number, check_neighbours
 from sfumato.budget.entries import Entry, KeptAnswer, request_key
 from sfumato.budget.groups import Pending
-from sfumato.budget.ledger import Allowance, Ledger, Spent
+from sfumato.budget.ledger import Ledger
 from sfumato.budget.private import State
 
 __all__ = [

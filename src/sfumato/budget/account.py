@@ -103,6 +103,13 @@ class Account:
             after = self._plus_approximate(cost)
         return replace(after, spent=min(after.spent, _OVERDRAWN))
 
+    def plus_all(self, costs: Iterable[Cost]) -> Account:
+        """Return the account after debits in this order."""
+        account = self
+        for cost in costs:
+            account = account.plus(cost)
+        return account
+
     def _linear_units(self, cost: Cost) -> int:
         budget = self.budget
         if budget.rho is not None:

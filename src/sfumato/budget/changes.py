@@ -148,9 +148,7 @@ def keep(
 
 def allow(page: Page, analyst: str, budget: Budget) -> None:
     """Give an analyst a budget; all debits that ever named the analyst count against it."""
-    account = Account(budget)
-    for debited in page.debits_of(analyst):
-        account = account.plus(debited.cost)
+    account = Account(budget).plus_all(debited.cost for debited in page.debits_of(analyst))
     page.append(Allowed(analyst, budget), allowance=AllowanceRow(analyst, account))
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "Unfrozen",
     "Vouched",
     "canonical_json",
+    "check_name",
     "entries_of",
     "request_key",
     "sha256",
@@ -279,6 +280,16 @@ def canonical_json(value: object) -> str:
     """
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
+
+
+def check_name(value: object, name: str) -> str:
+    """Return ``value`` if it can name a key, an analyst or a state."""
+    if isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable():
+        return value
+    raise LedgerError(
+        f"{name} must be a printable string of 1 to 200 characters, got "
+        f"{type(value).__name__}; give a public name"
     )
 
 

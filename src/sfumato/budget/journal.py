@@ -30,6 +30,7 @@ from sfumato.errors import LedgerError, SfumatoError
 __all__ = ["Clock", "Journal"]
 
 Clock: TypeAlias = Callable[[], datetime]
+"""What tells the time of day for the records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Journal:
                         raise
                     pending.fail(error)
             written = page.write() if page.length else None
+            transaction.is_kept = written is not None  # a refusal need not wait for the disk
         if written is not None:
             self._testify(Head(*written))
 

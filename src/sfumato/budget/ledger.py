@@ -17,14 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from sfumato.budget.account import UNITS, Account, Remaining
-from sfumato.budget.accounting import Cost, composed_epsilon, rho_of
-from sfumato.budget.budget import Budget, Neighbours, Number, check_neighbours, exact
+from sfumato.budget.accounting import Cost
+from sfumato.budget.book import Book
+from sfumato.budget.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.entries import (
     Answered,
     Burnt,
@@ -34,10 +33,9 @@ from sfumato.budget.entries import (
     Kept,
     KeptAnswer,
     Opened,
-    Record,
     Unfrozen,
     canonical_json,
-    entries_of,
+    check_name,
     sha256,
 )
 from sfumato.budget.groups import Groups, Pending
@@ -46,17 +44,13 @@ from sfumato.budget.private import State, commitments, seal_all
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
-    from sfumato.budget.journal import Journal
+    from sfumato.budget.journal import Clock, Journal
     from sfumato.budget.page import Page
-    from sfumato.budget.verification import Verification
 
-__all__ = ["Allowance", "Clock", "Ledger", "Request", "Spent"]
+__all__ = ["Ledger", "Request"]
 
 Request: TypeAlias = Mapping[str, object] | bytes
 """A public description of what is asked: JSON, as an object or as bytes."""
-
-Clock: TypeAlias = Callable[[], datetime]
-"""What tells the time of day for the records."""
 
 T = TypeVar("T")
 
@@ -66,46 +60,7 @@ def _utc_now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What was spent: the costs so far, composed as if they had been fixed in advance.
-
-    The guarantee is the budget, which holds however the debits were chosen. ``epsilon`` at
-    ``delta`` tells the reader what this list of costs amounts to; None where no delta is given.
-    """
-
-    share: Fraction
-    debits: int
-    epsilon: float | None
-    delta: Fraction | None
-    rho: Fraction
-    mu_squared: Fraction
-    pure_epsilon: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """What one analyst may spend within the budget of the table."""
-
-    analyst: str
-    account: Account
-
-    @property
-    def budget(self) -> Budget:
-        """The whole allowance."""
-        return self.account.budget
-
-    @property
-    def share(self) -> Fraction:
-        """The part of it that is spent; above 1 if it was lowered below what was spent."""
-        return Fraction(self.account.spent, UNITS)
-
-    def remaining(self) -> Remaining:
-        """Return what one more debit may take of it."""
-        return self.account.remaining()
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(Book):
     """The budget of one table under one neighbour relation, in a file or a database.
 
     Made by `create`, `open` or `open_or_create`. Any number of processes and threads may use the
@@ -114,11 +69,6 @@ class Ledger:
     calls, which is faster; without it a ledger file is complete in itself after each call.
     """
 
-    place: str
-    budget: Budget
-    table_id: str
-    neighbours: Neighbours
-    _journal: Journal = field(repr=False)
     _groups: Groups = field(repr=False)
 
     @classmethod
@@ -138,7 +88,7 @@ class Ledger:
         ``table_id`` names the table (a public name and a keyed fingerprint). The head file is
         ``<path>.head``; a server database has one only if ``head`` says where.
         """
-        opened = Opened(budget, _check_name(table_id, "table_id"), check_neighbours(neighbours))
+        opened = Opened(budget, check_name(table_id, "table_id"), check_neighbours(neighbours))
         journal = _journal(place, head, now, keep_open=keep_open)
         journal.begin(opened)
         return cls._of(journal, opened)
@@ -262,11 +212,11 @@ class Ledger:
 
         sealed = seal_all(states)
         debited = Debited(
-            key=_check_name(key, "key"),
+            key=check_name(key, "key"),
             request=_canonical(request),
             cost=cost,
             owner=this_process(),
-            analyst=None if analyst is None else _check_name(analyst, "analyst"),
+            analyst=None if analyst is None else check_name(analyst, "analyst"),
             states=commitments(sealed),
         )
         return self._do(lambda page: changes.debit(page, debited, sealed), key)
@@ -333,39 +283,17 @@ class Ledger:
 
         sealed = seal_all(states)
         kept = Kept(
-            key=_check_name(key, "key"),
+            key=check_name(key, "key"),
             request=_canonical(request),
             debit=paid_by.sequence,
             answer_sha256=_check_answer(answer),
-            analyst=None if analyst is None else _check_name(analyst, "analyst"),
+            analyst=None if analyst is None else check_name(analyst, "analyst"),
             states=commitments(sealed),
         )
         change = partial(
             changes.keep, kept=kept, answer=answer, paid_key=paid_by.key, states=sealed
         )
         return self._groups.submit(change, (key, paid_by.key))
-
-    def answer(self, key: str) -> bytes | None:
-        """Return the stored answer of a key, the same bytes for ever; None if there is none."""
-        from sfumato.budget import tables
-
-        with self._journal.store.reading() as transaction:
-            found = tables.answer_with_record(transaction, key)
-            if found is None:
-                found = tables.free_with_record(transaction, key)
-        if found is None:
-            return None
-        data, text = found
-        fact = Record.read(text).fact
-        if (
-            data is None
-            or not isinstance(fact, Answered | Kept)
-            or fact.answer_sha256 != sha256(data)
-        ):
-            raise LedgerError(
-                f"the stored answer of request key {key!r} is damaged; restore the newest backup"
-            )
-        return data
 
     def answer_once(
         self,
@@ -398,14 +326,6 @@ class Ledger:
             raise
         return answer
 
-    def state(self, name: str) -> State | None:
-        """Return a private state, checked against its hash in the chain by `verify` only."""
-        from sfumato.budget import tables
-
-        with self._journal.store.reading() as transaction:
-            sealed = tables.state(transaction, name)
-        return None if sealed is None else sealed.state
-
     def allow(self, analyst: str, budget: Budget) -> None:
         """Give an analyst a budget within that of the table, or change it; recorded in the chain.
 
@@ -413,99 +333,22 @@ class Ledger:
         """
         from sfumato.budget import changes
 
-        name = _check_name(analyst, "analyst")
+        name = check_name(analyst, "analyst")
         self._do(lambda page: changes.allow(page, name, budget))
-
-    def allowances(self) -> tuple[Allowance, ...]:
-        """Return what each analyst may spend and has spent, by name."""
-        from sfumato.budget import tables
-
-        with self._journal.store.reading() as transaction:
-            found = list(tables.allowances(transaction))
-        return tuple(Allowance(row.analyst, row.account) for row in found)
 
     def freeze(self, reason: str) -> None:
         """Stop debits and free answers, as the curator; stored answers are still served."""
         from sfumato.budget import changes
 
-        fact = Frozen(_check_name(reason, "reason"))
+        fact = Frozen(check_name(reason, "reason"))
         self._do(lambda page: changes.set_frozen(page, fact))
 
     def unfreeze(self, reason: str) -> None:
         """Let debits and free answers go on, as the curator."""
         from sfumato.budget import changes
 
-        fact = Unfrozen(_check_name(reason, "reason"))
+        fact = Unfrozen(check_name(reason, "reason"))
         self._do(lambda page: changes.set_frozen(page, fact))
-
-    def is_frozen(self) -> bool:
-        """Whether the curator has frozen the ledger."""
-        return self._journal.last().frozen
-
-    def entries(self) -> tuple[Entry, ...]:
-        """Return all debits, oldest first, and what became of them."""
-        from sfumato.budget import tables
-
-        with self._journal.store.reading() as transaction:
-            rows = list(tables.all_records(transaction))
-        return entries_of([(Record.read(text), digest) for _, digest, text in rows])
-
-    def entry(self, key: str) -> Entry | None:
-        """Return the latest debit of a key."""
-        from sfumato.budget import tables
-
-        with self._journal.store.reading() as transaction:
-            held = next(tables.requests(transaction, [key]), None)
-            places = [] if held is None else [held.debit, held.closed]
-            found = [tables.record_at(transaction, place) for place in places if place is not None]
-        chain = [(Record.read(text), digest) for digest, text in filter(None, found)]
-        return next(iter(entries_of(chain)), None)
-
-    def spent(self, delta: Number | None = None) -> Spent:
-        """Return what was spent; ``delta`` is the budget's unless given."""
-        share = Fraction(self._journal.last().spent, UNITS)
-        costs = [entry.cost for entry in self.entries()]
-        at = self.budget.delta if delta is None else exact(delta, "delta")
-        total = Cost(tuple(part for cost in costs for part in cost.parts))
-        return Spent(
-            share=share,
-            debits=len(costs),
-            epsilon=None if at is None else composed_epsilon(costs, at),
-            delta=at,
-            rho=rho_of(total),
-            mu_squared=total.mu_squared,
-            pure_epsilon=total.pure_epsilon,
-        )
-
-    def remaining(self, analyst: str | None = None) -> Remaining:
-        """Return what one more debit may take, of the table and of the analyst's allowance."""
-        left = [account.remaining() for account in self._accounts(analyst)]
-        mus = [each.gaussian_mu for each in left]
-        return Remaining(
-            share=left[-1].share,
-            gaussian_mu=None if None in mus else min(mu for mu in mus if mu is not None),
-            pure_epsilon=min(each.pure_epsilon for each in left),
-        )
-
-    def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:
-        """Return how many debits of this cost still fit, one after the other."""
-        return min(account.how_many_more(cost) for account in self._accounts(analyst))
-
-    def _accounts(self, analyst: str | None) -> list[Account]:
-        """The accounts that a debit must fit: the table's, then the analyst's."""
-        last = self._journal.last()
-        table = Account(self.budget, last.spent, last.pure_spent)
-        return [table, *(a.account for a in self.allowances() if a.analyst == analyst)]
-
-    def verify(self) -> Verification:
-        """Replay the whole chain and compare every table with it; see `Verification`."""
-        from sfumato.budget.verification import verify
-
-        return verify(self._journal.store, self._journal.witness, self.budget)
-
-    def close(self) -> None:
-        """Release the database; the ledger opens it again when it is used."""
-        self._journal.store.close()
 
     def _do(self, change: Callable[[Page], T], *keys: str) -> T:
         return self._groups.submit(change, keys).result()
@@ -529,15 +372,6 @@ def _journal(
     from sfumato.budget.journal import Journal
 
     return Journal.at(place, head, now, keep_open=keep_open)
-
-
-def _check_name(value: object, name: str) -> str:
-    if isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable():
-        return value
-    raise LedgerError(
-        f"{name} must be a printable string of 1 to 200 characters, got "
-        f"{type(value).__name__}; give a public name"
-    )
 
 
 def _check_answer(answer: object) -> str:

@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sfumato.budget.entries import Commitment
+from sfumato.budget.entries import Commitment, check_name
 from sfumato.errors import LedgerError
 
 __all__ = ["Sealed", "State", "commitments", "seal", "seal_all"]
@@ -62,6 +62,7 @@ def seal(state: State) -> Sealed:
         raise LedgerError(
             f"a private state is a State of bytes, got {type(state).__name__}; encode it first"
         )
+    check_name(state.name, "the name of a state")
     if isinstance(state.version, bool) or not isinstance(state.version, int) or state.version < 1:
         raise LedgerError("the version of a state is 1 or the version read plus 1; count on")
     return Sealed(state, secrets.token_bytes(_SALT_BYTES))
@@ -69,9 +70,10 @@ def seal(state: State) -> Sealed:
 
 def seal_all(states: Sequence[State]) -> tuple[Sealed, ...]:
     """Seal the states of one call; each name at most once."""
+    sealed = tuple(seal(state) for state in states)
     if len({state.name for state in states}) != len(states):
         raise LedgerError("a call writes each private state once; give each name one State")
-    return tuple(seal(state) for state in states)
+    return sealed
 
 
 def commitments(states: Sequence[Sealed]) -> tuple[Commitment, ...]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
+from sfumato.budget import schema
 from sfumato.budget.connections import Connections, Driver
 from sfumato.errors import LedgerError
 
@@ -36,12 +37,18 @@ _SQLITE_VARIABLES = 500  # well below what the oldest SQLite admits
 class Transaction:
     """A transaction under way."""
 
-    __slots__ = ("_cursor", "_for_driver", "locking")
+    __slots__ = ("_cursor", "_for_driver", "is_kept", "locking")
 
     def __init__(self, connection: Driver, *, is_sqlite: bool, writes: bool) -> None:
         self._cursor = connection.cursor()
         self._for_driver = str if is_sqlite else _percent_marks
         self.locking = " FOR UPDATE" if writes and not is_sqlite else ""
+        self.is_kept = True
+
+    def end(self) -> None:
+        """Let go of the last statement; SQLite would keep a closed file open for it."""
+        with suppress(Exception):
+            self._cursor.close()
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> Iterator[Row]:
         """Yield the rows that a query finds."""
@@ -200,13 +207,16 @@ class Store:
     @contextmanager
     def _transaction(self, begin: str, verb: str, *, writes: bool) -> Iterator[Transaction]:
         with self._explained(verb), self.connections.one(lambda c: c.execute(begin)) as connection:
+            made = Transaction(connection, is_sqlite=self.database.is_sqlite, writes=writes)
             try:
-                yield Transaction(connection, is_sqlite=self.database.is_sqlite, writes=writes)
-                connection.execute("COMMIT")
+                yield made
+                connection.execute("COMMIT" if made.is_kept else "ROLLBACK")
             except BaseException:
                 with suppress(Exception):  # then the connection is closed, which undoes it too
                     connection.execute("ROLLBACK")
                 raise
+            finally:
+                made.end()
 
     @contextmanager
     def _explained(self, verb: str) -> Iterator[None]:
@@ -222,12 +232,10 @@ class Store:
 
     def exists(self) -> bool:
         """Whether the tables of a ledger are there."""
-        from sfumato.budget import tables
-
         if self.path is not None and not self.path.exists():
             return False
         with self.reading() as transaction:
-            return self.database.table_names(transaction) >= tables.FIRST
+            return self.database.table_names(transaction) >= schema.FIRST
 
     def create(self, first: Record) -> bool:
         """Create the tables with the first record, all or nothing; False if it is not empty."""
@@ -242,9 +250,9 @@ class Store:
         with self.writing() as transaction:
             self.database.lock_schema(transaction)
             names = self.database.table_names(transaction)
-            if self.database.is_taken(names, set(tables.DEFINITIONS)):
+            if self.database.is_taken(names, set(schema.DEFINITIONS)):
                 return False
-            tables.create(transaction, set(tables.DEFINITIONS), self.database.binary)
+            schema.create(transaction, set(schema.DEFINITIONS), self.database.binary)
             tables.begin(transaction, first)
         return True
 
@@ -259,16 +267,14 @@ class Store:
 
     def bring_up_to_date(self) -> None:
         """Add the tables that an older sfumato did not know."""
-        from sfumato.budget import tables
-
         with self.reading() as transaction:
-            missing = set(tables.DEFINITIONS) - self.database.table_names(transaction)
+            missing = set(schema.DEFINITIONS) - self.database.table_names(transaction)
         if not missing:
             return
         with self.writing() as transaction:
             self.database.lock_schema(transaction)
-            missing = set(tables.DEFINITIONS) - self.database.table_names(transaction)
-            tables.create(transaction, missing, self.database.binary)
+            missing = set(schema.DEFINITIONS) - self.database.table_names(transaction)
+            schema.create(transaction, missing, self.database.binary)
 
     def close(self) -> None:
         """Close idle connections."""

@@ -1,16 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a ledger and the few statements that touch them; SQLite or PostgreSQL.
+"""The few statements that touch the tables of a ledger (`schema.py`); SQLite or PostgreSQL.
 
-    sfumato_record      the chain of `entries.Record` lines: the ledger itself
-    sfumato_account     one row: the last record and the units spent. `advance` is one conditional
-                        UPDATE, both check and debit, with a CHECK constraint as a second fence
-    sfumato_request     which debit holds a key, and its stage
-    sfumato_answer      the stored bytes of paid answers
-    sfumato_free        the stored bytes of free answers
-    sfumato_state       private states, with the salts of their hashes
-    sfumato_allowance   the budgets of analysts and the units spent of them
-
-Every table but the first is an index of the chain, or holds bytes whose hash is in it.
+What changes a row names the old one in its WHERE clause: a row that is not as it was read, in the
+same transaction, is never written over.
 """
 
 from __future__ import annotations
@@ -18,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sfumato.budget.account import UNITS, Account
 from sfumato.budget.budget import Budget
@@ -30,8 +22,6 @@ if TYPE_CHECKING:
     from sfumato.budget.store import Transaction
 
 __all__ = [
-    "DEFINITIONS",
-    "FIRST",
     "AccountRow",
     "AllowanceRow",
     "FreeRow",
@@ -49,7 +39,6 @@ __all__ = [
     "allowances",
     "answer_with_record",
     "begin",
-    "create",
     "free_data",
     "free_rows",
     "free_with_record",
@@ -63,45 +52,6 @@ __all__ = [
     "state",
     "state_versions",
 ]
-
-FIRST: Final = frozenset({"sfumato_record", "sfumato_account", "sfumato_request", "sfumato_answer"})
-"""The tables that every ledger has had from the start."""
-
-DEFINITIONS: Final = {
-    "sfumato_record": """
-        sequence BIGINT NOT NULL PRIMARY KEY,
-        hash VARCHAR(64) NOT NULL,
-        text TEXT NOT NULL""",
-    "sfumato_account": """
-        id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
-        sequence BIGINT NOT NULL,
-        head VARCHAR(64) NOT NULL,
-        spent BIGINT NOT NULL,
-        total BIGINT NOT NULL,
-        CONSTRAINT never_overspent CHECK (spent >= 0 AND spent <= total)""",
-    "sfumato_request": """
-        key VARCHAR(200) NOT NULL PRIMARY KEY,
-        debit BIGINT NOT NULL,
-        state VARCHAR(8) NOT NULL,
-        closed BIGINT""",
-    "sfumato_answer": """
-        debit BIGINT NOT NULL PRIMARY KEY,
-        data {binary} NOT NULL""",
-    "sfumato_free": """
-        key VARCHAR(200) NOT NULL PRIMARY KEY,
-        sequence BIGINT NOT NULL,
-        data {binary} NOT NULL""",
-    "sfumato_state": """
-        name VARCHAR(200) NOT NULL PRIMARY KEY,
-        version BIGINT NOT NULL,
-        salt {binary} NOT NULL,
-        data {binary} NOT NULL""",
-    "sfumato_allowance": """
-        analyst VARCHAR(200) NOT NULL PRIMARY KEY,
-        budget TEXT NOT NULL,
-        spent BIGINT NOT NULL,
-        pure_spent BIGINT""",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +89,6 @@ class AllowanceRow:
 
     analyst: str
     account: Account
-
-
-def create(transaction: Transaction, names: Iterable[str], binary: str) -> None:
-    """Create some of the tables."""
-    for name in sorted(names):
-        columns = DEFINITIONS[name].replace("{binary}", binary)
-        transaction.change(f"CREATE TABLE {name} ({columns})")
 
 
 def begin(transaction: Transaction, first: Record) -> None:

@@ -1,51 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger, one process: debit, store, burn, answer, open, refuse."""
+"""The ledger, one process, both databases: debit, store, burn, answer, open, refuse."""
 
 from __future__ import annotations
 
 import math
 import os
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
 
 from sfumato.budget import Budget, Cost, Ledger, composed_epsilon, request_key
+from sfumato.budget.store import open_store
 from sfumato.errors import BudgetError, BudgetExhausted, LedgerError
+from tests.ledger_home import Home
 
 QUARTER = Cost.pure(Fraction(1, 4))
 
 
 @pytest.fixture
+def ledger(home):
+    return home.create(Budget(epsilon=1), "people#7f3a", "add-remove")
+
+
+@pytest.fixture
 def place(tmp_path):
+    """A file, where only a file will do."""
     return tmp_path / "people.ledger"
 
 
 @pytest.fixture
-def ledger(place):
+def filed(place):
     return Ledger.create(place, Budget(epsilon=1), "people#7f3a", "add-remove")
 
 
-def test_a_new_ledger_knows_its_table_and_has_spent_nothing(ledger, place):
+def test_a_new_ledger_knows_its_table_and_has_spent_nothing(ledger):
     assert (ledger.table_id, ledger.neighbours) == ("people#7f3a", "add-remove")
     assert ledger.budget == Budget(epsilon=1)
     assert ledger.entries() == ()
     assert ledger.spent().share == 0
     assert ledger.how_many_more(QUARTER) == 4
-    assert sorted(path.name for path in place.parent.iterdir()) == [
-        "people.ledger",
-        "people.ledger.head",
-    ]
 
 
-def test_a_debit_is_reserved_then_answered_and_returns_the_same_bytes_for_ever(ledger, place):
+@pytest.mark.usefixtures("filed")
+def test_a_ledger_file_is_complete_in_itself_and_for_its_owner_only(place):
+    names = sorted(path.name for path in place.parent.iterdir())
+    assert names == ["people.ledger", "people.ledger.head"]
+    assert place.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_debit_is_reserved_then_answered_and_returns_the_same_bytes_for_ever(ledger, home):
     entry = ledger.debit(QUARTER, {"ask": "total"}, "key-1")
     assert entry.state == "reserved"
     assert ledger.answer("key-1") is None
     assert ledger.store(entry, b"\x00noisy\xff").state == "answered"
     assert ledger.answer("key-1") == b"\x00noisy\xff"
-    assert Ledger.open(place).answer("key-1") == b"\x00noisy\xff"
+    assert home.open().answer("key-1") == b"\x00noisy\xff"
     assert ledger.spent().share == Fraction(1, 4)
 
 
@@ -73,11 +85,11 @@ def test_an_answered_key_cannot_be_debited_again(ledger):
     assert ledger.spent().debits == 1
 
 
-def test_a_key_that_is_being_answered_by_a_live_process_is_refused(ledger, place):
+def test_a_key_that_is_being_answered_by_a_live_process_is_refused(ledger, home):
     ledger.debit(QUARTER, {}, "k")
     with pytest.raises(LedgerError, match="being answered"):
         ledger.debit(QUARTER, {}, "k")
-    assert Ledger.open(place).entries()[0].state == "reserved"
+    assert home.open().entries()[0].state == "reserved"
 
 
 def test_a_burnt_debit_stays_spent_is_never_answered_and_frees_its_key(ledger):
@@ -156,33 +168,33 @@ def test_answers_are_bytes(ledger):
         ledger.store(ledger.debit(QUARTER, {}, "k"), "text")
 
 
-def test_an_existing_ledger_is_never_created_over(ledger, place):
+def test_an_existing_ledger_is_never_created_over(ledger, home):
     ledger.debit(QUARTER, {}, "k")
     with pytest.raises(LedgerError, match="already holds"):
-        Ledger.create(place, Budget(epsilon=9), "people#7f3a", "add-remove")
-    assert Ledger.open(place).spent().share == Fraction(1, 4)
+        home.create(Budget(epsilon=9), "people#7f3a", "add-remove")
+    assert home.open().spent().share == Fraction(1, 4)
 
 
-def test_open_or_create_creates_then_opens_and_keeps_the_budget(place):
+def test_open_or_create_creates_then_opens_and_keeps_the_budget(home):
     asked = ("people", "replace-one")
-    assert not Ledger.exists(place)
+    assert not Ledger.exists(home.place)
     with pytest.raises(LedgerError, match="give a budget"):
-        Ledger.open_or_create(place, *asked)
-    assert not place.exists()
-    Ledger.open_or_create(place, *asked, Budget(rho=1))
-    assert Ledger.exists(place)
-    assert Ledger.open_or_create(place, *asked).budget == Budget(rho=1)
-    assert Ledger.open_or_create(place, *asked, Budget(rho=9)).budget == Budget(rho=1)
+        home.open_or_create(*asked)
+    assert not Ledger.exists(home.place)
+    home.open_or_create(*asked, Budget(rho=1))
+    assert Ledger.exists(home.place)
+    assert home.open_or_create(*asked).budget == Budget(rho=1)
+    assert home.open_or_create(*asked, Budget(rho=9)).budget == Budget(rho=1)
 
 
 @pytest.mark.usefixtures("ledger")
-def test_a_ledger_of_another_table_or_neighbour_relation_is_refused(place):
+def test_a_ledger_of_another_table_or_neighbour_relation_is_refused(home):
     with pytest.raises(LedgerError, match=r"belongs to table 'people#7f3a'"):
-        Ledger.open_or_create(place, "others", "add-remove")
+        home.open_or_create("others", "add-remove")
     with pytest.raises(LedgerError, match="add-remove"):
-        Ledger.open_or_create(place, "people#7f3a", "replace-one")
+        home.open_or_create("people#7f3a", "replace-one")
     with pytest.raises(BudgetError, match="neighbours"):
-        Ledger.open_or_create(place, "people#7f3a", "both")
+        home.open_or_create("people#7f3a", "both")
 
 
 @pytest.mark.parametrize("bad", ["sqlite://", "sqlite:///:memory:", "nonsense://x", "://"])
@@ -217,40 +229,50 @@ def test_a_file_that_is_not_a_ledger_is_refused_and_left_alone(tmp_path):
     assert other.read_bytes() == database
 
 
-def test_a_url_and_a_path_are_the_same_ledger(ledger, place):
-    ledger.debit(QUARTER, {}, "k")
+def test_a_url_and_a_path_are_the_same_ledger(filed, place):
+    filed.debit(QUARTER, {}, "k")
     assert Ledger.open(f"sqlite:///{place}").spent().debits == 1
 
 
-def test_the_database_is_told_to_be_durable(ledger):
-    with ledger._journal.store.reading() as transaction:
+def test_a_file_is_told_to_be_durable(filed):
+    with filed._journal.store.reading() as transaction:
         asked = ("journal_mode", "synchronous", "busy_timeout")
         values = [transaction.row(f"PRAGMA {name}")[0] for name in asked]
     assert values == ["wal", 2, 60000]  # 2 is FULL
 
 
-def test_the_check_constraint_is_a_second_fence(ledger, place):
-    ledger.debit(QUARTER, {}, "k")
-    connection = sqlite3.connect(place)
-    with pytest.raises(sqlite3.IntegrityError, match="never_overspent"):
-        connection.execute("UPDATE sfumato_account SET spent = total + 1")
-    connection.close()
+def test_a_server_is_told_to_be_durable(postgres, tmp_path):
+    home = Home.at("postgresql", tmp_path, f"{postgres}&application_name=t")
+    careless = replace(home, place=home.place + "%20-csynchronous_commit%3Doff")
+    for place in (home, careless):
+        with open_store(place.place).reading() as transaction:
+            assert transaction.row("SHOW synchronous_commit") == ("on",)
 
 
-def test_an_account_row_changed_behind_the_ledger_is_refused(ledger, place):
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_passwords_of_addresses_are_not_shown(scheme):
+    store = open_store(f"{scheme}://ann:secret@nowhere.invalid:1/people")
+    assert store.name == "postgresql://ann@nowhere.invalid:1/people"
+    assert "secret" not in repr(store)
+
+
+def test_the_check_constraint_is_a_second_fence(ledger, home):
     ledger.debit(QUARTER, {}, "k")
-    connection = sqlite3.connect(place)
-    with connection:
-        connection.execute("UPDATE sfumato_account SET spent = 0")
-    connection.close()
+    with pytest.raises(Exception, match="never_overspent"):
+        home.change("UPDATE sfumato_account SET spent = total + 1")
+
+
+def test_an_account_row_changed_behind_the_ledger_is_refused(ledger, home):
+    ledger.debit(QUARTER, {}, "k")
+    home.change("UPDATE sfumato_account SET spent = 0")
     with pytest.raises(LedgerError, match="do not match"):
         ledger.debit(QUARTER, {}, "k2")
     with pytest.raises(LedgerError, match="do not match"):
-        Ledger.open(place)
+        home.open()
 
 
-def test_spent_is_reported_in_every_currency(place):
-    ledger = Ledger.create(place, Budget(epsilon=2, delta=1e-9), "t", "add-remove")
+def test_spent_is_reported_in_every_currency(home):
+    ledger = home.create(Budget(epsilon=2, delta=1e-9))
     costs = [Cost.pure(Fraction(1, 2)), Cost.gaussian(Fraction(1, 100))]
     for number, cost in enumerate(costs):
         ledger.debit(cost, {}, str(number))
@@ -280,13 +302,13 @@ def test_what_remains_can_be_debited_and_then_nothing_remains(tmp_path, budget):
         assert ledger.verify().is_whole
 
 
-def test_times_come_from_the_clock_that_was_given(place):
+def test_times_come_from_the_clock_that_was_given(home):
     clock = lambda: datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)  # noqa: E731
-    ledger = Ledger.create(place, Budget(rho=1), "t", "add-remove", now=clock)
+    ledger = home.create(Budget(rho=1), now=clock)
     assert ledger.debit(QUARTER, {}, "k").time == "2001-02-03T04:05:06+00:00"
 
 
-def test_a_debit_whose_process_ended_is_burnt_on_open_and_on_the_same_key(ledger, place):
+def test_a_debit_whose_process_ended_is_burnt_on_open_and_on_the_same_key(ledger, home):
     def leave_reserved(key):
         if (child := os.fork()) == 0:
             ledger.debit(QUARTER, {}, key)
@@ -296,12 +318,12 @@ def test_a_debit_whose_process_ended_is_burnt_on_open_and_on_the_same_key(ledger
     leave_reserved("a")
     assert ledger.debit(QUARTER, {}, "a").state == "reserved"  # burnt, and paid again
     leave_reserved("b")
-    states = {entry.key: entry.state for entry in Ledger.open(place).entries()}
+    states = {entry.key: entry.state for entry in home.open().entries()}
     assert states == {"a": "reserved", "b": "burnt"}
     assert ledger.verify().burnt == 2
 
 
-def test_a_debit_of_a_live_process_survives_another_process_opening_the_ledger(ledger, place):
+def test_a_debit_of_a_live_process_survives_another_process_opening_the_ledger(ledger, home):
     ready, go = os.pipe(), os.pipe()
     if (child := os.fork()) == 0:
         entry = ledger.debit(QUARTER, {}, "k")
@@ -310,7 +332,7 @@ def test_a_debit_of_a_live_process_survives_another_process_opening_the_ledger(l
         ledger.store(entry, b"answer of the child")
         os._exit(0)
     os.read(ready[0], 1)
-    other = Ledger.open(place)
+    other = home.open()
     assert [entry.state for entry in other.entries()] == ["reserved"]
     with pytest.raises(LedgerError, match="being answered"):
         other.debit(QUARTER, {}, "k")

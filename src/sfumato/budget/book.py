@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a ledger says: answers, debits, what is spent and what is left; nothing here changes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from sfumato.budget.account import UNITS, Account, Remaining
+from sfumato.budget.accounting import Cost, composed_epsilon, rho_of
+from sfumato.budget.budget import Budget, Neighbours, Number, exact
+from sfumato.budget.entries import Answered, Entry, Kept, Record, entries_of, sha256
+from sfumato.errors import LedgerError
+
+if TYPE_CHECKING:
+    from sfumato.budget.journal import Journal
+    from sfumato.budget.private import State
+    from sfumato.budget.verification import Verification
+
+__all__ = ["Allowance", "Book", "Spent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was spent: the costs so far, composed as if they had been fixed in advance.
+
+    The guarantee is the budget, which holds however the debits were chosen. ``epsilon`` at
+    ``delta`` tells the reader what this list of costs amounts to; None where no delta is given.
+    """
+
+    share: Fraction
+    debits: int
+    epsilon: float | None
+    delta: Fraction | None
+    rho: Fraction
+    mu_squared: Fraction
+    pure_epsilon: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one analyst may spend within the budget of the table."""
+
+    analyst: str
+    account: Account
+
+    @property
+    def budget(self) -> Budget:
+        """The whole allowance."""
+        return self.account.budget
+
+    @property
+    def share(self) -> Fraction:
+        """The part of it that is spent; above 1 if it was lowered below what was spent."""
+        return Fraction(self.account.spent, UNITS)
+
+    def remaining(self) -> Remaining:
+        """Return what one more debit may take of it."""
+        return self.account.remaining()
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """A ledger to be read; see `sfumato.budget.ledger.Ledger`."""
+
+    place: str
+    budget: Budget
+    table_id: str
+    neighbours: Neighbours
+    _journal: Journal = field(repr=False)
+
+    def answer(self, key: str) -> bytes | None:
+        """Return the stored answer of a key, the same bytes for ever; None if there is none."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            found = tables.answer_with_record(transaction, key)
+            if found is None:
+                found = tables.free_with_record(transaction, key)
+        if found is None:
+            return None
+        data, text = found
+        fact = Record.read(text).fact
+        if (
+            data is None
+            or not isinstance(fact, Answered | Kept)
+            or fact.answer_sha256 != sha256(data)
+        ):
+            raise LedgerError(
+                f"the stored answer of request key {key!r} is damaged; restore the newest backup"
+            )
+        return data
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return all debits, oldest first, and what became of them."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            rows = list(tables.all_records(transaction))
+        return entries_of([(Record.read(text), digest) for _, digest, text in rows])
+
+    def entry(self, key: str) -> Entry | None:
+        """Return the latest debit of a key."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            held = next(tables.requests(transaction, [key]), None)
+            places = [] if held is None else [held.debit, held.closed]
+            found = [tables.record_at(transaction, place) for place in places if place is not None]
+        chain = [(Record.read(text), digest) for digest, text in filter(None, found)]
+        return next(iter(entries_of(chain)), None)
+
+    def state(self, name: str) -> State | None:
+        """Return a private state, checked against its hash in the chain by `verify` only."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            sealed = tables.state(transaction, name)
+        return None if sealed is None else sealed.state
+
+    def allowances(self) -> tuple[Allowance, ...]:
+        """Return what each analyst may spend and has spent, by name."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            found = list(tables.allowances(transaction))
+        return tuple(Allowance(row.analyst, row.account) for row in found)
+
+    def is_frozen(self) -> bool:
+        """Whether the curator has frozen the ledger."""
+        return self._journal.last().frozen
+
+    def spent(self, delta: Number | None = None) -> Spent:
+        """Return what was spent; ``delta`` is the budget's unless given."""
+        share = Fraction(self._journal.last().spent, UNITS)
+        costs = [entry.cost for entry in self.entries()]
+        at = self.budget.delta if delta is None else exact(delta, "delta")
+        total = Cost(tuple(part for cost in costs for part in cost.parts))
+        return Spent(
+            share=share,
+            debits=len(costs),
+            epsilon=None if at is None else composed_epsilon(costs, at),
+            delta=at,
+            rho=rho_of(total),
+            mu_squared=total.mu_squared,
+            pure_epsilon=total.pure_epsilon,
+        )
+
+    def remaining(self, analyst: str | None = None) -> Remaining:
+        """Return what one more debit may take, of the table and of the analyst's allowance."""
+        left = [account.remaining() for account in self._accounts(analyst)]
+        mus = [each.gaussian_mu for each in left]
+        return Remaining(
+            share=left[-1].share,
+            gaussian_mu=None if None in mus else min(mu for mu in mus if mu is not None),
+            pure_epsilon=min(each.pure_epsilon for each in left),
+        )
+
+    def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:
+        """Return how many debits of this cost still fit, one after the other."""
+        return min(account.how_many_more(cost) for account in self._accounts(analyst))
+
+    def _accounts(self, analyst: str | None) -> list[Account]:
+        """The accounts that a debit must fit: the table's, then the analyst's."""
+        last = self._journal.last()
+        table = Account(self.budget, last.spent, last.pure_spent)
+        return [table, *(a.account for a in self.allowances() if a.analyst == analyst)]
+
+    def verify(self) -> Verification:
+        """Replay the whole chain and compare every table with it; see `Verification`."""
+        from sfumato.budget.verification import verify
+
+        return verify(self._journal.store, self._journal.witness, self.budget)
+
+    def close(self) -> None:
+        """Release the database; the ledger opens it again when it is used."""
+        self._journal.store.close()

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ledger's chain made again, record by record, by the rules that it must have kept.
+
+Each debit is recomputed from its cost, for the table and for its analyst; each record must follow
+from those before it. What the chain says in the end is what the tables must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sfumato.budget.account import Account
+from sfumato.budget.accounting import Cost
+from sfumato.budget.budget import Budget
+from sfumato.budget.entries import (
+    GENESIS,
+    Allowed,
+    Answered,
+    Burnt,
+    Commitment,
+    Debited,
+    Frozen,
+    Kept,
+    Opened,
+    Record,
+    Unfrozen,
+)
+from sfumato.errors import BudgetError, LedgerError
+
+__all__ = ["Replay"]
+
+
+@dataclass(slots=True)
+class Replay:
+    """The chain so far, what follows from it, and what is wrong with it."""
+
+    budget: Budget
+    account: Account
+    chain: list[tuple[Record, str]] = field(default_factory=list)
+    hashes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    states: dict[str, Commitment] = field(default_factory=dict)
+    allowances: dict[str, Account] = field(default_factory=dict)
+    is_frozen: bool = False
+    _costs: dict[str, list[Cost]] = field(default_factory=dict)
+    _open: set[int] = field(default_factory=set)
+    _paying: set[int] = field(default_factory=set)
+    _held: dict[int, str] = field(default_factory=dict)
+    _keys: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, str, str]], budget: Budget) -> Replay:
+        """Replay (sequence, hash, text) of all records."""
+        replay = cls(budget, Account(budget))
+        for row in rows:
+            replay._follow(*row)
+        return replay
+
+    def _follow(self, sequence: int, digest: str, text: str) -> None:
+        place, previous = len(self.hashes), self.hashes[-1] if self.hashes else GENESIS
+        self.hashes.append(digest)
+        try:
+            record = Record.read(text)
+            after = self._account_after(record)
+            self.problems += [f"record {sequence}: {words}" for words in self._apply(record)]
+        except (LedgerError, BudgetError) as error:
+            self.problems.append(f"record {sequence}: {error}")
+            return
+        checks = {
+            "place": (place, sequence),
+            "number": (place, record.sequence),
+            "previous hash": (previous, record.previous),
+            "hash": (Record.hash_of(text), digest),
+            "balance": (after.spent, record.spent),
+            "pure balance": (after.pure_spent, record.pure_spent),
+            "frozen mark": (self.is_frozen, record.frozen),
+        }
+        self.problems += [
+            f"record {sequence}: its {word} is wrong"
+            for word, (right, seen) in checks.items()
+            if right != seen
+        ]
+        if after.is_overdrawn:
+            self.problems.append(f"record {sequence}: more than the budget is spent")
+        if isinstance(record.fact, Opened) != (place == 0):
+            self.problems.append(f"record {sequence}: a ledger is opened by its first record only")
+        self.chain.append((record, digest))
+        self.account = Account(self.budget, record.spent, record.pure_spent)
+
+    def _account_after(self, record: Record) -> Account:
+        fact = record.fact
+        return self.account.plus(fact.cost) if isinstance(fact, Debited) else self.account
+
+    def _apply(self, record: Record) -> Iterator[str]:
+        """Take a record in; yield the rules that it breaks."""
+        match record.fact:
+            case Debited():
+                yield from self._debited(record.sequence, record.fact)
+            case Answered(debit=debit):
+                yield from self._closed(debit)
+            case Burnt(debit=debit):
+                yield from self._closed(debit)
+                self._paying.discard(debit)
+                self._keys.discard(self._held.get(debit, ""))
+            case Kept():
+                yield from self._kept(record.fact)
+            case Allowed(analyst, budget):
+                self.allowances[analyst] = Account(budget).plus_all(self._costs.get(analyst, []))
+            case Frozen() | Unfrozen():
+                if self.is_frozen == isinstance(record.fact, Frozen):
+                    yield "it freezes or unfreezes a ledger that is so already"
+                self.is_frozen = isinstance(record.fact, Frozen)
+        if isinstance(record.fact, Debited | Answered | Kept):
+            for state in record.fact.states:
+                held = self.states.get(state.name)
+                if state.version != (0 if held is None else held.version) + 1:
+                    yield f"it writes state {state.name!r} out of order"
+                self.states[state.name] = state
+
+    def _debited(self, sequence: int, fact: Debited) -> Iterator[str]:
+        self._open.add(sequence)
+        self._paying.add(sequence)
+        self._held[sequence] = fact.key
+        yield from self._taken(fact.key)
+        if fact.analyst is None:
+            return
+        self._costs.setdefault(fact.analyst, []).append(fact.cost)
+        allowance = self.allowances.get(fact.analyst)
+        if allowance is not None:
+            self.allowances[fact.analyst] = after = allowance.plus(fact.cost)
+            if after.is_overdrawn:
+                yield "more than the allowance of its analyst is spent"
+
+    def _kept(self, fact: Kept) -> Iterator[str]:
+        yield from self._taken(fact.key)
+        if fact.debit not in self._paying:
+            yield f"debit {fact.debit} does not pay for it"
+
+    def _taken(self, key: str) -> Iterator[str]:
+        if self.is_frozen:
+            yield "it came while the ledger was frozen"
+        if key in self._keys:
+            yield "its key was used before and not burnt"
+        self._keys.add(key)
+
+    def _closed(self, debit: int) -> Iterator[str]:
+        if debit not in self._open:
+            yield f"it closes debit {debit}, which is not open"
+        self._open.discard(debit)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a test keeps its ledger: a SQLite file, or a schema of a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato.budget import Budget, Ledger
+
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Home:
+    """A place for one ledger and its head file, and a way in behind its back."""
+
+    place: str
+    head: Path
+    kind: str
+
+    @classmethod
+    def at(cls, kind, folder, server, name="t"):
+        if kind == "sqlite":
+            return cls(str(folder / f"{name}.ledger"), folder / f"{name}.ledger.head", kind)
+        import psycopg
+
+        schema = f"t{os.getpid()}_{next(_NUMBERS)}"
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {schema}")
+        place = f"{server}&options=-csearch_path%3D{schema}"
+        return cls(place, folder / f"{name}.ledger.head", kind)
+
+    def create(self, budget=None, table_id="t", neighbours="add-remove", **more):
+        budget = Budget(epsilon=1) if budget is None else budget
+        return Ledger.create(self.place, budget, table_id, neighbours, head=self.head, **more)
+
+    def open(self, **more):
+        return Ledger.open(self.place, head=self.head, **more)
+
+    def open_or_create(self, *arguments, **more):
+        return Ledger.open_or_create(self.place, *arguments, head=self.head, **more)
+
+    def change(self, statement, values=()):
+        """Run a statement behind the ledger's back; ``?`` stands for a value."""
+        self._run(statement, values)
+
+    def rows(self, statement, values=()):
+        """What a query finds."""
+        return self._run(statement, values)
+
+    def _run(self, statement, values):
+        if self.kind == "sqlite":
+            connection = sqlite3.connect(self.place, isolation_level=None)
+            try:
+                connection.execute("PRAGMA synchronous = OFF")  # an attacker need not be durable
+                return connection.execute(statement, values).fetchall()
+            finally:
+                connection.close()
+        import psycopg
+
+        with psycopg.connect(self.place, autocommit=True) as connection:
+            # Bytes are written x'00' in SQLite.
+            cursor = connection.execute(
+                statement.replace("?", "%s").replace("x'00'", "'\\x00'::bytea"), values or None
+            )
+            return [] if cursor.description is None else cursor.fetchall()
