@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One linear query by itself, in a form that is the same for all ways of writing it.
+
+Along every attribute, cells that the query does not tell apart are one class, numbered by their
+first cell; attributes along which it tells nothing apart are left out. What remains is a small
+table of coefficients over classes: a condition on three attributes, a row of a marginal and a row
+of a matrix that mean the same have the same classes, the same table and the same ``key``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from sfumato.domain import Domain
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.wording import shown
+from sfumato.workload.classes import Classes
+from sfumato.workload.queries import Integers, Numbers
+from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.workload import Workload
+
+__all__ = ["MOST_CLASSES", "MOST_QUESTIONS", "Question", "questions_of"]
+
+MOST_CLASSES = 2**20  # cells of the table of classes
+MOST_QUESTIONS = 10_000  # of one workload
+MOST_BITS = 40  # after the point, of a coefficient
+GREATEST = 2**50  # of a coefficient, in steps
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A linear query: coefficients in steps of ``2^-bits`` over the classes of its attributes.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
+    >>> one = questions_of(sf.sql(domain, "SELECT COUNT(*) FROM t WHERE age < 30 AND sex = 1"))[0]
+    >>> one.attributes, one.table.tolist()
+    (('age', 'sex'), [[0, 1], [0, 0]])
+    >>> same = sf.sql(domain, "SELECT COUNT(*) FROM t WHERE NOT (sex = 0 OR age >= 30)")
+    >>> questions_of(same)[0].key == one.key
+    True
+    """
+
+    domain: Domain
+    name: str
+    attributes: tuple[str, ...]
+    class_of: tuple[Integers, ...]
+    table: Integers
+    bits: int
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 of the meaning: equal questions, equal keys."""
+        axes = [
+            [name, _hash(classes)]
+            for name, classes in zip(self.attributes, self.class_of, strict=True)
+        ]
+        form = ["sfumato question 1", axes, self.bits, list(self.table.shape), _hash(self.table)]
+        text = json.dumps(form, separators=(",", ":"))
+        return hashlib.sha256(self.domain.digest().encode() + text.encode()).hexdigest()
+
+    @cached_property
+    def cells(self) -> int:
+        """The number of cells of the table of its attributes."""
+        return prod(self.shape)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the table of its attributes."""
+        return tuple(len(classes) for classes in self.class_of)
+
+    @cached_property
+    def low(self) -> int:
+        """The least coefficient, in steps."""
+        return int(self.table.min())
+
+    @cached_property
+    def high(self) -> int:
+        """The greatest coefficient, in steps."""
+        return int(self.table.max())
+
+    @cached_property
+    def _box(self) -> tuple[Integers, ...] | None:
+        """Where it is not zero, if that is one cell of classes."""
+        places = np.argwhere(self.table)
+        if len(places) != 1 or not self.attributes:
+            return None
+        held = zip(self.class_of, places[0].tolist(), strict=True)
+        return np.ix_(*(np.flatnonzero(classes == at) for classes, at in held))
+
+    def answer(self, table: Numbers) -> int | float:
+        """The answer on the table of its attributes, in steps; exact for integers.
+
+        Sums of 64-bit integers must fit: the caller sees to that.
+        """
+        if self._box is not None:
+            return (self.high or self.low) * table[self._box].sum().item()
+        return (self.coefficients() * table).sum().item()
+
+    def coefficients(self) -> Integers:
+        """The coefficients of all cells of the table of its attributes, in steps."""
+        return self.table[np.ix_(*self.class_of)] if self.attributes else self.table
+
+    def at(self, codes: Sequence[Numbers], records: int) -> Integers:
+        """The coefficients of so many records, from the codes of its attributes, in steps."""
+        place = np.zeros(records, dtype=np.int64)
+        for classes, count, column in zip(self.class_of, self.table.shape, codes, strict=True):
+            place = place * count + classes[column]
+        return self.table.reshape(-1)[place]
+
+
+def questions_of(workload: Workload) -> tuple[Question, ...]:
+    """Every query of a workload as a question, group after group."""
+    if workload.queries > MOST_QUESTIONS:
+        raise TooLarge(
+            f"a workload of {workload.queries:,} queries is asked one by one, at most "
+            f"{MOST_QUESTIONS:,} at a time; ask for less, or release it with sf.plan"
+        )
+    return tuple(q for term in workload.terms for q in _questions(term))
+
+
+def _questions(term: Term) -> list[Question]:
+    if term.slack:
+        raise WorkloadError(f"group {term.name!r} has no exact coefficients and cannot be asked")
+    if isinstance(term, Predicates):
+        found = [_of_condition(term, i) for i in range(term.rows)]
+    elif isinstance(term, Product):
+        found = _of_product(term)
+    elif isinstance(term, Explicit):
+        found = [_of_row(term, i) for i in range(term.rows)]
+    else:
+        raise WorkloadError(f"{shown(type(term).__name__)} cannot be asked as questions")
+    return found
+
+
+def _of_condition(term: Predicates, row: int) -> Question:
+    condition = term.conditions[row]
+    names = term.domain.in_order(condition.attributes)
+    classes = Classes.of([condition], term.domain, names)
+    _check_classes(term, classes.cells)
+    truth = classes.truth(condition).astype(np.int64)
+    return _merged(term, row, names, classes.class_of, truth, 0)
+
+
+def _of_product(term: Product) -> list[Question]:
+    """One vector of coefficients per attribute; the table of classes is their outer product."""
+    parts = []
+    for _, queries in term.factors:
+        dense = np.ldexp(queries.dense(), queries.fraction_bits)
+        parts.append([_classes(np.rint(vector).astype(np.int64)) for vector in dense])
+    found = []
+    for row in range(term.rows):
+        places = np.unravel_index(row, term.row_shape) if term.factors else ()
+        chosen = [part[int(i)] for part, i in zip(parts, places, strict=True)]
+        _check_classes(term, prod(len(values) for _, values in chosen))
+        table = np.ones((), dtype=np.int64)
+        for _, values in chosen:
+            _check_size(term, float(np.abs(table).max()) * float(np.abs(values).max()))
+            table = np.multiply.outer(table, values)
+        class_of = [classes for classes, _ in chosen]
+        found.append(_merged(term, row, term.attributes, class_of, table, term.fraction_bits))
+    return found
+
+
+def _of_row(term: Explicit, row: int) -> Question:
+    _check_classes(term, term.cells)
+    values = np.asarray(term.entries[row].toarray(), dtype=np.int64).reshape(term.shape)
+    class_of = [np.arange(size, dtype=np.int64) for size in term.shape]
+    return _merged(term, row, term.attributes, class_of, values, term.bits)
+
+
+def _merged(
+    term: Term,
+    row: int,
+    names: Sequence[str],
+    class_of: Sequence[Integers],
+    table: Integers,
+    bits: int,
+) -> Question:
+    """The coarsest classes: equal slices are one, and an axis of one class is no axis."""
+    kept_names, kept_classes = [], []
+    axis = 0
+    for name, classes in zip(names, class_of, strict=True):
+        slices = np.moveaxis(table, axis, 0)
+        merged, first = _equal(slices.reshape(len(slices), -1))
+        fine, order = _by_first(merged[classes])
+        table = np.moveaxis(slices[first[order]], 0, axis)
+        if len(first) > 1:
+            kept_names.append(name)
+            kept_classes.append(fine)
+            axis += 1
+        else:
+            table = np.take(table, 0, axis=axis)
+    while bits and not (table & 1).any():
+        table, bits = table >> 1, bits - 1
+    _check_size(term, float(np.abs(table).max()))
+    if bits > MOST_BITS:
+        raise TooLarge(
+            f"the coefficients of {term.name!r} have {bits} bits after the point, at most "
+            f"{MOST_BITS} can be asked; round them"
+        )
+    name = _name(term, row)
+    whole = np.array(table, dtype=np.int64, order="C")
+    return Question(term.domain, name, tuple(kept_names), tuple(kept_classes), whole, bits)
+
+
+def _classes(vector: Integers) -> tuple[Integers, Integers]:
+    """The class of every cell, and the coefficient of every class."""
+    values, places = np.unique(vector, return_inverse=True)
+    return places.reshape(-1).astype(np.int64), values
+
+
+def _equal(rows: Integers) -> tuple[Integers, Integers]:
+    """For each row the number of its class, and the first row of each class."""
+    _, first, places = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return places.reshape(-1).astype(np.int64), first
+
+
+def _by_first(classes: Integers) -> tuple[Integers, Integers]:
+    """Classes numbered by their first cell, and the old numbers in the new order."""
+    old, first = np.unique(classes, return_index=True)
+    order = old[np.argsort(first)]
+    rank = np.empty(int(old.max()) + 1, dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[classes], order
+
+
+def _name(term: Term, row: int) -> str:
+    labels = getattr(term, "labels", ())
+    if labels:
+        return str(labels[row])
+    return term.name if term.rows == 1 else f"{term.name}, query {row}"
+
+
+def _check_classes(term: Term, cells: int) -> None:
+    if cells > MOST_CLASSES:
+        raise TooLarge(
+            f"{term.name!r} tells {cells:,} kinds of records apart, at most {MOST_CLASSES:,} can "
+            "be asked about; ask about fewer attributes at once"
+        )
+
+
+def _check_size(term: Term, greatest: float) -> None:
+    if greatest >= GREATEST:
+        raise TooLarge(f"the coefficients of {term.name!r} are too large or too fine; round them")
+
+
+def _hash(values: Numbers) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values.astype(np.int64)).tobytes()).hexdigest()
