@@ -32,6 +32,8 @@ MOST_CLASSES = 2**20  # cells of the table of classes
 MOST_QUESTIONS = 10_000  # of one workload
 MOST_BITS = 40  # after the point, of a coefficient
 GREATEST = 2**50  # of a coefficient, in steps
+RECORD_BITS = 44  # a table has fewer than 2^44 records
+WORD_BITS = 62  # one bit less than int64 holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +100,17 @@ class Question:
     def answer(self, table: Numbers) -> int | float:
         """The answer on the table of its attributes, in steps; exact for integers.
 
-        Sums of 64-bit integers must fit: the caller sees to that.
+        A table of integers must have fewer than 2^44 records in all.
         """
         if self._box is not None:
             return (self.high or self.low) * table[self._box].sum().item()
-        return (self.coefficients() * table).sum().item()
+        return (self.coefficients() * self.summable(table)).sum().item()
+
+    def summable(self, counts: Numbers) -> Numbers:
+        """Counts in a type that holds their products with the coefficients, and the sum."""
+        reach = max(abs(self.low), abs(self.high)).bit_length() + RECORD_BITS
+        is_large = counts.dtype.kind == "i" and reach > WORD_BITS
+        return counts.astype(object) if is_large else counts
 
     def coefficients(self) -> Integers:
         """The coefficients of all cells of the table of its attributes, in steps."""

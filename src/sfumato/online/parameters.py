@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session will spend, how it decides, and what it promises: known before it begins.
+
+The budget pays for ``updates`` epochs. An epoch is one sparse vector, which ends with the first
+question whose estimate is found wrong, and one noisy answer to that question; both are paid for
+before its threshold is drawn. Where the number of records is private, a little pays for that first.
+
+    a free answer    the estimate was found within the threshold of the truth
+    a paid answer    it was not: the truth with fresh noise, from which the estimate learns
+
+Two ways to choose the rest. ``learning="fit"``: as many updates as balance what one of them must
+teach, ``2 (T/n)^2`` of relative entropy (Hoeffding's lemma and the entropy ``ln m`` of an even
+start), and a threshold T that an exact estimate crosses by noise in one epoch of five.
+``learning="hedge"``: the parameters of the theorem in ``refine/widths/multiplicative.py`` (Hardt,
+Rothblum 2010; Dwork, Roth 2014, Algorithm 6), for which the number of updates is proved to do.
+Neither choice touches privacy, which is the ledger's; proof page: ``docs/proofs/online.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import ceil, log, sqrt
+from typing import Final
+
+from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
+from sfumato.budget.sparse import NoiseKind, NoiseLaw, SparseLaw, noise_cost
+from sfumato.domain import Domain
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import PlanError
+from sfumato.online.estimate import Learning
+from sfumato.plan.adaptive import Spending
+from sfumato.plan.discovery import alarm_probability, tolerance
+from sfumato.plan.sparse import noise_of, sparse_of_epsilon, sparse_of_mu_squared
+from sfumato.plan.tails import gaussian_quantile, laplace_quantile
+from sfumato.refine.widths.multiplicative import Weights, multiplicative_weights, rows_needed
+
+__all__ = ["UNIT", "SessionPlan", "plan_session"]
+
+UNIT: Final = 2**8
+"""Steps of a score, of a threshold and of noise that are one person."""
+
+LEVEL: Final = 0.95
+BETA: Final = 0.05
+QUESTIONS: Final = 10_000
+MOST_QUESTIONS: Final = 10**12
+MOST_UPDATES: Final = 10_000
+FEWEST, USUAL = 4, 200  # updates unless told
+GUESSED_RECORDS: Final = 10_000  # where nobody says how many there are
+ANSWER_SHARE: Final = Fraction(2, 5)  # of an epoch, for the noisy answer
+RECORDS_SHARE: Final = Fraction(1, 50)  # of all, for the number of records where it is private
+FALSE_ALARMS: Final = 0.2  # epochs that an exact estimate would end, as a share of all
+SPARE: Final = 1 - Fraction(1, 2**20)  # for rounding up to units of the ledger
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SessionPlan:
+    """The public parameters of a session; scales, thresholds and bounds in steps of a person.
+
+    ``sparse`` is the law of one epoch, ``noise`` that of its answer, ``records_noise`` that of the
+    number of records (None where it is public).
+    """
+
+    domain: Domain
+    budget: Budget
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    questions: int
+    updates: int
+    sparse: SparseLaw
+    noise: NoiseLaw
+    records_noise: NoiseLaw | None
+    threshold: int
+    level: float
+    beta: float
+    learning: Learning
+
+    def __repr__(self) -> str:
+        return (
+            f"SessionPlan at {self.budget.describe()}: {self.updates} paid answers with a typical "
+            f"error of {self.noise_error:,.1f} persons, free ones within {self.free_bound:,.1f} "
+            f"({self.level:.0%}); {self.questions:,} questions expected"
+        )
+
+    @cached_property
+    def epoch_cost(self) -> Cost:
+        """What one epoch costs: its tests, however many, and its answer."""
+        return self.sparse.cost + _cost(self.noise)
+
+    @cached_property
+    def records_cost(self) -> Cost | None:
+        """What the number of records costs, where it is private."""
+        return None if self.records_noise is None else _cost(self.records_noise)
+
+    @cached_property
+    def noise_error(self) -> float:
+        """The standard deviation of a paid answer, in persons."""
+        scale = float(self.noise.scale) / UNIT
+        return scale * sqrt(2) if self.noise.kind == "laplace" else scale
+
+    @cached_property
+    def free_bound(self) -> float:
+        """How far a free answer is from the truth at most, in persons, with chance ``level``.
+
+        For the question at any one place of an epoch: docs/proofs/online.md, Theorem 3.
+        """
+        return (self.threshold + tolerance(self.sparse, 1, 2 * (1 - self.level))) / UNIT
+
+    @cached_property
+    def paid_bound(self) -> float:
+        """How far a paid answer is from the truth at most, in persons, with chance ``level``."""
+        return _noise_bound(self.noise, 1 - self.level)
+
+    @cached_property
+    def error(self) -> float:
+        """With chance ``1 - beta`` no answer to all the questions is farther off, in persons."""
+        tests = self.threshold + tolerance(
+            self.sparse, self.questions, self.beta / 2, epochs=self.updates
+        )
+        return max(tests / UNIT, _noise_bound(self.noise, self.beta / 2 / self.updates))
+
+    def rate(self, records: float) -> float:
+        """The step of Hedge that lowers the relative entropy most at the edge of the threshold.
+
+        A question found above is off by ``g n`` or more; ``eta g - eta^2/8`` is largest at 4 g.
+        """
+        return 4 * self._gap(records)
+
+    def updates_bound(self, records: float) -> int:
+        """The most updates of Hedge with this rate from an even start, with chance ``1 - beta``.
+
+        Each lowers the relative entropy of the data, at most ``ln m``, by ``2 g^2``.
+        """
+        return ceil(log(self.domain.size) / (2 * self._gap(records) ** 2))
+
+    def _gap(self, records: float) -> float:
+        """The least error, as a share of all records, of a question that is rightly found wrong."""
+        near = tolerance(self.sparse, self.questions, self.beta, epochs=self.updates)
+        return max(self.threshold - near, self.threshold / 2) / (UNIT * max(records, 1.0))
+
+    def promised(self, records: int) -> Weights:
+        """What the theorem of the notes promises for this budget and so many records."""
+        return multiplicative_weights(
+            self.questions, self.domain.size, records, self.budget, beta=self.beta
+        )
+
+    def records_needed(self, alpha: float) -> int:
+        """How many records the theorem needs for errors of at most ``alpha`` of them."""
+        return rows_needed(
+            self.questions, self.domain.size, alpha, self.budget, beta=self.beta
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """The plan as the ledger keeps it."""
+        unit = self.unit
+        return {
+            "domain": self.domain.digest(),
+            "budget": self.budget.as_json(),
+            "neighbours": self.neighbours,
+            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "questions": self.questions,
+            "updates": self.updates,
+            "sparse": self.sparse.as_json(),
+            "noise": [self.noise.kind, str(self.noise.scale)],
+            "threshold": self.threshold,
+            "level": self.level,
+            "beta": self.beta,
+            "learning": self.learning,
+        }
+
+    def digest(self) -> str:
+        """SHA-256 of the plan: equal plans, equal digests."""
+        text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plan_session(
+    domain: Domain,
+    budget: Budget,
+    neighbours: Neighbours = "add-remove",
+    *,
+    unit: PrivacyUnit | None = None,
+    questions: int = QUESTIONS,
+    updates: int | None = None,
+    records: int | None = None,
+    level: float = LEVEL,
+    beta: float = BETA,
+    learning: Learning = "fit",
+) -> SessionPlan:
+    """The parameters of a session, from its budget; touches no data and costs nothing.
+
+    ``questions`` is how many are expected (more may come), ``records`` a public guess of how many
+    there are, ``updates`` the number of answers that are paid for, unless it is to be chosen.
+
+    >>> plan = plan_session(Domain({"age": 100, "sex": 2}), Budget(epsilon=1), records=50_000)
+    >>> plan.updates, plan.epoch_cost.pure_epsilon <= 1 / Fraction(plan.updates)
+    (105, True)
+    """
+    if not isinstance(budget, Budget):
+        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+    neighbours = check_neighbours(neighbours)
+    _whole(questions, "questions", MOST_QUESTIONS)
+    if records is not None:
+        _whole(records, "records", 2**44)
+    if updates is not None:
+        _whole(updates, "updates", MOST_UPDATES)
+    if not 0.5 < level < 1 or not 0 < beta < 1:
+        raise PlanError(
+            f"level must lie between 0.5 and 1 and beta between 0 and 1, got {level!r}, {beta!r}"
+        )
+    if learning not in ("fit", "hedge"):
+        raise PlanError(f'learning must be "fit" or "hedge", got {learning!r}')
+    purse = Spending.of(budget)
+    is_public = neighbours == "replace-one" and unit is None and domain.keeps_every_record
+    total = SPARE * purse.total
+    first = Fraction(0) if is_public else RECORDS_SHARE * total
+    kind: NoiseKind = "gaussian" if purse.law == "gaussian" else "laplace"
+    left, n = total - first, float(records or GUESSED_RECORDS)
+
+    def tests(count: int) -> tuple[SparseLaw, int]:
+        law = _sparse((1 - ANSWER_SHARE) * left / count, kind)
+        return law, _threshold(law, questions, count, beta, learning)
+
+    chosen = updates or _updates(log(domain.size), n, questions, learning, tests)
+    sparse, threshold = tests(chosen)
+    return SessionPlan(
+        domain=domain,
+        budget=budget,
+        neighbours=neighbours,
+        unit=unit,
+        questions=questions,
+        updates=chosen,
+        sparse=sparse,
+        noise=noise_of(ANSWER_SHARE * left / chosen, kind, UNIT),
+        records_noise=None if is_public else noise_of(first, kind, UNIT),
+        threshold=threshold,
+        level=level,
+        beta=beta,
+        learning=learning,
+    )
+
+
+def _sparse(amount: Fraction, kind: NoiseKind) -> SparseLaw:
+    """One epoch's tests: of ``|truth - estimate|``, which is not monotone."""
+    if kind == "gaussian":
+        return sparse_of_mu_squared(amount, sensitivity=UNIT)
+    return sparse_of_epsilon(amount, sensitivity=UNIT)
+
+
+def _threshold(
+    law: SparseLaw, questions: int, updates: int, beta: float, learning: Learning
+) -> int:
+    """Far enough above 0 that noise alone is seldom found wrong; three times its reach for Hedge."""
+    if learning == "hedge":
+        return 3 * tolerance(law, questions, beta, epochs=updates)
+    seldom = min(FALSE_ALARMS * updates / questions, 0.25)
+    low, high = 0, max(1, ceil(4 * (law.threshold.scale + law.query.scale)))
+    while alarm_probability(law, high) > seldom:
+        low, high = high, 2 * high
+    while high - low > max(1, high // 256):
+        middle = (low + high) // 2
+        low, high = (middle, high) if alarm_probability(law, middle) > seldom else (low, middle)
+    return high
+
+
+def _updates(
+    entropy: float,
+    records: float,
+    questions: int,
+    learning: Learning,
+    tests: Callable[[int], tuple[SparseLaw, int]],
+) -> int:
+    """The least number that is enough: thresholds rise with it, so that each teaches more.
+
+    Hedge: ``c >= ln m n^2 / (2 (T - T/3)^2)``. Fit: half of what balances at half the entropy, as
+    data are not a worst case and every answer is used again; measured by ``python -m bench online``.
+    """
+    most = min(questions, MOST_UPDATES if learning == "hedge" else 2 * USUAL)
+
+    def is_enough(count: int) -> bool:
+        found = tests(count)[1] / (UNIT * records)
+        if learning == "hedge":
+            return count * 2 * (2 * found / 3) ** 2 >= entropy
+        return count * 2 * found**2 >= entropy / 2
+
+    low, high = 0, most
+    while high - low > max(1, high // 50):
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    if learning == "hedge":
+        return high
+    return min(most, max(FEWEST, high // 2))
+
+
+def _cost(law: NoiseLaw) -> Cost:
+    # Steps differ from question to question, so the cost says epsilon only.
+    whole = noise_cost(law, UNIT)
+    return whole if law.kind == "gaussian" else Cost.pure(whole.pure_epsilon)
+
+
+def _noise_bound(law: NoiseLaw, chance: float) -> float:
+    """The least bound in persons that the noise exceeds, on either side, with this chance only."""
+    quantile = gaussian_quantile if law.kind == "gaussian" else laplace_quantile
+    return quantile(law.scale, 1 - chance) / UNIT
+
+
+def _whole(value: object, name: str, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise PlanError(f"{name} must be a whole number from 1 to {most:,}, got {value!r}")

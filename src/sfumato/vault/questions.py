@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact answers to questions that come one at a time, and how far estimates are from them.
+
+The exact table of an attribute set is counted when the first question about it comes, and held;
+where it has too many cells, the distinct cells of the records are. What a question was asked about
+before, and so what is held, is public. Scores are exact integers that one person moves by at most
+2^SCORE_BITS, whatever the question: a difference of ``moved`` steps, the most that one person moves
+this answer, is one unit. Nothing leaves but through ``vault/sparse.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sfumato.budget import Neighbours
+from sfumato.budget.sparse import NoiseLaw
+from sfumato.domain import Domain
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.randomness import WordSource
+from sfumato.vault.count import AttributeSet, Integers, count_marginals
+from sfumato.vault.records import engine_failed, read_records
+from sfumato.vault.sensitive import Redacted, Sensitive, sealed
+from sfumato.vault.sparse import answer
+from sfumato.vault.tables import Table
+from sfumato.workload.question import Question
+
+__all__ = [
+    "SCORE_BITS",
+    "ExactQuestions",
+    "answer_shift",
+    "moved_by_one",
+    "public_cells",
+]
+
+SCORE_BITS: Final = 8
+"""A score is in steps of 2^-8 of what one person can move an answer by."""
+
+HELD_CELLS: Final = 2**27  # of all tables together
+DENSE_CELLS: Final = 2**22  # of a table that is held cell by cell
+FINE: Final = 2**12  # steps that one person moves an answer by, from which they are fine enough
+
+
+def moved_by_one(question: Question, neighbours: Neighbours, unit: PrivacyUnit | None = None) -> int:
+    """How far one person moves an answer, in its steps; at least one step.
+
+    A record moves it by its coefficient; a replaced one by the difference of two, or by one if the
+    other falls in no cell; a person does so with each of their rows.
+    """
+    far = max(abs(question.low), abs(question.high), 1)
+    if neighbours == "replace-one":
+        far = max(far, question.high - question.low)
+    return far * (1 if unit is None else unit.rows)
+
+
+def answer_shift(moved: int) -> int:
+    """Bits by which the steps of an answer are divided before noise is added."""
+    return SCORE_BITS if moved < FINE else 0
+
+
+class _Listed(NamedTuple):
+    """The distinct cells of the records: codes by attribute, and how many records each has."""
+
+    codes: tuple[Integers, ...]
+    counts: Integers
+
+
+class ExactQuestions(Redacted):
+    """A table that answers questions exactly, inside the vault only."""
+
+    __slots__ = ("_domain", "_held", "_neighbours", "_table", "_unit")
+
+    def __init__(
+        self, table: Table, domain: Domain, neighbours: Neighbours, unit: PrivacyUnit | None
+    ) -> None:
+        self._table, self._domain, self._neighbours, self._unit = table, domain, neighbours, unit
+        self._held: dict[AttributeSet, Integers | _Listed] = {}
+
+    def prepare(self, names: AttributeSet) -> None:
+        """Count what questions about these attributes need, unless it is held already.
+
+        Privacy: none; nothing leaves. Whatever goes wrong depends on public inputs.
+        """
+        if names in self._held:
+            return
+        if not self._held:  # one scan encodes all that later questions may be about
+            read_records(self._table, self._domain, self._domain.names, self._unit)
+        if self._domain.cells(names) <= DENSE_CELLS:
+            found = count_marginals(self._table, self._domain, [names], self._unit).reveal(names)
+            size = found.size
+        else:
+            found = _listed(self._table, self._domain, names, self._unit)
+            size = 0
+        held = [t.size for t in self._held.values() if not isinstance(t, _Listed)]
+        if sum(held) + size > HELD_CELLS:
+            self._held.clear()
+        self._held[names] = found
+
+    def scores(
+        self, questions: Sequence[Question], estimates: Sequence[int]
+    ) -> Sensitive[Sequence[int]]:
+        """``|exact - estimate|`` of every question, in units of 2^-SCORE_BITS persons, rounded down.
+
+        Estimates are public, in steps of ``2^-(bits + SCORE_BITS)``.
+
+        Neighbours: every score moves by at most ``2^SCORE_BITS`` (docs/proofs/online.md, Lemma 1).
+        """
+        found = []
+        for question, near in zip(questions, estimates, strict=True):
+            moved = moved_by_one(question, self._neighbours, self._unit)
+            found.append(abs((self._exact(question) << SCORE_BITS) - near) // moved)
+        return Sensitive(found)
+
+    def noisy(self, question: Question, law: NoiseLaw, words: WordSource) -> int:
+        """The answer with fresh noise, in steps of ``2^-(bits + answer_shift(moved))``.
+
+        ``law`` is for an answer that one person moves by one: its scale is in units of
+        2^-SCORE_BITS persons, and is stretched to what one person moves this answer by.
+
+        Privacy: ``noise_cost(law, 2^SCORE_BITS)``: docs/proofs/online.md, Lemma 2.
+        Neighbours: those of the session.
+        """
+        moved = moved_by_one(question, self._neighbours, self._unit)
+        shift = answer_shift(moved)
+        stretched = NoiseLaw(law.kind, law.scale * moved * Fraction(2**shift, 2**SCORE_BITS))
+        return answer(Sensitive(self._exact(question) << shift), stretched, words)
+
+    def records(self) -> int | None:
+        """The number of records, only where it is public: replacing one does not change it."""
+        is_public = (
+            self._neighbours == "replace-one"
+            and self._unit is None
+            and self._domain.keeps_every_record
+        )
+        if not is_public:
+            return None
+        self.prepare(())
+        held = self._held[()]
+        return None if isinstance(held, _Listed) else int(held)
+
+    def _exact(self, question: Question) -> int:
+        self.prepare(question.attributes)
+        held = self._held[question.attributes]
+        if not isinstance(held, _Listed):
+            return int(question.answer(held))
+        coefficients = question.at(held.codes, held.counts.size)
+        return int((coefficients * question.summable(held.counts)).sum())
+
+
+def public_cells(table: Table, domain: Domain) -> tuple[Integers, Integers]:
+    """The distinct cells of a table that is declared public, and their counts.
+
+    Privacy: none. Only for tables that were public before: it shows what they hold.
+    """
+    found = _listed(table, domain, domain.names, None)
+    return np.stack(found.codes, axis=1), found.counts
+
+
+def _listed(
+    table: Table, domain: Domain, names: AttributeSet, unit: PrivacyUnit | None
+) -> _Listed:
+    records = read_records(table, domain, names, unit)
+    columns = ", ".join(records.column(name) for name in names)
+    query = f"SELECT {columns}, COUNT(*) AS records FROM {records.name} GROUP BY ALL"  # noqa: S608
+    rows = sealed(partial(records.engine.fetch, query), engine_failed(table, domain))
+    codes = tuple(np.asarray(rows[records.column(name)], dtype=np.int64) for name in names)
+    # In one order whatever the engine's: sums do not depend on it, a public start does.
+    order = np.lexsort(codes[::-1])
+    return _Listed(tuple(c[order] for c in codes), np.asarray(rows["records"], np.int64)[order])
