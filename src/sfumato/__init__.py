@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sfumato.budget import Budget as Budget
     from sfumato.domain import Domain as Domain
     from sfumato.flow import Plan as Plan
+    from sfumato.online.opening import open_session as open_session
+    from sfumato.online.parameters import plan_session as plan_session
     from sfumato.plan.matrix import factorize as factorize
     from sfumato.refine.project import project as project
     from sfumato.refine.widths.geometry import support as support
@@ -65,7 +67,9 @@ _HOMES = {
     "marginals": "sfumato.workload",
     "mean_width": "sfumato.refine.widths.width",
     "means": "sfumato.workload",
+    "open_session": "sfumato.online.opening",
     "plan_adaptive": "sfumato.adaptive",
+    "plan_session": "sfumato.online.parameters",
     "predicates": "sfumato.workload",
     "prefixes": "sfumato.workload",
     "product": "sfumato.workload",

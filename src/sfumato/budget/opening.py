@@ -19,6 +19,8 @@ def ledger_of(
     is_told: bool,
     neighbours: Neighbours,
     budget: Budget,
+    *,
+    keep_open: bool = False,
 ) -> Ledger | None:
     """The ledger of this table; a new file gets the plan's budget as its total.
 
@@ -27,7 +29,7 @@ def ledger_of(
     if ledger is None:
         return None
     if not isinstance(ledger, Ledger):
-        return Ledger.open_or_create(ledger, table_id, neighbours, budget)
+        return Ledger.open_or_create(ledger, table_id, neighbours, budget, keep_open=keep_open)
     if is_told and ledger.table_id != table_id:
         raise LedgerError(
             f"the ledger belongs to table {ledger.table_id!r}, this table is {table_id!r}; use its "

@@ -84,6 +84,8 @@ class Estimate:
         self.domain, self.total = domain, max(float(total), 1.0)
         self.learning, self.rate = learning, rate
         self._support = support_of(domain, start) if support is None else support
+        self._class_of: Integers = np.zeros(0, dtype=np.int64)
+        self._first = self._mass = np.zeros(0)
         self._begin_classes()
         self._known: list[_Known] = []
         self._weights: Array | None = None
@@ -151,7 +153,8 @@ class Estimate:
 
     def _solve(self, known: _Known) -> float:
         """Solve one equation; how far the answer moved, in units of what is too little to count."""
-        masses = np.bincount(known.levels, self._mass, minlength=known.values.size)
+        counted = np.bincount(known.levels, self._mass, minlength=known.values.size)
+        masses = np.asarray(counted, dtype=np.float64)
         pull = EVENNESS * known.variance
         step = _root(known.values, masses, self.total, pull, known.potential, known.answer)
         before = float(known.values @ masses) / float(masses.sum())
@@ -159,7 +162,7 @@ class Estimate:
         raised = masses * np.exp(step * known.values)
         after = float(known.values @ raised) / float(raised.sum())
         enough = SETTLED * known.variance**0.5 + SMALL * self.total
-        return self.total * abs(after - before) / enough
+        return float(self.total * abs(after - before) / enough)
 
     def _move(self, known: _Known, step: float) -> None:
         self._mass *= np.exp(step * known.values)[known.levels]
@@ -177,7 +180,8 @@ class Estimate:
         kept = np.flatnonzero(present)
         parent = kept // values.size
         factors = self._mass / np.where(self._first > 0, self._first, 1.0)
-        self._first = np.bincount(self._class_of, self._support.shares, minlength=kept.size)
+        first = np.bincount(self._class_of, self._support.shares, minlength=kept.size)
+        self._first = np.asarray(first, dtype=np.float64)
         self._mass = self._first * factors[parent]
         for known in self._known:
             known.levels = known.levels[parent]
@@ -185,7 +189,7 @@ class Estimate:
 
     def _begin_classes(self) -> None:
         if isinstance(self._support, Rows):
-            self._class_of: Integers = np.arange(self._support.points)
+            self._class_of = np.arange(self._support.points)
             self._first = self._support.shares.copy()
         else:
             self._class_of = np.zeros(self._support.points, dtype=np.int64)

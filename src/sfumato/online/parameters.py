@@ -96,6 +96,11 @@ class SessionPlan:
         """What the number of records costs, where it is private."""
         return None if self.records_noise is None else _cost(self.records_noise)
 
+    @property
+    def epochs_per_count(self) -> int:
+        """How many epochs cost at least as much as the number of records does."""
+        return ceil(RECORDS_SHARE * self.updates / (1 - RECORDS_SHARE))
+
     @cached_property
     def noise_error(self) -> float:
         """The standard deviation of a paid answer, in persons."""
@@ -150,9 +155,7 @@ class SessionPlan:
 
     def records_needed(self, alpha: float) -> int:
         """How many records the theorem needs for errors of at most ``alpha`` of them."""
-        return rows_needed(
-            self.questions, self.domain.size, alpha, self.budget, beta=self.beta
-        )
+        return rows_needed(self.questions, self.domain.size, alpha, self.budget, beta=self.beta)
 
     def as_json(self) -> dict[str, object]:
         """The plan as the ledger keeps it."""
@@ -254,7 +257,7 @@ def _sparse(amount: Fraction, kind: NoiseKind) -> SparseLaw:
 def _threshold(
     law: SparseLaw, questions: int, updates: int, beta: float, learning: Learning
 ) -> int:
-    """Far enough above 0 that noise alone is seldom found wrong; three times its reach for Hedge."""
+    """So far above 0 that noise alone is seldom found wrong; for Hedge, thrice its reach."""
     if learning == "hedge":
         return 3 * tolerance(law, questions, beta, epochs=updates)
     seldom = min(FALSE_ALARMS * updates / questions, 0.25)
@@ -276,10 +279,12 @@ def _updates(
 ) -> int:
     """The least number that is enough: thresholds rise with it, so that each teaches more.
 
-    Hedge: ``c >= ln m n^2 / (2 (T - T/3)^2)``. Fit: half of what balances at half the entropy, as
-    data are not a worst case and every answer is used again; measured by ``python -m bench online``.
+    Hedge: ``c >= ln m n^2 / (2 (T - T/3)^2)``. Fit: half of what balances at half the entropy, for
+    data are not a worst case and answers are used again (measured: ``python -m bench online``).
     """
     most = min(questions, MOST_UPDATES if learning == "hedge" else 2 * USUAL)
+    if learning == "fit":  # else paying for every question would be as good
+        most = min(most, max(FEWEST, questions // 5))
 
     def is_enough(count: int) -> bool:
         found = tests(count)[1] / (UNIT * records)

@@ -128,7 +128,8 @@ class Rows:
         place = np.zeros(self.points, dtype=np.int64)
         for name, size in zip(names, shape, strict=True):
             place = place * size + self.codes[:, self.domain.index(name)]
-        return np.bincount(place, weights, minlength=prod(shape)).reshape(shape)
+        table = np.bincount(place, weights, minlength=prod(shape))
+        return np.asarray(table, dtype=np.float64).reshape(shape)
 
     def grow(self, question: Question, weights: Array) -> int:
         """Add rows where the question tells more than few rows can show; how many.
@@ -203,7 +204,7 @@ def _add_cells(shares: Numbers, domain: Domain, start: Start) -> None:
     for name in names:
         column = start.codes[:, start.names.index(name)].astype(np.int64)
         place = place * domain[name].size + column
-    table = np.bincount(place, start.weights, minlength=prod(size)).reshape(size)
+    table: Numbers = np.bincount(place, start.weights, minlength=prod(size)).reshape(size)
     for axis, name in enumerate(names):
         alike = start.alike.get(name)
         if alike is not None:
@@ -223,4 +224,5 @@ def _systematic(weights: Array, rows: int, draws: Draws) -> Integers | None:
         return None
     edges = np.cumsum(weights)
     at = (np.arange(rows) + draws.uniforms(1)[0]) * (edges[-1] / rows)
-    return np.minimum(np.searchsorted(edges, at, side="right"), edges.size - 1)
+    found = np.searchsorted(edges, at, side="right")
+    return np.asarray(np.minimum(found, edges.size - 1), dtype=np.int64)

@@ -45,7 +45,9 @@ DENSE_CELLS: Final = 2**22  # of a table that is held cell by cell
 FINE: Final = 2**12  # steps that one person moves an answer by, from which they are fine enough
 
 
-def moved_by_one(question: Question, neighbours: Neighbours, unit: PrivacyUnit | None = None) -> int:
+def moved_by_one(
+    question: Question, neighbours: Neighbours, unit: PrivacyUnit | None = None
+) -> int:
     """How far one person moves an answer, in its steps; at least one step.
 
     A record moves it by its coefficient; a replaced one by the difference of two, or by one if the
@@ -89,6 +91,7 @@ class ExactQuestions(Redacted):
             return
         if not self._held:  # one scan encodes all that later questions may be about
             read_records(self._table, self._domain, self._domain.names, self._unit)
+        found: Integers | _Listed
         if self._domain.cells(names) <= DENSE_CELLS:
             found = count_marginals(self._table, self._domain, [names], self._unit).reveal(names)
             size = found.size
@@ -103,7 +106,7 @@ class ExactQuestions(Redacted):
     def scores(
         self, questions: Sequence[Question], estimates: Sequence[int]
     ) -> Sensitive[Sequence[int]]:
-        """``|exact - estimate|`` of every question, in units of 2^-SCORE_BITS persons, rounded down.
+        """``|exact - estimate|`` of every question, in steps of 2^-SCORE_BITS persons, cut.
 
         Estimates are public, in steps of ``2^-(bits + SCORE_BITS)``.
 
@@ -160,9 +163,7 @@ def public_cells(table: Table, domain: Domain) -> tuple[Integers, Integers]:
     return np.stack(found.codes, axis=1), found.counts
 
 
-def _listed(
-    table: Table, domain: Domain, names: AttributeSet, unit: PrivacyUnit | None
-) -> _Listed:
+def _listed(table: Table, domain: Domain, names: AttributeSet, unit: PrivacyUnit | None) -> _Listed:
     records = read_records(table, domain, names, unit)
     columns = ", ".join(records.column(name) for name in names)
     query = f"SELECT {columns}, COUNT(*) AS records FROM {records.name} GROUP BY ALL"  # noqa: S608

@@ -103,8 +103,10 @@ class Question:
         A table of integers must have fewer than 2^44 records in all.
         """
         if self._box is not None:
-            return (self.high or self.low) * table[self._box].sum().item()
-        return (self.coefficients() * self.summable(table)).sum().item()
+            total = table[self._box].sum() * (self.high or self.low)
+        else:
+            total = (self.coefficients() * self.summable(table)).sum()
+        return int(total) if table.dtype.kind in "iO" else float(total)
 
     def summable(self, counts: Numbers) -> Numbers:
         """Counts in a type that holds their products with the coefficients, and the sum."""

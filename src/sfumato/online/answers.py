@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session says: answers, which never change once they are given, and forecasts of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from sfumato.budget import Cost
+from sfumato.domain import Domain
+from sfumato.errors import LedgerError
+from sfumato.workload.question import Question
+
+__all__ = ["Answer", "How", "Left", "QuestionForecast", "paid_answer", "paid_bytes"]
+
+How: TypeAlias = Literal["paid", "free", "untested"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to one question; the same for everybody who asks it, for ever.
+
+    ``how`` is "paid" (the truth with noise), "free" (the estimate, tested against the truth), or
+    "untested" (the estimate as it is: no interval, no promise, nothing stored). ``low`` to ``high``
+    holds the true answer with chance ``level``, in the sense of docs/mechanisms/online.md.
+    ``is_dummy``: made up from made-up records.
+    """
+
+    key: str
+    question: str
+    value: float
+    low: float | None
+    high: float | None
+    level: float | None
+    how: How
+    epoch: int
+    cost: tuple[Mapping[str, object], ...] = ()
+    is_dummy: bool = False
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether budget was spent on this answer itself."""
+        return self.how == "paid"
+
+    def as_json(self) -> dict[str, object]:
+        """The answer as JSON: the same bytes whenever it is asked for."""
+        return {
+            "key": self.key,
+            "question": self.question,
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "level": self.level,
+            "how": self.how,
+            "epoch": self.epoch,
+            "cost": [dict(part) for part in self.cost],
+            "is_dummy": self.is_dummy,
+        }
+
+    def to_bytes(self) -> bytes:
+        """What the ledger stores before the answer is sent."""
+        return json.dumps(self.as_json(), separators=(",", ":"), allow_nan=False).encode()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Answer:
+        """Read what `to_bytes` wrote."""
+        try:
+            return cls._of(json.loads(stored))
+        except (ValueError, TypeError, KeyError):
+            pass
+        raise LedgerError(
+            "a stored answer of the session cannot be read; restore the newest backup"
+        )
+
+    @classmethod
+    def _of(cls, told: Mapping[str, object]) -> Answer:
+        fields = {name: told[name] for name in cls.__slots__}
+        return cls(**{**fields, "cost": tuple(told["cost"])})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionForecast:
+    """What asking would cost and how good the answer would be; nothing was spent to say so.
+
+    ``value`` is what the estimate says now, None before anything is known. If that is found right
+    it is the answer, for nothing, within ``free_bound`` of the truth; if not, ``cost`` has been
+    paid for already or is now, and the answer has a standard error of ``paid_error``.
+    """
+
+    key: str
+    question: str
+    value: float | None
+    is_stored: bool
+    free_bound: float
+    paid_error: float
+    paid_bound: float
+    level: float
+    cost: Cost
+    paid_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a session can still do.
+
+    ``paid_answers`` more questions can be found wrong and paid for, this session's and the
+    ledger's limits both kept; questions that are found right cost nothing, whatever their number.
+    ``share`` is what is left of the ledger's budget, None without a ledger.
+    """
+
+    paid_answers: int
+    updates: int
+    share: float | None
+
+    def describe(self) -> str:
+        """In words."""
+        words = f"{self.paid_answers} of {self.updates} paid answers left"
+        return words if self.share is None else f"{words}, {self.share:.2%} of the ledger's budget"
+
+
+def paid_bytes(answer: Answer, question: Question, value: float, variance: float) -> bytes:
+    """A paid answer with all that the estimate learns from: it can be learnt again after a restart.
+
+    ``value`` is the noisy value itself, before it is cut to what is possible.
+    """
+    learnt = {
+        "attributes": question.attributes,
+        "class_of": [c.tolist() for c in question.class_of],
+        "shape": question.table.shape,
+        "table": question.table.reshape(-1).tolist(),
+        "bits": question.bits,
+        "value": value,
+        "variance": variance,
+    }
+    told = {"answer": answer.as_json(), "learnt": learnt}
+    return json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+
+
+def paid_answer(stored: bytes, domain: Domain) -> tuple[Answer, Question, float, float]:
+    """Read what `paid_bytes` wrote."""
+    try:
+        told = json.loads(stored)
+        answer, learnt = Answer._of(told["answer"]), told["learnt"]
+        table = np.array(learnt["table"], dtype=np.int64).reshape(learnt["shape"])
+        class_of = tuple(np.array(c, dtype=np.int64) for c in learnt["class_of"])
+        names = tuple(learnt["attributes"])
+        question = Question(domain, answer.question, names, class_of, table, learnt["bits"])
+        return answer, question, float(learnt["value"]), float(learnt["variance"])
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise LedgerError("a paid answer of the session cannot be read; restore the newest backup")

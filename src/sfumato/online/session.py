@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session: questions come one at a time, and most answers cost nothing.
+
+    question -> stored?   the stored answer
+             -> estimate  near the truth?  (a sparse vector says; its epoch is paid for)
+                 yes      the estimate, free
+                 no       the truth with noise; the estimate learns it; the epoch is over
+
+Private multiplicative weights (M. Hardt, G. Rothblum 2010, "A multiplicative weights mechanism for
+privacy-preserving data analysis"; C. Dwork, A. Roth 2014, Algorithm 6). Exact answers stay in
+``vault/questions.py`` and their comparison in ``vault/sparse.py``; the estimate is public. Every
+answer is stored before it is given. Proof page: ``docs/proofs/online.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from sfumato.domain import Domain
+from sfumato.errors import BudgetExhausted, PlanError, SfumatoError, WorkloadError
+from sfumato.online.answers import Answer, Left, QuestionForecast
+from sfumato.online.book import MemoryBook
+from sfumato.online.desk import Desk, Flight, caught
+from sfumato.online.parameters import SessionPlan
+from sfumato.wording import shown
+from sfumato.workload.question import Question, questions_of
+from sfumato.workload.sql import sql
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sfumato.online.estimate import Estimate
+    from sfumato.workload.queries import Array
+
+__all__ = ["Asked", "Session"]
+
+Asked = str | Question | Workload
+
+TEXTS = 2**16  # questions whose text has been read and is not read again
+
+
+class Session:
+    """Adaptive questions about a guarded table; made by `sf.open_session`. Safe for threads.
+
+    Privacy: all answers ever given together cost what the session debits: docs/proofs/online.md,
+    Theorem 1; restarts, failures and refusals included: Theorem 2.
+    Neighbours: those of the plan.
+    """
+
+    def __init__(self, desk: Desk, closing: Callable[[], None] | None = None) -> None:
+        self._desk, self._closing = desk, closing
+        self._texts: dict[str, Question] = {}
+        self._is_closed = False
+
+    @property
+    def plan(self) -> SessionPlan:
+        """What is spent, how it is decided, what is promised."""
+        return self._desk.plan
+
+    @property
+    def domain(self) -> Domain:
+        """What a record may look like."""
+        return self._desk.plan.domain
+
+    @property
+    def name(self) -> str:
+        """The session's name in the ledger."""
+        return self._desk.name
+
+    @property
+    def is_dummy(self) -> bool:
+        """Whether the records are made up."""
+        return self._desk.is_dummy
+
+    def read(self, asked: Asked) -> Question:
+        """The question behind a text, in canonical form; a text is parsed once."""
+        if isinstance(asked, str) and (known := self._texts.get(asked)) is not None:
+            return known
+        found = self.read_all(asked)
+        if len(found) != 1:
+            raise WorkloadError(
+                f"this asks {len(found)} questions at once, ask() takes one; use ask_all()"
+            )
+        if isinstance(asked, str):
+            if len(self._texts) >= TEXTS:
+                self._texts.clear()
+            self._texts[asked] = found[0]
+        return found[0]
+
+    def read_all(self, asked: Asked) -> tuple[Question, ...]:
+        """All questions of a SELECT (one per group and aggregate) or of a workload."""
+        given = sql(self.domain, asked) if isinstance(asked, str) else asked
+        if not isinstance(given, Question | Workload):
+            raise WorkloadError(
+                f"a question is a SELECT or a workload, got {shown(type(asked).__name__)}"
+            )
+        if given.domain is not self.domain and given.domain != self.domain:
+            raise WorkloadError("the question is about another domain than the session")
+        return (given,) if isinstance(given, Question) else questions_of(given)
+
+    def ask(self, asked: Asked, *, analyst: str | None = None, untested: bool = False) -> Answer:
+        """Answer one question: stored, free, or paid for.
+
+        When the budget is used up, new questions are refused (`BudgetExhausted`); with
+        ``untested`` they get what the estimate says, marked as such: no test, no promise.
+
+        Privacy: as `Session`. Neighbours: as `Session`.
+        """
+        return self._given([self.read(asked)], analyst, untested)[0]
+
+    def ask_all(
+        self, asked: Asked, *, analyst: str | None = None, untested: bool = False
+    ) -> tuple[Answer, ...]:
+        """Answer every question of a SELECT with groups, or of a workload, in order.
+
+        Privacy: as `Session`. Neighbours: as `Session`.
+        """
+        return self._given(self.read_all(asked), analyst, untested)
+
+    def ask_many(
+        self, asked: Sequence[Asked], *, analyst: str | None = None
+    ) -> list[Answer | SfumatoError]:
+        """Answer many questions, in order, with few commits; a fault of one is its own result.
+
+        Privacy: as `Session`. Neighbours: as `Session`.
+        """
+        questions = [caught(self.read, one) for one in asked]
+        readable = [q for q in questions if isinstance(q, Question)]
+        with self._desk.lock:
+            if self._is_closed and any(self._desk.stored(q.key) is None for q in readable):
+                raise PlanError("the session is closed; open it again to ask what is new")
+            found = self._desk.begin(readable, analyst)
+        out: list[Answer | SfumatoError] = []
+        for question in questions:
+            one = found[question.key] if isinstance(question, Question) else question
+            out.append(one.landed() if isinstance(one, Flight) else one)
+        return out
+
+    def answer(self, key: str) -> Answer | None:
+        """The stored answer of a question, by its key; None if it was never answered."""
+        with self._desk.lock:
+            return self._desk.stored(key)
+
+    def estimate(self, asked: Asked) -> QuestionForecast:
+        """What asking would cost and how good the answer would be; spends and tests nothing."""
+        question, plan = self.read(asked), self.plan
+        with self._desk.lock:
+            moved = self._desk.moved(question) * 2.0**-question.bits
+            estimate = self._desk.estimate
+            return QuestionForecast(
+                key=question.key,
+                question=question.name,
+                value=None if estimate is None else estimate.answer(question),
+                is_stored=self._desk.stored(question.key) is not None,
+                free_bound=plan.free_bound * moved,
+                paid_error=plan.noise_error * moved,
+                paid_bound=plan.paid_bound * moved,
+                level=plan.level,
+                cost=plan.epoch_cost,
+                paid_left=self.left().paid_answers,
+            )
+
+    def untested(self, asked: Asked) -> Answer:
+        """What the estimate says, for nothing and without a promise; a stored answer if there is.
+
+        Privacy: a function of answers that were given before.
+        """
+        question = self.read(asked)
+        with self._desk.lock:
+            known = self._desk.stored(question.key)
+            if known is not None:
+                return known
+            bare = (question.key, question.name, self._learnt().answer(question), None, None, None)
+            used = self._desk.epochs.used
+        return Answer(*bare, how="untested", epoch=used, is_dummy=self.is_dummy)
+
+    def left(self, analyst: str | None = None) -> Left:
+        """What the session can still do."""
+        with self._desk.lock:
+            book, epochs, plan = self._desk.book, self._desk.epochs, self.plan
+            more = plan.updates - epochs.used - epochs.lost
+            more = max(0, min(more, book.how_many_more(plan.epoch_cost, analyst)))
+            share = None if isinstance(book, MemoryBook) else float(book.remaining().share)
+            return Left(more + epochs.has_one(), plan.updates, share)
+
+    def table(self, *names: str) -> Array:
+        """The estimated counts over some attributes: public, costs nothing, promises nothing."""
+        with self._desk.lock:
+            return self._learnt().table(self.domain.in_order(names)).copy()
+
+    def close(self) -> None:
+        """Put the open epoch to rest; the session can be opened again and goes on as it was."""
+        with self._desk.lock:
+            if self._is_closed:
+                return
+            self._is_closed = True  # nothing is tested from here on
+            flying = list(self._desk.flights.values())
+        for flight in flying:  # without the lock, for which those that wait for them may wait
+            flight.landed()
+        with self._desk.lock:
+            self._desk.epochs.rest()
+        if self._closing is not None:
+            self._closing()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        kind = "dummy " if self.is_dummy else ""
+        paid = f"{self._desk.epochs.used} of {self.plan.updates} epochs paid for"
+        return f"<{kind}{self.name}: {paid}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise SfumatoError(
+            "a session holds an open epoch and cannot be copied or pickled; close it and open it "
+            "where it is needed"
+        )
+
+    def _learnt(self) -> Estimate:
+        estimate = self._desk.estimate
+        if estimate is None:
+            raise PlanError("the session knows nothing yet; ask a first question")
+        return estimate
+
+    def _given(
+        self, questions: Sequence[Question], analyst: str | None, untested: bool
+    ) -> tuple[Answer, ...]:
+        """The answers to all; the first fault is raised."""
+        out = []
+        for question, found in zip(
+            questions, self.ask_many(questions, analyst=analyst), strict=True
+        ):
+            if isinstance(found, Answer):
+                out.append(found)
+            elif isinstance(found, BudgetExhausted) and untested:
+                out.append(self.untested(question))
+            else:
+                raise found
+        return tuple(out)
