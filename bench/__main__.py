@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 
-from bench import counting, factorization, noise, projection, server, streams
+from bench import counting, factorization, noise, projection, server, sparse, streams
 
 SECTIONS = {
     "noise": noise,
     "counting": counting,
     "factorization": factorization,
     "projection": projection,
+    "sparse": sparse,
     "streams": streams,
     "server": server,
 }

@@ -21,7 +21,11 @@ from sfumato.flow import plan as plan
 if TYPE_CHECKING:
     from sfumato.adaptive import AdaptivePlan as AdaptivePlan
     from sfumato.adaptive import plan_adaptive as plan_adaptive
+    from sfumato.alerts import Watch as Watch
+    from sfumato.alerts import watch as watch
     from sfumato.budget import Budget as Budget
+    from sfumato.corrections import Correction as Correction
+    from sfumato.corrections import correct as correct
     from sfumato.domain import Domain as Domain
     from sfumato.flow import Plan as Plan
     from sfumato.online.opening import open_session as open_session
@@ -53,13 +57,16 @@ _HOMES = {
     "AdaptivePlan": "sfumato.adaptive",
     "Budget": "sfumato.budget",
     "Constraints": "sfumato.workload",
+    "Correction": "sfumato.corrections",
     "Counter": "sfumato.stream",
     "Domain": "sfumato.domain",
     "Plan": "sfumato.flow",
     "Release": "sfumato.release",
+    "Watch": "sfumato.alerts",
     "Workload": "sfumato.workload",
     "attribute": "sfumato.workload",
     "conjunctions": "sfumato.workload",
+    "correct": "sfumato.corrections",
     "explicit": "sfumato.workload",
     "factorize": "sfumato.plan.matrix",
     "forecast_projection": "sfumato.refine.widths.projected_forecast",
@@ -77,6 +84,7 @@ _HOMES = {
     "ranges": "sfumato.workload",
     "sql": "sfumato.workload",
     "support": "sfumato.refine.widths.geometry",
+    "watch": "sfumato.alerts",
     "windows": "sfumato.workload",
 }
 

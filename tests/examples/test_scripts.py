@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 # What each script must print; a new script has to be added here.
 SHOWN = {
     "approximate.py": ["allowed bias   gamma", "conjunctions of 6 of 12", "degree"],
+    "correct.py": ["Correction of 50 predictions", "by the last answer: Corrected"],
     "exercise_2_1.py": ["R M = F: True", "F, the thresholds, 8 x 8"],
     "ledger.py": ["the same answers: True", "budget refused", "whole: True"],
     "local_model.py": ["95% interval", "clients"],
@@ -22,6 +23,7 @@ SHOWN = {
     "smallest_budget.py": ["25 counts: epsilon ="],
     "sql_counts.py": ["Female", "mean"],
     "stream.py": ["Stream of 365 running totals", "last 7 days", "<- used"],
+    "watch.py": ["Watch of 365 counts for at most 2 alerts", "of 365 counts: "],
 }
 
 

@@ -151,6 +151,10 @@ class ExactAnswers(Redacted):
             return permute_and_flip(box, rate, words)
         return exponential_mechanism(box, rate, words)[0]
 
+    def at(self, bits: int) -> Sensitive[Sequence[int]]:
+        """All exact answers in steps of ``2^-bits``, at least as fine as their own."""
+        return Sensitive([int(a) << (bits - self.bits) for a in self._answers])
+
     def errors(self, estimates: Integers, low: int, span: int) -> Sensitive[Integers]:
         """``min(max(|exact - estimate| - low, 0), span)`` of every query, in steps.
 

@@ -22,10 +22,10 @@ from sfumato.randomness import WordSource, system_words
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Redacted, Sensitive
 
-__all__ = ["SparseVector", "above_threshold", "answer"]
+__all__ = ["DAMAGED", "SparseVector", "above_threshold", "answer"]
 
 VERSION: Final = 1
-_DAMAGED = "the state of the sparse vector is damaged or of another one; begin a new one"
+DAMAGED: Final = "the state of the sparse vector is damaged or of another one; begin a new one"
 
 
 class SparseVector(Redacted):
@@ -167,4 +167,4 @@ def _read(law: SparseLaw, state: bytes) -> tuple[int, int]:
             return noise, left
     except (ValueError, TypeError, KeyError):
         pass  # raised below, so that the message carries no context
-    raise PlanError(_DAMAGED)
+    raise PlanError(DAMAGED)

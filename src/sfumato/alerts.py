@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watching a series of counts: an alert where one is above what was expected, paid per alert.
+
+    watch = sf.watch(365, sf.Budget(epsilon=1), threshold=60, expected=100, alerts=3)
+    print(watch)                                    # what it will notice, before it is spent
+    seen = watch.table("visits.parquet", domain, "day", ledger="visits.ledger")
+    seen.alerts()                                   # dataframe
+
+Quiet steps cost nothing: a sparse vector (``vault/sparse.py``) pays for alerts, at most so many.
+Exact counts stay in the vault; the debit comes before the noise. Values that arrive one at a time
+are watched by `Watch.begin` (``watching.py``). Mathematics: docs/mechanisms/sparse-vector.md.
+Proof: docs/proofs/sparse-vector.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, ldexp
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from sfumato.budget import Budget, Neighbours, check_neighbours
+from sfumato.domain import Domain
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import PlanError, TableError
+from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sfumato.budget.entries import Entry
+    from sfumato.budget.ledger import Ledger
+    from sfumato.vault.sensitive import Sensitive
+    from sfumato.watching import Watching
+
+__all__ = ["Alert", "Side", "Watch", "Watched", "watch"]
+
+Side: TypeAlias = Literal["above", "below"]
+
+GREATEST = 2**44  # counts and limits are below this, as a table has fewer records
+MOST_STEPS = 2**22
+STEP = 2**GRID_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A step whose count was found beyond its limit; ``value`` only if counts were asked for."""
+
+    step: int
+    limit: float
+    value: float | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Watch:
+    """What is watched for, and how well it will be noticed: public, known before it is spent."""
+
+    plan: SparsePlan
+    expected: tuple[int, ...]
+    """What is expected at each step, and by how much a count must differ; in steps of 2^-8."""
+    thresholds: tuple[int, ...]
+    side: Side
+    neighbours: Neighbours
+
+    @property
+    def steps(self) -> int:
+        """How many counts are watched."""
+        return len(self.expected)
+
+    @property
+    def alerts(self) -> int:
+        """The most alerts; after the last one nothing more is watched."""
+        return self.plan.discoveries
+
+    @property
+    def tolerance(self) -> float:
+        """With probability ``plan.confidence`` every alert and every silence is right up to this.
+
+        A count that gave an alert is beyond its limit, or short of it by at most this much; one
+        that gave none is less than this beyond it.
+        """
+        return self.plan.tolerance / STEP
+
+    def limit(self, place: int) -> int:
+        """Where the alert of a step begins, in steps of 2^-8."""
+        return self.expected[place] + self.sign * self.thresholds[place]
+
+    def __repr__(self) -> str:
+        number = (
+            "" if self.plan.number is None else f", counts +-{self.plan.half_width / STEP:,.1f}"
+        )
+        return (
+            f"Watch of {self.steps:,} counts for at most {self.alerts:,} alerts at "
+            f"{self.plan.budget.describe()}: right up to {self.tolerance:,.1f} counts{number}, all "
+            f"together with probability {self.plan.confidence:g}"
+        )
+
+    def table(
+        self,
+        table: object,
+        domain: Domain,
+        attribute: str,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        unit: PrivacyUnit | None = None,
+        name: str | None = None,
+        key: str | None = None,
+    ) -> Watched:
+        """Watch the number of records of every cell of an attribute (a date), in order.
+
+        With a ledger, the whole watch is debited before any noise is drawn; the same watch on the
+        same table returns the stored outcome at no further cost, unless another ``key`` is given.
+        """
+        from sfumato.release.labels import cell_labels
+        from sfumato.vault.count import count_marginals
+        from sfumato.vault.fit import check_columns
+        from sfumato.vault.sensitive import Sensitive
+        from sfumato.vault.tables import is_named, open_table, public_name
+
+        self._check_table(domain, attribute, unit)
+        records = open_table(table)
+        check_columns(records, domain, unit)
+
+        def counts() -> Sensitive[Sequence[int]]:
+            found = count_marginals(records, domain, [(attribute,)], unit)
+            return Sensitive(found.reveal((attribute,)).tolist())
+
+        column = {"domain": domain.digest(), "attribute": attribute}
+        if unit is not None:
+            column["unit"] = f"{unit.column}: {unit.rows}"
+        told = name or public_name(table)
+        outcome = self._watched(
+            counts, self.request() | column, ledger, told, is_named(table) or bool(name), key
+        )
+        return Watched(self, *outcome, tuple(cell_labels(domain[attribute]).tolist()), attribute)
+
+    def values(
+        self,
+        values: Sequence[int],
+        ledger: Ledger | str | Path | None = None,
+        *,
+        name: str = "series",
+        key: str | None = None,
+    ) -> Watched:
+        """Watch given counts, whole numbers of at least 0, one for every step.
+
+        ``name`` names the series in its ledger. That a person adds at most ``largest`` to each
+        count is the caller's promise.
+        """
+        from sfumato.vault.sensitive import Sensitive
+
+        counted = whole_counts(values)
+        if len(counted) != self.steps:
+            raise TableError(f"the watch is for {self.steps:,} counts, got {len(counted):,}")
+        outcome = self._watched(lambda: Sensitive(counted), self.request(), ledger, name, True, key)
+        return Watched(self, *outcome, tuple(range(1, self.steps + 1)), "step")
+
+    def begin(
+        self, ledger: Ledger | str | Path | None = None, *, name: str = "series", key: str = "watch"
+    ) -> Watching:
+        """Watch counts as they come; with a ledger, go on where the watch of this key stood.
+
+        The whole watch is debited now; every value that is added is durable with its outcome.
+        """
+        from sfumato.watching import Watching
+
+        return Watching(self, ledger, name, key)
+
+    def request(self) -> dict[str, object]:
+        """The public description of what is watched, as the ledger keeps it."""
+        limits = json.dumps([self.expected, self.thresholds]).encode()
+        return {
+            **self.plan.request(),
+            "watch": self.side,
+            "limits": hashlib.sha256(limits).hexdigest(),
+            "neighbours": self.neighbours,
+        }
+
+    @property
+    def sign(self) -> int:
+        """Counts times this are compared with limits times this: alerts are always above."""
+        return 1 if self.side == "above" else -1
+
+    def alert(self, place: int, number: int | None) -> Alert:
+        """The alert at a place: its limit, and the interval that holds its count."""
+        limit, reach = self.limit(place) / STEP, self.tolerance
+        low, high = (limit - reach, inf) if self.side == "above" else (-inf, limit + reach)
+        value = None if number is None else ldexp(number, -GRID_BITS)
+        if value is not None:
+            half = self.plan.half_width / STEP
+            low, high = max(low, value - half), min(high, value + half)
+        return Alert(place + 1, limit, value, low, max(low, high))
+
+    def _watched(
+        self,
+        counts: Callable[[], Sensitive[Sequence[int]]],
+        request: dict[str, object],
+        ledger: Ledger | str | Path | None,
+        name: str,
+        is_told: bool,
+        key: str | None,
+    ) -> tuple[int, tuple[Alert, ...], Entry | None]:
+        """counts -> debit -> test -> store; how many were tested, and the alerts."""
+        from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
+
+        book = ledger_of(ledger, name, is_told, self.neighbours, self.plan.budget)
+        canonical = json.dumps(request, sort_keys=True).encode()
+        key = key or f"watch {hashlib.sha256(canonical).hexdigest()}"
+        if book is None:
+            stored = self._drawn(counts())
+        elif book.answer(key) is not None:
+            stored = book.answer_once(self.plan.cost, request, key, never_drawn)
+        else:
+            exact = counts()  # what can fail for want of memory comes before the debit
+            stored = book.answer_once(self.plan.cost, request, key, lambda: self._drawn(exact))
+        told = json.loads(stored)
+        numbers = told["numbers"] or [None] * len(told["alerts"])
+        alerts = [self.alert(p, n) for p, n in zip(told["alerts"], numbers, strict=True)]
+        return told["tested"], tuple(alerts), None if book is None else paid_entry(book, key)
+
+    def _drawn(self, counts: Sensitive[Sequence[int]]) -> bytes:
+        from sfumato.vault.discover import Discoverer, times
+
+        finder = Discoverer(self.plan)
+        limits = [self.sign * self.limit(i) for i in range(self.steps)]
+        outcomes = finder.test_many(times(counts, self.sign * STEP), limits)
+        alerts = [i for i, is_above in enumerate(outcomes) if is_above]
+        numbers = finder.numbers(times(counts, STEP), alerts)
+        told = {"tested": len(outcomes), "alerts": alerts, "numbers": numbers}
+        return json.dumps(told).encode()
+
+    def _check_table(self, domain: Domain, attribute: str, unit: PrivacyUnit | None) -> None:
+        size = domain[attribute].size
+        if size != self.steps:
+            raise PlanError(
+                f"the watch is for {self.steps:,} counts, attribute {attribute!r} has {size:,} "
+                f"cells; say sf.watch({size}, ...)"
+            )
+        moved = self.plan.law.sensitivity // STEP
+        if unit is not None and unit.rows > moved:
+            raise PlanError(
+                f"a person may have {unit.rows:,} rows and move a count by as much, the watch is "
+                f"for {moved:,}; say sf.watch(..., largest={unit.rows})"
+            )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Watched:
+    """What was noticed: the alerts, and how far the watch came; all of it is public."""
+
+    watch: Watch
+    tested: int
+    found: tuple[Alert, ...]
+    entry: Entry | None
+    labels: tuple[object, ...]
+    label_name: str
+
+    def alerts(self) -> pd.DataFrame:
+        """A row per alert: its step, what was expected, the limit, and what holds its count."""
+        import pandas as pd
+
+        rows = [
+            {
+                self.label_name: self.labels[a.step - 1],
+                "expected": self.watch.expected[a.step - 1] / STEP,
+                "limit": a.limit,
+                "value": np.nan if a.value is None else a.value,
+                "low": a.low,
+                "high": a.high,
+            }
+            for a in self.found
+        ]
+        names = [self.label_name, "expected", "limit", "value", "low", "high"]
+        return pd.DataFrame(rows, columns=names)
+
+    def frame(self) -> pd.DataFrame:
+        """A row per step: alert, quiet, or not watched because the last alert came before it."""
+        import pandas as pd
+
+        said = np.array(["quiet"] * self.watch.steps, dtype=object)
+        said[self.tested :] = "not watched"
+        said[[a.step - 1 for a in self.found]] = "alert"
+        limits = [self.watch.limit(i) / STEP for i in range(self.watch.steps)]
+        return pd.DataFrame({self.label_name: list(self.labels), "limit": limits, "outcome": said})
+
+    def __repr__(self) -> str:
+        return (
+            f"Watched {self.tested:,} of {self.watch.steps:,} counts: {len(self.found):,} of at "
+            f"most {self.watch.alerts:,} alerts"
+        )
+
+
+def watch(
+    steps: int,
+    budget: Budget,
+    threshold: float | Sequence[float],
+    *,
+    expected: float | Sequence[float] = 0,
+    alerts: int = 1,
+    counts: bool = False,
+    side: Side = "above",
+    largest: int = 1,
+    neighbours: Neighbours = "add-remove",
+    confidence: float = 0.95,
+) -> Watch:
+    """Plan alerts where a count is ``threshold`` or more above (or below) what was expected.
+
+    ``expected`` and ``threshold`` are public, one for all steps or one for each. With ``counts`` an
+    alert also tells the count, with fresh noise and a budget of its own. Nothing is spent yet.
+
+    Privacy: everything that the watch ever says is within ``budget``:
+    docs/proofs/sparse-vector.md, Theorems 1, 3 and 4.
+    Neighbours: a person adds at most ``largest`` to each count, to as many counts as may be.
+
+    >>> watch(365, Budget(epsilon=1), threshold=50, alerts=2).alerts
+    2
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
+        raise PlanError(f"steps must be a whole number from 1 to {MOST_STEPS:,}, got {steps!r}")
+    if side not in ("above", "below"):
+        raise PlanError(f'side must be "above" or "below", got {side!r}')
+    if isinstance(largest, bool) or not isinstance(largest, int) or not 1 <= largest < 2**20:
+        raise PlanError(f"largest must be a whole number from 1 to 2^20, got {largest!r}")
+    plan = plan_sparse(
+        budget,
+        alerts,
+        steps,
+        largest * STEP,
+        is_monotone=check_neighbours(neighbours) == "add-remove",
+        with_numbers=counts,
+        confidence=confidence,
+    )
+    told = (on_grid(expected, steps, "expected"), on_grid(threshold, steps, "threshold"))
+    return Watch(plan, *told, side, neighbours)
+
+
+def on_grid(given: float | Sequence[float], steps: int, name: str) -> tuple[int, ...]:
+    """Public numbers in steps of 2^-8, one for each step."""
+    try:
+        numbers = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
+    if numbers.ndim == 0:
+        numbers = np.full(steps, numbers)
+    if numbers.shape != (steps,) or not bool((np.abs(numbers) < GREATEST).all()):
+        raise PlanError(
+            f"{name} must be one number, or {steps:,} numbers, each of less than {GREATEST:,}"
+        )
+    return tuple(np.rint(numbers * STEP).astype(np.int64).tolist())
+
+
+def whole_counts(values: Sequence[int]) -> list[int]:
+    """Counts as Python integers; messages never hold them."""
+    try:
+        found = np.asarray(values)
+        is_whole = found.ndim == 1 and (found.dtype.kind in "iu" or not found.size)
+    except (TypeError, ValueError):
+        is_whole = False
+    if not is_whole or bool((found < 0).any()) or bool((found >= GREATEST).any()):
+        raise TableError(
+            f"counts must be whole numbers from 0 to {GREATEST - 1:,}, in a sequence; nothing was "
+            "tested"
+        )
+    return [int(v) for v in found]

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pay only when the model is wrong: public predictions, corrected where the data says otherwise.
+
+    correction = sf.correct(work, sf.Budget(epsilon=1), tolerance=50, corrections=5)
+    print(correction)                                # how right it will be, before it is spent
+    result = correction.release("adult.parquet", predictions, ledger="adult.ledger")
+    result.answers()                                 # dataframe: answer, interval, where from
+
+A prediction within ``tolerance`` of the truth stands, with an interval, and costs nothing; one that
+is found further off is replaced by a fresh noisy answer, at most so many times. The predictor is
+anything public: a model, last year's release, a constant; it may look at the answers given so far.
+It is NumericSparse on ``|truth - prediction|``. Mathematics: docs/mechanisms/sparse-vector.md.
+Proof: docs/proofs/sparse-vector.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ldexp, nan
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from sfumato.budget import Budget, Neighbours, check_neighbours
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import PlanError
+from sfumato.plan.adaptive import answer_bits
+from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sfumato.budget.entries import Entry
+    from sfumato.budget.ledger import Ledger
+    from sfumato.vault.adaptive import ExactAnswers
+
+__all__ = ["Corrected", "Correction", "Predictions", "Predictor", "correct"]
+
+Predictor: TypeAlias = Callable[[int, Sequence[float]], float]
+"""The number of a query and all answers given so far -> a prediction of its answer."""
+
+Predictions: TypeAlias = Sequence[float] | Predictor
+
+GREATEST = 2.0**44  # predictions are cut here, as a table has fewer records
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Correction:
+    """Which predictions will be corrected, and how right the answers will be: public."""
+
+    workload: Workload
+    plan: SparsePlan
+    threshold: int
+    bits: int
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+
+    @property
+    def corrections(self) -> int:
+        """The most predictions that are replaced; after the last one nothing more is checked."""
+        return self.plan.discoveries
+
+    @property
+    def standing_error(self) -> float:
+        """How far a prediction that stands may be from the truth, at ``plan.confidence``."""
+        return ldexp(self.threshold + self.plan.tolerance, -self.bits)
+
+    @property
+    def corrected_error(self) -> float:
+        """How far a corrected answer may be from the truth, at ``plan.confidence``."""
+        return ldexp(self.plan.half_width, -self.bits)
+
+    def __repr__(self) -> str:
+        return (
+            f"Correction of {self.workload.queries:,} predictions, at most {self.corrections:,} of "
+            f"them replaced, at {self.plan.budget.describe()}: predictions that stand are right up "
+            f"to {self.standing_error:,.1f}, corrected answers up to {self.corrected_error:,.1f}, "
+            f"all together with probability {self.plan.confidence:g}"
+        )
+
+    def release(
+        self,
+        table: object,
+        predictions: Predictions,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+    ) -> Corrected:
+        """table -> exact answers -> debit -> compare with predictions -> correct -> answers.
+
+        ``predictions`` are numbers in the order of the workload, or a function of the number of a
+        query and of all answers so far. With a ledger, the whole is debited before any noise is
+        drawn; the same request returns the stored answer. A function cannot be compared, so it
+        needs a ``key``.
+        """
+        from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
+        from sfumato.vault.adaptive import read_answers
+        from sfumato.vault.fit import check_columns
+        from sfumato.vault.tables import is_named, open_table, public_name
+
+        known = None if callable(predictions) else self._steps(predictions)
+        if known is None and key is None and ledger is not None:
+            raise PlanError("predictions by a function need a key of their own; say key=...")
+        records = open_table(table)
+        check_columns(records, self.workload.domain, self.unit)
+        is_told = is_named(table) or bool(name)
+        book = ledger_of(
+            ledger, name or public_name(table), is_told, self.neighbours, self.plan.budget
+        )
+        request = self.request() | {"predictions": _sha256(known)}
+        key = key or f"correct {_sha256(request)}"
+        if book is not None and book.answer(key) is not None:
+            stored = book.answer_once(self.plan.cost, request, key, never_drawn)
+        else:
+            exact, _ = read_answers(records, self.workload, self.neighbours, self.unit)
+
+            def draw() -> bytes:
+                return self._drawn(exact, predictions, known)
+
+            stored = (
+                draw() if book is None else book.answer_once(self.plan.cost, request, key, draw)
+            )
+        told = json.loads(stored)
+        entry = None if book is None else paid_entry(book, key)
+        places = dict(zip(told["corrected"], told["numbers"], strict=True))
+        return Corrected(self, tuple(known or told["predictions"]), told["tested"], places, entry)
+
+    def request(self) -> dict[str, object]:
+        """The public description of what is corrected, as the ledger keeps it."""
+        unit = self.unit
+        return {
+            **self.plan.request(),
+            "workload": self.workload.digest(),
+            "tolerance": self.threshold,
+            "bits": self.bits,
+            "neighbours": self.neighbours,
+            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+        }
+
+    def _drawn(
+        self, answers: ExactAnswers, predictions: Predictions, known: list[int] | None
+    ) -> bytes:
+        from sfumato.vault.discover import Discoverer, apart
+
+        exact = answers.at(self.bits)
+        finder = Discoverer(self.plan)
+        told: dict[str, object]
+        if known is not None:
+            outcomes = finder.test_many(apart(exact, known), [self.threshold] * len(known))
+            places = [i for i, is_off in enumerate(outcomes) if is_off]
+            numbers = finder.numbers(exact, places)
+            told = {"tested": len(outcomes), "corrected": places, "numbers": numbers}
+            return json.dumps(told | {"predictions": None}).encode()
+        assert callable(predictions)  # noqa: S101
+        given: list[float] = []
+        asked: list[int] = []
+        found: dict[int, int] = {}
+        tested = 0
+        for place in range(self.workload.queries):
+            [near] = self._steps([predictions(place, tuple(given))], 1)
+            asked.append(near)
+            if finder.left:
+                tested += 1
+                off = apart(exact, [near], place)
+                if finder.test_many(off, [self.threshold])[0]:
+                    [found[place]] = finder.numbers(exact, [place]) or []
+            given.append(ldexp(found.get(place, near), -self.bits))
+        told = {"tested": tested, "corrected": list(found), "numbers": list(found.values())}
+        return json.dumps(told | {"predictions": asked}).encode()
+
+    def _steps(self, predictions: Sequence[float], count: int | None = None) -> list[int]:
+        """Predictions on the grid; they are public, and cut at what a table can hold."""
+        wanted = self.workload.queries if count is None else count
+        try:
+            numbers = np.asarray(predictions, dtype=np.float64)
+        except (TypeError, ValueError):
+            numbers = np.array(nan)
+        if numbers.shape != (wanted,) or not bool(np.isfinite(numbers).all()):
+            raise PlanError(
+                f"predictions must be {wanted:,} finite numbers, one for each query in the order "
+                "of the workload, or a function of the number of a query and the answers so far"
+            )
+        cut = np.clip(numbers, -GREATEST, GREATEST)
+        return [round(ldexp(float(p), self.bits)) for p in cut]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Corrected:
+    """Answers: predictions that stand, and fresh noisy ones where they did not; all public."""
+
+    correction: Correction
+    predictions: tuple[int, ...]
+    tested: int
+    corrected: dict[int, int]
+    entry: Entry | None
+
+    def answers(self) -> pd.DataFrame:
+        """A row per query: prediction, answer, interval, and where the answer comes from.
+
+        The intervals hold all together with probability ``plan.confidence``. What was not checked,
+        because the last correction came before it, has none.
+        """
+        import pandas as pd
+
+        from sfumato.release.labels import texts_of
+
+        asked, size = self.correction, len(self.predictions)
+        scale = 2.0**-asked.bits
+        predicted = np.array(self.predictions, dtype=np.float64) * scale
+        answers, half = predicted.copy(), np.full(size, asked.standing_error)
+        source = np.array(["prediction"] * size, dtype=object)
+        for place, number in self.corrected.items():
+            answers[place], half[place] = number * scale, asked.corrected_error
+            source[place] = "corrected"
+        half[self.tested :], source[self.tested :] = nan, "not checked"
+        terms = asked.workload.terms
+        return pd.DataFrame(
+            {
+                "group": np.repeat([t.name for t in terms], [t.rows for t in terms]),
+                "query": np.concatenate([texts_of(t) for t in terms]),
+                "prediction": predicted,
+                "value": answers,
+                "low": answers - half,
+                "high": answers + half,
+                "source": source,
+            }
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Corrected {len(self.corrected):,} of {len(self.predictions):,} predictions; "
+            f"{self.tested:,} were checked"
+        )
+
+
+def correct(
+    workload: Workload,
+    budget: Budget,
+    tolerance: float,
+    *,
+    corrections: int = 1,
+    neighbours: Neighbours = "add-remove",
+    unit: PrivacyUnit | None = None,
+    confidence: float = 0.95,
+) -> Correction:
+    """Plan answers by public predictions, of which those off by ``tolerance`` are corrected.
+
+    At most ``corrections`` are, each by an answer with fresh noise. Nothing is spent yet.
+
+    Privacy: everything together is within ``budget``: docs/proofs/sparse-vector.md, Theorem 4;
+    ``|truth - prediction|`` moves by at most what the truth does.
+    Neighbours: as given, with one row a person or ``unit``.
+
+    >>> import sfumato as sf
+    >>> work = sf.marginals(sf.Domain({"age": 100, "sex": 2}), 1)
+    >>> correct(work, Budget(epsilon=1), tolerance=100, corrections=2).corrections
+    2
+    """
+    from sfumato.vault.mwem import answer_moves
+
+    if not isinstance(workload, Workload):
+        raise PlanError(
+            "correct needs a workload such as sf.marginals(domain, 1), got "
+            f"{type(workload).__name__}"
+        )
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
+        raise PlanError(f"tolerance must be a number above 0, got {tolerance!r}")
+    if not 0 < tolerance < GREATEST:
+        raise PlanError(f"tolerance must be a number above 0 and below 2^44, got {tolerance!r}")
+    own = answer_bits(workload)
+    bits = max(own, GRID_BITS)
+    moved = int(answer_moves(workload, check_neighbours(neighbours), unit).max()) << (bits - own)
+    plan = plan_sparse(
+        budget,
+        corrections,
+        workload.queries,
+        moved,
+        is_monotone=False,
+        with_numbers=True,
+        confidence=confidence,
+    )
+    return Correction(workload, plan, round(ldexp(tolerance, bits)), bits, neighbours, unit)
+
+
+def _sha256(told: object) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

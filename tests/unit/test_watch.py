@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watching counts: debit before noise, the same bytes again, states that survive a restart."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sfumato as sf
+from sfumato.budget.ledger import Ledger
+from sfumato.domain import DateTime
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SfumatoError, TableError
+
+BUDGET = sf.Budget(epsilon=1)
+QUIET = [20] * 30
+LOUD = [20] * 10 + [5000] + [20] * 10 + [7000] + [20] * 8  # far beyond any noise at epsilon = 1
+
+
+def test_alerts_come_where_counts_are_far_above_and_nowhere_else() -> None:
+    watch = sf.watch(30, BUDGET, threshold=500, expected=20, alerts=3)
+    seen = watch.values(LOUD)
+    assert seen.alerts()["step"].tolist() == [11, 22]
+    assert seen.frame()["outcome"].tolist() == ["alert" if c > 20 else "quiet" for c in LOUD]
+    assert repr(seen) == "Watched 30 of 30 counts: 2 of at most 3 alerts"
+    assert watch.values(QUIET).alerts().empty
+
+
+def test_after_the_last_alert_nothing_is_watched() -> None:
+    seen = sf.watch(30, BUDGET, threshold=500, expected=20).values(LOUD)
+    assert seen.tested == 11
+    assert seen.frame()["outcome"].tolist() == ["quiet"] * 10 + ["alert"] + ["not watched"] * 19
+
+
+def test_expected_and_threshold_may_differ_from_step_to_step() -> None:
+    expected = [5000.0 if c == 5000 else 20.0 for c in LOUD]
+    thresholds = [10_000.0 if c == 7000 else 500.0 for c in LOUD]
+    watch = sf.watch(30, BUDGET, thresholds, expected=expected, alerts=3)
+    assert watch.values(LOUD).alerts().empty
+
+
+def test_a_watch_for_what_is_missing() -> None:
+    counts = [9000] * 5 + [3000] + [9000] * 4
+    watch = sf.watch(10, BUDGET, 2000, expected=9000, side="below", counts=True)
+    [row] = watch.values(counts).alerts().to_dict("records")
+    assert row["step"] == 6
+    assert row["limit"] == 7000
+    assert row["low"] <= 3000 <= row["high"] <= 7000 + watch.tolerance
+
+
+@pytest.mark.parametrize("budget", [BUDGET, sf.Budget(mu=1), sf.Budget(epsilon=1, delta=1e-9)])
+def test_counts_of_alerts_have_intervals_that_hold_them(budget: sf.Budget) -> None:
+    """confidence = 1 - 1e-9: a failure of this test is a failure of the code."""
+    watch = sf.watch(30, budget, 500, expected=20, alerts=3, counts=True, confidence=1 - 1e-9)
+    frame = watch.values(LOUD).alerts()
+    assert frame["step"].tolist() == [11, 22]
+    for exact, row in zip([5000, 7000], frame.to_dict("records"), strict=True):
+        assert row["low"] <= row["value"] <= row["high"]
+        assert row["low"] <= exact <= row["high"]
+        assert row["high"] - row["low"] < 1000
+
+
+def table_of(counts: list[int]) -> pd.DataFrame:
+    days = pd.date_range("2025-03-01", periods=len(counts))
+    return pd.DataFrame({"day": np.repeat(days, counts), "who": range(sum(counts))})
+
+
+DOMAIN = sf.Domain([DateTime("day", date(2025, 3, 1), date(2025, 3, 31), "day")])
+
+
+def test_a_table_is_watched_along_its_dates() -> None:
+    watch = sf.watch(30, BUDGET, 500, expected=20, alerts=3)
+    found = watch.table(table_of(LOUD), DOMAIN, "day").alerts()
+    assert [str(d)[:10] for d in found["day"]] == ["2025-03-11", "2025-03-22"]
+    with pytest.raises(PlanError, match="has 30 cells"):
+        sf.watch(29, BUDGET, 500).table(table_of(LOUD), DOMAIN, "day")
+    with pytest.raises(PlanError, match="largest=7"):
+        watch.table(table_of(LOUD), DOMAIN, "day", unit=PrivacyUnit("who", 7))
+
+
+def test_the_ledger_is_debited_once_and_the_outcome_stays(tmp_path: Path) -> None:
+    place = tmp_path / "watch.ledger"
+    watch = sf.watch(30, sf.Budget(epsilon="0.5"), 500, expected=20, counts=True, alerts=2)
+    book = Ledger.create(place, BUDGET, "visits", "add-remove")
+    first = watch.table(table_of(LOUD), DOMAIN, "day", book, name="visits")
+    assert first.entry is not None
+    assert first.entry.cost == watch.plan.cost
+    again = watch.table(table_of(QUIET), DOMAIN, "day", book, name="visits")  # not read again
+    pd.testing.assert_frame_equal(first.alerts(), again.alerts())
+    assert len(book.entries()) == 1
+    watch.table(table_of(LOUD), DOMAIN, "day", book, name="visits", key="another")
+    with pytest.raises(BudgetExhausted):
+        watch.values(LOUD, book, name="visits", key="a third")
+    assert len(book.entries()) == 2
+
+
+def test_a_refused_debit_draws_no_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Ledger.create(tmp_path / "x.ledger", sf.Budget(epsilon="0.1"), "series", "add-remove")
+
+    def never(*_: object) -> None:
+        raise AssertionError("noise was drawn without a debit")
+
+    monkeypatch.setattr("sfumato.vault.sparse._drawn", never)
+    watch = sf.watch(30, BUDGET, 500)
+    with pytest.raises(BudgetExhausted):
+        watch.values(LOUD, book)
+    with pytest.raises(BudgetExhausted):
+        watch.begin(book)
+
+
+def test_counts_as_they_come_and_after_a_restart(tmp_path: Path) -> None:
+    place = tmp_path / "live.ledger"
+    watch = sf.watch(30, BUDGET, 500, expected=20, alerts=3, counts=True)
+    found = []
+    for i, count in enumerate(LOUD):
+        if i % 4 == 0:  # a new process, as far as the watch can tell
+            live = watch.begin(place)
+            assert live.step == i
+        alert = live.add(count)
+        found += [] if alert is None else [alert]
+    assert [a.step for a in found] == [11, 22]
+    again = watch.begin(place)
+    assert again.watched().found == tuple(found)
+    assert again.alerts_left == 1
+    assert repr(again) == "Watching(step 30 of 30: 2 of at most 3 alerts)"
+    with pytest.raises(PlanError, match="all 30 counts"):
+        again.add(20)
+    book = Ledger.open(place)
+    assert len(book.entries()) == 1
+    assert book.verify().is_whole
+    assert json.loads(book.answer("watch step 11") or b"")[0] == 10
+
+
+def test_two_processes_do_not_go_on_with_one_state(tmp_path: Path) -> None:
+    watch = sf.watch(30, BUDGET, 500, expected=20)
+    one, other = watch.begin(tmp_path / "l"), watch.begin(tmp_path / "l")
+    one.add(20)
+    with pytest.raises(LedgerError, match="another process"):
+        other.add(20)
+    with pytest.raises(PlanError, match="begin it again"):
+        other.add(20)
+    assert watch.begin(tmp_path / "l").step == 1
+
+
+def test_a_watch_of_another_kind_is_not_continued(tmp_path: Path) -> None:
+    sf.watch(30, BUDGET, 500).begin(tmp_path / "l").add(3)
+    with pytest.raises(LedgerError, match="another request"):
+        sf.watch(30, BUDGET, 501).begin(tmp_path / "l")
+
+
+def test_a_watch_without_a_ledger_ends_with_its_last_alert_and_is_not_copied() -> None:
+    live = sf.watch(3, BUDGET, 500).begin()
+    assert live.add(10**6) is not None
+    with pytest.raises(PlanError, match="all 1 alerts"):
+        live.add(0)
+    with pytest.raises(SfumatoError, match="copied"):
+        copy.copy(live)
+
+
+@pytest.mark.parametrize(
+    "bad", [[104729, -1], [0.5, 104729.0], [[104729]], ["104729", "x"], 104729]
+)
+def test_what_is_wrong_with_counts_is_said_without_them(bad: object) -> None:
+    with pytest.raises(TableError) as found:
+        sf.watch(2, BUDGET, 500).values(bad)  # type: ignore[arg-type]
+    assert "104729" not in str(found.value)
+
+
+def test_errors_are_the_same_on_neighbouring_counts() -> None:
+    """Same refusals whatever the counts: too few, and after the last alert."""
+    said = []
+    for counts in ([7, 8], [7, 9]):
+        with pytest.raises(TableError) as found:
+            sf.watch(3, BUDGET, 500).values(counts)
+        said.append(str(found.value))
+    assert said[0] == said[1]
+
+
+def test_wrong_plans_are_refused() -> None:
+    for arguments, what in (
+        ({"steps": 0}, "steps"),
+        ({"threshold": [1, 2]}, "threshold"),
+        ({"threshold": "high"}, "threshold"),
+        ({"expected": float("nan")}, "expected"),
+        ({"alerts": 0}, "discoveries"),
+        ({"side": "left"}, "side"),
+        ({"largest": 0}, "largest"),
+        ({"confidence": 1}, "confidence"),
+        ({"budget": 1}, "budget"),
+    ):
+        given = {"steps": 30, "budget": BUDGET, "threshold": 500, **arguments}
+        with pytest.raises(PlanError, match=what):
+            sf.watch(**given)  # type: ignore[arg-type]
+
+
+def test_replaced_records_do_not_move_counts_together() -> None:
+    """Under replace-one a count falls while another rises: the larger noise."""
+    add, replace = (
+        sf.watch(30, BUDGET, 500, neighbours=n).plan.law for n in ("add-remove", "replace-one")
+    )
+    assert (add.is_monotone, replace.is_monotone) == (True, False)
+    assert replace.query.scale > add.query.scale
