@@ -14,6 +14,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -160,22 +161,28 @@ def _of_condition(term: Predicates, row: int) -> Question:
 
 
 def _of_product(term: Product) -> list[Question]:
-    """One vector of coefficients per attribute; the table of classes is their outer product."""
+    """One vector of coefficients per attribute; the table of classes is their outer product.
+
+    Where none of them is zero, slices are equal only where coefficients are.
+    """
     parts = []
     for _, queries in term.factors:
         dense = np.ldexp(queries.dense(), queries.fraction_bits)
         parts.append([_classes(np.rint(vector).astype(np.int64)) for vector in dense])
     found = []
-    for row in range(term.rows):
-        places = np.unravel_index(row, term.row_shape) if term.factors else ()
-        chosen = [part[int(i)] for part, i in zip(parts, places, strict=True)]
+    for row, places in enumerate(product(*(range(len(part)) for part in parts))):
+        chosen = [part[i] for part, i in zip(parts, places, strict=True)]
         _check_classes(term, prod(len(values) for _, values in chosen))
-        table = np.ones((), dtype=np.int64)
-        for _, values in chosen:
-            _check_size(term, float(np.abs(table).max()) * float(np.abs(values).max()))
-            table = np.multiply.outer(table, values)
-        class_of = [classes for classes, _ in chosen]
-        found.append(_merged(term, row, term.attributes, class_of, table, term.fraction_bits))
+        named = list(zip(term.attributes, chosen, strict=True))
+        if any(not values.any() for _, values in chosen):
+            named, table = [], np.zeros((), dtype=np.int64)
+        else:
+            table = np.ones((), dtype=np.int64)
+            for _, values in chosen:
+                _check_size(term, float(np.abs(table).max()) * float(np.abs(values).max()))
+                table = np.multiply.outer(table, values if len(values) > 1 else values[0])
+        kept = [(name, classes) for name, (classes, values) in named if len(values) > 1]
+        found.append(_question(term, row, kept, table, term.fraction_bits))
     return found
 
 
@@ -195,7 +202,7 @@ def _merged(
     bits: int,
 ) -> Question:
     """The coarsest classes: equal slices are one, and an axis of one class is no axis."""
-    kept_names, kept_classes = [], []
+    kept = []
     axis = 0
     for name, classes in zip(names, class_of, strict=True):
         slices = np.moveaxis(table, axis, 0)
@@ -203,11 +210,17 @@ def _merged(
         fine, order = _by_first(merged[classes])
         table = np.moveaxis(slices[first[order]], 0, axis)
         if len(first) > 1:
-            kept_names.append(name)
-            kept_classes.append(fine)
+            kept.append((name, fine))
             axis += 1
         else:
             table = np.take(table, 0, axis=axis)
+    return _question(term, row, kept, table, bits)
+
+
+def _question(
+    term: Term, row: int, kept: Sequence[tuple[str, Integers]], table: Integers, bits: int
+) -> Question:
+    """In the fewest bits after the point."""
     while bits and not (table & 1).any():
         table, bits = table >> 1, bits - 1
     _check_size(term, float(np.abs(table).max()))
@@ -216,15 +229,18 @@ def _merged(
             f"the coefficients of {term.name!r} have {bits} bits after the point, at most "
             f"{MOST_BITS} can be asked; round them"
         )
-    name = _name(term, row)
+    names, classes = tuple(name for name, _ in kept), tuple(c for _, c in kept)
     whole = np.array(table, dtype=np.int64, order="C")
-    return Question(term.domain, name, tuple(kept_names), tuple(kept_classes), whole, bits)
+    return Question(term.domain, _name(term, row), names, classes, whole, bits)
 
 
 def _classes(vector: Integers) -> tuple[Integers, Integers]:
-    """The class of every cell, and the coefficient of every class."""
-    values, places = np.unique(vector, return_inverse=True)
-    return places.reshape(-1).astype(np.int64), values
+    """The class of every cell, numbered by the first, and the coefficient of every class."""
+    values, first, places = np.unique(vector, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[places.reshape(-1)], values[order]
 
 
 def _equal(rows: Integers) -> tuple[Integers, Integers]:

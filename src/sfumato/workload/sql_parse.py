@@ -78,6 +78,7 @@ _CONSTRUCTS = {
     "Placeholder": ("a parameter", "write the constant itself"),
     "Parameter": ("a parameter", "write the constant itself"),
 }
+_SQLITE = sqlglot.Dialect.get_or_raise("sqlite")
 _ARITHMETIC = frozenset(("Add", "Sub", "Mul", "Div", "IntDiv", "Mod", "Pow", "Neg", "DPipe"))
 _OPENERS = frozenset(("L_PAREN", "L_BRACKET", "L_BRACE", "CASE"))
 _CLOSERS = frozenset(("R_PAREN", "R_BRACKET", "R_BRACE", "END"))
@@ -93,8 +94,9 @@ def parsed_select(text: object) -> exp.Select:
             f"the SQL has {len(text):,} characters, the most are {LONGEST:,}; split it up"
         )
     try:
-        _check_depth(sqlglot.tokenize(text, read="sqlite"))
-        parsed = cast("list[exp.Expression | None]", sqlglot.parse(text, read="sqlite"))
+        tokens = _SQLITE.tokenize(text)
+        _check_depth(tokens)
+        parsed = cast("list[exp.Expression | None]", _SQLITE.parser().parse(tokens, text))
     except SqlError:
         raise
     except SqlglotError as error:
@@ -157,7 +159,9 @@ def without_brackets(node: exp.Expression) -> exp.Expression:
 def as_written(node: exp.Expression, most: int = 60) -> str:
     """The SQL of a node, in at most about ``most`` characters."""
     try:
-        written = node.sql("sqlite", comments=False, unsupported_level=ErrorLevel.IGNORE)
+        written = node.sql(
+            "sqlite", copy=False, comments=False, unsupported_level=ErrorLevel.IGNORE
+        )
         text = " ".join(written.split())
     except Exception:  # what the parser reads, its writer may still refuse
         text = type(node).__name__.upper()
