@@ -206,3 +206,22 @@ def test_replaced_records_do_not_move_counts_together() -> None:
     )
     assert (add.is_monotone, replace.is_monotone) == (True, False)
     assert replace.query.scale > add.query.scale
+
+
+def test_a_count_is_found_in_no_file_of_the_ledger_and_in_no_text(tmp_path: Path) -> None:
+    """A canary of 13 digits: no hash, time or noise has them by chance (below 1e-9).
+
+    Scaled to the grid it must not be there either.
+    """
+    canary = 9_876_104_729_651
+    counts = [20] * 5 + [canary] + [20] * 5
+    watch = sf.watch(11, sf.Budget(epsilon="1e-6"), 10**12, alerts=2, counts=True)
+    seen = watch.values(counts, tmp_path / "a.ledger")
+    live = watch.begin(tmp_path / "b.ledger")
+    for count in counts:
+        live.add(count)
+    files = [path.read_bytes() for path in tmp_path.iterdir()]
+    assert len(files) >= 2
+    for text in (str(canary), str(canary * 256)):
+        assert text not in f"{watch!r}{seen!r}{live!r}{seen.frame()}{vars(live)}"
+        assert all(text.encode() not in data for data in files)

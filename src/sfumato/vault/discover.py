@@ -67,6 +67,7 @@ class Discoverer(Redacted):
         Privacy: as the class says. Neighbours: as the class says.
         """
         exact = scores.reveal()
+        self._vector.check_process()  # also where a new sparse vector is about to begin
         if not self.left:
             raise PlanError("all discoveries of this plan were made; a new plan needs a new debit")
         if len(exact) != len(thresholds):
@@ -91,6 +92,7 @@ class Discoverer(Redacted):
         """
         if self._plan.number is None:
             return None
+        self._vector.check_process()
         if len(places) > self._owed:
             raise PlanError("there is one number for each discovery, and no more")
         self._owed -= len(places)

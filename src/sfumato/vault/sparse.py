@@ -69,11 +69,7 @@ class SparseVector(Redacted):
 
         Privacy: as the class says. Neighbours: as the class says.
         """
-        if os.getpid() != self._owner:
-            raise SfumatoError(
-                "this process is a fork of the one that began the sparse vector: going on in both "
-                "would find twice as much; restore it here from its stored state"
-            )
+        self.check_process()
         if not self._left:
             raise PlanError("the sparse vector has no discovery left; begin a new one")
         exact = [int(score) for score in scores.reveal()]
@@ -91,6 +87,14 @@ class SparseVector(Redacted):
             if not self._left:
                 break
         return outcomes
+
+    def check_process(self) -> None:
+        """Refuse to go on in a fork of the process that began."""
+        if os.getpid() != self._owner:
+            raise SfumatoError(
+                "this process is a fork of the one that began the sparse vector: going on in both "
+                "would find twice as much; restore it here from its stored state"
+            )
 
     def state(self) -> bytes:
         """What `restored` needs to go on: private, to be kept where the data is, never shown.
