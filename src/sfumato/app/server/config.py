@@ -3,7 +3,7 @@
 
     [server]             host, port, state, grid_milliseconds
     [limits]             see limits.py
-    [datasets.NAME]      a spec, or source, domain, ledger and budget
+    [datasets.NAME]      a spec, or source, domain, ledger and budget; and a session
     [analysts.NAME]      token (its hash), role, datasets, allowance
 
 Reading it touches no data. Every fault is a ``SchemaError`` with the file and the line. The keys
@@ -32,7 +32,7 @@ from sfumato.wording import did_you_mean, listing
 if TYPE_CHECKING:
     from sfumato.domain import Domain
 
-__all__ = ["Analyst", "Config", "DatasetConfig", "Role", "read_config"]
+__all__ = ["Analyst", "Config", "DatasetConfig", "Role", "SessionConfig", "read_config"]
 
 Role = Literal["analyst", "curator"]
 Text = Annotated[str, Field(min_length=1)]
@@ -57,6 +57,15 @@ class _Server(_Table):
     grid_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = 10.0
 
 
+class _Session(_Amounts):
+    questions: Annotated[int, Field(ge=1)] = 10_000
+    updates: Annotated[int, Field(ge=1)] | None = None
+    records: Annotated[int, Field(ge=1)] | None = None
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    beta: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    learning: Literal["fit", "hedge"] = "fit"
+
+
 class _Dataset(_Table):
     about: str = ""
     spec: Text | None = None
@@ -68,6 +77,7 @@ class _Dataset(_Table):
     rows_per_unit: Annotated[int, Field(ge=1)] | None = None
     ledger: Text | None = None
     budget: _Amounts | None = None
+    session: _Session | None = None
 
 
 class _Analyst(_Table):
@@ -85,6 +95,19 @@ class _File(_Table):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What single questions may spend, and how they are answered (``sf.open_session``)."""
+
+    budget: Budget
+    questions: int
+    updates: int | None
+    records: int | None
+    level: float
+    beta: float
+    learning: Literal["fit", "hedge"]
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetConfig:
     """A table that is served: where it is, what its records may look like, what it may spend."""
 
@@ -97,6 +120,7 @@ class DatasetConfig:
     unit: PrivacyUnit | None
     ledger: str
     total: Budget | None
+    session: SessionConfig | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +203,7 @@ def _dataset(file: TomlFile, name: str, table: _Dataset, limits: Limits) -> Data
 def _from_spec(
     file: TomlFile, name: str, table: _Dataset, named: str, at: KeyPath
 ) -> DatasetConfig:
-    for key in sorted(table.model_fields_set - {"spec", "about"}):
+    for key in sorted(table.model_fields_set - {"spec", "about", "session"}):
         raise file.error(f"the spec says this already; leave {key} out", (*at, key))
     try:
         spec = read_spec(_beside(file, named))
@@ -196,7 +220,8 @@ def _from_spec(
     whose = (spec.domain, spec.neighbours, spec.unit)
     ledger: LedgerSpec = spec.ledger
     total = ledger.total or spec.budget
-    return DatasetConfig(name, table.about, source, table_id, *whose, ledger.path, total)
+    session = _session(file, table.session, at)
+    return DatasetConfig(name, table.about, source, table_id, *whose, ledger.path, total, session)
 
 
 def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> DatasetConfig:
@@ -223,6 +248,21 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
         unit=unit_from(file, table.unit, table.rows_per_unit, at),
         ledger=ledger,
         total=budget_from(file, table.budget, (*at, "budget")),
+        session=_session(file, table.session, at),
+    )
+
+
+def _session(file: TomlFile, table: _Session | None, at: KeyPath) -> SessionConfig | None:
+    if table is None:
+        return None
+    return SessionConfig(
+        budget=budget_from(file, table, (*at, "session")),
+        questions=table.questions,
+        updates=table.updates,
+        records=table.records,
+        level=table.level,
+        beta=table.beta,
+        learning=table.learning,
     )
 
 

@@ -7,30 +7,38 @@ take long run in a worker thread, one release of a table at a time.
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from sfumato.app.server.config import Analyst, Config, DatasetConfig
+from sfumato.app.server.asking import Asking, no_session
+from sfumato.app.server.config import Analyst, Config, DatasetConfig, SessionConfig
+from sfumato.app.server.documents import (
+    canonical,
+    columns_of,
+    entry_document,
+    remaining_document,
+)
 from sfumato.app.server.limits import check_entries, check_workload
 from sfumato.app.server.problems import exhausted, key_reused
 from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Budget, Ledger
 from sfumato.budget.entries import Entry, request_key
 from sfumato.domain.write import write_domain
+from sfumato.errors import LedgerFrozen
 from sfumato.release.provenance import cost_in_words
 from sfumato.tomlfile import TomlFile
 from sfumato.workload.toml import workload_from
 
 if TYPE_CHECKING:
+    from sfumato.app.server.metrics import Metrics
     from sfumato.app.server.models import PlanAsked, ReleaseAsked
     from sfumato.app.server.shelf import Shelf
-    from sfumato.budget.account import Remaining
     from sfumato.flow import Plan
+    from sfumato.online.session import Session
     from sfumato.release import Release
 
-__all__ = ["Guarded", "canonical", "remaining_document"]
+__all__ = ["Guarded"]
 
 KEPT_PLANS = 64
 PAGE = 1_000  # entries of a ledger in one response
@@ -39,7 +47,9 @@ PAGE = 1_000  # entries of a ledger in one response
 class Guarded:
     """One dataset of the server."""
 
-    def __init__(self, dataset: DatasetConfig, config: Config, shelf: Shelf) -> None:
+    def __init__(
+        self, dataset: DatasetConfig, config: Config, shelf: Shelf, metrics: Metrics
+    ) -> None:
         self.name, self.dataset = dataset.name, dataset
         self.limits, self.shelf = config.limits, shelf
         self.book = Ledger.open_or_create(
@@ -48,6 +58,17 @@ class Guarded:
         _allow(self.book, config, dataset.name)
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._releasing = Lock()
+        self._asking: Asking | None = None
+        if dataset.session is not None:
+            session = _session(dataset, dataset.session, self.book)
+            self._asking = Asking(self.name, session, self.book, self.limits, shelf, metrics)
+
+    @property
+    def asking(self) -> Asking:
+        """The session of this dataset, for many callers; refused if it has none."""
+        if self._asking is None:
+            raise no_session()
+        return self._asking
 
     def shown(self, who: Analyst) -> dict[str, object]:
         """What the list of datasets says of this one."""
@@ -58,8 +79,18 @@ class Guarded:
             "cells": str(self.dataset.domain.size),
             "neighbours": self.dataset.neighbours,
             "is_frozen": self.book.is_frozen(),
+            "paid_answers": (
+                None if self._asking is None else self._asking.session.left(who.name).paid_answers
+            ),
             "remaining": remaining_document(self.book.remaining(who.name)),
         }
+
+    def stored(self, key: str) -> bytes | None:
+        """The bytes that were sent under a key: of a release or of a question."""
+        known = self.shelf.body(self.name, key)
+        if known is None and self._asking is not None:
+            known = self._asking.stored(key)
+        return known
 
     def schema(self) -> dict[str, object]:
         """The public domain."""
@@ -153,12 +184,14 @@ class Guarded:
                 }
                 for a in allowances
             ],
-            "entries": [_entry_document(e) for e in page],
+            "entries": [entry_document(e) for e in page],
             "next": page[-1].sequence if rest else None,
         }
 
     def close(self) -> None:
-        """Close the ledger."""
+        """Put the session to rest and close the ledger."""
+        if self._asking is not None:
+            self._asking.close()
         self.book.close()
 
     def _planned(self, asked: PlanAsked) -> Plan:
@@ -198,6 +231,8 @@ class Guarded:
 
     def _check_left(self, plan: Plan, who: Analyst) -> None:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""
+        if self.book.is_frozen():
+            raise LedgerFrozen("the ledger is frozen by its curator")
         if self.book.how_many_more(plan.cost, who.name):
             return
         left = self.book.remaining(who.name)
@@ -222,23 +257,9 @@ class Guarded:
                 "neighbours": plan.neighbours,
                 "level": asked.level,
                 "entry": None if entry is None else entry.sequence,
-                "answers": _columns(result, asked.level),
+                "answers": columns_of(result, asked.level),
             }
         )
-
-
-def canonical(document: object) -> bytes:
-    """A document as the bytes that are sent and kept."""
-    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-
-
-def remaining_document(remaining: Remaining) -> dict[str, float | None]:
-    """What one more debit may take, as JSON numbers."""
-    return {
-        "share": float(remaining.share),
-        "gaussian_mu": remaining.gaussian_mu,
-        "pure_epsilon": float(remaining.pure_epsilon),
-    }
 
 
 def _allow(book: Ledger, config: Config, name: str) -> None:
@@ -250,26 +271,22 @@ def _allow(book: Ledger, config: Config, name: str) -> None:
             book.allow(analyst.name, wanted)
 
 
-def _columns(result: Release, level: float) -> dict[str, list[object]]:
-    """The long table of answers, column by column; a number that is none is null."""
-    import numpy as np
+def _session(dataset: DatasetConfig, wanted: SessionConfig, book: Ledger) -> Session:
+    """The session of a dataset, as its configuration wants it; it goes on where it was."""
+    from sfumato import open_session
 
-    columns: dict[str, list[object]] = {}
-    for name, column in zip(
-        (table := result.to_arrow(level)).column_names, table.itercolumns(), strict=True
-    ):
-        values = column.to_pylist()
-        columns[name] = [None if isinstance(v, float) and not np.isfinite(v) else v for v in values]
-    return columns
-
-
-def _entry_document(entry: Entry) -> dict[str, object]:
-    return {
-        "sequence": entry.sequence,
-        "time": entry.time,
-        "analyst": entry.analyst,
-        "state": entry.state,
-        "cost": entry.cost.as_json(),
-        "key": entry.key,
-        "hash": entry.hash,
-    }
+    return open_session(
+        dataset.source,
+        dataset.domain,
+        wanted.budget,
+        ledger=book,
+        neighbours=dataset.neighbours,
+        unit=dataset.unit,
+        questions=wanted.questions,
+        updates=wanted.updates,
+        records=wanted.records,
+        level=wanted.level,
+        beta=wanted.beta,
+        learning=wanted.learning,
+        name=dataset.table_id,
+    )

@@ -35,7 +35,10 @@ class House:
         self.tokens = Tokens((a.token, a) for a in config.analysts)
         self.metrics = Metrics()
         self.shelf = Shelf(config.state, limits.kept_bytes)
-        self.datasets = {n: Guarded(d, config, self.shelf) for n, d in config.datasets.items()}
+        self.datasets = {
+            name: Guarded(dataset, config, self.shelf, self.metrics)
+            for name, dataset in config.datasets.items()
+        }
         self._workers = ThreadPoolExecutor(limits.workers, thread_name_prefix="sfumato")
         self._most = limits.workers + limits.waiting
         self._working = 0

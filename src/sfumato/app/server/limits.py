@@ -19,7 +19,7 @@ from sfumato.errors import TooLarge
 from sfumato.tomlfile import STRICT
 from sfumato.workload.workload import Workload
 
-__all__ = ["Limits", "Rates", "check_entries", "check_workload", "is_too_deep"]
+__all__ = ["Limits", "Rates", "check_entries", "check_questions", "check_workload", "is_too_deep"]
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -36,6 +36,7 @@ class Limits(BaseModel):
     cells: Count = 10**18
     groups: Count = 1_000
     queries: Count = 100_000
+    questions: Count = 200
     planning_seconds: Seconds = 20.0
     requests_per_second: Seconds = 200.0
     burst: Count = 400
@@ -84,6 +85,11 @@ def check_workload(workload: Workload, limits: Limits) -> None:
     """Refuse a workload with more groups or queries than the limits allow."""
     _check(len(workload.terms), limits.groups, "groups of queries")
     _check(workload.queries, limits.queries, "queries")
+
+
+def check_questions(workload: Workload, limits: Limits) -> None:
+    """Refuse a SELECT that asks more questions than the limits allow, before they are listed."""
+    _check(workload.queries, limits.questions, "questions")
 
 
 def _check(found: int, most: int, what: str) -> None:

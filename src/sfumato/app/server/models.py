@@ -11,6 +11,7 @@ __all__ = [
     "Answer",
     "AskAsked",
     "DatasetShown",
+    "Estimated",
     "FreezeAsked",
     "LedgerShown",
     "PlanAsked",
@@ -96,6 +97,9 @@ class DatasetShown(BaseModel):
     cells: Annotated[str, Field(description="the number of cells; a text, it may be large")]
     neighbours: str
     is_frozen: bool
+    paid_answers: Annotated[
+        int | None, Field(description="questions that can still be paid for; null: no session")
+    ]
     remaining: Annotated[
         dict[str, float | None], Field(description="what the caller may still spend")
     ]
@@ -150,14 +154,35 @@ class Released(BaseModel):
     answers: dict[str, list[Any]]
 
 
+class AnswerShown(BaseModel):
+    """One answer; ``how`` is free or paid, the interval holds the truth with chance ``level``."""
+
+    key: str
+    question: str
+    value: float
+    low: float | None
+    high: float | None
+    level: float | None
+    how: str
+    epoch: int
+    cost: list[dict[str, Any]]
+
+
 class Answer(BaseModel):
-    """The answers to one question, with intervals."""
+    """The answers to one SELECT, one per group and aggregate."""
 
     key: str
     dataset: str
-    sql: str
-    answers: list[dict[str, Any]]
-    is_paid: bool
+    answers: list[AnswerShown]
+
+
+class Estimated(BaseModel):
+    """What a SELECT would cost; ``paid_left`` more answers can be paid for."""
+
+    key: str
+    dataset: str
+    paid_left: int
+    questions: list[dict[str, Any]]
 
 
 class LedgerShown(BaseModel):

@@ -19,11 +19,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
 
 from sfumato.app.server.config import Analyst
+from sfumato.app.server.documents import canonical
 from sfumato.app.server.gate import ANALYST, ON_GRID
-from sfumato.app.server.guarded import Guarded, canonical
+from sfumato.app.server.guarded import Guarded
 from sfumato.app.server.house import House
 from sfumato.app.server.models import (
+    Answer,
+    AskAsked,
     DatasetShown,
+    Estimated,
     FreezeAsked,
     LedgerShown,
     PlanAsked,
@@ -41,27 +45,31 @@ __all__ = ["routes"]
 routes = APIRouter()
 
 
-def _house(request: Request) -> House:
+# Dependencies are coroutines because FastAPI would run plain functions in a thread each.
+
+
+async def _house(request: Request) -> House:
     house: House = request.app.state.house
     return house
 
 
-def _who(request: Request) -> Analyst:
+async def _who(request: Request) -> Analyst:
     who: Analyst = request.scope[ANALYST]
     return who
 
 
-def _curator(request: Request) -> Analyst:
-    who = _who(request)
+async def _curator(request: Request) -> Analyst:
+    who = await _who(request)
     if not who.is_curator:
         raise Problem(403, "not-curator", "only a curator may do this; ask yours")
     return who
 
 
-def _dataset(
+async def _dataset(
     request: Request, name: Annotated[str, Path(max_length=64, examples=["adult"])]
 ) -> Guarded:
-    return _house(request).dataset(_who(request), name)
+    house, who = await _house(request), await _who(request)
+    return house.dataset(who, name)
 
 
 House_ = Annotated[House, Depends(_house)]
@@ -154,10 +162,29 @@ async def release(
     return _stored(known)
 
 
+@routes.post("/datasets/{name}/estimate", responses=_answers(Estimated, 404, 503))
+async def estimate(asked: Annotated[AskAsked, Body()], dataset: Dataset, house: House_) -> Response:
+    """What a question would cost and how good its answer would be; spends nothing."""
+    return _json(await house.work(dataset.asking.forecast, asked.sql))
+
+
+@routes.post("/datasets/{name}/ask", responses=_answers(Answer, 404, 409, 423, 503))
+async def ask(
+    asked: Annotated[AskAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    request: Request,
+    key: Name = None,
+) -> Response:
+    """Answer a question: stored, free if the session's estimate is right, else paid for."""
+    request.scope[ON_GRID] = True
+    return _stored(await dataset.asking.ask(asked.sql, who, key))
+
+
 @routes.get("/datasets/{name}/answers/{key}", responses=_answers(dict[str, Any], 404))
 async def answers(key: Key, dataset: Dataset) -> Response:
     """A stored answer by its key."""
-    kept = dataset.shelf.body(dataset.name, key)
+    kept = dataset.stored(key)
     if kept is None:
         raise Problem(404, "not-found", "no answer has this key; it is in the answer's `key`")
     return _stored(kept)

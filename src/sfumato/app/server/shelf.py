@@ -59,6 +59,11 @@ class Shelf:
             row = self._database.execute(query, place).fetchone()
             return None if row is None else self._remember(place, bytes(row[0]))
 
+    def remember(self, dataset: str, key: str, data: bytes) -> bytes:
+        """Hold bytes in memory only: for what the ledger keeps for ever."""
+        with self._lock:
+            return self._remember((dataset, key), data)
+
     def keep(self, bodies: Iterable[tuple[str, str, bytes]]) -> list[bytes]:
         """Keep (dataset, key, bytes); where a key is taken, the earlier bytes stay.
 

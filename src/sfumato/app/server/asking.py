@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions of many analysts, answered together: one thread, one commit for all that wait.
+
+The routes read the SQL and put the question in line; the thread takes all that wait, asks the
+session at once and hands the answers back. An answer is in the ledger before it is handed back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from sfumato.app.server.documents import canonical
+from sfumato.app.server.limits import check_questions
+from sfumato.app.server.problems import Problem, exhausted, key_reused
+from sfumato.budget.entries import request_key
+from sfumato.errors import BudgetExhausted
+from sfumato.workload.sql import sql
+
+if TYPE_CHECKING:
+    from sfumato.app.server.config import Analyst
+    from sfumato.app.server.limits import Limits
+    from sfumato.app.server.metrics import Metrics
+    from sfumato.app.server.shelf import Shelf
+    from sfumato.budget import Ledger
+    from sfumato.online.answers import Answer
+    from sfumato.online.session import Session
+    from sfumato.workload.question import Question
+
+__all__ = ["Asking"]
+
+AT_ONCE = 256  # requests in one round
+TEXTS = 2**14  # texts that are not read again
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A text as the questions it asks, under one key."""
+
+    key: str
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request in line, and where its body goes."""
+
+    read: Read
+    analyst: str
+    name: str | None
+    loop: asyncio.AbstractEventLoop
+    body: asyncio.Future[bytes]
+
+
+class Asking:
+    """The session of one dataset, for many callers."""
+
+    def __init__(
+        self,
+        dataset: str,
+        session: Session,
+        book: Ledger,
+        limits: Limits,
+        shelf: Shelf,
+        metrics: Metrics,
+    ) -> None:
+        self.dataset, self.session, self.book = dataset, session, book
+        self._limits, self._shelf, self._metrics = limits, shelf, metrics
+        self._texts: OrderedDict[str, Read] = OrderedDict()
+        self._line: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=f"asking {dataset}", daemon=True)
+        self._thread.start()
+
+    def read(self, text: str) -> Read:
+        """The questions of a text; refused if there are too many or they cannot be asked."""
+        known = self._texts.get(text)
+        if known is not None:
+            self._texts.move_to_end(text)
+            return known
+        workload = sql(self.session.domain, text)
+        check_questions(workload, self._limits)
+        questions = self.session.read_all(workload)
+        keys = [question.key for question in questions]
+        key = keys[0] if len(keys) == 1 else request_key({"questions": keys})
+        self._texts[text] = found = Read(key, questions)
+        if len(self._texts) > TEXTS:
+            self._texts.popitem(last=False)
+        return found
+
+    async def ask(self, text: str, who: Analyst, name: str | None) -> bytes:
+        """The body that answers a text: the stored one, or a new one."""
+        read = self.read(text)
+        known = None if name is not None else self._shelf.body(self.dataset, read.key)
+        if known is not None:
+            self._metrics.answered(self.dataset, "stored")
+            return known
+        loop = asyncio.get_running_loop()
+        body: asyncio.Future[bytes] = loop.create_future()
+        self._line.put(Waiting(read, who.name, name, loop, body))
+        return await body
+
+    def stored(self, key: str) -> bytes | None:
+        """The body of an answer that was given before, by its key."""
+        known = self._shelf.body(self.dataset, key)
+        if known is not None:
+            return known
+        answer = self.session.answer(key)
+        return None if answer is None else self._body(key, [answer])
+
+    def forecast(self, text: str) -> dict[str, object]:
+        """What asking would cost and how good the answers would be; spends nothing."""
+        read = self.read(text)
+        found = [self.session.estimate(question) for question in read.questions]
+        return {
+            "key": read.key,
+            "dataset": self.dataset,
+            "paid_left": found[0].paid_left,
+            "questions": [
+                {
+                    "question": f.question,
+                    "is_stored": f.is_stored,
+                    "free_bound": f.free_bound,
+                    "paid_error": f.paid_error,
+                    "paid_bound": f.paid_bound,
+                    "level": f.level,
+                    "cost": f.cost.as_json(),
+                }
+                for f in found
+            ],
+        }
+
+    def close(self) -> None:
+        """Answer what waits, then put the session to rest."""
+        self._line.put(None)
+        self._thread.join()
+        self.session.close()
+
+    def _run(self) -> None:
+        while (first := self._line.get()) is not None:
+            batch, is_last = [first], False
+            with suppress(Empty):
+                while len(batch) < AT_ONCE and not is_last:
+                    more = self._line.get_nowait()
+                    is_last = more is None
+                    batch += [] if more is None else [more]
+            self._answer(batch)
+            if is_last:
+                return
+
+    def _answer(self, batch: list[Waiting]) -> None:
+        """Answer a batch; whatever happens, everybody who waits hears of it."""
+        found: dict[int, bytes | Exception] = {}
+        try:
+            asked = self._named(batch, found)
+            for analyst in dict.fromkeys(w.analyst for w in asked):
+                theirs = [w for w in asked if w.analyst == analyst]
+                found |= self._asked(theirs, analyst)
+        except Exception as error:
+            found |= {id(w): error for w in batch if id(w) not in found}
+        handed = [(w.body, found[id(w)]) for w in batch]
+        with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            batch[0].loop.call_soon_threadsafe(_hand_over, handed)
+
+    def _named(self, batch: list[Waiting], found: dict[int, bytes | Exception]) -> list[Waiting]:
+        """Bind the idempotency keys of a batch; those that meant another request are refused."""
+        named = [w for w in batch if w.name is not None]
+        if not named:
+            return batch
+        bound = self._shelf.bind(
+            (w.analyst, str(w.name), f"{self.dataset} {w.read.key}") for w in named
+        )
+        found |= {id(w): key_reused() for w, is_ok in zip(named, bound, strict=True) if not is_ok}
+        return [w for w in batch if id(w) not in found]
+
+    def _asked(self, theirs: list[Waiting], analyst: str) -> dict[int, bytes | Exception]:
+        """Ask all questions of one analyst at once.
+
+        Privacy: that of ``Session.ask_many``; what is sent is its answers.
+        """
+        flat = [question for w in theirs for question in w.read.questions]
+        answers = iter(self.session.ask_many(flat, analyst=analyst))
+        found: dict[int, bytes | Exception] = {}
+        for waiting in theirs:
+            parts = [next(answers) for _ in waiting.read.questions]
+            faults = [p for p in parts if isinstance(p, Exception)]
+            if faults:
+                found[id(waiting)] = self._refusal(faults[0], analyst)
+            else:
+                good = [p for p in parts if not isinstance(p, Exception)]
+                found[id(waiting)] = self._kept(waiting.read.key, good)
+        return found
+
+    def _refusal(self, fault: Exception, analyst: str) -> Exception:
+        if isinstance(fault, BudgetExhausted):
+            return exhausted(str(fault), self.book.remaining(analyst))
+        return fault
+
+    def _kept(self, key: str, answers: list[Answer]) -> bytes:
+        """The body; the session keeps single answers for ever, the shelf keeps lists of them."""
+        for answer in answers:
+            self._metrics.answered(self.dataset, answer.how)
+        body = self._body(key, answers)
+        if len(answers) == 1:
+            return self._shelf.remember(self.dataset, key, body)
+        return self._shelf.keep([(self.dataset, key, body)])[0]
+
+    def _body(self, key: str, answers: Iterable[Answer]) -> bytes:
+        told = [answer.as_json() for answer in answers]
+        return canonical({"key": key, "dataset": self.dataset, "answers": told})
+
+
+def _hand_over(handed: list[tuple[asyncio.Future[bytes], bytes | Exception]]) -> None:
+    for body, found in handed:
+        if body.cancelled():
+            continue
+        if isinstance(found, Exception):
+            body.set_exception(found)
+        else:
+            body.set_result(found)
+
+
+def no_session() -> Problem:
+    """A dataset that takes no questions."""
+    return Problem(
+        404,
+        "no-session",
+        "this dataset takes no single questions, its curator has not given them a budget; ask for "
+        "a release instead",
+    )
