@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 
@@ -40,6 +41,10 @@ concurrent = 1024
 
 [datasets.adult]
 spec = "adult.toml"
+
+[datasets.adult.session]
+epsilon = 0.01
+questions = 1000000
 
 [analysts.load]
 token = "{token}"
@@ -69,16 +74,17 @@ max = 99
 marginals = 1
 
 [budget]
-epsilon = 1
+epsilon = 20
 
 [ledger]
 path = "adult.ledger"
-epsilon = 1
+epsilon = 20
 delta = 1e-9
 """
 
+AGES, HOURS, SEXES = (17, 90), (1, 99), ("Female", "Male")
 RELEASE = {"workload": [{"marginals": 1}], "budget": {"epsilon": 0.1}, "project": False}
-TOO_MUCH = {"workload": [{"marginals": 1}], "budget": {"epsilon": 2.0}}
+TOO_MUCH = {"workload": [{"marginals": 1}], "budget": {"epsilon": 30.0}}
 
 
 @dataclass(frozen=True)
@@ -117,11 +123,33 @@ def run(seconds: float = SECONDS, clients: int = CLIENTS) -> Iterator[Load]:
         _once(port, refused)  # plans once
         kinds: list[tuple[str, Callable[[int], bytes]]] = [
             ("stored answer (200)", lambda _: stored),
+            ("new free answer (200)", lambda number: _request("POST", "ask", token, _sql(number))),
             ("exhausted budget (409)", lambda _: refused),
             ("wrong token (401)", lambda _: _request("GET", "schema", "wrong")),
         ]
         for name, request in kinds:
             yield _measured(name, process.pid, port, request, seconds, clients)
+
+
+def _sql(number: int) -> dict[str, str]:
+    """A question that was not asked before: a range of ages and of hours, and a sex.
+
+    The number is spread over all such questions by a multiplier without a common factor.
+    """
+    ages, hours = _ranges(*AGES), _ranges(*HOURS)
+    place = number * 7_368_787 % (len(ages) * len(hours) * len(SEXES))
+    place, sex = divmod(place, len(SEXES))
+    (a, b), (c, d) = ages[place % len(ages)], hours[place // len(ages)]
+    text = (
+        f"SELECT COUNT(*) FROM data WHERE age BETWEEN {a} AND {b} AND "
+        f"\"hours-per-week\" BETWEEN {c} AND {d} AND sex = '{SEXES[sex]}'"
+    )
+    return {"sql": text}
+
+
+@cache
+def _ranges(low: int, high: int) -> list[tuple[int, int]]:
+    return [(a, b) for a in range(low, high + 1) for b in range(a, high + 1)]
 
 
 def _measured(

@@ -29,12 +29,13 @@ class Domain:
     ((100, 2), 200)
     """
 
-    __slots__ = ("_attributes", "_by_name")
+    __slots__ = ("_attributes", "_by_name", "_digest")
 
     def __init__(self, attributes: Mapping[str, int] | Iterable[Attribute]) -> None:
         if isinstance(attributes, Mapping):
             attributes = [_quick(name, size) for name, size in attributes.items()]
         self._attributes = tuple(attributes)
+        self._digest: str | None = None
         if not self._attributes:
             raise SchemaError("a domain needs at least one attribute")
         for attribute in self._attributes:
@@ -125,12 +126,14 @@ class Domain:
         The form holds each attribute's own keys, so it is as long as the schema and not as the
         domain is large. Its leading version is part of it: old digests keep their meaning.
         """
-        rows = [
-            [a.kind, {f.name: _canonical(getattr(a, f.name)) for f in fields(a)}]
-            for a in self._attributes
-        ]
-        canonical = json.dumps(["sfumato domain 1", rows], sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        if self._digest is None:
+            rows = [
+                [a.kind, {f.name: _canonical(getattr(a, f.name)) for f in fields(a)}]
+                for a in self._attributes
+            ]
+            form = json.dumps(["sfumato domain 1", rows], sort_keys=True, separators=(",", ":"))
+            self._digest = hashlib.sha256(form.encode()).hexdigest()
+        return self._digest
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Domain:

@@ -21,6 +21,7 @@ from sfumato.app.server.limits import check_questions
 from sfumato.app.server.problems import Problem, exhausted, key_reused
 from sfumato.budget.entries import request_key
 from sfumato.errors import BudgetExhausted
+from sfumato.workload.plain_count import plain_count
 from sfumato.workload.sql import sql
 
 if TYPE_CHECKING:
@@ -83,15 +84,19 @@ class Asking:
         if known is not None:
             self._texts.move_to_end(text)
             return known
-        workload = sql(self.session.domain, text)
-        check_questions(workload, self._limits)
-        questions = self.session.read_all(workload)
+        plain = plain_count(self.session.domain, text)
+        questions = self._parsed(text) if plain is None else (plain,)
         keys = [question.key for question in questions]
         key = keys[0] if len(keys) == 1 else request_key({"questions": keys})
         self._texts[text] = found = Read(key, questions)
         if len(self._texts) > TEXTS:
             self._texts.popitem(last=False)
         return found
+
+    def _parsed(self, text: str) -> tuple[Question, ...]:
+        workload = sql(self.session.domain, text)
+        check_questions(workload, self._limits)
+        return self.session.read_all(workload)
 
     async def ask(self, text: str, who: Analyst, name: str | None) -> bytes:
         """The body that answers a text: the stored one, or a new one."""

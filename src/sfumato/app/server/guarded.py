@@ -20,7 +20,7 @@ from sfumato.app.server.documents import (
     remaining_document,
 )
 from sfumato.app.server.limits import check_entries, check_workload
-from sfumato.app.server.problems import exhausted, key_reused
+from sfumato.app.server.problems import Problem, exhausted, key_reused
 from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Budget, Ledger
 from sfumato.budget.entries import Entry, request_key
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Guarded"]
 
 KEPT_PLANS = 64
+KEPT_REFUSALS = 4_096
 PAGE = 1_000  # entries of a ledger in one response
 
 
@@ -57,6 +58,7 @@ class Guarded:
         )
         _allow(self.book, config, dataset.name)
         self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._refused: dict[tuple[str, str], tuple[int, Problem]] = {}
         self._releasing = Lock()
         self._asking: Asking | None = None
         if dataset.session is not None:
@@ -120,17 +122,14 @@ class Guarded:
     def known(self, asked: ReleaseAsked, who: Analyst, name: str | None) -> bytes | None:
         """The stored body of this request, if there is one; takes no time.
 
-        A request whose plan is remembered and whose cost does not fit is refused here.
+        What was refused while the ledger was as it is now is refused again here.
         """
         key = self._release_key(asked)
         if name is not None:
             self.check_name(who, name, key)
         kept = self.shelf.body(self.name, key)
         if kept is None:
-            paid = self._paid_key(asked)
-            plan = self._plans.get(paid)
-            if plan is not None and self.book.answer(paid) is None:
-                self._check_left(plan, who)
+            self._refuse_again(self._paid_key(asked), who)
         return kept
 
     def release(self, asked: ReleaseAsked, who: Analyst) -> bytes:
@@ -145,7 +144,7 @@ class Guarded:
                 return kept
             plan, paid = self._planned(asked), self._paid_key(asked)
             if self.book.answer(paid) is None:
-                self._check_left(plan, who)
+                self._check_left(paid, plan, who)
             result = plan.release(
                 self.dataset.source,
                 ledger=self.book,
@@ -229,18 +228,29 @@ class Guarded:
     def _release_key(self, asked: ReleaseAsked) -> str:
         return request_key({"dataset": self.dataset.table_id, **asked.model_dump()})
 
-    def _check_left(self, plan: Plan, who: Analyst) -> None:
+    def _check_left(self, paid: str, plan: Plan, who: Analyst) -> None:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""
+        length = self.book.length()
         if self.book.is_frozen():
             raise LedgerFrozen("the ledger is frozen by its curator")
         if self.book.how_many_more(plan.cost, who.name):
             return
         left = self.book.remaining(who.name)
-        raise exhausted(
+        refusal = exhausted(
             f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}; "
             f"{left.describe()}; lower the cost or ask the curator",
             left,
         )
+        if len(self._refused) >= KEPT_REFUSALS:
+            self._refused.clear()
+        self._refused[paid, who.name] = (length, refusal)
+        raise refusal
+
+    def _refuse_again(self, paid: str, who: Analyst) -> None:
+        """A refusal stands as long as nothing was written into the ledger."""
+        known = self._refused.get((paid, who.name))
+        if known is not None and known[0] == self.book.length():
+            raise known[1].with_traceback(None)
 
     def _body(
         self, key: str, asked: ReleaseAsked, plan: Plan, result: Release, entry: Entry | None

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single questions over HTTP: stored, free, paid for, refused; many at once share a commit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sfumato.app.server.house import House
+from sfumato.budget import Ledger
+from sfumato.client import Client
+from sfumato.errors import BudgetExhausted, LedgerFrozen, SqlError
+from tests.http.served import ADA, BOB, CONFIG, CORA, bearer, served, write_served
+from tests.http.test_client import over
+
+SESSION = CONFIG.replace(
+    "[datasets.others]",
+    "[datasets.people.session]\nepsilon = 2\nquestions = 100\nupdates = 8\n\n[datasets.others]",
+)
+ASK = "/datasets/people/ask"
+COUNT = "SELECT COUNT(*) FROM data WHERE age >= {}"
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with served(write_served(tmp_path_factory.mktemp("asking"), SESSION)) as found:
+        yield found
+
+
+def test_an_answer_has_an_interval_and_comes_back_as_the_same_bytes(asking: TestClient) -> None:
+    send = {"sql": COUNT.format(5)}
+    first = asking.post(ASK, headers=bearer(ADA), json=send)
+    assert first.status_code == 200, first.text
+    answer = first.json()["answers"][0]
+    assert answer["low"] <= answer["value"] <= answer["high"]
+    assert answer["how"] in ("free", "paid")
+    assert asking.post(ASK, headers=bearer(CORA), json=send).content == first.content
+    other = {"sql": "select count(*) from people where not age < 5"}  # the same question
+    assert asking.post(ASK, headers=bearer(ADA), json=other).content == first.content
+    key = first.json()["key"]
+    stored = asking.get(f"/datasets/people/answers/{key}", headers=bearer(CORA))
+    assert stored.content == first.content
+
+
+def test_groups_are_questions_of_their_own(asking: TestClient) -> None:
+    send = {"sql": "SELECT sex, COUNT(*) FROM data GROUP BY sex"}
+    first = asking.post(ASK, headers=bearer(ADA), json=send)
+    assert len(first.json()["answers"]) == 2
+    key = first.json()["key"]
+    stored = asking.get(f"/datasets/people/answers/{key}", headers=bearer(ADA))
+    assert stored.content == first.content
+
+
+def test_an_estimate_spends_nothing(asking: TestClient) -> None:
+    before = asking.get("/datasets", headers=bearer(ADA)).json()
+    reply = asking.post(
+        "/datasets/people/estimate", headers=bearer(ADA), json={"sql": COUNT.format(11)}
+    )
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["questions"][0]["is_stored"] is False
+    assert asking.get("/datasets", headers=bearer(ADA)).json() == before
+
+
+def test_idempotency_keys_hold_for_questions(asking: TestClient) -> None:
+    headers = bearer(ADA) | {"Idempotency-Key": "ask-1"}
+    first = asking.post(ASK, headers=headers, json={"sql": COUNT.format(7)})
+    again = asking.post(ASK, headers=headers, json={"sql": COUNT.format(7)})
+    other = asking.post(ASK, headers=headers, json={"sql": COUNT.format(8)})
+    assert first.status_code == 200
+    assert again.content == first.content
+    assert (other.status_code, other.json()["error"]) == (409, "key-reused")
+
+
+BAD = [
+    ("SELECT MEDIAN(age) FROM data", 422, "sql", "MEDIAN"),
+    ("SELECT COUNT(*) FROM data WHERE aeg > 1", 422, "sql", "aeg"),
+    ("nonsense", 422, "sql", ""),
+    ("", 422, "request", "sql"),
+    ("x" * 5000, 422, "request", "sql"),
+]
+
+
+@pytest.mark.parametrize(("text", "status", "code", "words"), BAD)
+def test_what_is_no_question_is_422(
+    asking: TestClient, text: str, status: int, code: str, words: str
+) -> None:
+    for route in ("ask", "estimate"):
+        reply = asking.post(f"/datasets/people/{route}", headers=bearer(ADA), json={"sql": text})
+        assert (reply.status_code, reply.json()["error"]) == (status, code)
+        assert words.lower() in reply.json()["message"].lower()
+
+
+def test_too_many_questions_in_one_are_413(tmp_path: Path) -> None:
+    config = SESSION.replace("planning_seconds", "questions = 39\nplanning_seconds")
+    with served(write_served(tmp_path / "s", config)) as client:
+        send = {"sql": "SELECT age, sex, COUNT(*) FROM data GROUP BY age, sex"}
+        reply = client.post(ASK, headers=bearer(ADA), json=send)
+        assert (reply.status_code, reply.json()["error"]) == (413, "too-large")
+        assert "40 questions" in reply.json()["message"]
+
+
+def test_a_dataset_without_a_session_says_so(asking: TestClient) -> None:
+    reply = asking.post("/datasets/others/ask", headers=bearer(BOB), json={"sql": COUNT.format(3)})
+    assert (reply.status_code, reply.json()["error"]) == (404, "no-session")
+
+
+def test_an_exhausted_allowance_is_409_and_stored_answers_stay(tmp_path: Path) -> None:
+    config = SESSION.replace(
+        "allowance.people = {epsilon = 2}", "allowance.people = {epsilon = 1e-9}"
+    )
+    with served(write_served(tmp_path / "s", config)) as client:
+        ada = Client("http://x", ADA, transport=over(client))
+        cora = Client("http://x", CORA, transport=over(client))
+        with pytest.raises(BudgetExhausted):
+            ada.ask("people", COUNT.format(5))
+        reply = client.post(ASK, headers=bearer(ADA), json={"sql": COUNT.format(5)})
+        assert reply.status_code == 409
+        assert reply.json()["remaining"]["pure_epsilon"] <= 1e-9
+        paid = cora.ask("people", COUNT.format(5))
+        assert ada.ask("people", COUNT.format(5)).document == paid.document
+
+
+def test_a_frozen_dataset_answers_stored_questions_only(tmp_path: Path) -> None:
+    with served(write_served(tmp_path / "s", SESSION)) as client:
+        ada = Client("http://x", ADA, transport=over(client))
+        cora = Client("http://x", CORA, transport=over(client))
+        first = ada.ask("people", COUNT.format(5))
+        cora.freeze("people", "review")
+        with pytest.raises(LedgerFrozen):
+            ada.ask("people", COUNT.format(6))
+        assert ada.ask("people", COUNT.format(5)).document == first.document
+        cora.unfreeze("people", "done")
+        assert len(ada.ask("people", COUNT.format(6)).answers) == 1
+        with pytest.raises(SqlError):
+            ada.ask("people", "SELECT MEDIAN(age) FROM data")
+
+
+def test_sessions_survive_a_restart(tmp_path: Path) -> None:
+    path = write_served(tmp_path / "s", SESSION)
+    with served(path) as client:
+        first = client.post(ASK, headers=bearer(ADA), json={"sql": COUNT.format(5)})
+    with served(path) as client:
+        again = client.post(ASK, headers=bearer(ADA), json={"sql": COUNT.format(5)})
+        key = first.json()["key"]
+        stored = client.get(f"/datasets/people/answers/{key}", headers=bearer(ADA))
+    assert again.content == first.content == stored.content
+    assert Ledger.open(path.parent / "people.ledger").verify().is_whole
+
+
+def test_questions_of_many_threads_are_all_answered_and_equal_ones_alike(
+    asking: TestClient,
+) -> None:
+    house: House = asking.app.state.house  # type: ignore[attr-defined]
+    bodies: dict[tuple[int, int], bytes] = {}
+
+    def run(thread: int) -> None:
+        for age in range(1, 19):
+            reply = asking.post(
+                ASK, headers=bearer(ADA if thread % 2 else CORA), json={"sql": COUNT.format(age)}
+            )
+            bodies[thread, age] = reply.content if reply.status_code == 200 else b"refused"
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(bodies) == 4 * 18
+    for age in range(1, 19):
+        assert len({bodies[i, age] for i in range(4)} - {b"refused"}) <= 1
+    assert house.datasets["people"].book.verify().is_whole
+
+
+def test_a_failure_inside_a_batch_reaches_everybody_who_waits(
+    asking: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    house: House = asking.app.state.house  # type: ignore[attr-defined]
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("104729")
+
+    monkeypatch.setattr(house.datasets["people"].asking.session, "ask_many", broken)
+    reply = asking.post(ASK, headers=bearer(ADA), json={"sql": COUNT.format(19)})
+    assert (reply.status_code, reply.json()["error"]) == (500, "unexpected")
+    assert "104729" not in reply.text + caplog.text
