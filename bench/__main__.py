@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import counting, factorization, noise, projection, server, sparse, streams
+from bench import counting, factorization, ledger, noise, projection, server, sparse, streams
 
 SECTIONS = {
     "noise": noise,
@@ -19,6 +19,7 @@ SECTIONS = {
     "projection": projection,
     "sparse": sparse,
     "streams": streams,
+    "ledger": ledger,
     "server": server,
 }
 

@@ -21,6 +21,7 @@ class Home:
     place: str
     head: Path
     kind: str
+    server: str | None = None
 
     @classmethod
     def at(cls, kind, folder, server, name="t"):
@@ -31,8 +32,24 @@ class Home:
         schema = f"t{os.getpid()}_{next(_NUMBERS)}"
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f"CREATE SCHEMA {schema}")
-        place = f"{server}&options=-csearch_path%3D{schema}"
-        return cls(place, folder / f"{name}.ledger.head", kind)
+        place = f"{server}&options=-csearch_path%3D{schema}&application_name={schema}"
+        return cls(place, folder / f"{name}.ledger.head", kind, server)
+
+    def another(self, folder, name):
+        """A place for another ledger on the same database."""
+        return Home.at(self.kind, folder, self.server, name)
+
+    def wait_until_alone(self):
+        """Until the server has noticed that killed processes are gone."""
+        while self.kind == "postgresql" and self._others():
+            os.sched_yield()
+
+    def _others(self):
+        ((count,),) = self.rows(
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' "
+            "AND pid <> pg_backend_pid() AND application_name = current_setting('application_name')"
+        )
+        return count
 
     def create(self, budget=None, table_id="t", neighbours="add-remove", **more):
         budget = Budget(epsilon=1) if budget is None else budget

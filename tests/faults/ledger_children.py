@@ -8,7 +8,7 @@ import signal
 from contextlib import contextmanager
 from fractions import Fraction
 
-from sfumato.budget import Cost, tables
+from sfumato.budget import Cost, State, tables
 from sfumato.budget.head import Witness
 from sfumato.budget.page import Page
 
@@ -94,6 +94,24 @@ def answer_and_send(ledger, key, sent, at=nothing):
         return noise
 
     answer = ledger.answer_once(COST, {"key": key}, key, produce)
+    send(key, answer, sent, at)
+
+
+def open_epoch(ledger):
+    """What a session does first: pay once, and keep a private state."""
+    entry = ledger.debit(COST, {"epoch": 1}, "epoch")
+    ledger.store(entry, b"open", states=[State("session", 1, b"begun")])
+
+
+def keep_and_send(ledger, key, sent, at=nothing):
+    """What a session does with a question that costs nothing more: its state moves with it."""
+    answer = ledger.answer(key)
+    if answer is None:
+        noise = os.urandom(8).hex().encode()
+        at("after noise")
+        state = State("session", ledger.state("session").version + 1, noise)
+        epoch = ledger.entry("epoch")
+        answer = ledger.keep(key, {"key": key}, noise, epoch, states=[state]).answer
     send(key, answer, sent, at)
 
 

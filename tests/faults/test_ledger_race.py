@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sixteen processes at a barrier race for the last units: exactly as many as fit are granted."""
+"""Many processes at a barrier race for the last units: exactly as many as fit are granted."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import sqlite3
 import time
 from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import Budget, Cost, Ledger
+from sfumato.budget import Budget, Cost
 from sfumato.errors import BudgetExhausted, LedgerError
 
 PROCESSES = 16
 FORK = multiprocessing.get_context("fork")
 
 
-def race(work):
+def race(work, processes=PROCESSES):
     """Run ``work(number)`` in all processes at once; return their results."""
-    barrier, results = FORK.Barrier(PROCESSES), FORK.SimpleQueue()
+    barrier, results = FORK.Barrier(processes), FORK.SimpleQueue()
 
     def run(number):
         barrier.wait()
@@ -29,7 +28,7 @@ def race(work):
         except Exception as error:  # a child that fails must not leave the others waiting
             results.put(error)
 
-    children = [FORK.Process(target=run, args=(number,)) for number in range(PROCESSES)]
+    children = [FORK.Process(target=run, args=(number,)) for number in range(processes)]
     for child in children:
         child.start()
     found = [results.get() for _ in children]
@@ -39,11 +38,11 @@ def race(work):
     return found
 
 
-def debit_until_refused(ledger, cost, number):
+def debit_until_refused(ledger, cost, number, analyst=None):
     granted = 0
     while True:
         try:
-            ledger.debit(cost, {"n": granted}, f"{number}-{granted}")
+            ledger.debit(cost, {"n": granted}, f"{number}-{granted}", analyst=analyst)
         except BudgetExhausted:
             return granted
         granted += 1
@@ -61,64 +60,98 @@ def debit_until_refused(ledger, cost, number):
         ),
     ],
 )
-def test_exactly_as_many_debits_as_fit_are_granted(tmp_path, budget, cost, fit):
-    ledger = Ledger.create(tmp_path / "r.ledger", budget, "t", "add-remove")
+def test_exactly_as_many_debits_as_fit_are_granted(home, budget, cost, fit):
+    ledger = home.create(budget)
     granted = race(lambda number: debit_until_refused(ledger, cost, number))
     assert sum(granted) == fit
-    report = Ledger.open(ledger.place).verify()
+    report = home.open().verify()
     assert report.problems == ()
     assert report.reserved + report.burnt == fit
 
 
-def last_unit(place):
-    ledger = Ledger.create(place, Budget(epsilon=1), "t", "add-remove")
-    ledger.debit(Cost.pure(Fraction(2, 3)), {}, "most of it")
+def test_exactly_as_many_debits_as_fit_the_allowances_and_the_table_are_granted(home):
+    """Three analysts may spend 7, 5 and 20 parts of a table of 20."""
+    ledger = home.create(Budget(epsilon=1))
+    cost = Cost.pure(Fraction(1, 20))
+    parts = {"ann": 7, "bob": 5, "eve": 20}
+    for analyst, part in parts.items():
+        ledger.allow(analyst, Budget(epsilon=Fraction(part, 20)))
+
+    def spend(number):
+        analyst = list(parts)[number % 3]
+        return analyst, debit_until_refused(ledger, cost, number, analyst)
+
+    granted = race(spend)
+    assert sum(count for _, count in granted) == 20
+    spent = {allowance.analyst: allowance.share for allowance in ledger.allowances()}
+    for analyst, part in parts.items():
+        found = sum(count for name, count in granted if name == analyst)
+        assert found <= part
+        assert spent[analyst] == Fraction(found, part)
+    assert home.open().verify().problems == ()
+
+
+def race_for_the_last_units(home, processes, fit):
+    """All but a little more than ``fit`` debits is spent; every process asks once."""
+    ledger = home.create(Budget(epsilon=1))
+    cost = Fraction(1, 100)
+    ledger.debit(Cost.pure(1 - fit * cost - cost / 2), {}, "most of it")
 
     def one(number):
         try:
-            ledger.debit(Cost.pure(Fraction(1, 3)), {}, str(number))
+            ledger.debit(Cost.pure(cost), {}, str(number))
         except BudgetExhausted:
             return 0
         return 1
 
-    return sum(race(one))
+    granted = sum(race(one, processes))
+    assert home.open().verify().problems == ()
+    return granted
 
 
-def test_the_last_unit_is_granted_once_in_every_round(tmp_path):
-    assert [last_unit(tmp_path / f"{n}.ledger") for n in range(3)] == [1] * 3
+def test_the_last_units_are_granted_once_in_every_round(home, tmp_path):
+    for fit in (1, 3):
+        place = home.another(tmp_path, f"round-{fit}")
+        assert race_for_the_last_units(place, PROCESSES, fit) == fit
 
 
 @pytest.mark.slow
-def test_the_last_unit_is_granted_once_in_a_hundred_rounds(tmp_path):
-    assert [last_unit(tmp_path / f"{n}.ledger") for n in range(100)] == [1] * 100
+def test_64_processes_are_granted_exactly_what_fits_in_a_hundred_rounds(home, tmp_path):
+    for number in range(100):
+        fit = 1 + number % 10
+        place = home.another(tmp_path, f"round-{number}")
+        assert race_for_the_last_units(place, 64, fit) == fit
 
 
-def test_a_ledger_that_reads_then_writes_overspends(tmp_path):
-    """The twin: check first, write later, no condition. If it held, the race would be too slow."""
-    place = tmp_path / "unlocked.db"
-    connection = sqlite3.connect(place)
-    connection.execute("CREATE TABLE account (spent INTEGER, total INTEGER)")
-    connection.execute("INSERT INTO account VALUES (0, 200)")
-    connection.commit()
-    connection.close()
+def unlocked_overspends(home, processes):
+    """Check first, write later, no condition; all have read before one writes."""
+    home.change("CREATE TABLE account (spent INTEGER, total INTEGER)")
+    home.change("INSERT INTO account VALUES (0, 100)")
+    all_have_read = FORK.Barrier(processes)
 
     def debit_unlocked(_number):
-        granted = 0
-        own = sqlite3.connect(place, timeout=60, isolation_level=None)
-        for _ in range(5):
-            spent, total = own.execute("SELECT spent, total FROM account").fetchone()
-            time.sleep(0.001)  # what computing a cost takes
-            if spent + 10 <= total:
-                own.execute("UPDATE account SET spent = ?", (spent + 10,))
-                granted += 1
-        own.close()
-        return granted
+        ((spent, total),) = home.rows("SELECT spent, total FROM account")
+        all_have_read.wait()
+        if spent + 10 > total:
+            return 0
+        home.change("UPDATE account SET spent = ?", (spent + 10,))
+        return 1
 
-    assert sum(race(debit_unlocked)) > 20
+    return sum(race(debit_unlocked, processes)) > 10
 
 
-def test_one_key_asked_by_all_is_debited_once_and_answered_the_same(tmp_path):
-    ledger = Ledger.create(tmp_path / "k.ledger", Budget(epsilon=1), "t", "add-remove")
+def test_a_ledger_that_reads_then_writes_overspends(home):
+    """The twin: without the condition in the UPDATE the same race overspends."""
+    assert unlocked_overspends(home, PROCESSES)
+
+
+@pytest.mark.slow
+def test_64_processes_overspend_a_ledger_that_reads_then_writes(home):
+    assert unlocked_overspends(home, 64)
+
+
+def test_one_key_asked_by_all_is_debited_once_and_answered_the_same(home):
+    ledger = home.create(Budget(epsilon=1))
 
     def ask(_number):
         while True:
@@ -134,15 +167,27 @@ def test_one_key_asked_by_all_is_debited_once_and_answered_the_same(tmp_path):
     assert [entry.state for entry in ledger.entries()] == ["answered"]
 
 
-def test_one_ledger_created_by_all_is_created_once(tmp_path):
-    place = tmp_path / "c.ledger"
+def test_one_free_answer_kept_by_all_is_kept_once(home):
+    ledger = home.create(Budget(epsilon=1))
+    epoch = ledger.debit(Cost.pure(Fraction(1, 4)), {}, "epoch")
 
+    def keep(_number):
+        kept = ledger.keep("same", {"q": 1}, os.urandom(16), epoch)
+        return kept.answer, kept.is_new
+
+    found = race(keep)
+    assert len({answer for answer, _ in found}) == 1
+    assert sum(is_new for _, is_new in found) == 1
+    assert ledger.verify().free == 1
+
+
+def test_one_ledger_created_by_all_is_created_once(home):
     def open_and_debit(number):
-        ledger = Ledger.open_or_create(place, "t", "add-remove", Budget(epsilon=1))
+        ledger = home.open_or_create("t", "add-remove", Budget(epsilon=1))
         ledger.debit(Cost.pure(Fraction(1, 16)), {}, str(number))
         return 1
 
     assert sum(race(open_and_debit)) == PROCESSES
-    report = Ledger.open(place).verify()
+    report = home.open().verify()
     assert report.problems == ()
     assert report.spent_units == report.total_units
