@@ -44,14 +44,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 ledger_app = typer.Typer(
-    help="Look into a ledger: what was spent, what is left, is it intact.",
+    help="Look into a ledger: what was spent, what is left, is it intact; or freeze it.",
     no_args_is_help=True,
-    epilog=_examples("sfumato ledger show adult.ledger", "sfumato ledger verify adult.ledger"),
+    epilog=_examples(
+        "sfumato ledger show adult.ledger",
+        "sfumato ledger verify adult.ledger",
+        "sfumato ledger freeze adult.ledger --reason 'audit of May'",
+    ),
 )
 app.add_typer(ledger_app, name="ledger")
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec file (TOML).")]
 LedgerFile = Annotated[str, typer.Argument(metavar="LEDGER", help="The ledger file.")]
+Reason = Annotated[
+    str, typer.Option(metavar="TEXT", help="Why; a public text that the ledger keeps.")
+]
 Json = Annotated[bool, _flag("--json", text="Write the result as JSON to stdout, nothing else.")]
 Quiet = Annotated[bool, _flag("--quiet", "-q", text="Show no progress bars and no remarks.")]
 Mechanism = Annotated[
@@ -324,6 +331,30 @@ def ledger_verify(path: LedgerFile, json: Json = False) -> None:
     from sfumato.app.commands.ledger import verify
 
     verify(path, Output(json))
+
+
+@ledger_app.command(
+    "freeze", epilog=_examples("sfumato ledger freeze adult.ledger --reason 'audit of May'")
+)
+def ledger_freeze(path: LedgerFile, reason: Reason, json: Json = False) -> None:
+    """Stop debits and free answers, as the curator; stored answers are still served.
+
+    Answers that are paid for and under way are still stored. The reason is
+    recorded in the ledger.
+    """
+    from sfumato.app.commands.ledger import freeze
+
+    freeze(path, reason, Output(json))
+
+
+@ledger_app.command(
+    "unfreeze", epilog=_examples("sfumato ledger unfreeze adult.ledger --reason 'audit is over'")
+)
+def ledger_unfreeze(path: LedgerFile, reason: Reason, json: Json = False) -> None:
+    """Let debits and free answers go on, as the curator; the reason is recorded."""
+    from sfumato.app.commands.ledger import unfreeze
+
+    unfreeze(path, reason, Output(json))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

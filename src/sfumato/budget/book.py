@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -92,13 +92,35 @@ class Book:
             )
         return data
 
-    def entries(self) -> tuple[Entry, ...]:
-        """Return all debits, oldest first, and what became of them."""
+    def entries(
+        self, *, analyst: str | None = None, after: int = 0, at_most: int | None = None
+    ) -> tuple[Entry, ...]:
+        """Return the debits, oldest first, and what became of them.
+
+        ``analyst`` selects those that name one; ``after`` and ``at_most`` page through a long
+        ledger, by the sequence number of the last entry seen.
+        """
         from sfumato.budget import tables
 
         with self._journal.store.reading() as transaction:
-            rows = list(tables.all_records(transaction))
-        return entries_of([(Record.read(text), digest) for _, digest, text in rows])
+            found = [
+                (Record.read(text), digest)
+                for digest, text in tables.debits(transaction, after, at_most, analyst)
+            ]
+            entries = entries_of(found)
+            held = {
+                row.debit: row for row in tables.requests(transaction, (e.key for e in entries))
+            }
+            closing = tables.records_at(
+                transaction, (row.closed for row in held.values() if row.closed is not None)
+            )
+            chain = found + [(Record.read(text), digest) for digest, text in closing]
+        # A debit whose key was debited again was burnt before that.
+        return tuple(
+            entry if entry.sequence in held else replace(entry, state="burnt")
+            for entry in entries_of(chain)
+            if analyst is None or entry.analyst == analyst
+        )[:at_most]
 
     def entry(self, key: str) -> Entry | None:
         """Return the latest debit of a key."""
@@ -107,8 +129,8 @@ class Book:
         with self._journal.store.reading() as transaction:
             held = next(tables.requests(transaction, [key]), None)
             places = [] if held is None else [held.debit, held.closed]
-            found = [tables.record_at(transaction, place) for place in places if place is not None]
-        chain = [(Record.read(text), digest) for digest, text in filter(None, found)]
+            rows = tables.records_at(transaction, (p for p in places if p is not None))
+            chain = [(Record.read(text), digest) for digest, text in rows]
         return next(iter(entries_of(chain)), None)
 
     def state(self, name: str) -> State | None:
@@ -167,9 +189,14 @@ class Book:
 
     def _accounts(self, analyst: str | None) -> list[Account]:
         """The accounts that a debit must fit: the table's, then the analyst's."""
+        from sfumato.budget import tables
+
         last = self._journal.last()
-        table = Account(self.budget, last.spent, last.pure_spent)
-        return [table, *(a.account for a in self.allowances() if a.analyst == analyst)]
+        accounts = [Account(self.budget, last.spent, last.pure_spent)]
+        if analyst is not None:
+            with self._journal.store.reading() as transaction:
+                accounts += [row.account for row in tables.allowances(transaction, [analyst])]
+        return accounts
 
     def verify(self) -> Verification:
         """Replay the whole chain and compare every table with it; see `Verification`."""

@@ -155,7 +155,11 @@ def allow(page: Page, analyst: str, budget: Budget) -> None:
 def set_frozen(page: Page, fact: Frozen | Unfrozen) -> None:
     """Freeze or unfreeze."""
     if page.is_frozen == isinstance(fact, Frozen):
-        raise LedgerError(f"the ledger is {'' if page.is_frozen else 'not '}frozen already")
+        raise LedgerError(
+            "the ledger is frozen already; unfreeze it first, or leave it"
+            if page.is_frozen
+            else "the ledger is not frozen; there is nothing to unfreeze"
+        )
     page.append(fact)
 
 

@@ -45,7 +45,10 @@ def ledger_of(
 
 def paid_entry(book: Ledger, key: str) -> Entry:
     """The debit that paid for an answer: the last one of its key."""
-    return next(e for e in reversed(book.entries()) if e.key == key)
+    entry = book.entry(key)
+    if entry is None:
+        raise LedgerError("the debit of this request has gone from its ledger; verify the ledger")
+    return entry
 
 
 def never_drawn() -> bytes:

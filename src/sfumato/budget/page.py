@@ -139,7 +139,7 @@ class Page:
 
     def debits_of(self, analyst: str) -> Iterator[Debited]:
         """Yield all debits that name an analyst, oldest first."""
-        texts = [*tables.records_naming(self._transaction, analyst)]
+        texts = [text for _, text in tables.debits(self._transaction, analyst=analyst)]
         texts += [text for _, _, text in self._pending]
         for text in texts:
             fact = Record.read(text).fact

@@ -71,7 +71,7 @@ class Transaction:
         self._cursor.executemany(self._for_driver(statement), rows)
         return int(self._cursor.rowcount)
 
-    def find(self, statement: str, keys: Iterable[str]) -> Iterator[Row]:
+    def find(self, statement: str, keys: Iterable[object]) -> Iterator[Row]:
         """Yield the rows whose key is among ``keys``; ``(?)`` stands for them all."""
         wanted = list(keys)
         for start in range(0, len(wanted), _SQLITE_VARIABLES):

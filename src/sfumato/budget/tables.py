@@ -39,6 +39,7 @@ __all__ = [
     "allowances",
     "answer_with_record",
     "begin",
+    "debits",
     "free_data",
     "free_rows",
     "free_with_record",
@@ -46,7 +47,7 @@ __all__ = [
     "move_requests",
     "move_states",
     "record_at",
-    "records_naming",
+    "records_at",
     "requests",
     "reserved",
     "state",
@@ -149,14 +150,37 @@ def all_records(transaction: Transaction) -> Iterator[tuple[int, str, str]]:
         yield sequence, str(digest), str(text)
 
 
-def records_naming(transaction: Transaction, analyst: str) -> Iterator[str]:
-    """Yield the texts of records that may name an analyst (and perhaps a few others)."""
-    part = f'"analyst":{canonical_json(analyst)}'
+def records_at(transaction: Transaction, places: Iterable[int]) -> list[tuple[str, str]]:
+    """Return (hash, text) of some records, oldest first."""
+    query = "SELECT sequence, hash, text FROM sfumato_record WHERE sequence IN (?)"
+    found = {row[0]: (str(row[1]), str(row[2])) for row in transaction.find(query, places)}
+    return [found[place] for place in sorted(found)]
+
+
+def debits(
+    transaction: Transaction,
+    after: int = 0,
+    at_most: int | None = None,
+    analyst: str | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Yield (hash, text) of debits, oldest first.
+
+    With an analyst these are all that may name it, and perhaps a few others: not the letters but
+    the reader tells. ``at_most`` is heeded without an analyst only.
+    """
+    query = (
+        "SELECT hash, text FROM sfumato_record WHERE sequence > ? AND text LIKE ? ESCAPE '!' "
+        "ORDER BY sequence"
+    )
+    # Requests and names are strings within the line, so their quotation marks are escaped there.
+    part = '"kind":"debited"' if analyst is None else f'"analyst":{canonical_json(analyst)}'
     for sign in "!%_":
         part = part.replace(sign, "!" + sign)
-    query = "SELECT text FROM sfumato_record WHERE text LIKE ? ESCAPE '!' ORDER BY sequence"
-    for (text,) in transaction.rows(query, (f"%{part}%",)):
-        yield str(text)
+    values: list[object] = [after, f"%{part}%"]
+    if at_most is not None and analyst is None:
+        query, values = query + " LIMIT ?", [*values, at_most]
+    for digest, text in transaction.rows(query, values):
+        yield str(digest), str(text)
 
 
 def requests(transaction: Transaction, keys: Iterable[str]) -> Iterator[RequestRow]:

@@ -339,3 +339,24 @@ def test_a_debit_of_a_live_process_survives_another_process_opening_the_ledger(l
     os.write(go[1], b"x")
     assert os.waitpid(child, 0)[1] == 0
     assert other.answer("k") == b"answer of the child"
+
+
+def test_entries_are_paged_and_selected_by_analyst(ledger):
+    tiny = Cost.pure(Fraction(1, 100))
+    names = ["ann", "Ann", None, "ann", "bob"]
+    for number, name in enumerate(names):
+        entry = ledger.debit(tiny, {"n": number}, str(number), analyst=name)
+        if number % 2:
+            ledger.store(entry, b"x")
+    ledger.burn(ledger.entry("0"))
+    ledger.debit(tiny, {"n": 0}, "0", analyst="ann")
+    every = ledger.entries()
+    assert [e.state for e in every] == [
+        "burnt", "answered", "reserved", "answered", "reserved", "reserved",
+    ]  # fmt: skip
+    assert [e.key for e in ledger.entries(analyst="ann")] == ["0", "3", "0"]
+    assert ledger.entries(analyst="nobody") == ()
+    first = ledger.entries(at_most=2)
+    assert first + ledger.entries(after=first[-1].sequence) == every
+    assert ledger.entries(analyst="ann", at_most=1) == every[:1]
+    assert ledger.entries(after=every[-1].sequence, at_most=9) == ()

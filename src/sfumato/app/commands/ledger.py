@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sfumato ledger show`` and ``sfumato ledger verify``."""
+"""``sfumato ledger``: show, verify, freeze, unfreeze."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from sfumato.budget.ledger import Ledger
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from sfumato.budget import Remaining
+    from sfumato.budget.book import Allowance
     from sfumato.budget.entries import Entry
 
-__all__ = ["show", "verify"]
+__all__ = ["freeze", "show", "unfreeze", "verify"]
 
 
 def show(path: str, output: Output) -> None:
     """What a ledger allows, what was spent by which release, and what is left."""
     book = _opened(path)
     entries, spent, remaining = book.entries(), book.spent(), book.remaining()
+    allowances, is_frozen = book.allowances(), book.is_frozen()
     document: dict[str, object] = {
         "ledger": path,
         "table": book.table_id,
@@ -27,11 +34,9 @@ def show(path: str, output: Output) -> None:
         "budget": budget_document(book.budget),
         "spent_share": float(spent.share),
         "spent_epsilon": spent.epsilon,
-        "remaining": {
-            "share": float(remaining.share),
-            "gaussian_mu": remaining.gaussian_mu,
-            "pure_epsilon": float(remaining.pure_epsilon),
-        },
+        "remaining": _remaining_document(remaining),
+        "is_frozen": is_frozen,
+        "allowances": [_allowance_document(a) for a in allowances],
         "entries": [_entry_document(e) for e in entries],
     }
     output.result(
@@ -44,21 +49,24 @@ def show(path: str, output: Output) -> None:
                 ("total", book.budget.describe()),
                 ("spent", f"{float(100 * spent.share):.4g}% by {_debits(spent.debits)}"),
                 ("left", remaining.describe()),
+                *([("frozen", "by its curator: stored answers only")] if is_frozen else []),
             ]
         ),
+        *_allowance_tables(allowances),
         table(
-            ["debit", "time", "state", "cost", "key"],
+            ["debit", "time", "state", "cost", "analyst", "key"],
             (
                 (
                     str(e.sequence),
                     e.time[:19].replace("T", " "),
                     e.state,
                     e.cost.describe(),
+                    e.analyst or "-",
                     e.key if len(e.key) <= 20 else f"{e.key[:12]}...",
                 )
                 for e in entries
             ),
-            text_columns=5,
+            text_columns=6,
         ),
     )
 
@@ -81,6 +89,9 @@ def verify(path: str, output: Output) -> None:
             "answered": found.answered,
             "reserved": found.reserved,
             "burnt": found.burnt,
+            "free": found.free,
+            "states": found.states,
+            "is_frozen": found.is_frozen,
             "spent_share": share,
             "head": found.head,
             "head_file_checked": found.head_file_checked,
@@ -93,6 +104,8 @@ def verify(path: str, output: Output) -> None:
                     "releases",
                     f"{found.answered} answered, {found.reserved} under way, {found.burnt} burnt",
                 ),
+                ("free answers", f"{found.free}, each hash recomputed"),
+                ("private states", f"{found.states}, each as its salted hash says"),
                 ("spent", f"{100 * share:.4g}%"),
                 ("head", found.head),
                 (
@@ -102,6 +115,24 @@ def verify(path: str, output: Output) -> None:
             ]
         ),
     )
+
+
+def freeze(path: str, reason: str, output: Output) -> None:
+    """Stop debits and free answers; recorded in the ledger with its reason."""
+    _opened(path).freeze(reason)
+    _tell(path, reason, output, is_frozen=True)
+
+
+def unfreeze(path: str, reason: str, output: Output) -> None:
+    """Let debits and free answers go on; recorded in the ledger with its reason."""
+    _opened(path).unfreeze(reason)
+    _tell(path, reason, output, is_frozen=False)
+
+
+def _tell(path: str, reason: str, output: Output, *, is_frozen: bool) -> None:
+    words = "frozen: stored answers only" if is_frozen else "not frozen any more"
+    document: dict[str, object] = {"ledger": path, "is_frozen": is_frozen, "reason": reason}
+    output.result(document, heading(f"Ledger {path} is {words}"))
 
 
 def _opened(path: str) -> Ledger:
@@ -114,12 +145,40 @@ def _debits(number: int) -> str:
     return "1 release" if number == 1 else f"{number} releases"
 
 
+def _allowance_tables(allowances: Sequence[Allowance]) -> list[Table]:
+    if not allowances:
+        return []
+    rows = (
+        (a.analyst, a.budget.describe(), f"{float(100 * a.share):.4g}%", a.remaining().describe())
+        for a in allowances
+    )
+    return [table(["analyst", "allowance", "spent", "left"], rows, text_columns=4)]
+
+
+def _allowance_document(allowance: Allowance) -> dict[str, object]:
+    return {
+        "analyst": allowance.analyst,
+        "budget": budget_document(allowance.budget),
+        "spent_share": float(allowance.share),
+        "remaining": _remaining_document(allowance.remaining()),
+    }
+
+
+def _remaining_document(left: Remaining) -> dict[str, object]:
+    return {
+        "share": float(left.share),
+        "gaussian_mu": left.gaussian_mu,
+        "pure_epsilon": float(left.pure_epsilon),
+    }
+
+
 def _entry_document(entry: Entry) -> dict[str, object]:
     return {
         "sequence": entry.sequence,
         "time": entry.time,
         "state": entry.state,
         "cost": entry.cost.as_json(),
+        "analyst": entry.analyst,
         "key": entry.key,
         "hash": entry.hash,
     }
