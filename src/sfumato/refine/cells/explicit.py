@@ -5,7 +5,8 @@
 
 (the projection mechanism: Nikolov, Talwar, Zhang 2013, "The geometry of differential privacy: the
 sparse and approximate cases"). Running totals are projected exactly in one pass; everything else
-first by few cells (``active_set``), and where those do not suffice by all of them (``descent``).
+first by few cells (``active_set``), and where those do not suffice by all of them: Newton steps
+where the asked tables are small (``interior``), first-order steps elsewhere (``descent``).
 Whatever found it, the estimate carries the gap of ``certificate``, computed from its answers. A
 grid with published tables has h meet those too (``published``).
 
@@ -27,10 +28,12 @@ from sfumato.refine.cells.active_set import Support, fit_support
 from sfumato.refine.cells.certificate import ROUNDING, Bound, known_total, unknown_total
 from sfumato.refine.cells.descent import fit_dense
 from sfumato.refine.cells.grid import MOST_CELLS, Grid
+from sfumato.refine.cells.interior import fit_interior
 from sfumato.refine.cells.isotonic import fit_running_totals
 from sfumato.refine.cells.metric import check_exact_combinations
 from sfumato.refine.cells.published import fit_published
 from sfumato.refine.cells.quadratic import Quadratic
+from sfumato.refine.cells.systems import newton_system
 from sfumato.refine.fit import Fit, Part
 from sfumato.workload.constraints import CLOSE, Constraints
 from sfumato.workload.queries import Array, Integers
@@ -40,6 +43,7 @@ __all__ = ["MOST_CELLS", "Estimate", "agreed_total", "bound_of", "fit_explicit",
 FLOOR = 1e-6  # of |y|^2 / 2: gaps are asked for relative to the value plus this
 
 MOST_FREE = 4000  # independent queries up to which few cells are tried at once
+FEW_USED, SOME_USED = 128, 512  # cells in use up to which they are looked for at first
 MOST_USED = 3000  # cells in use whose weights are solved for as one dense problem
 GLANCE = 40  # steps over all cells, enough where queries hardly overlap
 
@@ -167,7 +171,18 @@ def nearest(
         found = fit_dense(q, bound, target, steps=GLANCE, start=begun, watch=watch)
         if _is_reached(q, found, target):
             return found, "gradient"
-    found = fit_support(q, bound, target, start=start, most=MOST_USED, watch=watch)
+    system = newton_system(q)
+    if system is not None:
+        most = min(max(FEW_USED, q.length // 4), SOME_USED)
+        if start is None or len(start.cells) <= most:
+            found = fit_support(q, bound, target, start=start, most=most, watch=watch)
+            if _is_reached(q, found, target):
+                return found, "active set"
+        found = fit_interior(q, system, bound, target, watch=watch)
+        if _is_reached(q, found, target):
+            return found, "interior point"
+    few = start if start is not None and len(start.cells) <= MOST_USED else None
+    found = fit_support(q, bound, target, start=few, most=MOST_USED, watch=watch)
     if _is_reached(q, found, target):
         return found, "active set"
     dense = fit_dense(q, bound, target, start=_spread_out(q, found), watch=watch)

@@ -108,9 +108,30 @@ class Quadratic:
         return tuple(order[p.term.attributes] for p in self.fit.parts)
 
     @cached_property
-    def _ends(self) -> Integers:
+    def ends(self) -> Integers:
         """Where the margins of each set begin and end in the stack."""
         return np.cumsum([0, *(self.grid.cells(axes) for axes in self.sets)])
+
+    @property
+    def length(self) -> int:
+        """The number of margins in the stack."""
+        return int(self.ends[-1])
+
+    @cached_property
+    def roots(self) -> tuple[tuple[slice, Array], ...] | None:
+        """Square L with ``V = L L'``, block by block (a vector: its diagonal); None if unknown."""
+        if self._blocks is None:
+            return None if self._joint is None else ((slice(0, self.length), _root(self._joint)),)
+        out = []
+        for s, block in enumerate(self._blocks):
+            at = slice(int(self.ends[s]), int(self.ends[s + 1]))
+            if block.diagonal is not None:
+                out.append((at, np.sqrt(block.diagonal)))
+            elif block.dense is not None:
+                out.append((at, _root(block.dense)))
+            else:
+                return None
+        return tuple(out)
 
     @cached_property
     def freedom(self) -> int:
@@ -143,17 +164,17 @@ class Quadratic:
 
     def answers(self, t: Array) -> Array:
         """``F h`` from the margins of h."""
-        tables = np.split(t, self._ends[1:-1])
+        tables = np.split(t, self.ends[1:-1])
         pairs = zip(self.reduced, self._set_of, strict=True)
         return np.concatenate([r.apply(tables[s]) for r, s in pairs])
 
     def adjoint(self, x: Array) -> Array:
         """``F'x`` as tables, stacked."""
-        out = np.zeros(self._ends[-1])
+        out = np.zeros(self.ends[-1])
         start = 0
         for reduced, s in zip(self.reduced, self._set_of, strict=True):
             rows = reduced.term.rows
-            out[self._ends[s] : self._ends[s + 1]] += reduced.adjoint(x[start : start + rows])
+            out[self.ends[s] : self.ends[s + 1]] += reduced.adjoint(x[start : start + rows])
             start += rows
         return out
 
@@ -176,9 +197,9 @@ class Quadratic:
     @cached_property
     def _joint(self) -> Array | None:
         """V as one matrix, for a joint covariance on few margins."""
-        if self._ends[-1] > MOST_JOINT:
+        if self.ends[-1] > MOST_JOINT:
             return None
-        return np.array([self._through_answers(row) for row in np.eye(self._ends[-1])])
+        return np.array([self._through_answers(row) for row in np.eye(self.ends[-1])])
 
     def _through_answers(self, t: Array) -> Array:
         return self.adjoint(self.weigh(self.answers(t)))
@@ -187,7 +208,7 @@ class Quadratic:
         """``V t``."""
         if self._blocks is None:
             return self._through_answers(t) if self._joint is None else self._joint @ t
-        tables = np.split(t, self._ends[1:-1])
+        tables = np.split(t, self.ends[1:-1])
         pairs = zip(self._blocks, tables, strict=True)
         return np.concatenate([block.apply(table) for block, table in pairs])
 
@@ -199,16 +220,16 @@ class Quadratic:
         """The margins of a histogram with these cells only."""
         places = self.places(cells)
         spread = np.repeat(weights, len(self.sets))
-        found = np.bincount(places.reshape(-1), spread, minlength=self._ends[-1])
+        found = np.bincount(places.reshape(-1), spread, minlength=self.ends[-1])
         return np.asarray(found, dtype=np.float64)
 
     def places(self, cells: Integers) -> Integers:
         """For each cell its position in the stack, set by set."""
-        return self.grid.places(cells, self.sets) + self._ends[:-1]
+        return self.grid.places(cells, self.sets) + self.ends[:-1]
 
     def spread(self, t: Array) -> Array:
         """Over all cells, the sum of the entries of each in a stack of tables."""
-        tables = np.split(t, self._ends[1:-1])
+        tables = np.split(t, self.ends[1:-1])
         return self.grid.spread(list(zip(self.sets, tables, strict=True)))
 
     def slopes(self, t: Array) -> Array:
@@ -229,9 +250,9 @@ class Quadratic:
     @cached_property
     def is_seen(self) -> npt.NDArray[np.bool_]:
         """Whether some query of positive weight has a coefficient on each possible cell."""
-        out = np.zeros(self._ends[-1])
+        out = np.zeros(self.ends[-1])
         for reduced, part, s in zip(self.reduced, self.fit.parts, self._set_of, strict=True):
-            out[self._ends[s] : self._ends[s + 1]] += reduced.column_sums(part.weights > 0)
+            out[self.ends[s] : self.ends[s + 1]] += reduced.column_sums(part.weights > 0)
         found = self.spread(out) > 0
         return found if self.grid.possible is None else found & self.grid.possible
 
@@ -242,10 +263,10 @@ class Quadratic:
         if self.precision is not None:
             joint = len(self.precision)
             sizes[:joint] = np.abs(self.precision) @ np.abs(self.values[:joint])
-        out, start = np.zeros(self._ends[-1]), 0
+        out, start = np.zeros(self.ends[-1]), 0
         for reduced, s in zip(self.reduced, self._set_of, strict=True):
             rows = reduced.term.rows
-            out[self._ends[s] : self._ends[s + 1]] += reduced.most(sizes[start : start + rows])
+            out[self.ends[s] : self.ends[s + 1]] += reduced.most(sizes[start : start + rows])
             start += rows
         return float(self.spread(out).max(initial=0.0))
 
@@ -255,13 +276,13 @@ class Quadratic:
             out = self._agreement(rows, columns)
             for s, block in enumerate(self._blocks):
                 if block.diagonal is None:
-                    start, end = self._ends[s], self._ends[s + 1]
+                    start, end = self.ends[s], self.ends[s + 1]
                     at, to = rows[:, s] - start, columns[:, s] - start
                     out += block.entries(at, to, int(end - start))
             return out
         out = np.zeros((len(rows), len(columns)))
         for i, row in enumerate(rows):
-            unit = np.zeros(self._ends[-1])
+            unit = np.zeros(self.ends[-1])
             unit[row] = 1.0
             out[i] = self.curve(unit)[columns].sum(axis=1)
         return out
@@ -271,9 +292,9 @@ class Quadratic:
         """The sets whose tables are asked for, and their weights in the stack (0 elsewhere)."""
         found = self._blocks or ()
         sets = [s for s, block in enumerate(found) if block.diagonal is not None]
-        weights = np.zeros(self._ends[-1])
+        weights = np.zeros(self.ends[-1])
         for s in sets:
-            weights[self._ends[s] : self._ends[s + 1]] = found[s].diagonal
+            weights[self.ends[s] : self.ends[s + 1]] = found[s].diagonal
         return np.array(sets, dtype=np.int64), weights
 
     def _agreement(self, rows: Integers, columns: Integers) -> Array:
@@ -284,6 +305,11 @@ class Quadratic:
         for i, row in enumerate(rows[:, sets]):
             out[i] = (shared == row) @ weights[row]
         return out
+
+
+def _root(matrix: Array) -> Array:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def _dense_gram(reduced: Reduced, weights: Array) -> Array:
