@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NoReturn
@@ -118,9 +119,14 @@ class Watching:
         entry = book.entry(self._key)
         if entry is None or entry.state != "answered":
             entry = book.debit(self._watch.plan.cost, request, self._key)
-            finder = Discoverer(self._watch.plan)
-            state = State(self._key, 1, self._state(finder))
-            self._entry = book.store(entry, b"begun", states=[state])
+            try:
+                finder = Discoverer(self._watch.plan)
+                state = State(self._key, 1, self._state(finder))
+                self._entry = book.store(entry, b"begun", states=[state])
+            except BaseException:
+                with suppress(LedgerError):  # then it stays reserved, and is burnt later
+                    book.burn(entry)
+                raise
             return finder
         kept = book.state(self._key)
         if entry.request != canonical_json(request) or kept is None:

@@ -148,6 +148,49 @@ def test_two_processes_do_not_go_on_with_one_state(tmp_path: Path) -> None:
     assert watch.begin(tmp_path / "l").step == 1
 
 
+def test_an_interrupted_test_is_done_again_where_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the outcome is kept: nobody saw it, and the state is the one before it."""
+    watch = sf.watch(30, BUDGET, 500, expected=20, alerts=1)
+    live = watch.begin(tmp_path / "l")
+    live.add(20)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "keep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            live.add(5000)
+    with pytest.raises(PlanError, match="begin it again"):
+        live.add(5000)
+    again = watch.begin(tmp_path / "l")
+    assert (again.step, again.alerts_left) == (1, 1)
+    alert = again.add(5000)
+    assert alert is not None
+    assert alert.step == 2
+    assert len(Ledger.open(tmp_path / "l").entries()) == 1
+
+
+def test_a_debit_whose_watch_never_began_is_burnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = sf.watch(30, sf.Budget(epsilon="0.4"), 500, expected=20)
+    book = Ledger.create(tmp_path / "l", BUDGET, "series", "add-remove")
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "store", killed)
+        with pytest.raises(KeyboardInterrupt):
+            watch.begin(book)
+    assert [e.state for e in book.entries()] == ["burnt"]
+    watch.begin(book).add(20)
+    assert [e.state for e in book.entries()] == ["burnt", "answered"]
+
+
 def test_a_watch_of_another_kind_is_not_continued(tmp_path: Path) -> None:
     sf.watch(30, BUDGET, 500).begin(tmp_path / "l").add(3)
     with pytest.raises(LedgerError, match="another request"):

@@ -163,19 +163,19 @@ def pure_of_mu_down(mu: Fraction) -> float:
 
 @lru_cache(maxsize=1024)
 def mu_of_loss_up(mu_squared: Fraction, loss: Fraction) -> float:
-    """Smallest double mu with ``e^loss Phi(-mu/2) <= Phi(mu/2 - nu)``, nu^2 = ``mu_squared``.
+    """Smallest double mu with ``e^loss Phi(-mu/2) <= Phi(mu/2 - kappa)``, kappa^2 = ``mu_squared``.
 
     A mechanism whose losses, for both orders of every two neighbours, are at most ``loss`` more
-    than those of a nu-GDP one is mu-GDP: docs/proofs/sparse-vector.md, Theorem 3. ``nu = 0`` is
-    `mu_of_pure_up`.
+    than those of a kappa-GDP one is mu-GDP: docs/proofs/sparse-vector.md, Theorem 3. kappa = 0
+    is `mu_of_pure_up`.
     """
-    if mu_squared > _HUGE or loss > _HUGE:  # the excess over nu is largest at nu = 0
+    if mu_squared > _HUGE or loss > _HUGE:  # the excess over kappa is largest at kappa = 0
         return float_up(Fraction(sqrt_up(mu_squared)) + Fraction(mu_of_pure_up(loss)))
 
     def too_small(mu: float) -> bool:
         def excess() -> arb:
-            half, nu = _ball(Fraction(mu) / 2), _ball(mu_squared).sqrt()
-            return _ball(loss).exp() * _upper_tail(half) - _upper_tail(nu - half)
+            half, kappa = _ball(Fraction(mu) / 2), _ball(mu_squared).sqrt()
+            return _ball(loss).exp() * _upper_tail(half) - _upper_tail(kappa - half)
 
         return not _decide(excess)
 
@@ -189,8 +189,8 @@ def loss_of_mu_down(mu: Fraction, mu_squared: Fraction) -> float:
         return 0.0
 
     def negative() -> arb:
-        half, nu = _ball(mu / 2), _ball(mu_squared).sqrt()
-        return -(_upper_tail(nu - half) / _upper_tail(half)).log()
+        half, kappa = _ball(mu / 2), _ball(mu_squared).sqrt()
+        return -(_upper_tail(kappa - half) / _upper_tail(half)).log()
 
     return max(0.0, -_float_above(negative))
 
