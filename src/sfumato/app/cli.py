@@ -277,6 +277,59 @@ def compare(
 
 @app.command(
     epilog=_examples(
+        'sfumato ask people.toml "SELECT COUNT(*) FROM data WHERE age >= 65"',
+        "sfumato ask people.toml --file questions.sql --json",
+        'sfumato ask people.toml "SELECT sex, COUNT(*) FROM data GROUP BY sex" --estimate',
+        'sfumato ask people.toml "SELECT AVG(age) FROM data" --dummy',
+    ),
+)
+def ask(
+    spec: SpecFile,
+    questions: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="QUESTION...", help="SELECTs that count or sum records."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also ask the questions of a file, one on each line."),
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="The ledger to debit (default: ledger.path of the spec)."
+        ),
+    ] = None,
+    no_ledger: Annotated[
+        bool, _flag("--no-ledger", text="Ask without a ledger: you keep track of the budget.")
+    ] = False,
+    estimate: Annotated[
+        bool, _flag("--estimate", text="Say what asking would cost; spends and tests nothing.")
+    ] = False,
+    untested: Annotated[
+        bool,
+        _flag("--untested", text="When the budget is used up, show estimates without a promise."),
+    ] = False,
+    dummy: Annotated[
+        bool, _flag("--dummy", text="Ask made-up records: nothing is opened, nothing is spent.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Ask one question at a time; most answers are free.
+
+    An answer costs something only if what is known so far is wrong about it.
+    The ledger remembers everything: the next call goes on with the same
+    session, and the same question gets the same answer for nothing.
+    """
+    from sfumato.app.commands.ask import Wanted
+    from sfumato.app.commands.ask import ask as body
+
+    wanted = Wanted(questions or [], file, ledger, no_ledger, estimate, untested, dummy)
+    body(spec, wanted, Output(json, quiet))
+
+
+@app.command(
+    epilog=_examples(
         "sfumato serve server.toml",
         "sfumato serve server.toml --check",
         "curl -H 'Authorization: Bearer TOKEN' http://127.0.0.1:8321/datasets",

@@ -10,6 +10,7 @@
                   or adaptive, rounds
     [ledger]      path, and the total budget of the table    (optional)
     [release]     out, level, project                        (optional)
+    [session]     questions, updates, ...: for `sfumato ask`  (optional; app/asking.py)
 
 Reading it touches no data: the source need not exist. Every fault is a ``SchemaError`` with the
 file and the line. The keys are described in docs/spec.md.
@@ -36,7 +37,16 @@ if TYPE_CHECKING:
     from sfumato.flow import Plan, Progress
     from sfumato.workload import Constraints, Workload
 
-__all__ = ["DEFAULT_DELTA", "LedgerSpec", "Spec", "read_spec"]
+__all__ = [
+    "DEFAULT_DELTA",
+    "LedgerSpec",
+    "SessionTable",
+    "Spec",
+    "SpecTables",
+    "domain_of",
+    "ledger_from",
+    "read_spec",
+]
 
 DEFAULT_DELTA = "1e-9"
 
@@ -89,7 +99,21 @@ class _Release(_Table):
     project: bool | Literal["shrunk", "bounds"] = True
 
 
-class _File(_Table):
+class SessionTable(_Table):
+    """``[session]``: how questions are answered one at a time (``sfumato ask``)."""
+
+    questions: Annotated[int, Field(ge=1)] = 10_000
+    updates: Annotated[int, Field(ge=1)] | None = None
+    records: Annotated[int, Field(ge=1)] | None = None
+    level: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    learning: Literal["fit", "hedge"] = "fit"
+    public: Text | None = None
+    label: str = ""
+
+
+class SpecTables(_Table):
+    """All tables of a spec file, each by itself."""
+
     data: _Data = _Data()
     domain: dict[str, object] | None = None
     workload: list[dict[str, object]] | None = None
@@ -98,6 +122,7 @@ class _File(_Table):
     plan: _Plan = _Plan()
     ledger: _Ledger | None = None
     release: _Release = _Release()
+    session: SessionTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +265,10 @@ def read_spec(path: str | Path) -> Spec:
     from sfumato.workload.toml import workload_from
 
     file = read_toml(path)
-    tables = validated(_File, file.data, file, ())
+    tables = validated(SpecTables, file.data, file, ())
     folder = file.folder or Path()
     _check_adaptive(file, tables)
-    domain = _domain(file, tables)
+    domain = domain_of(file, tables)
     budget, error, delta = _asked_budget(file, tables.budget)
     return Spec(
         path=Path(path),
@@ -261,7 +286,7 @@ def read_spec(path: str | Path) -> Spec:
         seconds=tables.plan.seconds,
         allow_bias=tables.plan.allow_bias,
         records=tables.plan.records,
-        ledger=_ledger(file, tables.ledger, folder),
+        ledger=ledger_from(file, tables.ledger, folder),
         out=folder / (tables.release.out or f"{Path(path).stem}-out"),
         level=tables.release.level,
         project=tables.release.project,
@@ -283,7 +308,7 @@ _NOT_ADAPTIVE = {
 }
 
 
-def _check_adaptive(file: TomlFile, tables: _File) -> None:
+def _check_adaptive(file: TomlFile, tables: SpecTables) -> None:
     """Refuse keys that would have no effect."""
     if tables.plan.adaptive is None:
         if tables.plan.rounds is not None:
@@ -303,7 +328,8 @@ def _check_adaptive(file: TomlFile, tables: _File) -> None:
             )
 
 
-def _domain(file: TomlFile, tables: _File) -> Domain:
+def domain_of(file: TomlFile, tables: SpecTables) -> Domain:
+    """The domain that the file declares or names."""
     named = tables.data.domain
     if named is None:
         return domain_from(file)
@@ -335,7 +361,8 @@ def _asked_budget(file: TomlFile, table: _Budget | None) -> tuple[Budget | None,
     return None, table.error, str(checked.delta)
 
 
-def _ledger(file: TomlFile, table: _Ledger | None, folder: Path) -> LedgerSpec | None:
+def ledger_from(file: TomlFile, table: _Ledger | None, folder: Path) -> LedgerSpec | None:
+    """The ledger of the file; its path starts at the folder of the file."""
     if table is None:
         return None
     given = [key for key in ("epsilon", "delta", "rho", "mu") if getattr(table, key) is not None]

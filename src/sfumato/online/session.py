@@ -15,6 +15,7 @@ answer is stored before it is given. Proof page: ``docs/proofs/online.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from sfumato.domain import Domain
@@ -96,7 +97,9 @@ class Session:
             )
         if given.domain is not self.domain and given.domain != self.domain:
             raise WorkloadError("the question is about another domain than the session")
-        return (given,) if isinstance(given, Question) else questions_of(given)
+        if isinstance(given, Question):
+            return (given,)
+        return questions_of(given) if given.queries == 1 else _labelled(given)
 
     def ask(self, asked: Asked, *, analyst: str | None = None, untested: bool = False) -> Answer:
         """Answer one question: stored, free, or paid for.
@@ -240,3 +243,15 @@ class Session:
             else:
                 raise found
         return tuple(out)
+
+
+def _labelled(workload: Workload) -> tuple[Question, ...]:
+    """The questions of a workload, each named by its group and its cell."""
+    from sfumato.release.labels import texts_of
+
+    questions = questions_of(workload)
+    texts = [(t.name, text if t.rows > 1 else "") for t in workload.terms for text in texts_of(t)]
+    return tuple(
+        replace(question, name=f"{name}: {text}" if text else name)
+        for question, (name, text) in zip(questions, texts, strict=True)
+    )

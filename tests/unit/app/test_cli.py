@@ -21,6 +21,7 @@ COMMANDS = [
     ("plan",),
     ("release",),
     ("compare",),
+    ("ask",),
     ("ledger",),
     ("ledger", "show"),
     ("ledger", "verify"),

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sfumato ask``: questions one at a time, free where the estimate is right."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.app.asking import (
+    SessionSpec,
+    answers_document,
+    answers_table,
+    forecasts_document,
+    forecasts_table,
+    read_session,
+)
+from sfumato.app.files import check_folder
+from sfumato.app.output import Output
+from sfumato.app.show import heading
+from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError, SqlError
+from sfumato.release.provenance import cost_in_words
+
+if TYPE_CHECKING:
+    from sfumato.budget.ledger import Ledger
+
+__all__ = ["Wanted", "ask"]
+
+LARGEST_FILE = 2**22  # bytes of a file of questions
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How to ask: the options of the command."""
+
+    questions: list[str]
+    file: Path | None
+    ledger: str | None
+    no_ledger: bool
+    estimate: bool
+    untested: bool
+    dummy: bool
+
+
+def ask(path: Path, wanted: Wanted, output: Output) -> None:
+    """Answer questions, or forecast what answering would cost.
+
+    Privacy: as ``online.session.Session``. With ``estimate`` or ``dummy`` nothing is spent.
+    """
+    texts = [*wanted.questions, *_from_file(wanted.file)]
+    if not texts:
+        raise SqlError(
+            'there is no question; give one, such as "SELECT COUNT(*) FROM data", or --file FILE '
+            "with one on each line"
+        )
+    spec = read_session(path)
+    with ExitStack() as stack:
+        book = None if wanted.dummy else _ledger(spec, wanted, stack)
+        session = stack.enter_context(spec.open(book, dummy=wanted.dummy))
+        questions = [q for text in texts for q in session.read_all(text)]
+        if wanted.estimate:
+            forecasts = [session.estimate(q) for q in questions]
+            document, shown = forecasts_document(session, forecasts), forecasts_table(forecasts)
+            cost = cost_in_words(session.plan.epoch_cost, session.plan.budget)
+            remark = f"nothing was spent or tested; a paid answer costs {cost}"
+        else:
+            found = session.ask_many(questions)
+            answers = []
+            for question, one in zip(questions, found, strict=True):
+                if isinstance(one, BudgetExhausted) and wanted.untested:
+                    answers.append(session.untested(question))
+                elif isinstance(one, SfumatoError):
+                    raise one
+                else:
+                    answers.append(one)
+            document, shown = answers_document(session, answers), answers_table(answers)
+            remark = session.left().describe()
+            if session.is_dummy:
+                remark = "from made-up records; nothing was spent"
+    output.result(document, heading(f"{len(questions)} questions", remark), shown)
+
+
+def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack) -> Ledger | None:
+    """The ledger that is debited; None only if that was asked for, or nothing is to be spent."""
+    from sfumato.budget.ledger import Ledger
+    from sfumato.vault.tables import public_name
+
+    if wanted.no_ledger and wanted.ledger is not None:
+        raise LedgerError("--ledger and --no-ledger are both given; keep one of them")
+    if wanted.no_ledger:
+        return None
+    known = None if spec.ledger is None else spec.ledger.path
+    path = wanted.ledger or known
+    if path is None:
+        raise LedgerError(
+            f"{spec.path} names no ledger, so the session could not go on where it was; add a "
+            'table [ledger] with path = "NAME.ledger", or give --ledger PATH, or give --no-ledger '
+            "if you keep track of the budget yourself"
+        )
+    if not Ledger.exists(path):
+        if wanted.estimate:
+            return None
+        if "://" not in path:
+            check_folder(Path(path).parent)
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+    total = spec.budget if spec.ledger is None else spec.ledger.total or spec.budget
+    table_id = spec.name or public_name(spec.source)
+    book = Ledger.open_or_create(path, table_id, spec.neighbours, total, keep_open=True)
+    stack.callback(book.close)
+    return book
+
+
+def _from_file(path: Path | None) -> list[str]:
+    """One question on each line; empty lines and lines that begin with ``--`` are skipped."""
+    if path is None:
+        return []
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise SqlError(f"{path} is larger than {LARGEST_FILE:,} bytes; split it up")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SqlError(f"{path} cannot be read as text ({type(error).__name__})") from None
+    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("--")]
