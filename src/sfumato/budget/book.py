@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sfumato.budget.account import UNITS, Account, Remaining
 from sfumato.budget.accounting import Cost, composed_epsilon, rho_of
 from sfumato.budget.budget import Budget, Neighbours, Number, exact
-from sfumato.budget.entries import Answered, Entry, Kept, Record, entries_of, sha256
+from sfumato.budget.entries import Answered, Debited, Entry, Kept, Record, entries_of, sha256
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -134,12 +134,19 @@ class Book:
         return next(iter(entries_of(chain)), None)
 
     def state(self, name: str) -> State | None:
-        """Return a private state, checked against its hash in the chain by `verify` only."""
+        """Return a private state; None if there is none."""
         from sfumato.budget import tables
 
         with self._journal.store.reading() as transaction:
-            sealed = tables.state(transaction, name)
-        return None if sealed is None else sealed.state
+            found = tables.state_with_record(transaction, name)
+        if found is None:
+            return None
+        sealed, text = found
+        fact = Record.read(text).fact
+        written = fact.states if isinstance(fact, Debited | Answered | Kept) else ()
+        if sealed.commitment not in written:
+            raise LedgerError(f"private state {name!r} is damaged; restore the newest backup")
+        return sealed.state
 
     def allowances(self) -> tuple[Allowance, ...]:
         """Return what each analyst may spend and has spent, by name."""

@@ -51,6 +51,10 @@ class Connections:
         finally:
             self._leave(connection, fine=fine)
 
+    def __del__(self) -> None:
+        with suppress(Exception):  # not made to the end, or too late in the life of the process
+            self.close()
+
     def close(self) -> None:
         """Close the idle connections."""
         with self._changed:

@@ -278,9 +278,12 @@ def canonical_json(value: object) -> str:
     >>> canonical_json({"b": 1, "a": [0.5, "x"]})
     '{"a":[0.5,"x"],"b":1}'
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    return _CANONICAL.encode(value)
+
+
+_CANONICAL: Final = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+)
 
 
 def check_name(value: object, name: str) -> str:

@@ -55,7 +55,8 @@ class _Rows(Generic[Row]):
     def get(self, key: str) -> Row | None:
         if key in self._now:
             return self._now[key]
-        self.load([key])
+        if key not in self._before:
+            self.load([key])
         return self._before[key]
 
     def put(self, key: str, row: Row) -> None:
@@ -91,7 +92,7 @@ class Page:
         self._free: _Rows[FreeRow] = _Rows(
             lambda keys: ((row.key, row) for row in tables.free_rows(transaction, keys))
         )
-        self._states: _Rows[int | Sealed] = _Rows(
+        self._states: _Rows[int | tuple[int, Sealed]] = _Rows(
             lambda names: tables.state_versions(transaction, names)
         )
         self._allowances: _Rows[AllowanceRow] = _Rows(
@@ -123,7 +124,7 @@ class Page:
     def state_version(self, name: str) -> int:
         """Return the version of a private state; 0 if there is none."""
         held = self._states.get(name)
-        return held.state.version if isinstance(held, Sealed) else held or 0
+        return held[1].state.version if isinstance(held, tuple) else held or 0
 
     def allowance(self, analyst: str) -> AllowanceRow | None:
         """Return the allowance of an analyst."""
@@ -180,7 +181,7 @@ class Page:
         if allowance is not None:
             self._allowances.put(allowance.analyst, allowance)
         for sealed in states:
-            self._states.put(sealed.state.name, sealed)
+            self._states.put(sealed.state.name, (record.sequence, sealed))
         return record, digest
 
     def _index(self, record: Record, answer: bytes | None) -> None:
@@ -229,9 +230,9 @@ class Page:
         tables.move_states(
             transaction,
             [
-                (old if isinstance(old, int) else 0, new)
+                (old if isinstance(old, int) else 0, *new)
                 for old, new in self._states.moves()
-                if isinstance(new, Sealed)
+                if isinstance(new, tuple)
             ],
         )
         tables.move_allowances(transaction, list(self._allowances.moves()))

@@ -40,7 +40,7 @@ class Replay:
     chain: list[tuple[Record, str]] = field(default_factory=list)
     hashes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    states: dict[str, Commitment] = field(default_factory=dict)
+    states: dict[str, tuple[int, Commitment]] = field(default_factory=dict)
     allowances: dict[str, Account] = field(default_factory=dict)
     is_frozen: bool = False
     _costs: dict[str, list[Cost]] = field(default_factory=dict)
@@ -114,9 +114,9 @@ class Replay:
         if isinstance(record.fact, Debited | Answered | Kept):
             for state in record.fact.states:
                 held = self.states.get(state.name)
-                if state.version != (0 if held is None else held.version) + 1:
+                if state.version != (0 if held is None else held[1].version) + 1:
                     yield f"it writes state {state.name!r} out of order"
-                self.states[state.name] = state
+                self.states[state.name] = (record.sequence, state)
 
     def _debited(self, sequence: int, fact: Debited) -> Iterator[str]:
         self._open.add(sequence)

@@ -53,6 +53,7 @@ DEFINITIONS: Final = {
     "sfumato_state": """
         name VARCHAR(200) NOT NULL PRIMARY KEY,
         version BIGINT NOT NULL,
+        sequence BIGINT NOT NULL,
         salt {binary} NOT NULL,
         data {binary} NOT NULL""",
     "sfumato_allowance": """

@@ -50,8 +50,8 @@ __all__ = [
     "records_at",
     "requests",
     "reserved",
-    "state",
     "state_versions",
+    "state_with_record",
 ]
 
 
@@ -281,16 +281,21 @@ def all_free(transaction: Transaction) -> Iterator[FreeRow]:
         yield FreeRow(key, sequence, _bytes(data))
 
 
-def state(transaction: Transaction, name: str) -> Sealed | None:
-    """Return a private state."""
-    query = "SELECT name, version, salt, data FROM sfumato_state WHERE name = ?"
-    return next((_sealed(*row) for row in transaction.rows(query, (name,))), None)
+def state_with_record(transaction: Transaction, name: str) -> tuple[Sealed, str] | None:
+    """Return a private state and the record that says what it is."""
+    row = transaction.row(
+        "SELECT s.name, s.version, s.salt, s.data, c.text FROM sfumato_state s "
+        "LEFT JOIN sfumato_record c ON c.sequence = s.sequence WHERE s.name = ?",
+        (name,),
+    )
+    return None if row is None else (_sealed(*row[:4]), str(row[4]))
 
 
-def all_states(transaction: Transaction) -> Iterator[Sealed]:
-    """Yield all private states."""
-    for row in transaction.rows("SELECT name, version, salt, data FROM sfumato_state"):
-        yield _sealed(*row)
+def all_states(transaction: Transaction) -> Iterator[tuple[int, Sealed]]:
+    """Yield all private states, each with the number of the record that wrote it."""
+    query = "SELECT sequence, name, version, salt, data FROM sfumato_state"
+    for sequence, *row in transaction.rows(query):
+        yield sequence, _sealed(*row)
 
 
 def state_versions(transaction: Transaction, names: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -299,15 +304,17 @@ def state_versions(transaction: Transaction, names: Iterable[str]) -> Iterator[t
     return ((name, version) for name, version in transaction.find(query, names))
 
 
-def move_states(transaction: Transaction, moves: Sequence[tuple[int, Sealed]]) -> None:
-    """Write states in place of the versions that are given; version 0 means there is none."""
-    new = [(s.state.name, s.state.version, s.salt, s.state.data) for old, s in moves if not old]
+def move_states(transaction: Transaction, moves: Sequence[tuple[int, int, Sealed]]) -> None:
+    """Write (old version, record, state); version 0 means there was none."""
+    rows = [(old, (r, s.state.version, s.salt, s.state.data, s.state.name)) for old, r, s in moves]
     transaction.change_many(
-        "INSERT INTO sfumato_state (name, version, salt, data) VALUES (?, ?, ?, ?)", new
+        "INSERT INTO sfumato_state (sequence, version, salt, data, name) VALUES (?, ?, ?, ?, ?)",
+        [row for old, row in rows if not old],
     )
-    moved = [(s.state.version, s.salt, s.state.data, s.state.name, old) for old, s in moves if old]
+    moved = [(*row, old) for old, row in rows if old]
     changed = transaction.change_many(
-        "UPDATE sfumato_state SET version = ?, salt = ?, data = ? WHERE name = ? AND version = ?",
+        "UPDATE sfumato_state SET sequence = ?, version = ?, salt = ?, data = ? "
+        "WHERE name = ? AND version = ?",
         moved,
     )
     _all_changed(changed, len(moved), "states")

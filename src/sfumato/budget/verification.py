@@ -146,12 +146,12 @@ def _check_free(transaction: Transaction, replay: Replay) -> Iterator[str]:
 
 def _check_states(transaction: Transaction, replay: Replay) -> Iterator[str]:
     wanted = dict(replay.states)
-    for sealed in tables.all_states(transaction):
+    for sequence, sealed in tables.all_states(transaction):
         known = wanted.pop(sealed.state.name, None)
         if known is None:
             yield f"state {sealed.state.name!r}: no record says that it was written"
-        elif known != sealed.commitment:
-            yield f"state {sealed.state.name!r}: its version or its bytes changed"
+        elif known != (sequence, sealed.commitment):
+            yield f"state {sealed.state.name!r}: its record, version or bytes changed"
     for name in wanted:
         yield f"state {name!r}: it is missing"
 

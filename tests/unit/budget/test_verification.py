@@ -106,9 +106,10 @@ def test_a_change_of_any_byte_of_an_entry_is_found(filed, sequence):
         "UPDATE sfumato_state SET data = x'00'",
         "UPDATE sfumato_state SET salt = x'00'",
         "UPDATE sfumato_state SET version = 1",
+        "UPDATE sfumato_state SET sequence = 1",
         "UPDATE sfumato_state SET name = 'other'",
         "DELETE FROM sfumato_state",
-        "INSERT INTO sfumato_state VALUES ('more', 1, x'00', x'00')",
+        "INSERT INTO sfumato_state VALUES ('more', 1, 1, x'00', x'00')",
         "UPDATE sfumato_allowance SET spent = spent - 1",
         "UPDATE sfumato_allowance SET budget = replace(budget, '2', '1')",
         "UPDATE sfumato_allowance SET analyst = 'bob'",
@@ -128,6 +129,13 @@ def test_a_damaged_answer_is_not_served(ledger, home):
     for key in ("a", "f"):
         with pytest.raises(LedgerError, match="damaged"):
             ledger.answer(key)
+
+
+@pytest.mark.parametrize("change", ["data = x'00'", "version = 1", "sequence = 2", "sequence = 99"])
+def test_a_damaged_state_is_not_given_out(ledger, home, change):
+    home.change(f"UPDATE sfumato_state SET {change}")
+    with pytest.raises(LedgerError):
+        ledger.state("s")
 
 
 def test_a_chain_written_anew_with_right_hashes_is_found_by_the_head_file(filed):
