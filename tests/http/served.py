@@ -112,7 +112,7 @@ class Clock:
 
 @contextmanager
 def served(path: Path, clock: Clock | None = None) -> Iterator[TestClient]:
-    """The server behind an ASGI transport; ``client.app.state.house`` is its house."""
+    """The server behind an ASGI transport; ``client.app.house`` is its house."""
     clock = clock or Clock()
     config = read_config(path)
     limits = config.limits

@@ -154,7 +154,7 @@ def test_sessions_survive_a_restart(tmp_path: Path) -> None:
 def test_questions_of_many_threads_are_all_answered_and_equal_ones_alike(
     asking: TestClient,
 ) -> None:
-    house: House = asking.app.state.house  # type: ignore[attr-defined]
+    house: House = asking.app.house  # type: ignore[attr-defined]
     bodies: dict[tuple[int, int], bytes] = {}
 
     def run(thread: int) -> None:
@@ -178,7 +178,7 @@ def test_questions_of_many_threads_are_all_answered_and_equal_ones_alike(
 def test_a_failure_inside_a_batch_reaches_everybody_who_waits(
     asking: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house: House = asking.app.state.house  # type: ignore[attr-defined]
+    house: House = asking.app.house  # type: ignore[attr-defined]
 
     def broken(*_: object, **__: object) -> None:
         raise ValueError("104729")

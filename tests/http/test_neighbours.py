@@ -113,7 +113,7 @@ def test_answers_leave_at_the_same_time_however_long_the_noise_took(
 ) -> None:
     clock = Clock()
     with served(write_served(tmp_path / "s"), clock) as client:
-        house: House = client.app.state.house  # type: ignore[attr-defined]
+        house: House = client.app.house  # type: ignore[attr-defined]
 
         def slow(*_: object) -> bytes:
             clock.now += took

@@ -20,7 +20,7 @@ RELEASE = "/datasets/people/release"
 
 
 def _house(client: TestClient) -> House:
-    house: House = client.app.state.house  # type: ignore[attr-defined]
+    house: House = client.app.house  # type: ignore[attr-defined]
     return house
 
 
@@ -112,6 +112,9 @@ def test_a_body_that_is_no_request_is_422(client: TestClient, body: bytes) -> No
 def test_unknown_routes_and_methods_are_refused_in_the_servers_words(client: TestClient) -> None:
     nowhere = client.get("/nowhere", headers=bearer(ADA))
     assert (nowhere.status_code, nowhere.json()["error"]) == (404, "not-found")
+    for path in ("ask/more", "release/", "answers", "answers/", "ask/"):
+        reply = client.post(f"/datasets/people/{path}", headers=bearer(ADA), json={})
+        assert reply.status_code in (404, 405)
     method = client.delete("/datasets", headers=bearer(ADA))
     assert (method.status_code, method.json()["error"]) == (405, "method")
     for key in ("x", "0" * 63, "G" * 64):

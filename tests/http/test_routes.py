@@ -142,6 +142,8 @@ def test_a_frozen_dataset_answers_only_what_is_stored(fresh: TestClient) -> None
     assert (refused.status_code, refused.json()["error"]) == (403, "not-curator")
     frozen = fresh.post("/datasets/people/freeze", headers=bearer(CORA), json=why)
     assert frozen.json() == {"is_frozen": True}
+    again = fresh.post("/datasets/people/freeze", headers=bearer(CORA), json=why)
+    assert again.json() == {"is_frozen": True}
     new = fresh.post("/datasets/people/release", headers=bearer(ADA), json=asked(0.25))
     assert (new.status_code, new.json()["error"]) == (423, "frozen")
     again = fresh.post("/datasets/people/release", headers=bearer(ADA), json=asked(0.5))

@@ -160,10 +160,6 @@ class Book:
         """Whether the curator has frozen the ledger."""
         return self._journal.last().frozen
 
-    def length(self) -> int:
-        """Return the number of the last record: it grows with every change of the ledger."""
-        return self._journal.last().sequence
-
     def spent(self, delta: Number | None = None) -> Spent:
         """Return what was spent; ``delta`` is the budget's unless given."""
         share = Fraction(self._journal.last().spent, UNITS)

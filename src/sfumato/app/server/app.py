@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -15,16 +13,15 @@ from starlette.exceptions import HTTPException
 from sfumato.app.server.config import Config
 from sfumato.app.server.gate import OPEN_PATHS, Gate
 from sfumato.app.server.house import House
-from sfumato.app.server.problems import Problem
-from sfumato.app.server.routes import routes
+from sfumato.app.server.models import AskAsked, ReleaseAsked
+from sfumato.app.server.problems import Problem, not_valid, problem_of
+from sfumato.app.server.routes import BUSY, routes
 from sfumato.version import VERSION
 
 __all__ = ["make_app", "run"]
 
-_FAULTS = 8  # that one message lists
 
-
-def make_app(house: House) -> FastAPI:
+def make_app(house: House) -> Gate:
     """The ASGI application of a house; the caller closes the house."""
     app = FastAPI(
         title="sfumato",
@@ -32,29 +29,31 @@ def make_app(house: House) -> FastAPI:
         description="Private answers to linear queries. TLS is the reverse proxy's.",
         docs_url=None,
         redoc_url=None,
-        exception_handlers={HTTPException: _refused, RequestValidationError: _not_valid},
+        redirect_slashes=False,
+        exception_handlers={
+            HTTPException: _refused,
+            RequestValidationError: _not_valid,
+            Exception: _other,
+        },
     )
-    app.state.house = house
     app.include_router(routes)
-    app.add_middleware(Gate, house=house)
     _describe(app)
-    return app
+    return Gate(app, house, BUSY)
 
 
 def run(config: Config) -> None:
     """Serve until interrupted."""
-    import uvicorn
-
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     house = House(config)
-    app = make_app(house)
-
-    @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
-        yield
+    try:
+        _serve(make_app(house), config)
+    finally:
         house.close()
 
-    app.router.lifespan_context = life
+
+def _serve(app: Gate, config: Config) -> None:
+    import uvicorn
+
     uvicorn.run(
         app,
         host=config.host,
@@ -64,11 +63,19 @@ def run(config: Config) -> None:
         date_header=False,
         log_config=None,
         timeout_keep_alive=30,
+        proxy_headers=False,  # nothing depends on the caller's address
+        lifespan="off",
+        ws="none",
     )
 
 
 def _reply(problem: Problem) -> Response:
     return Response(problem.body(), problem.status, problem.headers, "application/json")
+
+
+async def _other(_: Request, error: Exception) -> Response:
+    """The refusal that stands for an exception; the framework raises it again for the gate."""
+    return _reply(problem_of(error))
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -86,10 +93,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _not_valid(_: Request, error: Exception) -> Response:
     """What is wrong with a request, place by place; it says nothing of the data."""
-    found = error.errors() if isinstance(error, RequestValidationError) else []
-    faults = [f"{'.'.join(str(p)[:64] for p in f['loc'])}: {f['msg'][:200]}" for f in found]
-    more = [] if len(faults) <= _FAULTS else [f"and {len(faults) - _FAULTS} more"]
-    return _reply(Problem(422, "request", "; ".join([*faults[:_FAULTS], *more])))
+    return _reply(not_valid(error.errors() if isinstance(error, RequestValidationError) else []))
 
 
 def _describe(app: FastAPI) -> None:
@@ -99,6 +103,9 @@ def _describe(app: FastAPI) -> None:
     def described() -> dict[str, Any]:
         document = made()
         parts = document.setdefault("components", {})
+        for model in (AskAsked, ReleaseAsked):  # of the routes that read their bodies by hand
+            made_of = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            parts["schemas"] |= {**made_of.pop("$defs", {}), model.__name__: made_of}
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, methods in document["paths"].items():
             for operation in methods.values():

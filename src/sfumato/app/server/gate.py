@@ -12,8 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from sfumato.app.failures import place_of
 from sfumato.app.server.limits import is_too_deep
@@ -25,11 +30,14 @@ if TYPE_CHECKING:
 
     from sfumato.app.server.house import House
 
-__all__ = ["ANALYST", "ON_GRID", "OPEN_PATHS", "Gate"]
+__all__ = ["ANALYST", "HOUSE", "ON_GRID", "OPEN_PATHS", "Gate", "Handler"]
 
 LOG: Final = logging.getLogger("sfumato.server")
 ANALYST: Final = "sfumato.analyst"
 ON_GRID: Final = "sfumato.on_grid"
+HOUSE: Final = "sfumato.house"
+ROUTE: Final = "sfumato.route"
+_BUSY: Final = re.compile("/datasets/(?P<name>[^/]+)/(?P<route>[a-z]+)(?:/(?P<key>[^/]+))?")
 OPEN_PATHS: Final = frozenset({"/health", "/openapi.json"})
 
 _SECURITY: Final = (
@@ -41,11 +49,21 @@ _SECURITY: Final = (
 )
 
 
-class Gate:
-    """The middleware around all routes."""
+Handler = Callable[[Request], Awaitable[Response]]
 
-    def __init__(self, app: ASGIApp, house: House) -> None:
+
+class Gate:
+    """The application around all routes.
+
+    ``busy`` are the routes that are called directly, by method and path; going
+    through the framework takes twice the time that they take themselves.
+    """
+
+    def __init__(
+        self, app: ASGIApp, house: House, busy: Mapping[tuple[str, str], Handler] | None = None
+    ) -> None:
         self.app, self.house = app, house
+        self._busy = dict(busy or {})
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,16 +71,29 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        scope[HOUSE] = self.house
         exit_ = _Exit(scope, send, self.house)
         self._inside += 1
         try:
             body = await self._enter(scope, receive)
-            await self.app(scope, _replayed(body, receive), exit_.send)
+            await self._inner(scope)(scope, _replayed(body, receive), exit_.send)
         except Exception as error:
             _tell(error)
             await exit_.refuse(problem_of(error))
         finally:
             self._inside -= 1
+
+    def _inner(self, scope: Scope) -> ASGIApp:
+        """A busy route, or the framework with all the others."""
+        path = _BUSY.fullmatch(scope["path"])
+        if path is None:
+            return self.app
+        route = "/datasets/{name}/" + path["route"] + ("/{key}" if path["key"] else "")
+        handler = self._busy.get((scope["method"], route))
+        if handler is None:
+            return self.app
+        scope["path_params"], scope[ROUTE] = path.groupdict(), route
+        return partial(_called, handler)
 
     async def _enter(self, scope: Scope, receive: Receive) -> bytes:
         limits = self.house.config.limits
@@ -99,6 +130,11 @@ class Gate:
                 f"the JSON is nested more than {limits.json_depth} deep; write it flatter",
             )
         return body
+
+
+async def _called(handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
+    response = await handler(Request(scope, receive))
+    await response(scope, receive, send)
 
 
 async def _read(receive: Receive, most: int) -> bytes:
@@ -146,9 +182,8 @@ class _Exit:
                 await self._house.grid.wait(self._arrived)
             self._has_left = True
             message = {**message, "headers": [*message.get("headers", ()), *_SECURITY]}
-            route = self._scope.get("route")
-            name = getattr(route, "path", "none")
-            self._house.metrics.request(name, message["status"])
+            found = getattr(self._scope.get("route"), "path", "none")
+            self._house.metrics.request(str(self._scope.get(ROUTE, found)), message["status"])
         await self._send(message)
 
     async def refuse(self, problem: Problem) -> None:

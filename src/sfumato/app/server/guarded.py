@@ -8,7 +8,10 @@ take long run in a worker thread, one release of a table at a time.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from sfumato.app.server.asking import Asking, no_session
@@ -20,29 +23,53 @@ from sfumato.app.server.documents import (
     remaining_document,
 )
 from sfumato.app.server.limits import check_entries, check_workload
+from sfumato.app.server.models import PlanAsked, ReleaseAsked
 from sfumato.app.server.problems import Problem, exhausted, key_reused
 from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Budget, Ledger
 from sfumato.budget.entries import Entry, request_key
 from sfumato.domain.write import write_domain
-from sfumato.errors import LedgerFrozen
+from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.release.provenance import cost_in_words
 from sfumato.tomlfile import TomlFile
 from sfumato.workload.toml import workload_from
 
 if TYPE_CHECKING:
     from sfumato.app.server.metrics import Metrics
-    from sfumato.app.server.models import PlanAsked, ReleaseAsked
     from sfumato.app.server.shelf import Shelf
     from sfumato.flow import Plan
     from sfumato.online.session import Session
     from sfumato.release import Release
 
-__all__ = ["Guarded"]
+__all__ = ["Guarded", "ReleaseWanted"]
 
 KEPT_PLANS = 64
 KEPT_REFUSALS = 4_096
+REFUSED_SECONDS = 1.0  # for which a refusal stands without another look into the ledger
 PAGE = 1_000  # entries of a ledger in one response
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseWanted:
+    """A release request with its keys: of the measurement that it pays for, and of its body."""
+
+    asked: ReleaseAsked
+    paid: str
+    key: str
+
+
+@lru_cache(maxsize=1_024)
+def _read(about: str, body: bytes) -> ReleaseWanted:
+    """The request that a body holds; equal bytes are read once."""
+    asked = ReleaseAsked.model_validate_json(body)
+    key = request_key({"about": about, **asked.model_dump()})
+    return ReleaseWanted(asked, _paid_key(about, asked), key)
+
+
+def _paid_key(about: str, asked: PlanAsked) -> str:
+    """Equal for requests that one measurement answers: without projection and level."""
+    paid = asked.model_dump(exclude={"project", "level"})
+    return request_key({"about": about, **paid})
 
 
 class Guarded:
@@ -57,8 +84,12 @@ class Guarded:
             dataset.ledger, dataset.table_id, dataset.neighbours, dataset.total, keep_open=True
         )
         _allow(self.book, config, dataset.name)
+        unit = None if dataset.unit is None else [dataset.unit.column, dataset.unit.rows]
+        told = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
+        self._about = request_key({"table": told})
         self._plans: OrderedDict[str, Plan] = OrderedDict()
-        self._refused: dict[tuple[str, str], tuple[int, Problem]] = {}
+        self._refused: dict[tuple[str, str], tuple[float, Problem]] = {}
+        self._clock = monotonic
         self._releasing = Lock()
         self._asking: Asking | None = None
         if dataset.session is not None:
@@ -115,34 +146,37 @@ class Guarded:
 
     def forecast(self, asked: PlanAsked, who: Analyst) -> dict[str, object]:
         """The plan, and whether what remains covers it; touches no data and costs nothing."""
-        plan = self._planned(asked)
+        plan = self._planned(asked, _paid_key(self._about, asked))
         fits = self.book.how_many_more(plan.cost, who.name) > 0
         return {**plan_document(plan), "fits": fits}
 
-    def known(self, asked: ReleaseAsked, who: Analyst, name: str | None) -> bytes | None:
+    def read(self, body: bytes) -> ReleaseWanted:
+        """The release request that a body holds."""
+        return _read(self._about, body)
+
+    def known(self, wanted: ReleaseWanted, who: Analyst, name: str | None) -> bytes | None:
         """The stored body of this request, if there is one; takes no time.
 
-        What was refused while the ledger was as it is now is refused again here.
+        What was refused within the last second is refused again here.
         """
-        key = self._release_key(asked)
         if name is not None:
-            self.check_name(who, name, key)
-        kept = self.shelf.body(self.name, key)
-        if kept is None:
-            self._refuse_again(self._paid_key(asked), who)
-        return kept
+            self.check_name(who, name, wanted.key)
+        refused = self._refused.get((wanted.paid, who.name))
+        if refused is not None and self._clock() < refused[0]:
+            raise refused[1].with_traceback(None)
+        return self.shelf.body(self.name, wanted.key)
 
-    def release(self, asked: ReleaseAsked, who: Analyst) -> bytes:
+    def release(self, wanted: ReleaseWanted, who: Analyst) -> bytes:
         """Plan, debit, measure and keep the body; or the body that another caller just kept.
 
         Privacy: that of ``Plan.release``; the body depends on its result and on public numbers.
         """
-        key = self._release_key(asked)
+        asked, key, paid = wanted.asked, wanted.key, wanted.paid
         with self._releasing:
             kept = self.shelf.body(self.name, key)
             if kept is not None:
                 return kept
-            plan, paid = self._planned(asked), self._paid_key(asked)
+            plan = self._planned(asked, paid)
             if self.book.answer(paid) is None:
                 self._check_left(paid, plan, who)
             result = plan.release(
@@ -187,17 +221,25 @@ class Guarded:
             "next": page[-1].sequence if rest else None,
         }
 
+    def set_frozen(self, is_frozen: bool, reason: str) -> dict[str, bool]:
+        """Stop new answers, or let them be asked again; to do it twice is no fault."""
+        try:
+            (self.book.freeze if is_frozen else self.book.unfreeze)(reason)
+        except LedgerError:
+            if self.book.is_frozen() != is_frozen:
+                raise
+        return {"is_frozen": is_frozen}
+
     def close(self) -> None:
         """Put the session to rest and close the ledger."""
         if self._asking is not None:
             self._asking.close()
         self.book.close()
 
-    def _planned(self, asked: PlanAsked) -> Plan:
+    def _planned(self, asked: PlanAsked, key: str) -> Plan:
         """The plan of a request; the newest ones are remembered."""
         from sfumato.flow import plan
 
-        key = self._paid_key(asked)
         known = self._plans.get(key)
         if known is not None:
             self._plans.move_to_end(key)
@@ -220,17 +262,8 @@ class Guarded:
             self._plans.popitem(last=False)
         return found
 
-    def _paid_key(self, asked: PlanAsked) -> str:
-        """Equal for requests that one measurement answers: without projection and level."""
-        paid = asked.model_dump(exclude={"project", "level"})
-        return request_key({"dataset": self.dataset.table_id, **paid})
-
-    def _release_key(self, asked: ReleaseAsked) -> str:
-        return request_key({"dataset": self.dataset.table_id, **asked.model_dump()})
-
     def _check_left(self, paid: str, plan: Plan, who: Analyst) -> None:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""
-        length = self.book.length()
         if self.book.is_frozen():
             raise LedgerFrozen("the ledger is frozen by its curator")
         if self.book.how_many_more(plan.cost, who.name):
@@ -243,14 +276,8 @@ class Guarded:
         )
         if len(self._refused) >= KEPT_REFUSALS:
             self._refused.clear()
-        self._refused[paid, who.name] = (length, refusal)
+        self._refused[paid, who.name] = (self._clock() + REFUSED_SECONDS, refusal)
         raise refusal
-
-    def _refuse_again(self, paid: str, who: Analyst) -> None:
-        """A refusal stands as long as nothing was written into the ledger."""
-        known = self._refused.get((paid, who.name))
-        if known is not None and known[0] == self.book.length():
-            raise known[1].with_traceback(None)
 
     def _body(
         self, key: str, asked: ReleaseAsked, plan: Plan, result: Release, entry: Entry | None

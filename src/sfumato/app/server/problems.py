@@ -13,8 +13,8 @@ exception may quote a value of the data, so neither the body nor the log has its
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from sfumato.budget.account import Remaining
 from sfumato.errors import (
@@ -31,7 +31,19 @@ from sfumato.errors import (
     WorkloadError,
 )
 
-__all__ = ["Problem", "exhausted", "key_reused", "no_dataset", "no_token", "problem_of", "too_many"]
+__all__ = [
+    "Problem",
+    "exhausted",
+    "key_reused",
+    "no_dataset",
+    "no_token",
+    "not_valid",
+    "problem_of",
+    "too_many",
+]
+
+
+MOST_FAULTS: Final = 8  # that one message lists
 
 
 class Problem(Exception):
@@ -105,6 +117,13 @@ def no_dataset() -> Problem:
     return Problem(
         404, "not-found", "no dataset of this name is open to you; GET /datasets lists yours"
     )
+
+
+def not_valid(faults: Sequence[Mapping[str, Any]]) -> Problem:
+    """A request that does not look as it must; ``faults`` are those that pydantic found."""
+    told = [f"{'.'.join(str(p)[:64] for p in f['loc'])}: {f['msg'][:200]}" for f in faults]
+    more = [] if len(told) <= MOST_FAULTS else [f"and {len(told) - MOST_FAULTS} more"]
+    return Problem(422, "request", "; ".join([*told[:MOST_FAULTS], *more]))
 
 
 def too_many(seconds: int) -> Problem:
