@@ -27,13 +27,17 @@ from typing import TYPE_CHECKING, Literal
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import PlanError, TooLarge
+from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.plan.candidates import asked_domain, candidate_sets
 from sfumato.randomness import WordSource, system_words
+from sfumato.refine.cells.explicit import agreed_total
+from sfumato.refine.feasibility import witness
+from sfumato.refine.given import checked_constraints
 from sfumato.refine.learning.hedge import MOST_CELLS
 from sfumato.refine.learning.learner import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, Learner
 from sfumato.refine.learning.transcript import Transcript
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -146,6 +150,7 @@ class AdaptivePlan:
         table: object,
         ledger: Ledger | str | Path | None = None,
         *,
+        constraints: Constraints | None = None,
         name: str | None = None,
         key: str | None = None,
         progress: Progress | None = None,
@@ -154,12 +159,17 @@ class AdaptivePlan:
 
         As `Plan.release`: the debit comes before any noise, the transcript is stored before it is
         used, and the same plan on the same table returns the stored one at no further cost.
+        ``constraints`` are kept by all answers, and refused before anything is spent if no data set
+        meets them.
         """
         from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
         from sfumato.release.learned import adaptive_release
         from sfumato.vault.fit import check_columns
         from sfumato.vault.tables import is_named, open_table, public_name
 
+        known = checked_constraints(constraints, self.workload)
+        if known is not None:
+            _check_met(known)
         records = open_table(table)
         check_columns(records, self.workload.domain, self.unit)
         book = ledger_of(
@@ -172,38 +182,45 @@ class AdaptivePlan:
         key = key or self.digest()
         if book is not None and book.answer(key) is not None:
             stored = book.answer_once(self.cost, self.request(), key, never_drawn)
-            paid = paid_entry(book, key)
-            return adaptive_release(self, Transcript.from_bytes(stored), None, paid)
-        run = _Run(self, records, system_words(), progress)
-        run.count()
+            paid, transcript = paid_entry(book, key), Transcript.from_bytes(stored)
+            agreed_total(transcript.rows, known)
+            return adaptive_release(self, transcript, None, paid, known)
+        run = _Run(self, records, system_words(), progress, known)
+        agreed_total(run.count(), known)
         if book is None:
             stored = run.draw()
         else:
             stored = book.answer_once(self.cost, self.request(), key, run.draw)
         entry = None if book is None else paid_entry(book, key)
-        return adaptive_release(self, Transcript.from_bytes(stored), run.estimate, entry)
+        return adaptive_release(self, Transcript.from_bytes(stored), run.estimate, entry, known)
 
 
 class _Run:
     """One release: counts first, and when the debit is made, the rounds."""
 
     def __init__(
-        self, plan: AdaptivePlan, table: Table, words: WordSource, progress: Progress | None
+        self,
+        plan: AdaptivePlan,
+        table: Table,
+        words: WordSource,
+        progress: Progress | None,
+        constraints: Constraints | None = None,
     ) -> None:
         self._plan, self._table, self._words, self._progress = plan, table, words, progress
+        self._constraints = constraints
         self.estimate: Known | None = None
         self._rounds: Callable[[], Transcript] | None = None
 
-    def count(self) -> None:
-        """Count everything that the rounds may look at; nothing is drawn yet."""
-        (self._count_tables if self._plan.method == "tables" else self._count_queries)()
+    def count(self) -> int | None:
+        """Count everything that the rounds may look at; the number of records if it is public."""
+        return (self._count_tables if self._plan.method == "tables" else self._count_queries)()
 
     def draw(self) -> bytes:
         """Run the rounds; called once, after the debit."""
         assert self._rounds is not None  # noqa: S101
         return self._rounds().to_bytes()
 
-    def _count_tables(self) -> None:
+    def _count_tables(self) -> int | None:
         from sfumato.vault.adaptive import GREATEST_WEIGHT, read_tables
         from sfumato.vault.rounds import Task, adaptive_rounds
 
@@ -214,14 +231,15 @@ class _Run:
         )
         top = max(plan.candidates.values(), default=1.0)
         weights = {s: max(1, round(GREATEST_WEIGHT * w / top)) for s, w in plan.candidates.items()}
-        learner = Learner(plan.domain, rows)
+        learner = Learner(plan.domain, rows, self._constraints)
         task = Task(learner, weights, plan.rounds, moves_of(plan.neighbours, plan.unit))
         self.estimate = learner
         self._rounds = lambda: adaptive_rounds(
             exact, rows, task, Spending.of(plan.budget), self._words, self._progress
         )
+        return rows
 
-    def _count_queries(self) -> None:
+    def _count_queries(self) -> int | None:
         from sfumato.vault.adaptive import read_answers
         from sfumato.vault.boosting import boosting_rounds
         from sfumato.vault.mwem import mwem_rounds
@@ -232,15 +250,24 @@ class _Run:
         asked = (exact, rows, work, plan.neighbours, plan.unit, plan.rounds)
 
         def rounds() -> Transcript:
-            purse, words, progress = Spending.of(plan.budget), self._words, self._progress
+            purse = Spending.of(plan.budget)
+            drawn = (purse, self._words, self._progress, self._constraints)
             transcript: Transcript
             if plan.method == "mwem":
-                transcript, self.estimate = mwem_rounds(*asked, purse, words, progress)
+                transcript, self.estimate = mwem_rounds(*asked, *drawn)
             else:
-                transcript, self.estimate = boosting_rounds(*asked, SAMPLES, purse, words, progress)
+                transcript, self.estimate = boosting_rounds(*asked, SAMPLES, *drawn)
             return transcript
 
         self._rounds = rounds
+        return rows
+
+
+def _check_met(constraints: Constraints) -> None:
+    """Refuse, before anything is spent, what no data set meets, or only an empty one."""
+    witness(constraints)
+    if constraints.total == 0:
+        raise WorkloadError("the published tables hold no record, so there is nothing to estimate")
 
 
 def plan_adaptive(

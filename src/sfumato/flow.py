@@ -26,6 +26,7 @@ from sfumato.plan.effort import cache_folder
 from sfumato.plan.forecast import Forecast, GroupForecast
 from sfumato.plan.planner import BIASED, Strategies, choose
 from sfumato.plan.strategy import Noise
+from sfumato.refine.bootstrap import Intervals, check_intervals
 from sfumato.refine.cells.explicit import agreed_total
 from sfumato.refine.feasibility import witness
 from sfumato.refine.given import checked_constraints
@@ -97,6 +98,7 @@ class Plan(Forecast):
         project: Projection = True,
         *,
         constraints: Constraints | None = None,
+        intervals: Intervals = "noise",
         name: str | None = None,
         key: str | None = None,
         analyst: str | None = None,
@@ -107,7 +109,8 @@ class Plan(Forecast):
         ``project`` makes answers agree and feasible ("shrunk": and draws them towards even counts
         where noise outweighs few records); "bounds" cuts each by itself, False does neither.
         ``constraints`` are public knowledge that answers keep; what contradicts itself or a public
-        number of records is refused before anything is spent.
+        number of records is refused before anything is spent. ``intervals="bootstrap"`` gives
+        shorter ones that are approximate (docs/releases.md).
         ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table`` or a dataframe.
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
         table returns the stored answer at no further cost, unless another ``key`` is given.
@@ -124,7 +127,15 @@ class Plan(Forecast):
         domain, blocks = self.workload.domain, self.strategy.blocks
         check_listed(self.workload)
         known = _known(constraints, self.workload, project)
-        publish = partial(Release.of, self, project=project, constraints=known, progress=progress)
+        check_intervals(intervals, self, project, known)
+        publish = partial(
+            Release.of,
+            self,
+            project=project,
+            constraints=known,
+            intervals=intervals,
+            progress=progress,
+        )
         records = open_table(table)
         check_columns(records, domain, self.unit)
         book = ledger_of(

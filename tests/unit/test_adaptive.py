@@ -276,7 +276,7 @@ def test_a_release_says_what_was_measured_and_draws_records(people: pd.DataFrame
     records = result.synthetic(200)
     assert list(records.columns) == list(DOMAIN.names)
     assert len(records) == 200
-    assert set(result.answers().columns) == {"group", "query", "value"}
+    assert set(result.answers().columns) == {"group", "query", "value", "low", "high"}
     assert sum(len(v) for v in result.values()) == len(WORK)
     with pytest.raises(WorkloadError, match="not asked about"):
         result.table("a", "z")

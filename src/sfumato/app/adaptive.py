@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.app.publish import ledger_document, ledger_in_words
+from sfumato.app.publish import constraints_facts, ledger_document, ledger_in_words
 from sfumato.app.show import budget_document, facts, neighbours_in_words
 from sfumato.release.provenance import cost_in_words
 
@@ -29,7 +29,7 @@ __all__ = [
     "adaptive_published_facts",
 ]
 
-NO_FORECAST = "none: the error depends on the data, and no intervals are given"
+NO_FORECAST = "none: the error depends on the data; what is measured gets intervals"
 
 _MEASURED = {
     "tables": "tables of attributes, chosen where the estimate is worst",
@@ -89,6 +89,12 @@ def adaptive_document(plan: AdaptivePlan) -> dict[str, object]:
     }
 
 
+def told_in_words(result: AdaptiveRelease) -> str:
+    """How many answers have an interval."""
+    told = sum(result.told_count(t) for t in range(len(result.workload.terms)))
+    return f"{told:,} of {result.workload.queries:,} answers, from the noise of what was measured"
+
+
 def adaptive_published_document(
     plan: AdaptivePlan,
     result: AdaptiveRelease,
@@ -109,6 +115,8 @@ def adaptive_published_document(
         "ledger": ledger_document(result.provenance, book),
         "files": {kind: str(path) for kind, path in files.items()},
         "measurements": len(result.transcript.steps),
+        "intervals": told_in_words(result),
+        "constraints": result.provenance["constraints"],
     }
 
 
@@ -128,6 +136,8 @@ def adaptive_published_facts(
             ("spent", f"nothing now; {cost} when it was first released" if is_stored else cost),
             ("mechanism", plan.mechanism),
             ("measured", f"{len(result.transcript.steps):,} times, listed in provenance.json"),
+            ("intervals", told_in_words(result)),
+            *constraints_facts(result.provenance),
             ("forecast", NO_FORECAST),
             ("ledger", ledger_in_words(book)),
             *((kind, str(path)) for kind, path in files.items()),

@@ -195,6 +195,7 @@ def plan(
         "sfumato release release.toml --out results --notebook",
         "sfumato release release.toml --ledger people.ledger --key 2026-q1",
         "sfumato release release.toml --synthetic 10000 --yes",
+        "sfumato release release.toml --intervals bootstrap",
     ),
 )
 def release(
@@ -221,6 +222,17 @@ def release(
         int | None,
         typer.Option(metavar="N", min=1, help="Also write N synthetic records, at no extra cost."),
     ] = None,
+    csv: Annotated[
+        bool, _flag("--csv", text="Also write answers and synthetic records as CSV files.")
+    ] = False,
+    intervals: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="noise: they hold as often as they say; bootstrap: shorter, approximate "
+            "(default: release.intervals of the spec, or noise).",
+        ),
+    ] = None,
     key: Annotated[
         str | None,
         typer.Option(
@@ -241,7 +253,7 @@ def release(
     from sfumato.app.commands.release import Wishes
     from sfumato.app.commands.release import release as body
 
-    wishes = Wishes(out, ledger, no_ledger, notebook, synthetic, key, yes)
+    wishes = Wishes(out, ledger, no_ledger, notebook, synthetic, key, yes, intervals, csv)
     body(spec, mechanism, error, wishes, Output(json, quiet))
 
 

@@ -22,6 +22,7 @@ _PHASES = {
     "choosing and measuring": "measuring",
     "sampling and measuring": "measuring",
     "projecting": "projecting",
+    "bootstrapping": "repeating",
 }
 
 

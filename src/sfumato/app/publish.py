@@ -15,7 +15,7 @@ from sfumato.app.show import (
     facts,
     neighbours_in_words,
 )
-from sfumato.release.provenance import cost_in_words
+from sfumato.release.provenance import constraints_in_words, cost_in_words
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sfumato.release import Release
 
 __all__ = [
+    "constraints_facts",
     "ledger_document",
     "ledger_in_words",
     "publish",
@@ -33,7 +34,12 @@ __all__ = [
 
 
 def publish(
-    result: Release, out: Path, level: float, synthetic: int | None, notebook_of: Path | None
+    result: Release,
+    out: Path,
+    level: float,
+    synthetic: int | None,
+    notebook_of: Path | None,
+    csv: bool = False,
 ) -> dict[str, Path]:
     """Write the files of a release; their paths by kind.
 
@@ -42,7 +48,8 @@ def publish(
     """
     from sfumato.release.notebook import write_notebook
 
-    files = result.save(out, level=level, synthetic=False if synthetic is None else synthetic)
+    wanted = False if synthetic is None else synthetic
+    files = result.save(out, level=level, synthetic=wanted, csv=csv)
     if notebook_of is not None:
         files["notebook"] = out / "notebook.ipynb"
         write_notebook(files["notebook"], os.path.relpath(notebook_of, out), ".")
@@ -63,6 +70,8 @@ def published_document(
         "cost": forecast.cost.as_json(),
         "neighbours": forecast.neighbours,
         "is_stored": is_stored,
+        "intervals": result.provenance["intervals"],
+        "constraints": result.provenance["constraints"],
         "ledger": ledger_document(result.provenance, book),
         "files": {kind: str(path) for kind, path in files.items()},
     }
@@ -79,6 +88,12 @@ def ledger_document(
         "entry": provenance.get("ledger"),
         "remaining_share": float(book.remaining().share),
     }
+
+
+def constraints_facts(provenance: Mapping[str, object]) -> list[tuple[str, str]]:
+    """What everybody knew, in one line, if anything."""
+    words = constraints_in_words(provenance)
+    return [("constraints", words)] if words else []
 
 
 def ledger_in_words(book: Ledger | None) -> str:
@@ -102,6 +117,8 @@ def published_facts(
         ("mechanism", forecast.mechanism),
         ("forecast rmse", f"{counts(forecast.rmse)} counts, over all queries"),
         ("certificate", certificate_in_words(forecast)),
+        *constraints_facts(result.provenance),
+        ("intervals", str(result.provenance["intervals"])),
         ("ledger", ledger_in_words(book)),
     ]
     return facts([*rows, *((kind, str(path)) for kind, path in files.items())])

@@ -9,7 +9,7 @@
     [plan]        mechanism, objective, seconds, allow_bias, records    (optional)
                   or adaptive, rounds
     [ledger]      path, and the total budget of the table    (optional)
-    [release]     out, level, project                        (optional)
+    [release]     out, level, intervals, project             (optional)
     [session]     questions, updates, ...: for `sfumato ask`  (optional; app/asking.py)
 
 Reading it touches no data: the source need not exist. Every fault is a ``SchemaError`` with the
@@ -96,6 +96,7 @@ class _Ledger(_Table):
 class _Release(_Table):
     out: Text | None = None
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    intervals: Literal["noise", "bootstrap"] = "noise"
     project: bool | Literal["shrunk", "bounds"] = True
 
 
@@ -159,6 +160,7 @@ class Spec:
     ledger: LedgerSpec | None
     out: Path
     level: float
+    intervals: Literal["noise", "bootstrap"]
     project: bool | Literal["shrunk", "bounds"]
     adaptive: Adaptive | None
     rounds: int | None
@@ -289,6 +291,7 @@ def read_spec(path: str | Path) -> Spec:
         ledger=ledger_from(file, tables.ledger, folder),
         out=folder / (tables.release.out or f"{Path(path).stem}-out"),
         level=tables.release.level,
+        intervals=tables.release.intervals,
         project=tables.release.project,
         adaptive=tables.plan.adaptive,
         rounds=tables.plan.rounds,
@@ -303,7 +306,7 @@ _NOT_ADAPTIVE = {
     ("plan", "allow_bias"): "its answers are estimates, whose bias cannot be bounded",
     ("plan", "records"): "it forecasts no error for a number of records",
     ("budget", "error"): "its error depends on the data, so no budget can be found for it",
-    ("release", "level"): "it gives no confidence intervals",
+    ("release", "intervals"): "those of what was measured come from its noise",
     ("release", "project"): "its answers always agree with each other",
 }
 

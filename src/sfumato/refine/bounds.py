@@ -37,9 +37,9 @@ class Bounds:
         """The nearest answers within the bounds: never farther from a feasible truth."""
         return np.clip(answers, self.low, self.high)
 
-    def interval(self, centre: Array, half: Array, value: Array) -> tuple[Array, Array]:
-        """The part of ``[centre - half, centre + half]`` that is possible, and ``value``."""
-        low, high = self.clamp(centre - half), self.clamp(centre + half)
+    def interval(self, low: Array, high: Array, centre: Array, value: Array) -> tuple[Array, Array]:
+        """The part of ``[low, high]`` that is possible, and ``value``; around one ``centre``."""
+        low, high = self.clamp(low), self.clamp(high)
         if self.is_whole:
             first, last = _up(self.low), _down(self.high)
             are_whole = first <= last  # published counts may be none

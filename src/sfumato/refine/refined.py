@@ -94,6 +94,8 @@ class Refined:
 
     def describe(self) -> str:
         """How the answers were made to agree, in words."""
+        if self.method == "adaptive":
+            return "one estimate, measured where it was worst"
         if self.method == "rows":
             return "weighted records fitted to what was measured, with a prior around independence"
         said = "projected onto the answers of histograms"

@@ -2,29 +2,37 @@
 """What an adaptive release publishes: answers, tables, rows, and what was measured on the way.
 
 All answers come from one distribution, so they agree with each other, counts are never negative and
-tables add up. They are estimates: a table that was measured carries noise of a known size, one that
-was not is as good as the model, which no interval can promise. So none are given.
+tables add up. They are estimates: an answer that a measured table tells has an interval, from the
+noise of that table (``refine/learning/intervals.py``); one that was not measured is as good as the
+model, which no interval can promise, so it has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.randomness import WordSource, choose, system_words
+from sfumato.randomness import WordSource, system_words
+from sfumato.refine.bounds import sure_bounds
+from sfumato.refine.learning.intervals import ToldIntervals
 from sfumato.refine.learning.transcript import Transcript
-from sfumato.refine.synthetic.synthesize import Synthetic
-from sfumato.release.export import write_values
+from sfumato.refine.refined import Refined
+from sfumato.refine.synthetic.drawn import draw_records
+from sfumato.release.estimates import LEVEL, check_level
+from sfumato.release.export import write_numbers
 from sfumato.release.frames import Group, check_rows, key_term, named_groups
 from sfumato.release.labels import texts_of
 from sfumato.release.records import record_frame
 from sfumato.release.saving import saved_together, write_record, write_records
 from sfumato.wording import shown
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Ratio, Workload
 
@@ -34,7 +42,9 @@ if TYPE_CHECKING:
     from sfumato.budget.entries import Entry
     from sfumato.domain import Domain
 
-__all__ = ["MOST_CELLS", "AdaptiveRelease", "Estimate"]
+__all__ = ["ADAPTIVE_NUMBERS", "MOST_CELLS", "AdaptiveRelease", "Estimate"]
+
+ADAPTIVE_NUMBERS = ("value", "low", "high")
 
 MOST_CELLS = 2**26  # of one table
 
@@ -68,7 +78,9 @@ class AdaptiveRelease:
     cells: Integers  # rows of attribute codes, in the order of ``estimate.domain``
     weights: Array  # of the rows, with sum 1
     provenance: Mapping[str, object]
+    told: ToldIntervals
     entry: Entry | None = None
+    constraints: Constraints | None = None
 
     def __repr__(self) -> str:
         return (
@@ -96,19 +108,39 @@ class AdaptiveRelease:
         """The estimated answers of every group."""
         return [self.value_of(t) for t in range(len(self.workload.terms))]
 
-    def answers(self) -> pd.DataFrame:
-        """Every query with its estimate: columns group, query, value; the last are the means."""
+    def answers(self, level: float = LEVEL) -> pd.DataFrame:
+        """Every query with its estimate and interval; the last groups are the means.
+
+        Columns group, query, value, low, high: the ends hold the true answer with probability at
+        least ``level``; not-a-number where nothing that was measured tells it.
+        """
         import pandas as pd
 
         work = self.workload
+        check_level(level)
         check_rows(sum(key_term(work, group).rows for group in named_groups(work)))
         frames = [
             pd.DataFrame(
-                {"group": name, "query": texts_of(key_term(work, g)), "value": self.value_of(g)}
+                {"group": name, "query": texts_of(key_term(work, g))}
+                | dict(zip(ADAPTIVE_NUMBERS, self.numbers(g, level), strict=True))
             )
             for g, name in named_groups(work).items()
         ]
         return pd.concat(frames, ignore_index=True)
+
+    def numbers(self, group: Group, level: float) -> tuple[Array, Array, Array]:
+        """Value, low and high of every query of a group; no interval for a mean."""
+        value = self.value_of(group)
+        if isinstance(group, Ratio):
+            none = np.full(value.shape, np.nan)
+            return value, none, none
+        bounds = sure_bounds(self.workload.terms[group], self.transcript.rows, self.constraints)
+        told = self.told.interval(group, level)
+        is_sure = np.isnan(told.centre) & (bounds.low == bounds.high)  # published, or impossible
+        centre = np.where(is_sure, bounds.low, told.centre)
+        low = np.where(is_sure, bounds.low, told.low)
+        high = np.where(is_sure, bounds.low, told.high)
+        return value, *bounds.interval(low, high, centre, value)
 
     def value_of(self, group: Group) -> Array:
         """The answers of a group; a mean is that of the estimate, NaN where it has no record."""
@@ -118,7 +150,14 @@ class AdaptiveRelease:
             np.divide(total, count, out=mean, where=count > 0)
             return mean
         term = self.workload.terms[group]
-        return term.answer(self.estimate.table(term.attributes))
+        found = term.answer(self.estimate.table(term.attributes))
+        if self.constraints is None:
+            return found
+        return sure_bounds(term, self.transcript.rows, self.constraints).clamp(found)
+
+    def told_count(self, group: int) -> int:
+        """How many answers of a group have an interval; the same at every level."""
+        return int(np.isfinite(self.numbers(group, LEVEL)[1]).sum())
 
     def measured(self) -> pd.DataFrame:
         """What was measured, in order, and the standard deviation of the noise in counts."""
@@ -133,27 +172,46 @@ class AdaptiveRelease:
         )
 
     def synthetic(self, rows: int | None = None, words: WordSource | None = None) -> pd.DataFrame:
-        """Records drawn from the estimate, as many as it holds unless told."""
+        """Records drawn from the estimate, as many as it holds unless told.
+
+        ``frame.attrs["notes"]`` says how far their answers are from the published ones.
+        """
         source = system_words() if words is None else words
         count = max(1, round(self.estimate.total)) if rows is None else rows
-        shares = np.floor(self.weights / self.weights.sum() * 2.0**52).astype(np.int64)
-        codes = self.cells[choose(shares.tolist(), count, source)]
-        domain = self.estimate.domain
-        columns = {a.name: codes[:, i].astype(np.int64) for i, a in enumerate(domain)}
-        return record_frame(domain, Synthetic(columns, ("drawn from the adaptive model",)), source)
+        found = Refined(
+            tuple(self.values()),
+            self.estimate.domain.names,
+            np.asarray(self.cells, dtype=np.int64),
+            self.weights * self.estimate.total,
+            "adaptive",
+            inf,
+        )
+        drawn = draw_records(self.workload, found, count, source, self.constraints)
+        if drawn is None:
+            raise WorkloadError("the estimate holds no record, so none can be drawn")
+        return record_frame(self.workload.domain, drawn, source)
 
-    def report(self) -> str:
+    def report(self, level: float = LEVEL) -> str:
         """The report as one HTML page that needs nothing else, not even a network."""
         from sfumato.release.adaptive_report import adaptive_report_html
 
-        return adaptive_report_html(self)
+        check_level(level)
+        return adaptive_report_html(self, level)
 
-    def save(self, directory: str | Path, *, synthetic: int | bool = False) -> dict[str, Path]:
+    def save(
+        self,
+        directory: str | Path,
+        *,
+        level: float = LEVEL,
+        synthetic: int | bool = False,
+        csv: bool = False,
+    ) -> dict[str, Path]:
         """Write answers.parquet, provenance.json and report.html; return their paths.
 
         ``synthetic`` adds synthetic.parquet, of so many records (True: as many as the estimate
-        holds). Either all files are written or none.
+        holds), and with ``csv`` synthetic.csv. Either all files are written or none.
         """
+        check_level(level)
 
         def write(folder: Path) -> dict[str, Path]:
             paths = {
@@ -161,11 +219,17 @@ class AdaptiveRelease:
                 "provenance": write_record(self.provenance, folder),
                 "report": folder / "report.html",
             }
-            paths["report"].write_text(self.report(), encoding="utf-8")
-            write_values(self.workload, self.value_of, self.provenance, paths["answers"])
+            paths["report"].write_text(self.report(level), encoding="utf-8")
+            write_numbers(
+                self.workload,
+                ADAPTIVE_NUMBERS,
+                partial(self.numbers, level=level),
+                self.provenance,
+                paths["answers"],
+            )
             if synthetic is not False:
                 records = self.synthetic(None if synthetic is True else synthetic)
-                paths["synthetic"] = write_records(records, folder)
+                paths |= write_records(records, folder, csv)
             return paths
 
         return saved_together(Path(directory), write)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of an adaptive release: what was promised, what was measured, every answer.
 
-It has no error bars and no charts, and says why. All texts that come from the schema are escaped.
+It says which answers have an interval, and has no charts. All texts that come from the schema are
+escaped.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from html import escape
 from math import nan
 from typing import TYPE_CHECKING
 
+from sfumato.release.adaptive import ADAPTIVE_NUMBERS
 from sfumato.release.frames import Group, key_term, named_groups
 from sfumato.release.labels import columns_of, label_text
 from sfumato.release.page import page
+from sfumato.release.provenance import constraints_in_words
 from sfumato.release.report import (
     MOST_TABLED,
     NEIGHBOURS,
@@ -33,18 +36,18 @@ if TYPE_CHECKING:
 __all__ = ["adaptive_report_html"]
 
 
-def adaptive_report_html(release: AdaptiveRelease) -> str:
+def adaptive_report_html(release: AdaptiveRelease, level: float) -> str:
     """The whole report as one page that needs no network."""
     groups = named_groups(release.workload)
     sections = [
-        _section(release, group, f"g{i}", name, len(groups) <= 3 or i == 0)
+        _section(release, group, f"g{i}", name, len(groups) <= 3 or i == 0, level)
         for i, (group, name) in enumerate(groups.items())
     ]
     parts = [
         f"<h1>{release.workload.queries:,} private estimates</h1>",
         f'<p class="promise">{escape(str(release.provenance["guarantee"]))}</p>',
         _facts(release),
-        _READING,
+        _reading(release, level),
         _measured(release),
         "<h2>Answers</h2>",
         group_filter(len(groups)),
@@ -55,14 +58,19 @@ def adaptive_report_html(release: AdaptiveRelease) -> str:
     return page("Private estimates", "\n".join(parts), [])
 
 
-_READING = (
-    "<h2>How to read the numbers</h2>"
-    "<p>All answers come from one estimate of the table, which was measured, with noise, where it "
-    "was worst. So they agree with each other, and counts are never negative. They are not "
-    "unbiased, and <b>no intervals are given</b>: an answer that was measured is off by about its "
-    "noise, below; one that was not is as good as the estimate, and how good that is depends on "
-    "the people in the table.</p>"
-)
+def _reading(release: AdaptiveRelease, level: float) -> str:
+    told = sum(release.told_count(t) for t in range(len(release.workload.terms)))
+    return (
+        "<h2>How to read the numbers</h2>"
+        "<p>All answers come from one estimate of the table, which was measured, with noise, where "
+        "it was worst. So they agree with each other, and counts are never negative. They are not "
+        f"unbiased. <b>{told:,} of {release.workload.queries:,} answers have an interval</b>, from "
+        "<i>low</i> to <i>high</i>: what was measured tells them, and the interval holds the true "
+        f"number with probability {level:.4g} or more, though what is measured was chosen on the "
+        "way. The others have <b>no interval</b>: they are as good as the estimate, and how good "
+        "that is depends on the people in the table.</p>"
+    )
+
 
 _LIMITS = (
     "<h2>Known limits</h2><ul>"
@@ -84,7 +92,9 @@ def _facts(release: AdaptiveRelease) -> str:
         who = f"a person is one {column!r}; at most {unit['rows']} of their rows are counted"
     neighbours = str(known["neighbours"])
     made = str(known["created"]).replace("T", "\n").replace("+00:00", " UTC")
+    kept = constraints_in_words(known)
     facts = [
+        *([("Constraints", "kept", kept)] if kept else []),
         ("Spent", str(known["cost_in_words"]), ledger_words(known)),
         ("Neighbours", neighbours, NEIGHBOURS[neighbours]),
         ("Privacy unit", column, who),
@@ -110,13 +120,17 @@ def _measured(release: AdaptiveRelease) -> str:
     )
 
 
-def _section(release: AdaptiveRelease, group: Group, anchor: str, name: str, is_open: bool) -> str:
+def _section(
+    release: AdaptiveRelease, group: Group, anchor: str, name: str, is_open: bool, level: float
+) -> str:
     rows = key_term(release.workload, group).rows
-    about = f"{rows:,} {'means' if isinstance(group, Ratio) else 'answers'}"
+    about = f"{rows:,} means, no intervals"
+    if not isinstance(group, Ratio):
+        about = f"{rows:,} answers, {release.told_count(group):,} with an interval"
     if rows > MOST_TABLED:
         inside = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
     else:
-        inside = _table(release, group)
+        inside = _table(release, group, level)
     return (
         f'<details id="{anchor}" data-name="{escape(name)}"{" open" if is_open else ""}>'
         f"<summary><b>{escape(name)}</b><span>{about}</span></summary>"
@@ -124,16 +138,19 @@ def _section(release: AdaptiveRelease, group: Group, anchor: str, name: str, is_
     )
 
 
-def _table(release: AdaptiveRelease, group: Group) -> str:
+def _table(release: AdaptiveRelease, group: Group, level: float) -> str:
     """The first rows of a group: counts to one digit behind the point, means to three."""
     labels = columns_of(key_term(release.workload, group))
-    found = release.value_of(group)
+    found = release.numbers(group, level)
     about = nan if isinstance(group, Ratio) else 1.0
     columns = [[cell(label_text(v)) for v in c[:TABLE_ROWS].tolist()] for c in labels.values()]
-    columns.append([f"<td>{number(v, about)}</td>" for v in found[:TABLE_ROWS].tolist()])
+    columns += [
+        [f"<td>{number(v, about)}</td>" for v in numbers[:TABLE_ROWS].tolist()] for numbers in found
+    ]
     heads = "".join(f'<th class="label">{escape(name)}</th>' for name in labels)
     rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
-    rest = len(found) - TABLE_ROWS
+    rest = len(found[0]) - TABLE_ROWS
     more = f'<p class="note">{rest:,} more rows are in answers.parquet.</p>' if rest > 0 else ""
-    head = f"<thead><tr>{heads}<th>value</th></tr></thead>"
+    heads += "".join(f"<th>{name}</th>" for name in ADAPTIVE_NUMBERS)
+    head = f"<thead><tr>{heads}</tr></thead>"
     return f'<div class="wide tall"><table>{head}<tbody>{rows}</tbody></table></div>{more}'

@@ -78,7 +78,7 @@ def range_frame(
     if estimates.is_projected:
         bounds = estimates.bounds(asked)
         value = bounds.clamp(value)
-        low, high = bounds.interval(found.unbiased, half, value)
+        low, high = bounds.interval(low, high, found.unbiased, value)
     numbers = {"value": value, "standard_error": found.standard_errors(), "low": low, "high": high}
     return pd.DataFrame({**columns_of(asked), **numbers, "unbiased": found.unbiased})
 
@@ -93,7 +93,7 @@ def listed(estimates: Estimates, measured: Measured) -> Estimates:
     strategy = _asking(forecast.strategy, work)
     derived = replace(forecast, workload=work, strategy=strategy, bound=None)
     unbiased = reconstruct(derived, measured)
-    return replace(estimates, forecast=derived, unbiased=unbiased, refined=None)
+    return replace(estimates, forecast=derived, unbiased=unbiased, refined=None, bootstrap=None)
 
 
 def check_listed(workload: Workload) -> None:

@@ -19,18 +19,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.errors import TooLarge
+from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.tails import laplace_mixture_quantile
+from sfumato.refine.bootstrap import Bootstrap
 from sfumato.refine.bounds import Bounds, sure_bounds
 from sfumato.refine.refined import Refined
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array
 from sfumato.workload.terms import Term
 
-__all__ = ["Estimates", "half_widths", "widest_quantile"]
+__all__ = ["LEVEL", "Estimates", "check_level", "half_widths", "widest_quantile"]
 
+LEVEL = 0.95
 _SHAPES = 1 / np.linspace(1e-3, 1, 64)
+
+
+def check_level(level: object) -> None:
+    """Refuse what is no confidence level."""
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise WorkloadError(
+            f"a confidence level must lie strictly between 0 and 1, got {level!r}; 0.95 is usual"
+        )
 
 
 def half_widths(forecast: Forecast, term: int, level: float) -> Array:
@@ -62,6 +72,7 @@ class Estimates:
 
     ``rows`` is the number of records where that is public (``replace-one`` neighbours), ``refined``
     the answers that agree with each other, where there are any, ``constraints`` what all meet.
+    With a ``bootstrap`` intervals are approximate, around the published answers.
 
     Privacy: functions of released measurements and of public numbers (post-processing: Dwork,
     Roth 2014, Proposition 2.1).
@@ -74,6 +85,7 @@ class Estimates:
     is_projected: bool
     refined: Refined | None = None
     constraints: Constraints | None = None
+    bootstrap: Bootstrap | None = None
 
     def bounds(self, term: Term) -> Bounds:
         """What the answers of a group can be."""
@@ -91,10 +103,17 @@ class Estimates:
         return self.forecast.standard_errors(term)
 
     def interval(self, term: int, level: float) -> tuple[Array, Array]:
-        """Ends that enclose each true answer of a group with probability at least ``level``."""
+        """Ends that enclose each true answer of a group with probability at least ``level``.
+
+        Approximately so, with a bootstrap (``refine/bootstrap.py``).
+        """
+        if self.bootstrap is not None:
+            value, half = self.value(term), self.bootstrap.half_widths(term, level)
+            bounds = self.bounds(self.forecast.workload.terms[term])
+            return bounds.interval(value - half, value + half, value, value)
         half = half_widths(self.forecast, term, level)
         unbiased = self.unbiased[term]
         if not self.is_projected:
             return unbiased - half, unbiased + half
         bounds = self.bounds(self.forecast.workload.terms[term])
-        return bounds.interval(unbiased, half, self.value(term))
+        return bounds.interval(unbiased - half, unbiased + half, unbiased, self.value(term))

@@ -39,8 +39,9 @@ __all__ = [
     "arrow_tables",
     "replaced",
     "write_csv",
+    "write_numbers",
     "write_parquet",
-    "write_values",
+    "write_table_csv",
 ]
 
 METADATA_KEY = b"sfumato"
@@ -72,16 +73,17 @@ def write_parquet(
     _write_parts(arrow_tables(estimates, provenance, level), schema, path)
 
 
-def write_values(
+def write_numbers(
     workload: Workload,
-    values: Callable[[Group], Array],
+    columns: Sequence[str],
+    numbers: Callable[[Group], Sequence[Array]],
     provenance: Mapping[str, object],
     path: Path,
 ) -> None:
-    """As `write_parquet` for answers without errors: the only number is ``value``."""
-    schema = _schema(workload, provenance, ("value",))
+    """As `write_parquet` for other numbers of every group than a forecast gives."""
+    schema = _schema(workload, provenance, columns)
     parts = (
-        _part(workload, group, name, schema, (values(group),))
+        _part(workload, group, name, schema, numbers(group))
         for group, name in named_groups(workload).items()
     )
     _write_parts(parts, schema, path)
@@ -107,10 +109,19 @@ def write_csv(
     estimates: Estimates, provenance: Mapping[str, object], level: float, path: Path
 ) -> None:
     """The long table as CSV; texts that a spreadsheet would run as a formula get a ``'`` first."""
+    schema = _schema(estimates.forecast.workload, provenance, NUMBERS)
+    _write_csv_parts(arrow_tables(estimates, provenance, level), schema, path)
+
+
+def write_table_csv(table: pa.Table, path: Path) -> None:
+    """A table as CSV, texts as harmless as those of `write_csv`."""
+    _write_csv_parts([table], table.schema, path)
+
+
+def _write_csv_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> None:
     import pyarrow as pa
     from pyarrow import csv
 
-    schema = _schema(estimates.forecast.workload, provenance, NUMBERS)
     texts = [pa.types.is_dictionary(f.type) or pa.types.is_string(f.type) for f in schema]
     safe = pa.schema(
         [
@@ -119,7 +130,7 @@ def write_csv(
         ]
     )
     with csv.CSVWriter(path, safe) as writer:
-        for part in arrow_tables(estimates, provenance, level):
+        for part in parts:
             columns = [
                 _harmless(column.cast(pa.string())) if is_text else column
                 for column, is_text in zip(part.columns, texts, strict=True)

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from sfumato.plan.candidates import asked_domain
 from sfumato.refine.learning.boosting import Boosted
 from sfumato.refine.learning.hedge import Hedge
+from sfumato.refine.learning.intervals import ToldIntervals
+from sfumato.refine.learning.kept import kept_rows
 from sfumato.refine.learning.learner import Learner
 from sfumato.refine.learning.replay import replay_queries, replay_samples, replay_tables
 from sfumato.refine.learning.transcript import Transcript
-from sfumato.release.adaptive import AdaptiveRelease
-from sfumato.release.provenance import Promised, adaptive_provenance
+from sfumato.refine.rows.entropy import MaximumEntropy
+from sfumato.release.adaptive import AdaptiveRelease, Estimate
+from sfumato.release.provenance import Promised, adaptive_provenance, constraints_record
+from sfumato.workload.constraints import Constraints
+from sfumato.workload.queries import Array, Integers
 
 if TYPE_CHECKING:
     from sfumato.budget.entries import Entry
@@ -52,30 +58,67 @@ class Asked(Promised, Protocol):
 
 
 def adaptive_release(
-    plan: Asked, transcript: Transcript, estimate: Known | None, entry: Entry | None
+    plan: Asked,
+    transcript: Transcript,
+    estimate: Known | None,
+    entry: Entry | None,
+    constraints: Constraints | None = None,
 ) -> AdaptiveRelease:
     """The estimate that the rounds kept, or the same learnt once more, and what it publishes."""
+    found = _estimated(plan, transcript, estimate, constraints)
+    cells, weights = _cells(plan, found)
+    kept: Estimate = found
+    are_met = True
+    if constraints is not None:
+        asked = asked_domain(plan.workload)
+        cells = cells[:, [plan.domain.index(name) for name in asked.names]]
+        kept = rows = kept_rows(constraints, asked, cells, weights, found.total)
+        cells, weights, are_met = rows.codes.T, rows.weights / rows.total, rows.are_met
     places = tuple(_place(plan, step.place) for step in transcript.steps)
     blocks = [
         (name, _attributes(plan, s.place), s.measurement.units.size, s.measurement.noise)
         for name, s in zip(places, transcript.steps, strict=True)
     ]
     record = adaptive_provenance(
-        plan, plan.mechanism, plan.rounds, blocks, rows=transcript.rows, entry=entry
+        plan,
+        plan.mechanism,
+        plan.rounds,
+        blocks,
+        rows=transcript.rows,
+        constraints=constraints_record(constraints, are_met),
+        entry=entry,
     )
+    told = ToldIntervals(plan.workload, plan.method, plan.domain, transcript)
+    return AdaptiveRelease(
+        plan.workload, transcript, kept, places, cells, weights, record, told, entry, constraints
+    )
+
+
+def _estimated(
+    plan: Asked,
+    transcript: Transcript,
+    estimate: Known | None,
+    constraints: Constraints | None,
+) -> MaximumEntropy | Hedge | Boosted:
     if plan.method == "tables":
         learner = estimate if isinstance(estimate, Learner) else None
         if learner is None:
-            learner = replay_tables(Learner(plan.domain, transcript.rows), transcript)
-        model = learner.finish()
-        return AdaptiveRelease(
-            plan.workload, transcript, model, places, model.codes, model.weights, record, entry
-        )
-    again = replay_queries if plan.method == "mwem" else replay_samples
-    hedge = estimate if isinstance(estimate, Hedge | Boosted) else again(plan.workload, transcript)
+            begun = Learner(plan.domain, transcript.rows, constraints)
+            learner = replay_tables(begun, transcript)
+        return learner.finish()
+    if isinstance(estimate, Hedge | Boosted):
+        return estimate
+    if plan.method == "mwem":
+        return replay_queries(plan.workload, transcript, constraints)
+    return replay_samples(plan.workload, transcript, constraints)
+
+
+def _cells(plan: Asked, found: MaximumEntropy | Hedge | Boosted) -> tuple[Integers, Array]:
+    """Rows of the estimate and their weights, with sum 1."""
+    if isinstance(found, MaximumEntropy):
+        return found.codes, found.weights
     cells = np.stack(np.unravel_index(np.arange(plan.domain.size), plan.domain.shape), 1)
-    weights = hedge.histogram.ravel() / hedge.total
-    return AdaptiveRelease(plan.workload, transcript, hedge, places, cells, weights, record, entry)
+    return cells, found.histogram.ravel() / found.total
 
 
 def _attributes(plan: Asked, place: tuple[int, ...]) -> tuple[str, ...]:

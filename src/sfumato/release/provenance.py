@@ -27,6 +27,7 @@ from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.forecast import Forecast
 from sfumato.refine.refined import Refined
 from sfumato.version import VERSION
+from sfumato.wording import listing
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from sfumato.budget.entries import Entry
 
 __all__ = [
+    "NOISE_INTERVALS",
     "SCHEMA",
     "Block",
     "Promised",
     "adaptive_provenance",
+    "constraints_in_words",
     "constraints_record",
     "cost_in_words",
     "guarantee",
@@ -47,6 +50,7 @@ __all__ = [
 ]
 
 SCHEMA: Final = "sfumato provenance 1"
+NOISE_INTERVALS: Final = "from the law of the noise: they hold with the stated probability or more"
 
 Block = tuple[str, tuple[str, ...], int, BlockNoise]  # name, attributes, values, noise
 
@@ -86,6 +90,7 @@ def provenance_of(
     rows: int | None,
     projection: str,
     constraints: Mapping[str, object] | None = None,
+    intervals: str = NOISE_INTERVALS,
     entry: Entry | None = None,
     given: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
@@ -105,6 +110,7 @@ def provenance_of(
         "certificate": _number(forecast.certificate),
         "projection": projection,
         "constraints": constraints,
+        "intervals": intervals,
         **_settled(forecast, rows, entry),
     }
     return {**known, **{k: v for k, v in given.items() if k not in known or known[k] is None}}
@@ -134,6 +140,7 @@ def adaptive_provenance(
         "certificate": None,
         "projection": "all answers come from one estimate",
         "constraints": constraints,
+        "intervals": "from the noise of the steps that tell an answer; none for other answers",
         **_settled(plan, rows, entry),
         "rounds": rounds,
     }
@@ -190,6 +197,17 @@ def constraints_record(
         ],
         "met": "by all answers together" if are_met_together else "by each answer by itself",
     }
+
+
+def constraints_in_words(provenance: Mapping[str, object]) -> str:
+    """What everybody knew, and how the answers keep it, in one line; empty if nothing."""
+    known = provenance.get("constraints")
+    if not isinstance(known, Mapping):
+        return ""
+    tables = [" x ".join(t["attributes"]) or "total" for t in known["published"]]
+    parts = [f"no record where {c}" for c in known["impossible"]]
+    parts += [f"published: {listing(tables)}"] if tables else []
+    return f"{'; '.join(parts) or 'none'}; met {known['met']}"
 
 
 def provenance_json(provenance: Mapping[str, object]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.combination import Coefficients, answer_covariance
 from sfumato.plan.forecast import Forecast
 from sfumato.randomness import system_words
+from sfumato.refine.bootstrap import Intervals, bootstrapped
 from sfumato.refine.measurement import Measured
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.refined import Progress, Projection, Refined, check_projection, refined
@@ -31,10 +32,11 @@ from sfumato.refine.synthetic.synthesize import (
 )
 from sfumato.release.chosen import Ends, listed, range_frame
 from sfumato.release.combined import Combination, combine
-from sfumato.release.estimates import Estimates
+from sfumato.release.estimates import LEVEL, Estimates, check_level
 from sfumato.release.export import arrow_table, replaced, write_csv, write_parquet
 from sfumato.release.frames import find_groups, joined_frame, long_frame, named_groups
 from sfumato.release.provenance import (
+    NOISE_INTERVALS,
     constraints_record,
     cost_in_words,
     projection_in_words,
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LEVEL", "Release"]
 
-LEVEL = 0.95
 _SHOWN_GROUPS = 12
 
 
@@ -80,6 +81,7 @@ class Release:
         *,
         project: Projection = True,
         constraints: Constraints | None = None,
+        intervals: Intervals = "noise",
         entry: Entry | None = None,
         provenance: Mapping[str, object] | None = None,
         progress: Progress | None = None,
@@ -89,6 +91,7 @@ class Release:
         ``project`` is False for unbiased answers, "bounds" to cut each one to what is feasible by
         itself, "shrunk" to draw them towards even counts where noise outweighs few records.
         ``constraints`` are met by all answers together; where that cannot be done, by each one.
+        ``intervals`` are those of the noise, or approximate ones by "bootstrap".
         ``entry`` is the debit that paid for it; ``provenance`` adds public facts.
         """
         is_projected = check_projection(project) is not False
@@ -96,15 +99,21 @@ class Release:
         found = None
         if project is True or project == "shrunk":
             found = _refined(forecast, measured, unbiased, project, constraints, progress)
+        repeated = None
+        if intervals == "bootstrap" and found is not None:
+            again = partial(_again, forecast, measured, project, constraints)
+            repeated = bootstrapped(forecast, found, again, progress)
         record = provenance_of(
             forecast,
             rows=measured.rows,
             projection=projection_in_words(is_projected, found),
             constraints=constraints_record(constraints, found is not None),
+            intervals=NOISE_INTERVALS if repeated is None else repeated.describe(),
             entry=entry,
             given=provenance,
         )
-        estimates = Estimates(forecast, unbiased, measured.rows, is_projected, found, constraints)
+        rows = measured.rows
+        estimates = Estimates(forecast, unbiased, rows, is_projected, found, constraints, repeated)
         return cls(forecast, measured, estimates, record)
 
     @property
@@ -136,7 +145,7 @@ class Release:
         or ``group="age x sex"``: one labelled column per attribute. ``value`` is the answer after
         projection, ``unbiased`` the one before; intervals are those of the unbiased answer.
         """
-        _check_level(level)
+        check_level(level)
         if attr is None and by is None and group is None:
             return long_frame(self.listed, level)
         found = find_groups(self.forecast.workload, attr, by, group)
@@ -154,7 +163,7 @@ class Release:
         Answered from released ranges, prefixes of a long attribute, a tree or a table, with exact
         errors; all ranges of a long attribute are too many to be listed by ``answers``.
         """
-        _check_level(level)
+        check_level(level)
         names = [by] if isinstance(by, str) else list(by or ())
         return range_frame(self.estimates, self.measured, attr, between, names, level)
 
@@ -171,7 +180,7 @@ class Release:
         ``coefficients`` has for every group, by name, a number per answer in the order of
         ``answers(group=...)``, or a mapping from numbers of answers to coefficients.
         """
-        _check_level(level)
+        check_level(level)
         return combine(self.estimates, coefficients, level)
 
     def covariance(self, group: str, queries: Sequence[int]) -> Array:
@@ -189,7 +198,7 @@ class Release:
 
         From the running totals (``sf.prefixes``) if they were released, else from a table.
         """
-        _check_level(level)
+        check_level(level)
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         names = [by] if isinstance(by, str) else list(by or ())
         return quantile_frame(self.estimates, self.measured, attr, wanted, names, level)
@@ -215,25 +224,26 @@ class Release:
         words = system_words()
         workload, found = self.forecast.workload, self.estimates.refined
         wanted = round(self.total) if rows is None else rows
-        drawn = None if found is None else draw_records(workload, found, wanted, words)
+        known = self.estimates.constraints
+        drawn = None if found is None else draw_records(workload, found, wanted, words, known)
         if drawn is None:
-            drawn = synthesize(workload.domain, self._tables, self.total, wanted, words)
+            drawn = synthesize(workload.domain, self._tables, self.total, wanted, words, known)
         return record_frame(workload.domain, drawn, words)
 
     def to_arrow(self, level: float = LEVEL) -> pa.Table:
         """All answers as one Arrow table: the long frame with one column per attribute."""
-        _check_level(level)
+        check_level(level)
         return arrow_table(self.listed, self.provenance, level)
 
     def to_parquet(self, path: str | Path, level: float = LEVEL) -> None:
         """All answers as one Parquet file; its metadata holds the provenance record."""
-        _check_level(level)
+        check_level(level)
         with replaced(path) as temporary:
             write_parquet(self.listed, self.provenance, level, temporary)
 
     def to_csv(self, path: str | Path, level: float = LEVEL) -> None:
         """All answers as one CSV file that is safe to open in a spreadsheet."""
-        _check_level(level)
+        check_level(level)
         with replaced(path) as temporary:
             write_csv(self.listed, self.provenance, level, temporary)
 
@@ -241,19 +251,25 @@ class Release:
         """The report as one HTML page that needs nothing else, not even a network."""
         from sfumato.release.report import report_html
 
-        _check_level(level)
+        check_level(level)
         return report_html(self, level)
 
     def save(
-        self, directory: str | Path, *, level: float = LEVEL, synthetic: int | bool = False
+        self,
+        directory: str | Path,
+        *,
+        level: float = LEVEL,
+        synthetic: int | bool = False,
+        csv: bool = False,
     ) -> dict[str, Path]:
         """Write answers.parquet, provenance.json and report.html; return their paths.
 
         ``synthetic`` adds synthetic.parquet, of so many records (True: as many as the total).
+        ``csv`` adds answers.csv, and synthetic.csv if there are records.
         Either all files are written or none.
         """
-        _check_level(level)
-        return save_all(self, Path(directory), level, synthetic)
+        check_level(level)
+        return save_all(self, Path(directory), level, synthetic, csv)
 
     @cached_property
     def _tables(self) -> list[ReleasedTable]:
@@ -323,8 +339,11 @@ def _refined(
         return None
 
 
-def _check_level(level: float) -> None:
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        raise WorkloadError(
-            f"a confidence level must lie strictly between 0 and 1, got {level!r}; 0.95 is usual"
-        )
+def _again(
+    forecast: Forecast,
+    measured: Measured,
+    project: Projection,
+    constraints: Constraints | None,
+    unbiased: Sequence[Array],
+) -> Refined | None:
+    return _refined(forecast, measured, unbiased, project, constraints, None)

@@ -18,7 +18,12 @@ from sfumato.release.frames import Group, group_frame, key_term, named_groups
 from sfumato.release.labels import label_text
 from sfumato.release.page import page
 from sfumato.release.pictures import chart_of, chosen_groups
-from sfumato.release.provenance import cost_in_words, guarantee, provenance_json
+from sfumato.release.provenance import (
+    constraints_in_words,
+    cost_in_words,
+    guarantee,
+    provenance_json,
+)
 from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Ratio
 
@@ -112,6 +117,9 @@ def _facts(release: Release) -> str:
                 "times the least error that any such mechanism can have",
             )
         )
+    known = constraints_in_words(release.provenance)
+    if known:
+        facts.append(("Constraints", "kept", known))
     if release.rows is not None:
         facts.append(("Records", f"{release.rows:,}", "public under these neighbours"))
     made = str(release.provenance["created"]).replace("T", "\n").replace("+00:00", " UTC")
@@ -151,13 +159,22 @@ def _reading(release: Release, level: float) -> str:
         "only what was measured for it; where the value would lie outside, the interval is widened "
         "to it. The <i>unbiased</i> answer stands beside both in answers.parquet."
     )
+    held = (
+        f"Its interval from <i>low</i> to <i>high</i> holds the true number with probability "
+        f"{level:.4g}: of a hundred answers, about {100 * (1 - level):.3g} lie outside theirs. The "
+        "width depends on the plan only, not on the people in the table."
+    )
+    repeated = release.estimates.bootstrap
+    if repeated is not None:
+        held = (
+            f"Its interval from <i>low</i> to <i>high</i>, meant to hold the true number with "
+            f"probability {level:.4g}, is <b>{repeated.describe()}</b>. Intervals of chosen ranges "
+            "and of quantiles are not: they come from the noise."
+        )
     return (
         "<h2>How to read the numbers</h2>"
-        f"<p>Every answer is the true number plus random noise. Its interval from <i>low</i> to "
-        f"<i>high</i> holds the true number with probability {level:.4g}: of a hundred answers, "
-        f"about {100 * (1 - level):.3g} lie outside theirs. The width depends on the plan only, "
-        "not on the people in the table. The standard error is the typical size of the noise."
-        f"{cut}</p>"
+        f"<p>Every answer is the true number plus random noise. {held} The standard error is the "
+        f"typical size of the noise.{cut}</p>"
         "<p>Two answers whose intervals overlap may well be equal. "
         f"{together}</p>"
     )

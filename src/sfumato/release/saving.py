@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.release.export import cannot_write, write_parquet
+from sfumato.release.export import cannot_write, write_csv, write_parquet, write_table_csv
 from sfumato.release.provenance import provenance_json
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ __all__ = ["save_all", "saved_together", "write_record", "write_records"]
 
 
 def save_all(
-    release: Release, directory: Path, level: float, synthetic: int | bool
+    release: Release, directory: Path, level: float, synthetic: int | bool, csv: bool
 ) -> dict[str, Path]:
     """Write the files of a release; their paths by kind."""
-    return saved_together(directory, lambda folder: _write(release, folder, level, synthetic))
+    return saved_together(directory, lambda folder: _write(release, folder, level, synthetic, csv))
 
 
 def saved_together(directory: Path, write: Callable[[Path], dict[str, Path]]) -> dict[str, Path]:
@@ -60,18 +60,23 @@ def write_record(provenance: Mapping[str, object], folder: Path) -> Path:
     return path
 
 
-def write_records(records: pd.DataFrame, folder: Path) -> Path:
-    """``synthetic.parquet`` of a release."""
+def write_records(records: pd.DataFrame, folder: Path, csv: bool = False) -> dict[str, Path]:
+    """``synthetic.parquet`` of a release, and ``synthetic.csv`` if it is wanted."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    path = folder / "synthetic.parquet"
+    paths = {"synthetic": folder / "synthetic.parquet"}
     table = pa.Table.from_pandas(records, preserve_index=False)
-    parquet.write_table(table, path, compression="zstd")
-    return path
+    parquet.write_table(table, paths["synthetic"], compression="zstd")
+    if csv:
+        paths["synthetic_csv"] = folder / "synthetic.csv"
+        write_table_csv(table, paths["synthetic_csv"])
+    return paths
 
 
-def _write(release: Release, folder: Path, level: float, synthetic: int | bool) -> dict[str, Path]:
+def _write(
+    release: Release, folder: Path, level: float, synthetic: int | bool, csv: bool
+) -> dict[str, Path]:
     from sfumato.release.report import report_html
 
     paths = {
@@ -81,7 +86,10 @@ def _write(release: Release, folder: Path, level: float, synthetic: int | bool) 
     }
     write_parquet(release.listed, release.provenance, level, paths["answers"])
     paths["report"].write_text(report_html(release, level), encoding="utf-8")
+    if csv:
+        paths["answers_csv"] = folder / "answers.csv"
+        write_csv(release.listed, release.provenance, level, paths["answers_csv"])
     if synthetic is not False:
         records = release.synthetic(None if synthetic is True else synthetic)
-        paths["synthetic"] = write_records(records, folder)
+        paths |= write_records(records, folder, csv)
     return paths

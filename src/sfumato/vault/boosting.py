@@ -33,6 +33,7 @@ from sfumato.vault.count import Progress
 from sfumato.vault.mwem import GREATEST_STEPS, TOTAL_SHARE, answer_moves
 from sfumato.vault.select import GREATEST_SCORE, exponential_mechanism
 from sfumato.vault.sensitive import Sensitive
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.gram import spread
 from sfumato.workload.queries import Integers
 from sfumato.workload.workload import Workload
@@ -98,6 +99,7 @@ def boosting_rounds(
     purse: Spending,
     words: WordSource,
     progress: Progress | None = None,
+    constraints: Constraints | None = None,
 ) -> tuple[Transcript, Boosted]:
     """Draw, measure and learn ``rounds`` times; what was measured, and the synopses.
 
@@ -111,7 +113,7 @@ def boosting_rounds(
         law = purse.noise(TOTAL_SHARE * purse.total, Moves(far, far * far))
         purse.take(purse.cost_of_noise(law, Moves(far, far * far)))
         steps.append(Step((), exact.measure(None, law, words)))
-    boosted = Boosted(workload, begun_total(steps, rows))
+    boosted = Boosted(workload, begun_total(steps, rows, constraints), constraints)
     farthest = int(answer_moves(workload, neighbours, unit).max())
     sampling = Sampling.of(workload.queries, rounds, samples, farthest, purse)
     share = purse.left * (1 if rounds == 1 else 1 - CHOICE_SHARE) / rounds

@@ -27,6 +27,7 @@ from sfumato.refine.learning.replay import begun_total, learn_query
 from sfumato.refine.learning.transcript import Step, Transcript
 from sfumato.vault.adaptive import ExactAnswers
 from sfumato.vault.count import Progress
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Integers
 from sfumato.workload.workload import Workload
 
@@ -46,6 +47,7 @@ def mwem_rounds(
     purse: Spending,
     words: WordSource,
     progress: Progress | None = None,
+    constraints: Constraints | None = None,
 ) -> tuple[Transcript, Hedge]:
     """Choose and measure ``rounds`` queries; what was measured, and the histogram that learnt it.
 
@@ -61,7 +63,7 @@ def mwem_rounds(
         purse.take(purse.cost_of_noise(law, moves))
         steps.append(Step((), exact.measure(None, law, words)))
     far_of = answer_moves(workload, neighbours, unit)
-    hedge = Hedge(workload.domain, begun_total(steps, rows))
+    hedge = Hedge(workload.domain, begun_total(steps, rows, constraints), constraints)
     room = WORD_BITS - RECORD_BITS - exact.bits - max(0, ceil(log2(_greatest(workload))))
     share = purse.left / rounds
     for done in range(rounds):

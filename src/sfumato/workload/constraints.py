@@ -61,6 +61,11 @@ class Published:
         rest = tuple(i for i, n in enumerate(self.names) if n not in kept)
         return np.asarray(self.values.sum(axis=rest), dtype=np.float64)
 
+    def over(self, domain: Domain) -> Published:
+        """Its margin over the attributes of a smaller domain."""
+        names = tuple(n for n in self.names if n in domain.names)
+        return Published(names, self.margin(names))
+
     def term(self, domain: Domain) -> Product:
         """The table as queries."""
         factors = tuple((n, Identity(domain[n].size)) for n in self.names)
@@ -79,6 +84,13 @@ class Linked:
         kept = frozenset(names)
         rest = tuple(i for i, n in enumerate(self.classes.names) if n not in kept)
         return np.asarray(self.possible.any(axis=rest))
+
+    def over(self, domain: Domain) -> Linked:
+        """The same for the attributes of a smaller domain."""
+        own = self.classes
+        held = [i for i, n in enumerate(own.names) if n in domain.names]
+        names = tuple(own.names[i] for i in held)
+        return Linked(Classes(names, tuple(own.class_of[i] for i in held)), self.given(names))
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -171,6 +183,21 @@ class Constraints:
         for part in self.linked:
             pairs = zip(part.classes.names, part.classes.class_of, strict=True)
             out &= part.possible[tuple(of[codes[self.domain.index(n)]] for n, of in pairs)]
+        return out
+
+    def within(self, domain: Domain) -> Constraints:
+        """What it says about some of the attributes, as a domain of their own.
+
+        Conditions by what can be completed, tables by their margins; what couples attributes only
+        through others that are left out is lost.
+        """
+        out = object.__new__(Constraints)
+        set_ = object.__setattr__
+        set_(out, "domain", domain)
+        set_(out, "impossible", self.impossible)
+        set_(out, "published", tuple(t.over(domain) for t in self.published))
+        shared = [p for p in self.linked if set(p.classes.names) & set(domain.names)]
+        set_(out, "linked", tuple(p.over(domain) for p in shared))
         return out
 
     def completed(self, names: Sequence[str], cells: Integers) -> Integers:

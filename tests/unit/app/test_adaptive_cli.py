@@ -59,7 +59,7 @@ def test_a_plan_says_that_there_is_no_forecast(folder: Path, run: Run) -> None:
     ran = run("plan", written(folder, more="rounds = 3\n"))
     assert ran.code == 0, ran.err
     text = " ".join(ran.out.split())
-    assert "none: the error depends on the data, and no intervals are given" in text
+    assert "none: the error depends on the data; what is measured gets intervals" in text
     for words in ("adaptive-tables", "up to 3", "MiB", "after counting", "epsilon = 1"):
         assert words in text
     assert "rmse" not in text
@@ -84,7 +84,7 @@ def test_a_release_writes_answers_and_what_was_measured(
     assert document["is_stored"] is False
     assert document["rmse"] is None
     answers = pd.read_parquet(out / "answers.parquet")
-    assert [*answers.columns] == ["group", "query", "age", "sex", "value"]
+    assert [*answers.columns] == ["group", "query", "age", "sex", "value", "low", "high"]
     assert answers.groupby("group", observed=True).size().to_dict() == {
         "age": 20,
         "sex": 2,
@@ -174,14 +174,15 @@ def test_spending_is_confirmed(folder: Path, run: Run, monkeypatch: pytest.Monke
     assert len(asked) == 1
 
 
-def test_the_facts_and_the_report_promise_no_intervals(folder: Path, run: Run) -> None:
+def test_the_facts_and_the_report_say_which_answers_have_intervals(folder: Path, run: Run) -> None:
     path = written(folder)
     path.write_text(path.read_text().replace('"Female", "Male"', '"Female", "<b>Male"'))
     (folder / "people.csv").write_text((folder / "people.csv").read_text().replace("Ma", "<b>Ma"))
     ran = run("release", path, "--out", folder / "out")
-    assert "no intervals are given" in ran.out
+    text = " ".join(ran.out.split())
+    assert "of 62 answers, from the noise of what was measured" in text
     page = (folder / "out" / "report.html").read_text()
-    assert "<b>no intervals are given</b>" in page
+    assert "answers have an interval</b>" in page
     assert "<b>Male" not in page
     assert "&lt;b&gt;Male" in page
     assert "If one row is added or removed" in page
@@ -219,7 +220,7 @@ def test_means_are_those_of_the_estimate(folder: Path, run: Run) -> None:
         ('"tables"\n', '"tables"\nrounds = 0\n', "must be at least 1, got the integer 0"),
         ('adaptive = "tables"\n', "rounds = 3\n", "only an adaptive release has rounds"),
         ("epsilon = 1\ndelta = 1e-9\n", "error = 5\n", "knows no error"),
-        ("[plan]\n", "[release]\nlevel = 0.9\n[plan]\n", "knows no level"),
+        ("[plan]\n", '[release]\nintervals = "noise"\n[plan]\n', "knows no intervals"),
         ("[plan]\n", "[release]\nproject = false\n[plan]\n", "knows no project"),
     ],
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from sfumato.app.spec import read_spec
@@ -158,11 +159,13 @@ def test_constraints_are_read_with_the_spec(rewrite: Rewrite) -> None:
         read_spec(rewrite("impossible =", "impossibel ="))
 
 
-def test_a_release_does_not_ignore_constraints(
+def test_a_release_keeps_constraints(
     rewrite: Rewrite, run: Callable[..., Ran], folder: Path
 ) -> None:
     path = rewrite("[budget]\n", '[constraints]\nimpossible = ["age < 2"]\n\n[budget]\n')
-    ran = run("release", path, "--yes")
-    assert ran.code != 0
-    assert "releases do not use it yet" in ran.err
-    assert not (folder / "people.ledger").exists()
+    ran = run("release", path, "--yes", "--out", folder / "out")
+    assert ran.code == 0, ran.err
+    assert "no record where age < 2; met by all answers together" in " ".join(ran.out.split())
+    answers = pd.read_parquet(folder / "out" / "answers.parquet")
+    young = answers[(answers["group"] == "age") & (answers["age"] < 2)]
+    assert (young[["value", "low", "high"]] == 0).all().all()

@@ -95,7 +95,9 @@ def ends_of(case, value=None):
     centre, half, more, first, length, is_whole = case
     bounds = Bounds(np.array([float(first)]), np.array([float(first + length)]), is_whole)
     at = bounds.clamp(np.array([centre]) if value is None else np.array([value]))
-    given = [bounds.interval(np.array([centre]), np.array([h]), at) for h in (half, half + more)]
+    middle = np.array([centre])
+    halves = (half, half + more)
+    given = [bounds.interval(middle - h, middle + h, middle, at) for h in halves]
     return bounds, at, [(float(low[0]), float(high[0])) for low, high in given]
 
 
@@ -125,7 +127,7 @@ def test_a_count_between_two_whole_numbers_keeps_the_nearer_one_at_every_level()
     centre, value = np.array([2.4]), np.array([2.4])
     widths = []
     for half in (0.1, 0.3, 0.41, 0.7, 2.0):
-        low, high = bounds.interval(centre, np.array([half]), value)
+        low, high = bounds.interval(centre - half, centre + half, centre, value)
         assert low[0] <= 2 <= high[0]
         widths.append(float(high[0] - low[0]))
     assert widths == sorted(widths)
@@ -135,5 +137,6 @@ def test_a_count_between_two_whole_numbers_keeps_the_nearer_one_at_every_level()
 
 def test_published_counts_that_are_no_whole_numbers_are_left_alone():
     bounds = Bounds(np.array([2.5]), np.array([2.5]), True)
-    low, high = bounds.interval(np.array([4.0]), np.array([1.0]), np.array([2.5]))
+    at = np.array([4.0])
+    low, high = bounds.interval(at - 1, at + 1, at, np.array([2.5]))
     assert (low[0], high[0]) == (2.5, 2.5)

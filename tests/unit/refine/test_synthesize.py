@@ -14,8 +14,8 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.synthetic.synthesize import (
     ReleasedTable,
-    _draw,
     _information,
+    draw_given,
     released_tables,
     released_total,
     synthesize,
@@ -132,7 +132,7 @@ def test_draws_have_exactly_the_given_weights():
     """Weights in eighths, of which 2^40 is a multiple: empty cells are never drawn."""
     table = np.array([[1.0, 0.0, 7.0], [0.0, 8.0, 0.0], [0.0, 0.0, 0.0]])
     given = np.repeat([0, 1, 2], 40_000)
-    found = _draw(table, given, SeededWords("weights"))
+    found = draw_given(table, given, SeededWords("weights"))
     first = np.bincount(found[given == 0], minlength=3)
     assert first[1] == 0
     assert stats.binomtest(int(first[0]), 40_000, 1 / 8).pvalue > 1e-6

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sfumato.app.progress import Bars
     from sfumato.budget.ledger import Ledger
     from sfumato.flow import Plan
+    from sfumato.refine.bootstrap import Intervals
     from sfumato.vault.tables import Table
 
 __all__ = ["Wishes", "release"]
@@ -38,6 +39,8 @@ class Wishes:
     synthetic: int | None = None
     key: str | None = None
     yes: bool = False
+    intervals: str | None = None
+    csv: bool = False
 
 
 def release(
@@ -51,11 +54,7 @@ def release(
     from sfumato.vault.tables import open_table, public_name
 
     spec = read_spec(path).asking(mechanism, error)
-    if spec.constraints is not None:  # nothing may be ignored in silence
-        raise SfumatoError(
-            f"{path}: [constraints] is read, but releases do not use it yet; take it out, and "
-            "project the released answers with sf.project(..., constraints=...)"
-        )
+    _intervals(spec, wishes)
     at = _ledger(spec, wishes)
     out = wishes.out or spec.out
     check_folder(out)
@@ -102,12 +101,14 @@ class _Job:
             self.table,
             ledger=self.book,
             project=spec.project,
+            constraints=spec.constraints,
+            intervals=_intervals(spec, wishes),
             name=self.name,
             key=wishes.key,
             progress=bars.of_release(),
         )
         notebook_of = spec.path if wishes.notebook else None
-        files = publish(result, self.out, spec.level, wishes.synthetic, notebook_of)
+        files = publish(result, self.out, spec.level, wishes.synthetic, notebook_of, wishes.csv)
         said = (result, files, self.book, self.is_stored)
         return published_document(*said), published_facts(*said)
 
@@ -117,12 +118,15 @@ class _Job:
         result = plan.release(
             self.table,
             ledger=self.book,
+            constraints=self.spec.constraints,
             name=self.name,
             key=self.wishes.key,
             progress=bars.of_release(),
         )
         wanted = self.wishes.synthetic
-        files = result.save(self.out, synthetic=False if wanted is None else wanted)
+        synthetic = False if wanted is None else wanted
+        csv = self.wishes.csv
+        files = result.save(self.out, level=self.spec.level, synthetic=synthetic, csv=csv)
         said = (plan, result, files, self.book, self.is_stored)
         return adaptive_published_document(*said), adaptive_published_facts(*said)
 
@@ -133,10 +137,25 @@ def _plan(spec: Spec, wishes: Wishes, output: Output) -> Plan | AdaptivePlan:
             return spec.plan(bars.phase("planning"))
     if wishes.notebook:
         raise PlanError(
-            "a notebook shows a forecast and intervals, and an adaptive release has none; leave "
-            "--notebook out"
+            "a notebook shows a forecast, and an adaptive release has none; leave --notebook out"
+        )
+    if wishes.intervals is not None:
+        raise PlanError(
+            "an adaptive release has intervals for what it measured, from its noise; leave "
+            "--intervals out"
         )
     return spec.plan_adaptive()
+
+
+def _intervals(spec: Spec, wishes: Wishes) -> Intervals:
+    if wishes.intervals is None:
+        return spec.intervals
+    if wishes.intervals in ("noise", "bootstrap"):
+        return "noise" if wishes.intervals == "noise" else "bootstrap"
+    raise PlanError(
+        "--intervals is noise (they hold as often as they say) or bootstrap (approximate), got "
+        f"{wishes.intervals!r}"
+    )
 
 
 def _ledger(spec: Spec, wishes: Wishes) -> LedgerSpec | None:

@@ -24,11 +24,13 @@ from functools import cached_property
 
 import numpy as np
 
-from sfumato.errors import PlanError, TooLarge
+from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.refine.cells.explicit import Estimate, fit_explicit
 from sfumato.refine.cells.grid import Grid
 from sfumato.refine.cells.minimax import fit_largest
-from sfumato.refine.fit import Names, fit_answers
+from sfumato.refine.fit import Fit, Names, fit_answers
 from sfumato.refine.learning.hedge import MOST_CELLS
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.gram import marginal, spread
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Workload
@@ -44,7 +46,10 @@ STEPS = 500
 class Boosted:
     """Synopses of ``total`` records, one per round, and the answers they vote for."""
 
-    def __init__(self, workload: Workload, total: float) -> None:
+    def __init__(
+        self, workload: Workload, total: float, constraints: Constraints | None = None
+    ) -> None:
+        self._constraints = constraints
         if workload.domain.size > MOST_CELLS:
             raise TooLarge(
                 f"boosting holds all {workload.domain.size:,} cells of the domain, at most "
@@ -80,15 +85,24 @@ class Boosted:
     def histogram(self) -> Array:
         """The histogram whose largest difference from the medians is least."""
         fit = fit_answers(self.workload, _split(self.workload, self.medians))
-        grid = Grid.of(fit)
-        found = fit_largest(fit, grid, self.total, gap=NEAR)
+        known = self._constraints
+        grid = Grid.of(fit, known)
+        found = self._nearest(fit, grid)
         # One cell stands for all that no query tells apart.
-        where = [grid.names.index(a.name) if a.name in grid.names else None for a in self.domain]
-        codes = grid.codes(found.cells)
+        public = Constraints(self.domain) if known is None else known
         full = np.zeros(self.domain.shape)
-        at = tuple(np.zeros(len(codes), np.int64) if w is None else codes[:, w] for w in where)
+        at = tuple(public.completed(grid.names, grid.codes(found.cells)))
         np.add.at(full, at, found.weights)
         return full
+
+    def _nearest(self, fit: Fit, grid: Grid) -> Estimate:
+        """Minimax knows no published tables: the nearest histogram in least squares meets them."""
+        if any(t.names for t in grid.published):
+            try:
+                return fit_explicit(fit, grid, self.total, gap=NEAR)
+            except WorkloadError:  # the tables could not be met; what is paid for is still answered
+                pass
+        return fit_largest(fit, grid, self.total, gap=NEAR)
 
     def table(self, names: Names) -> Array:
         """The estimated counts over some attributes, an axis each."""

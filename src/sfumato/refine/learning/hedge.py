@@ -16,6 +16,7 @@ import numpy as np
 from sfumato.domain import Domain
 from sfumato.errors import TooLarge
 from sfumato.refine.fit import Names
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.gram import marginal, spread
 from sfumato.workload.queries import Array
 from sfumato.workload.term import Term
@@ -32,6 +33,9 @@ SETTLED = 1e-2  # of the error left in the measured queries, per pass
 class Hedge:
     """A histogram of ``total`` records, uniform at first, that learns measured queries.
 
+    With constraints it is uniform over what is possible; published tables are met at the end
+    (``kept.py``).
+
     >>> import sfumato as sf
     >>> domain = sf.Domain({"sex": 2})
     >>> cells = sf.marginals(domain, 1).terms[0]
@@ -41,7 +45,9 @@ class Hedge:
     [8.0, 2.0]
     """
 
-    def __init__(self, domain: Domain, total: float) -> None:
+    def __init__(
+        self, domain: Domain, total: float, constraints: Constraints | None = None
+    ) -> None:
         if domain.size > MOST_CELLS:
             raise TooLarge(
                 f"multiplicative weights hold all {domain.size:,} cells of the domain, at most "
@@ -49,6 +55,9 @@ class Hedge:
             )
         self.domain, self.total = domain, max(float(total), 1.0)
         self.histogram = np.full(domain.shape, self.total / domain.size)
+        if constraints is not None:  # steps multiply, so what is impossible stays 0
+            possible = constraints.possible(domain.names)
+            self.histogram = possible * (self.total / float(possible.sum()))
         self._known: dict[tuple[str, int], tuple[Term, Array, float, int]] = {}
 
     def table(self, names: Names) -> Array:

@@ -17,6 +17,7 @@ from sfumato.refine.fit import Names
 from sfumato.refine.measurement import Measurement
 from sfumato.refine.rows.entropy import MaximumEntropy
 from sfumato.refine.simplex import project_to_simplex
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array
 
 __all__ = ["Learner"]
@@ -24,15 +25,21 @@ __all__ = ["Learner"]
 LOOP_ROWS = 30_000
 FINAL_ROWS = 200_000
 FINAL_ROUNDS = 3
+KNOWN = 0.01  # the variance that published counts are taken to have
 UNEVEN = 0.5  # effective rows, as a share, below which they are drawn anew
 
 
 class Learner:
     """Measured tables in, an estimate of any table out."""
 
-    def __init__(self, domain: Domain, records: int | None) -> None:
+    def __init__(
+        self, domain: Domain, records: int | None, constraints: Constraints | None = None
+    ) -> None:
         self.domain = domain
-        self._records = records
+        self._public = None if constraints is None else constraints.within(domain)
+        self._records: float | None = records
+        if self._public is not None and self._public.total is not None:
+            self._records = self._public.total
         self._single: dict[str, tuple[Array, float]] = {}  # average, variance
         self._model: MaximumEntropy | None = None
         self._draws = Draws("noise that tables would get")
@@ -55,13 +62,21 @@ class Learner:
         if self._model is None:
             total = self.total
             tables = [self.single(name) for name in self.domain.names]
-            self._model = MaximumEntropy(self.domain, tables, total, LOOP_ROWS)
+            self._model = MaximumEntropy(
+                self.domain, tables, total, LOOP_ROWS, constraints=self._public
+            )
             for name, (values, variance) in self._single.items():
                 self._model.observe((name,), values, variance)
+            for table in () if self._public is None else self._public.published:
+                if table.names:
+                    self._model.observe(table.names, table.values, KNOWN)
         return self._model
 
     def single(self, name: str) -> Array:
         """The estimated table over one attribute, before the model."""
+        for table in () if self._public is None else self._public.published:
+            if name in table.names:
+                return table.margin((name,))
         return project_to_simplex(self._single[name][0], self.total)
 
     def independent(self, names: Names) -> Array:

@@ -16,6 +16,7 @@ from sfumato.refine.learning.boosting import Boosted
 from sfumato.refine.learning.hedge import Hedge
 from sfumato.refine.learning.learner import Learner
 from sfumato.refine.learning.transcript import Step, Transcript
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array
 from sfumato.workload.workload import Workload
 
@@ -37,26 +38,36 @@ def replay_tables(learner: Learner, transcript: Transcript) -> Learner:
     return learner
 
 
-def replay_queries(workload: Workload, transcript: Transcript) -> Hedge:
+def replay_queries(
+    workload: Workload, transcript: Transcript, constraints: Constraints | None = None
+) -> Hedge:
     """Learn measured queries as the rounds of MWEM did."""
-    hedge = Hedge(workload.domain, begun_total(transcript.steps, transcript.rows))
+    total = begun_total(transcript.steps, transcript.rows, constraints)
+    hedge = Hedge(workload.domain, total, constraints)
     for step in transcript.steps:
         if step.place:
             learn_query(hedge, workload, step)
     return hedge
 
 
-def replay_samples(workload: Workload, transcript: Transcript) -> Boosted:
+def replay_samples(
+    workload: Workload, transcript: Transcript, constraints: Constraints | None = None
+) -> Boosted:
     """Learn measured samples of queries as boosting did."""
-    boosted = Boosted(workload, begun_total(transcript.steps, transcript.rows))
+    total = begun_total(transcript.steps, transcript.rows, constraints)
+    boosted = Boosted(workload, total, constraints)
     for step in transcript.steps:
         if step.place:
             learn_sample(boosted, workload, step)
     return boosted
 
 
-def begun_total(steps: Sequence[Step], rows: int | None) -> float:
+def begun_total(
+    steps: Sequence[Step], rows: int | None, constraints: Constraints | None = None
+) -> float:
     """The number of records: public, or measured by the first step."""
+    if constraints is not None and constraints.total is not None:
+        return constraints.total
     return float(steps[0].measurement.values[0]) if rows is None else float(rows)
 
 

@@ -19,7 +19,8 @@ p is never built: rows drawn from it stand for it, as importance weights while p
 drawn anew (resampled, then Metropolis steps) when the weights have become uneven (Del Moral,
 Doucet, Jasra 2006, "Sequential Monte Carlo samplers"). Memory is that of the rows and the measured
 tables; the domain may have any size. Everything here is arithmetic on public numbers, and
-repeatable: draws come from a public label.
+repeatable: draws come from a public label. With constraints no row is ever impossible; published
+tables are observed like others, with next to no noise.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from sfumato.domain import Domain
 from sfumato.errors import PlanError
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Names
+from sfumato.refine.rows.possible import make_possible
+from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array, Integers
 
 __all__ = ["MaximumEntropy", "independent_shares"]
@@ -61,6 +64,7 @@ class MaximumEntropy:
         total: float,
         rows: int,
         label: str = "maximum entropy",
+        constraints: Constraints | None = None,
     ) -> None:
         if not (np.isfinite(total) and total > 0 and rows >= 1):
             raise PlanError(f"{rows} rows cannot stand for {total} records: both must be above 0")
@@ -70,6 +74,7 @@ class MaximumEntropy:
         self._tables: dict[Names, tuple[Array, float, float]] = {}
         self._potentials: dict[Names, Array] = {}
         self._cells: dict[Names, Integers] = {}
+        self._constraints = constraints
         self.codes = self._independent(rows)
         self.weights = np.full(rows, 1.0 / rows)
 
@@ -150,6 +155,7 @@ class MaximumEntropy:
         start = np.concatenate([[0], np.cumsum([len(k) for k in by_attribute])]).astype(np.int64)
         sizes = np.array(self.domain.shape, dtype=np.int64)
         seed = np.uint64(int(self._draws.uniforms(1)[0] * 2**53))
+        before = None if self._constraints is None else self.codes.copy()
         move(
             self.codes,
             np.concatenate([np.cumsum(s) for s in self._shares]),
@@ -163,6 +169,10 @@ class MaximumEntropy:
             times,
             seed,
         )
+        if self._constraints is not None and before is not None:
+            # Moves that end outside are refused: the law is the same, given that it is possible.
+            outside = ~self._constraints.are_possible(self.codes.T)
+            self.codes[outside] = before[outside]
 
     def _independent(self, rows: int) -> Integers:
         """Rows of the product of the shares, every attribute spread evenly over its quantiles."""
@@ -172,6 +182,10 @@ class MaximumEntropy:
             at = (order + self._draws.uniforms(rows)) / rows
             edges = np.cumsum(shares)
             codes[:, a] = np.minimum(np.searchsorted(edges, at, side="right"), shares.size - 1)
+        if self._constraints is not None and self._constraints.linked:
+            rows_of = codes.T.astype(np.int64)
+            drawn = make_possible(self._constraints, rows_of, self._shares, self._draws.uniforms)
+            codes = np.ascontiguousarray(drawn.T, dtype=np.int32)
         return codes  # type: ignore[return-value]
 
     def _shape(self, names: Names) -> tuple[int, ...]:

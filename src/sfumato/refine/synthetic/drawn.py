@@ -11,7 +11,8 @@ Post-processing only: a random function of released answers (Dwork, Roth 2014, P
 
 from __future__ import annotations
 
-from math import sqrt
+from functools import partial
+from math import prod, sqrt
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from sfumato.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.randomness import WordSource, integers_below
 from sfumato.refine.refined import Refined
-from sfumato.refine.synthetic.synthesize import MOST_VALUES, Synthetic
+from sfumato.refine.rows.possible import make_possible
+from sfumato.refine.synthetic.synthesize import MOST_VALUES, Synthetic, draw_given, uniforms
+from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.terms import Predicates
 from sfumato.workload.workload import Workload
@@ -42,24 +45,73 @@ def check_records(domain: Domain, rows: object) -> int:
 
 
 def draw_records(
-    workload: Workload, found: Refined, rows: int, words: WordSource
+    workload: Workload,
+    found: Refined,
+    rows: int,
+    words: WordSource,
+    constraints: Constraints | None = None,
 ) -> Synthetic | None:
-    """So many records in random order; None if no cell carries weight."""
+    """So many records in random order; None if no cell carries weight.
+
+    With ``constraints``, which the cells meet, no record is impossible, and the counts of the first
+    published table, scaled, are met to one record.
+    """
     rows = check_records(workload.domain, rows)
     if not found.total > 0:
         return None
-    chosen = _systematic(found.weights, rows, words)
+    order = _order(found, constraints)
+    chosen = order[_systematic(found.weights[order], rows, words)]
     chosen = chosen[np.argsort(words.words(rows), kind="stable")]
-    domain = workload.domain
     codes: dict[str, Integers] = {}
-    for name in domain.names:
-        if name in found.attributes:
-            column = found.codes[chosen, found.attributes.index(name)]
-            codes[name] = _among_alike(column, found.alike.get(name), words)
-        else:
-            codes[name] = integers_below(domain[name].size, rows, words)
-    unknown = [n for n in domain.names if n not in found.attributes]
-    return Synthetic(codes, _notes(workload, found, codes, unknown, rows))
+    for i, name in enumerate(found.attributes):
+        codes[name] = _among_alike(found.codes[chosen, i], found.alike.get(name), words)
+    codes = _completed(workload.domain, codes, rows, words, constraints)
+    return Synthetic(codes, _notes(workload, found, codes, rows, constraints))
+
+
+def _order(found: Refined, constraints: Constraints | None) -> Integers:
+    """Equal cells side by side, those of the first published table together."""
+    first: tuple[str, ...] = ()
+    if constraints is not None:
+        first = next((t.names for t in constraints.published if t.names), ())
+    names = [*(n for n in first if n in found.attributes), *found.attributes]
+    keys = [found.codes[:, found.attributes.index(n)] for n in dict.fromkeys(names)]
+    if not keys:
+        return np.arange(len(found.weights))
+    return np.asarray(np.lexsort(keys[::-1]), dtype=np.int64)
+
+
+def _completed(
+    domain: Domain,
+    codes: dict[str, Integers],
+    rows: int,
+    words: WordSource,
+    constraints: Constraints | None,
+) -> dict[str, Integers]:
+    """Attributes that no answer looks at: as published tables and conditions have them, or even."""
+    known = set(codes)
+    for table in () if constraints is None else constraints.published:
+        new = [n for n in table.names if n not in codes]
+        old = [n for n in table.names if n in codes]
+        if not new:
+            continue
+        turned = table.values.transpose([table.names.index(n) for n in (*old, *new)])
+        shape, sizes = turned.shape[: len(old)], turned.shape[len(old) :]
+        given = np.zeros(rows, dtype=np.int64)
+        if old:
+            given = np.ravel_multi_index(tuple(codes[n] for n in old), shape).astype(np.int64)
+        drawn = draw_given(turned.reshape(prod(shape), prod(sizes)), given, words)
+        codes |= dict(zip(new, np.unravel_index(drawn, sizes), strict=True))
+    full = {
+        n: codes[n] if n in codes else integers_below(domain[n].size, rows, words)
+        for n in domain.names
+    }
+    if constraints is None or not rows:
+        return full
+    even = [np.ones(domain[n].size) for n in domain.names]
+    stacked = np.stack([full[n] for n in domain.names])
+    drawn = make_possible(constraints, stacked, even, partial(uniforms, words), kept=known)
+    return dict(zip(domain.names, drawn, strict=True))
 
 
 def _systematic(weights: Array, rows: int, words: WordSource) -> Integers:
@@ -90,8 +142,8 @@ def _notes(
     workload: Workload,
     found: Refined,
     codes: dict[str, Integers],
-    unknown: list[str],
     rows: int,
+    constraints: Constraints | None,
 ) -> tuple[str, ...]:
     notes = [f"drawn from published answers: {found.describe()}"]
     if rows:
@@ -100,11 +152,25 @@ def _notes(
             f"scaled to {found.total:,.0f} records, their answers differ from the published ones "
             f"by {error:.3g} (root mean square; the published answers are {spread:.3g})"
         )
+    told = set(found.attributes)
+    if constraints is not None:
+        told.update(*(t.names for t in constraints.published))
+        notes.append("no record is one that the constraints call impossible")
+        notes += [_published_note(t, codes, rows) for t in constraints.published if rows]
+    unknown = [n for n in workload.domain.names if n not in told]
     if unknown:
         notes.append(
             f"no released answer looks at {', '.join(unknown)}: drawn uniformly, which says nothing"
         )
     return tuple(notes)
+
+
+def _published_note(table: Published, codes: dict[str, Integers], rows: int) -> str:
+    own = np.zeros(table.values.shape)
+    np.add.at(own, tuple(codes[n] for n in table.names), 1.0)
+    off = float(np.abs(own * (table.total / rows) - table.values).max())
+    name = " x ".join(table.names) or "total"
+    return f"scaled to {table.total:,.0f} records, they meet the published {name} within {off:.3g}"
 
 
 def _difference(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from math import prod, sqrt
 from typing import Final
@@ -33,7 +34,15 @@ from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import Array, Identity, Integers, Prefix, QuerySet, Ranges, Windows
 from sfumato.workload.terms import Product
 
-__all__ = ["ReleasedTable", "Synthetic", "released_tables", "released_total", "synthesize"]
+__all__ = [
+    "ReleasedTable",
+    "Synthetic",
+    "draw_given",
+    "released_tables",
+    "released_total",
+    "synthesize",
+    "uniforms",
+]
 
 WEIGHT_BITS: Final = 40
 SWEEPS: Final = 20
@@ -174,11 +183,13 @@ class _Model:
         for child, parent in self.tree:
             if parent is None:
                 given = np.zeros(rows, dtype=np.int64)
-                codes[child] = _draw(self.known[child][None, :], given, words)
+                codes[child] = draw_given(self.known[child][None, :], given, words)
                 continue
             is_turned = (parent, child) not in self.pairs
             table = self.pairs[child, parent].T if is_turned else self.pairs[parent, child]
-            codes[child] = _draw(_with_fallback(table, self.known[child]), codes[parent], words)
+            codes[child] = draw_given(
+                _with_fallback(table, self.known[child]), codes[parent], words
+            )
         for name in self.unknown:
             codes[name] = integers_below(self.domain[name].size, rows, words)
         return np.stack([codes[n] for n in self.domain.names])
@@ -195,10 +206,12 @@ class _Model:
         even = {n: np.ones(self.domain[n].size) for n in self.unknown}
         shares = [self.known[n] if n in self.known else even[n] for n in self.domain.names]
 
-        def uniforms(count: int) -> Array:
-            return (words.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return make_possible(constraints, codes, shares, partial(uniforms, words))
 
-        return make_possible(constraints, codes, shares, uniforms)
+
+def uniforms(words: WordSource, count: int) -> Array:
+    """Numbers from 0 to below 1, 53 bits each."""
+    return (words.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _only(margin: Array, possible: Mask, total: float) -> Array:
@@ -351,7 +364,7 @@ def _with_fallback(table: Array, margin: Array) -> Array:
     return np.where(table.sum(axis=1, keepdims=True) > 0, table, margin[None, :])
 
 
-def _draw(table: Array, given: Integers, words: WordSource) -> Integers:
+def draw_given(table: Array, given: Integers, words: WordSource) -> Integers:
     """For each given row of the table, a column with probability in proportion to its entries.
 
     Entries become whole numbers that add up to 2^40 in every row; a whole number below that is
