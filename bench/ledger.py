@@ -48,11 +48,11 @@ def rate(work: Callable[[str], object], threads: int, seconds: float) -> tuple[f
     end = time.perf_counter() + seconds
 
     def repeat(number: int) -> None:
-        for turn in itertools.count():
+        for turn in itertools.count(1):
+            work(f"{threads}-{number}-{turn}")
+            done[number] = turn
             if time.perf_counter() > end:
                 return
-            work(f"{threads}-{number}-{turn}")
-            done[number] += 1
 
     workers = [threading.Thread(target=repeat, args=(number,)) for number in range(threads)]
     start, cpu = time.perf_counter(), time.process_time()

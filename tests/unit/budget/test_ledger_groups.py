@@ -18,6 +18,7 @@ from sfumato.budget.groups import LARGEST, Groups
 from sfumato.budget.page import Page, _Rows
 from sfumato.budget.store import Store
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, StateChanged
+from tests.ledger_home import Home
 
 TENTH = Cost.pure(Fraction(1, 10))
 
@@ -286,6 +287,21 @@ def test_what_was_in_line_at_a_fork_stays_with_the_parent(ledger):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert pending.result().key == "k"
     assert [entry.key for entry in ledger.entries()] == ["of the child", "k"]
+
+
+def test_a_server_that_ended_a_connection_is_asked_again(postgres, tmp_path):
+    home = Home.at("postgresql", tmp_path, postgres)
+    ledger = home.create(keep_open=True)
+    ledger.debit(TENTH, {}, "before")
+    ended = home.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+        "AND application_name = current_setting('application_name')"
+    )
+    assert len(ended) >= 1
+    home.wait_until_alone()
+    ledger.debit(TENTH, {}, "after")
+    assert ledger.verify().problems == ()
+    ledger.close()
 
 
 def test_the_lead_is_handed_on_and_those_who_wait_are_committed_together():

@@ -13,11 +13,16 @@ import pytest
 from sfumato.budget import Budget, Cost
 from sfumato.budget.entries import (
     GENESIS,
+    Allowed,
     Answered,
     Burnt,
+    Commitment,
     Debited,
+    Frozen,
+    Kept,
     Opened,
     Record,
+    Unfrozen,
     Vouched,
     canonical_json,
 )
@@ -31,13 +36,20 @@ FACTS = [
     Answered(1, "0" * 64),
     Burnt(1),
     Vouched(),
+    Debited("key", "{}", Cost.pure(1), "someone", "änn", (Commitment("s", 3, "0" * 64),)),
+    Answered(1, "0" * 64, (Commitment("s", 1, "0" * 64), Commitment("t", 1, "1" * 64))),
+    Kept("key", "{}", 1, "0" * 64),
+    Kept("key", "{}", 1, "0" * 64, "ann", (Commitment("s", 3, "0" * 64),)),
+    Allowed("ann", Budget(mu="1/3")),
+    Frozen("why"),
+    Unfrozen("why"),
 ]
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
-@pytest.mark.parametrize("pure_spent", [None, 0, 12])
-def test_records_survive_writing_and_reading(fact, pure_spent):
-    record = Record(3, "2001-02-03T04:05:06+00:00", GENESIS, 10**17, pure_spent, fact)
+@pytest.mark.parametrize(("pure_spent", "frozen"), [(None, False), (0, True), (12, False)])
+def test_records_survive_writing_and_reading(fact, pure_spent, frozen):
+    record = Record(3, "2001-02-03T04:05:06+00:00", GENESIS, 10**17, pure_spent, fact, frozen)
     assert Record.read(record.text()) == record
     assert record.text().isascii()
 
@@ -66,9 +78,13 @@ def test_the_hash_depends_on_every_field():
         Record(3, "t", GENESIS, 5, 0, Burnt(1)),
         Record(3, "t", GENESIS, 5, None, Burnt(2)),
         Record(3, "t", GENESIS, 5, None, Answered(1, "")),
+        Record(3, "t", GENESIS, 5, None, Burnt(1), frozen=True),
+        Record(3, "t", GENESIS, 5, None, Frozen("")),
+        Record(3, "t", GENESIS, 5, None, Unfrozen("")),
+        Record(3, "t", GENESIS, 5, None, Unfrozen("x")),
     ]
     hashes = {Record.hash_of(record.text()) for record in [base, *others]}
-    assert len(hashes) == 8
+    assert len(hashes) == 12
 
 
 def test_heads_are_read_back_and_the_largest_number_counts(tmp_path):
@@ -79,6 +95,22 @@ def test_heads_are_read_back_and_the_largest_number_counts(tmp_path):
         Witness(path).append(line)
     assert list(Witness(path).all()) == lines
     assert Witness(path).last() == lines[1]
+
+
+def test_what_a_witness_remembers_is_what_the_file_says(tmp_path):
+    """Lines of others, and a file that was put in its place, are seen at once."""
+    path = tmp_path / "h"
+    mine, other = Witness(path), Witness(path)
+    for number in range(6):
+        (mine if number % 3 else other).append(Head(number, f"{number:064d}"))
+        assert mine.last() == other.last() == Witness(path).last() == Head(number, f"{number:064d}")
+    (tmp_path / "older").write_text(f"0 {0:064d}\n")
+    (tmp_path / "older").rename(path)
+    assert mine.last() == Head(0, f"{0:064d}")
+    mine.append(Head(1, f"{1:064d}"))
+    assert mine.last() == Head(1, f"{1:064d}")
+    path.unlink()
+    assert mine.last() is None
 
 
 def test_a_torn_line_is_no_line_and_swallows_none(tmp_path):
