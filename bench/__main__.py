@@ -10,13 +10,28 @@ from __future__ import annotations
 
 import argparse
 
-from bench import counting, factorization, ledger, noise, projection, server, sparse, streams
+from bench import (
+    bodies,
+    cells,
+    counting,
+    factorization,
+    ledger,
+    metric,
+    noise,
+    projection,
+    server,
+    sparse,
+    streams,
+)
 
 SECTIONS = {
     "noise": noise,
     "counting": counting,
     "factorization": factorization,
     "projection": projection,
+    "cells": cells,
+    "bodies": bodies,
+    "metric": metric,
     "sparse": sparse,
     "streams": streams,
     "ledger": ledger,
@@ -34,7 +49,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     for name in asked.sections or SECTIONS:
-        if name in ("factorization", "projection"):
+        if name in ("factorization", "projection", "cells"):
             SECTIONS[name].main(asked.all)
         else:
             SECTIONS[name].main()

@@ -336,7 +336,7 @@ def test_domains_beyond_listing_are_projected_by_rows_and_never_farther_from_the
     rng = np.random.default_rng(0)
     truth = np.concatenate([rng.multinomial(40, [0.4, 0.3, 0.2, 0.1]) for _ in range(12)])
     y = truth + 10 * rng.normal(size=len(work))
-    found = sf.project(y, work, 40)
+    found = sf.project(y, work, 40, seconds=600)
     assert found.method == "rows"
     assert found.total == pytest.approx(40)
     assert np.linalg.norm(found.answers - truth) < np.linalg.norm(y - truth)

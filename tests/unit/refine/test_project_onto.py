@@ -189,7 +189,7 @@ def test_a_domain_of_a_quintillion_cells_has_rows_with_a_proved_gap() -> None:
     work, truth, y = wide_problem()
     nearest = sf.project(y, work, 500, onto="local")
     assert nearest.converged
-    found = sf.project(y, work, 500)
+    found = sf.project(y, work, 500, seconds=600)
     assert found.method == "rows"
     assert found.certified_by == "local consistency"
     assert "proved by local consistency" in repr(found)
@@ -228,7 +228,7 @@ def test_pairs_of_yes_no_attributes_are_proved_by_moments() -> None:
     at = [[domain.names.index(a) for a in t.attributes] for t in work.terms]
     truth = np.concatenate([np.bincount(2 * rows[:, i] + rows[:, j], minlength=4) for i, j in at])
     y = truth + 60 * rng.normal(size=len(truth))
-    found = sf.project(y, work, 200)
+    found = sf.project(y, work, 200, seconds=600)
     assert found.method == "rows"
     assert found.certified_by == "moments"
     body = sf.project(y, work, 200, onto="semidefinite")
