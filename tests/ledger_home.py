@@ -71,7 +71,7 @@ class Home:
 
     def _run(self, statement, values):
         if self.kind == "sqlite":
-            connection = sqlite3.connect(self.place, isolation_level=None)
+            connection = sqlite3.connect(self.place, isolation_level=None, timeout=600)
             try:
                 connection.execute("PRAGMA synchronous = OFF")  # an attacker need not be durable
                 return connection.execute(statement, values).fetchall()

@@ -26,21 +26,16 @@ T = TypeVar("T")
 
 
 class Pending(Generic[T]):
-    """A change in line; `result` waits for the commit."""
+    """A change in line; `result` waits for the commit, in any number of threads."""
 
-    __slots__ = (
-        "_error", "_groups", "_is_done", "_leads", "_line", "_value", "_wake", "change",
-        "keys",
-    )  # fmt: skip
+    __slots__ = ("_error", "_groups", "_is_done", "_line", "_value", "change", "keys")
 
     def __init__(self, groups: Groups, change: Callable[[Any], T], keys: tuple[str, ...]) -> None:
         self.change = change
         self.keys = keys
         self._groups = groups
         self._line = groups._line
-        self._wake = threading.Lock()
-        self._wake.acquire()
-        self._is_done = self._leads = False
+        self._is_done = False
         self._value: T | None = None
         self._error: Exception | None = None
 
@@ -60,10 +55,22 @@ class Pending(Generic[T]):
         self._value, self._error = None, error
 
 
+class _Wait:
+    """One caller that waits for a change, or was told to lead."""
+
+    __slots__ = ("leads", "pending", "wake")
+
+    def __init__(self, pending: Pending[Any], *, leads: bool) -> None:
+        self.pending = pending
+        self.leads = leads
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+
 class Groups:
     """A line of changes and the one caller that commits them."""
 
-    __slots__ = ("__weakref__", "_commit", "_has_leader", "_line", "_lock", "_waiting")
+    __slots__ = ("__weakref__", "_commit", "_has_leader", "_line", "_lock", "_waits")
 
     def __init__(self, commit: Callable[[Sequence[Pending[Any]]], None]) -> None:
         self._commit = commit
@@ -73,7 +80,7 @@ class Groups:
     def _begin_anew(self) -> None:
         self._lock = threading.Lock()
         self._line: deque[Pending[Any]] = deque()
-        self._waiting: dict[int, Pending[Any]] = {}
+        self._waits: dict[_Wait, None] = {}  # in the order in which they came
         self._has_leader = False
 
     def submit(self, change: Callable[[Any], T], keys: tuple[str, ...] = ()) -> Pending[T]:
@@ -92,17 +99,17 @@ class Groups:
                     "this change was put in line before a fork and belongs to the parent process; "
                     "ask again"
                 )
-            leads = pending._leads = not self._has_leader
+            wait = _Wait(pending, leads=not self._has_leader)
             self._has_leader = True
-            if not leads:
-                self._waiting[id(pending)] = pending
+            if not wait.leads:
+                self._waits[wait] = None
         try:
-            if not leads:
-                pending._wake.acquire()
+            if not wait.leads:
+                wait.wake.acquire()
             while not pending._is_done:
                 self._lead()
         finally:
-            self._step_back(pending)
+            self._step_back(wait)
 
     def _lead(self) -> None:
         with self._lock:
@@ -116,27 +123,33 @@ class Groups:
                 raise  # of this caller alone, such as KeyboardInterrupt
         finally:
             with self._lock:
-                for pending in group:
-                    pending._is_done = True
-                    if self._waiting.pop(id(pending), None) is not None:
-                        pending._wake.release()
+                self._finish(group)
 
-    def _step_back(self, pending: Pending[Any]) -> None:
-        """Hand the lead on; leave the line if the wait was interrupted."""
+    def _finish(self, done: Sequence[Pending[Any]]) -> None:
+        """Wake all who wait for these; the lock is held."""
+        for pending in done:
+            pending._is_done = True
+        for wait in [wait for wait in self._waits if wait.pending._is_done]:
+            del self._waits[wait]
+            wait.wake.release()
+
+    def _step_back(self, wait: _Wait) -> None:
+        """Hand the lead on; take the change out of the line if the wait was interrupted."""
         with self._lock:
-            self._waiting.pop(id(pending), None)
+            self._waits.pop(wait, None)
+            pending = wait.pending
             if not pending._is_done and pending in self._line:
                 self._line.remove(pending)
                 pending.fail(LedgerError("the wait for this change was interrupted; ask again"))
-                pending._is_done = True
-            if not pending._leads:
+                self._finish([pending])
+            if not wait.leads:
                 return
-            pending._leads = self._has_leader = False
-            following = next(iter(self._waiting.values()), None)
+            self._has_leader = False
+            following = next(iter(self._waits), None)
             if following is not None:
-                del self._waiting[id(following)]
-                following._leads = self._has_leader = True
-                following._wake.release()
+                del self._waits[following]
+                following.leads = self._has_leader = True
+                following.wake.release()
 
 
 def _copy(error: BaseException) -> Exception:

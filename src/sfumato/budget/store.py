@@ -93,6 +93,7 @@ class _Sqlite:
 
     is_sqlite = True
     binary = "BLOB"
+    advice = "it is a sfumato ledger on a local, writable disk with free space"
     begin_alone = "BEGIN IMMEDIATE"
     begin_reading = "BEGIN"
 
@@ -140,6 +141,7 @@ class _Postgres:
 
     is_sqlite = False
     binary = "BYTEA"
+    advice = "the address is right, the server runs and you may write there"
     begin_alone = "BEGIN"  # READ COMMITTED: the account row, locked first, keeps writers apart
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -226,8 +228,7 @@ class Store:
             words = (str(error).splitlines() or [""])[0]
             raise LedgerError(
                 f"the ledger {self.name} cannot be {verb} ({type(error).__name__}: "
-                f"{words[:200]}); nothing was released; check that it is a "
-                "sfumato ledger on a local, writable disk with free space"
+                f"{words[:200]}); nothing was released; check that {self.database.advice}"
             ) from None
 
     def exists(self) -> bool:

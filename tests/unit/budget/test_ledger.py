@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 
@@ -242,10 +241,14 @@ def test_a_file_is_told_to_be_durable(filed):
 
 
 def test_a_server_is_told_to_be_durable(postgres, tmp_path):
-    home = Home.at("postgresql", tmp_path, f"{postgres}&application_name=t")
-    careless = replace(home, place=home.place + "%20-csynchronous_commit%3Doff")
-    for place in (home, careless):
-        with open_store(place.place).reading() as transaction:
+    import psycopg
+
+    home = Home.at("postgresql", tmp_path, postgres)
+    careless = home.place.replace("options=", "options=-csynchronous_commit%3Doff%20")
+    with psycopg.connect(careless) as connection:
+        assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
+    for place in (home.place, careless):
+        with open_store(place).reading() as transaction:
             assert transaction.row("SHOW synchronous_commit") == ("on",)
 
 
@@ -254,6 +257,17 @@ def test_passwords_of_addresses_are_not_shown(scheme):
     store = open_store(f"{scheme}://ann:secret@nowhere.invalid:1/people")
     assert store.name == "postgresql://ann@nowhere.invalid:1/people"
     assert "secret" not in repr(store)
+
+
+def test_a_server_that_is_not_there_is_one_clear_message(tmp_path):
+    address = f"postgresql://ann:secret@/people?host={tmp_path}"
+    for attempt in (
+        lambda: Ledger.open(address),
+        lambda: Ledger.create(address, Budget(rho=1), "t", "add-remove"),
+    ):
+        with pytest.raises(LedgerError, match="the server runs") as caught:
+            attempt()
+        assert "secret" not in str(caught.value)
 
 
 def test_the_check_constraint_is_a_second_fence(ledger, home):

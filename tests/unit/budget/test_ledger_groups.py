@@ -322,13 +322,14 @@ def test_the_lead_is_handed_on_and_those_who_wait_are_committed_together():
     first.start()
     first_is_in.wait()
     line = [groups.submit(lambda _, n=n: n) for n in range(1, 6)]
-    others = [threading.Thread(target=lambda p=p: results.append(p.result())) for p in line]
+    waits = [*line, line[0], line[0]]  # three threads wait for the same change
+    others = [threading.Thread(target=lambda p=p: results.append(p.result())) for p in waits]
     for thread in others:
         thread.start()
     go_on.set()
     for thread in (first, *others):
         thread.join()
-    assert sorted(results) == list(range(6))
+    assert sorted(results) == [0, 1, 1, 1, 2, 3, 4, 5]
     assert sizes == [1, 5]
 
 
