@@ -18,6 +18,7 @@ from bench import (
     ledger,
     metric,
     noise,
+    online,
     projection,
     server,
     sparse,
@@ -33,6 +34,7 @@ SECTIONS = {
     "bodies": bodies,
     "metric": metric,
     "sparse": sparse,
+    "online": online,
     "streams": streams,
     "ledger": ledger,
     "server": server,
@@ -49,7 +51,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     for name in asked.sections or SECTIONS:
-        if name in ("factorization", "projection", "cells"):
+        if name in ("factorization", "projection", "cells", "online"):
             SECTIONS[name].main(asked.all)
         else:
             SECTIONS[name].main()

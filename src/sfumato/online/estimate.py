@@ -65,8 +65,8 @@ class Estimate:
     >>> domain = sf.Domain({"age": 10, "sex": 2})
     >>> young, = questions_of(sf.sql(domain, "SELECT COUNT(*) FROM t WHERE age < 3 AND sex = 1"))
     >>> estimate = Estimate(domain, 100.0)
-    >>> estimate.answer(young)
-    15.0
+    >>> round(estimate.answer(young))
+    15
     >>> estimate.learn(young, 40.0, variance=1.0)
     >>> round(estimate.answer(young))
     40

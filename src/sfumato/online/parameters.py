@@ -201,7 +201,7 @@ def plan_session(
 
     >>> plan = plan_session(Domain({"age": 100, "sex": 2}), Budget(epsilon=1), records=50_000)
     >>> plan.updates, plan.epoch_cost.pure_epsilon <= 1 / Fraction(plan.updates)
-    (105, True)
+    (72, True)
     """
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
@@ -282,9 +282,7 @@ def _updates(
     Hedge: ``c >= ln m n^2 / (2 (T - T/3)^2)``. Fit: half of what balances at half the entropy, for
     data are not a worst case and answers are used again (measured: ``python -m bench online``).
     """
-    most = min(questions, MOST_UPDATES if learning == "hedge" else 2 * USUAL)
-    if learning == "fit":  # else paying for every question would be as good
-        most = min(most, max(FEWEST, questions // 5))
+    most = min(questions, MOST_UPDATES) if learning == "hedge" else 2 * USUAL
 
     def is_enough(count: int) -> bool:
         found = tests(count)[1] / (UNIT * records)
@@ -298,7 +296,7 @@ def _updates(
         low, high = (low, middle) if is_enough(middle) else (middle, high)
     if learning == "hedge":
         return high
-    return min(most, max(FEWEST, high // 2))
+    return min(questions, max(FEWEST, high // 2))
 
 
 def _cost(law: NoiseLaw) -> Cost:

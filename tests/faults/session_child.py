@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that asks a session questions and kills itself at a named point.
+
+    python -m tests.faults.session_child LEDGER POINT TIMES
+
+At every answer that is given it prints one line of JSON. POINT is a method below; the process ends
+by SIGKILL when it has been reached TIMES times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import sfumato as sf
+from sfumato.budget.ledger import Ledger
+from sfumato.online.desk import Desk
+from sfumato.online.epochs import Epochs
+from sfumato.online.session import Session
+from sfumato.vault.questions import ExactQuestions
+from sfumato.vault.sparse import SparseVector
+
+DOMAIN = sf.Domain({"age": 20, "sex": 2})
+BUDGET = sf.Budget(epsilon=4, delta=1e-9)
+UPDATES = 24
+ASKED = [
+    f"SELECT COUNT(*) FROM t WHERE age BETWEEN {a} AND {a + w} AND sex = {a % 2}"
+    for w in (3, 6)
+    for a in range(10)
+]
+POINTS: dict[str, tuple[type, str, bool]] = {
+    # name: class, method, whether the kill comes after it
+    "after the debit": (Ledger, "debit", True),
+    "after an epoch is begun": (Epochs, "_begun", True),
+    "after a test": (SparseVector, "test_many", True),
+    "after noise is drawn": (ExactQuestions, "noisy", True),
+    "before an answer is stored": (Desk, "_answer", True),
+    "after an answer is stored": (Ledger, "keep_soon", True),
+    "before the epoch is put to rest": (Epochs, "rest", False),
+}
+
+
+def table() -> pd.DataFrame:
+    """The same records in every process."""
+    draw = np.random.default_rng(3)
+    return pd.DataFrame({"age": draw.binomial(19, 0.2, 2000), "sex": draw.integers(0, 2, 2000)})
+
+
+def opened(ledger: str, **more: object) -> Session:
+    """The session that all processes share, one after the other."""
+    return sf.open_session(
+        table(), DOMAIN, BUDGET, ledger=ledger, name="people", updates=UPDATES, questions=100,
+        records=2000, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def kill_at(point: str, times: int) -> None:
+    """Let the process die when a point has been reached so many times."""
+    owner, name, is_after = POINTS[point]
+    plain: Callable[..., Any] = getattr(owner, name)
+    seen = 0
+
+    def dying(*given: Any, **named: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if not is_after and seen == times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = plain(*given, **named)
+        if point == "after an answer is stored":
+            found.result()
+        if is_after and seen == times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    setattr(owner, name, dying)
+
+
+def main() -> None:
+    """Ask until killed, or to the end."""
+    ledger, point, times = sys.argv[1:]
+    kill_at(point, int(times))
+    with opened(ledger) as session:
+        for text in ASKED:
+            print(json.dumps(session.ask(text).as_json()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

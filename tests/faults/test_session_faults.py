@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions that are killed or cannot write: nothing is told twice, nothing is told unpaid."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfumato.budget.ledger import Ledger
+from sfumato.errors import LedgerError
+from sfumato.online.answers import Answer
+from sfumato.online.epochs import Epochs
+from sfumato.vault.sparse import SparseVector
+from tests.faults.session_child import ASKED, BUDGET, POINTS, UPDATES, opened
+
+ROOT = Path(__file__).parents[2]
+
+
+def _killed(ledger: Path, point: str, times: int) -> list[dict[str, Any]]:
+    """What a process said before it died."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.faults.session_child", str(ledger), point, str(times)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def _epochs(book: Ledger) -> int:
+    return sum(" epoch " in entry.key for entry in book.entries())
+
+
+QUICK = ("after a test", "after noise is drawn", "after an answer is stored")
+# How often a point is passed before the kill. The even start is wrong about several questions by
+# ten times the noise, so that the first paid answer comes but for a chance below 10^-9.
+TIMES = {
+    "after the debit": 2,
+    "after an epoch is begun": 1,
+    "after noise is drawn": 2,
+    "before the epoch is put to rest": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "point", [p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in POINTS]
+)
+def test_a_killed_session_loses_one_epoch_and_keeps_its_answers(tmp_path: Path, point: str) -> None:
+    ledger = tmp_path / "people.ledger"
+    told = _killed(ledger, point, TIMES.get(point, 3))
+    book = Ledger.open(ledger)
+    before, paid = _epochs(book), sum(a["how"] == "paid" for a in told)
+    assert before >= paid  # nothing was told without a debit
+    with opened(str(ledger)) as session:
+        again = [session.ask(text).as_json() for text in ASKED]
+    assert again[: len(told)] == told  # the same answers, for nothing
+    now = sum(a["how"] == "paid" for a in again)
+    # Every epoch ended with a paid answer, is at rest, or was lost by the one kill.
+    assert _epochs(book) <= now + 2
+    assert _epochs(book) <= UPDATES
+    found = book.verify()
+    assert found.is_whole
+    assert book.budget == BUDGET
+    assert book.remaining().share >= 0
+
+
+def test_a_threshold_outlives_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When an outcome cannot be stored, the next test has another threshold, debited anew."""
+    ledger = str(tmp_path / "people.ledger")
+    session = opened(ledger)
+    at = next(i for i, text in enumerate(ASKED) if session.ask(text).how == "free")
+    book = Ledger.open(ledger)
+    used = _epochs(book)
+    vector = session._desk.epochs._vector
+    assert vector is not None
+
+    def full(*_: object, **__: object) -> None:
+        raise LedgerError("the ledger could not be written (disk full); nothing was released")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "keep_soon", full)
+        with pytest.raises(LedgerError, match="disk full"):
+            session.ask(ASKED[at + 1])
+    assert session._desk.epochs._vector is None
+    assert _epochs(book) == used
+    session.ask(ASKED[at + 1])
+    assert _epochs(book) == used + 1
+    assert session._desk.epochs._vector is not vector
+    session.close()
+
+
+def test_a_commit_that_fails_later_gives_the_epoch_up_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = str(tmp_path / "people.ledger")
+    session = opened(ledger)
+    at = next(i for i, text in enumerate(ASKED) if session.ask(text).how == "free")
+    vector = session._desk.epochs._vector
+
+    class Failing:
+        def result(self) -> None:
+            raise LedgerError("the ledger could not be written (disk full); ask again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "keep_soon", lambda *_, **__: Failing())
+        found = session.ask_many(ASKED[at + 1 : at + 3])
+        assert [type(f) for f in found] == [LedgerError, LedgerError]
+    again = session.ask_many(ASKED[at + 1 : at + 3])
+    assert all(isinstance(f, Answer) for f in again)
+    assert session._desk.epochs._vector is not vector
+    session.close()
+
+
+def test_a_session_that_goes_on_after_a_failure_would_be_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin: without giving epochs up, the same threshold is tested again."""
+    monkeypatch.setattr(Epochs, "give_up", lambda _: None)
+    ledger = str(tmp_path / "people.ledger")
+    session = opened(ledger)
+    at = next(i for i, text in enumerate(ASKED) if session.ask(text).how == "free")
+    vector = session._desk.epochs._vector
+
+    def full(*_: object, **__: object) -> None:
+        raise LedgerError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "keep_soon", full)
+        with pytest.raises(LedgerError):
+            session.ask(ASKED[at + 1])
+    assert session._desk.epochs._vector is vector  # which the tests above would refuse
+    session.close()
+
+
+def test_the_ledger_has_no_threshold_while_the_session_is_in_use(tmp_path: Path) -> None:
+    ledger = str(tmp_path / "people.ledger")
+    session = opened(ledger)
+    next(text for text in ASKED if session.ask(text).how == "free")
+    vector = session._desk.epochs._vector
+    assert isinstance(vector, SparseVector)
+    secret = vector.state().hex()
+    book = Ledger.open(ledger)
+    assert json.loads(book.state(session.name).data)["vector"] == ""
+    session.close()
+    assert json.loads(book.state(session.name).data)["vector"] == secret
+    again = opened(ledger)
+    again.ask("SELECT COUNT(*) FROM t WHERE age = 11 AND sex = 1")
+    assert json.loads(book.state(session.name).data)["vector"] == ""
+    again.close()
+
+
+def test_a_session_that_is_forgotten_is_lost_but_not_stuck(tmp_path: Path) -> None:
+    ledger = str(tmp_path / "people.ledger")
+    session = opened(ledger)
+    next(text for text in ASKED if session.ask(text).how == "free")
+    used = _epochs(Ledger.open(ledger))
+    other = opened(ledger)
+    with pytest.raises(LedgerError, match="in use"):
+        other.ask("SELECT COUNT(*) FROM t WHERE age = 11")
+    taken = opened(ledger, take_over=True)
+    taken.ask("SELECT COUNT(*) FROM t WHERE age = 11")
+    assert _epochs(Ledger.open(ledger)) == used + 1
+    taken.close()
+    del session
+    gc.collect()
+    other.ask("SELECT COUNT(*) FROM t WHERE age = 12")
+    other.close()
