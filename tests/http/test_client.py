@@ -6,13 +6,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from sqlite3 import ProgrammingError
 
 import pandas as pd
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
+from bench import server as load
+from sfumato.app.server.app import make_app
+from sfumato.app.server.config import read_config
+from sfumato.app.server.house import House
 from sfumato.client import Client, Reply, Transport
+from sfumato.domain.schema import domain_from
 from sfumato.errors import (
     BudgetExhausted,
     LedgerFrozen,
@@ -22,7 +29,9 @@ from sfumato.errors import (
     TooLarge,
     WorkloadError,
 )
-from tests.http.served import ADA, CORA, WORKLOAD, bearer
+from sfumato.tomlfile import parse_toml
+from sfumato.workload.plain_count import plain_count
+from tests.http.served import ADA, CORA, WORKLOAD, bearer, write_served
 
 
 def over(client: TestClient) -> Transport:
@@ -171,3 +180,18 @@ def test_the_client_and_a_real_server(fresh: TestClient) -> None:
         assert list(ada.datasets()["name"]) == ["people"]  # a new connection was opened
         with pytest.raises(ServerError, match="401"):
             Client(url, "wrong").datasets()
+
+
+def test_a_server_that_is_shut_down_puts_its_sessions_to_rest(tmp_path: Path) -> None:
+    house = House(read_config(write_served(tmp_path / "s")))
+    with TestClient(make_app(house, closes=True)) as client:
+        assert client.get("/health").status_code == 200
+    with pytest.raises(ProgrammingError, match="closed"):
+        house.shelf.body("people", "key")
+
+
+def test_load_is_made_of_questions_that_nobody_asked_before() -> None:
+    texts = {load._sql(number)["sql"] for number in range(20_000)}
+    assert len(texts) == 20_000
+    domain = domain_from(parse_toml(load.SPEC))
+    assert all(plain_count(domain, text) for text in sorted(texts)[:50])

@@ -21,7 +21,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.http.served import ADA, CONFIG, CORA, bearer, served, write_served
+from tests.http.served import ADA, CORA, bearer, served, write_served
+from tests.http.test_ask import SESSION
 
 CHECKS: list[CheckFunction] = [
     schemathesis.checks.not_a_server_error,
@@ -32,10 +33,38 @@ CHECKS: list[CheckFunction] = [
 FAST = "planning_seconds = 1.0\nqueries = 200\nburst = 1000000\nrequests_per_second = 1000000.0"
 
 
+WORKLOADS = [
+    [{"marginals": 1}],
+    [{"prefix": "age", "by": ["sex"]}],
+    [{"ranges": "age"}],
+    [{"sql": "SELECT AVG(age) FROM data GROUP BY sex"}],
+    [{"predicates": ["age >= 10 and sex = 'Male'"]}],
+    [{"conjunctions": 2}],
+    [{"windows": "age", "width": 3}],
+]
+TEXTS = [
+    "SELECT COUNT(*) FROM data WHERE age >= 10",
+    "SELECT sex, COUNT(*) FROM data GROUP BY sex",
+    "SELECT SUM(age) FROM data WHERE NOT sex = 'Male'",
+    "SELECT COUNT(*) FROM data WHERE age BETWEEN 3 AND 7 AND sex IN ('Male')",
+    "SELECT COUNT(*) FROM data WHERE age > ",
+]
+
+
+def filled(body: object, number: int) -> object:
+    """Of every three bodies one gets a workload or a text that can be asked."""
+    if isinstance(body, dict) and number % 3 == 0:
+        if "workload" in body:
+            return {**body, "workload": WORKLOADS[number % len(WORKLOADS)]}
+        if "sql" in body:
+            return {**body, "sql": TEXTS[number % len(TEXTS)]}
+    return body
+
+
 def fuzz(folder: Path, examples: int, is_new: bool) -> Counter[int]:
     """Send about ``examples`` requests to every route, good and bad; the statuses that came."""
     statuses: Counter[int] = Counter()
-    path = write_served(folder, CONFIG.replace("planning_seconds = 60.0", FAST))
+    path = write_served(folder, SESSION.replace("planning_seconds = 60.0", FAST))
     with served(path) as client:
         api = schemathesis.openapi.from_asgi("/openapi.json", client.app)
         for found in api.get_all_operations():
@@ -54,9 +83,11 @@ def fuzz(folder: Path, examples: int, is_new: bool) -> Counter[int]:
                 )
                 @given(case=strategy)
                 def send(case: schemathesis.Case) -> None:
-                    if "name" in (case.path_parameters or {}) and sum(statuses.values()) % 8:
+                    number = sum(statuses.values())
+                    if "name" in (case.path_parameters or {}) and number % 8:
                         case.path_parameters["name"] = "people"
-                    token = CORA if sum(statuses.values()) % 2 else ADA
+                    case.body = filled(case.body, number)
+                    token = CORA if number % 2 else ADA
                     reply = case.call(headers=bearer(token))
                     statuses[reply.status_code] += 1
                     case.validate_response(reply, checks=CHECKS)
@@ -67,8 +98,8 @@ def fuzz(folder: Path, examples: int, is_new: bool) -> Counter[int]:
 
 
 def test_a_few_requests_per_route_meet_no_server_error(tmp_path: Path) -> None:
-    statuses = fuzz(tmp_path / "served", 6, is_new=False)
-    assert sum(statuses.values()) > 60
+    statuses = fuzz(tmp_path / "served", 4, is_new=False)
+    assert sum(statuses.values()) > 40
     assert statuses[200] > 0
     assert statuses[422] > 0
     assert not [status for status in statuses if status >= 500]

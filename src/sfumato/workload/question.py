@@ -90,13 +90,17 @@ class Question:
         return int(self.table.max())
 
     @cached_property
-    def _box(self) -> tuple[Integers, ...] | None:
-        """Where it is not zero, if that is one cell of classes."""
-        places = np.argwhere(self.table)
+    def _box(self) -> tuple[slice, ...] | tuple[Integers, ...] | None:
+        """Where it is not zero, if that is one cell of classes; as slices, if they are runs."""
+        places = np.flatnonzero(self.table)
         if len(places) != 1 or not self.attributes:
             return None
-        held = zip(self.class_of, places[0].tolist(), strict=True)
-        return np.ix_(*(np.flatnonzero(classes == at) for classes, at in held))
+        held = zip(self.class_of, np.unravel_index(places[0], self.table.shape), strict=True)
+        cells = [np.flatnonzero(classes == at) for classes, at in held]
+        ends = [(int(run[0]), int(run[-1]) + 1) for run in cells]
+        if all(last - first == len(run) for (first, last), run in zip(ends, cells, strict=True)):
+            return tuple(slice(first, last) for first, last in ends)
+        return np.ix_(*cells)
 
     def answer(self, table: Numbers) -> int | float:
         """The answer on the table of its attributes, in steps; exact for integers.

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -21,8 +23,15 @@ from sfumato.version import VERSION
 __all__ = ["make_app", "run"]
 
 
-def make_app(house: House) -> Gate:
-    """The ASGI application of a house; the caller closes the house."""
+def make_app(house: House, *, closes: bool = False) -> Gate:
+    """The ASGI application of a house; with ``closes`` it closes the house when it is shut down."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        if closes:
+            house.close()
+
     app = FastAPI(
         title="sfumato",
         version=VERSION,
@@ -30,6 +39,7 @@ def make_app(house: House) -> Gate:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        lifespan=life,
         exception_handlers={
             HTTPException: _refused,
             RequestValidationError: _not_valid,
@@ -42,18 +52,11 @@ def make_app(house: House) -> Gate:
 
 
 def run(config: Config) -> None:
-    """Serve until interrupted."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    house = House(config)
-    try:
-        _serve(make_app(house), config)
-    finally:
-        house.close()
-
-
-def _serve(app: Gate, config: Config) -> None:
+    """Serve until interrupted; then finish what is under way and put the sessions to rest."""
     import uvicorn
 
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    app = make_app(House(config), closes=True)
     uvicorn.run(
         app,
         host=config.host,
@@ -64,7 +67,7 @@ def _serve(app: Gate, config: Config) -> None:
         log_config=None,
         timeout_keep_alive=30,
         proxy_headers=False,  # nothing depends on the caller's address
-        lifespan="off",
+        lifespan="on",
         ws="none",
     )
 

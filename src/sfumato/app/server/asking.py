@@ -101,7 +101,7 @@ class Asking:
     async def ask(self, text: str, who: Analyst, name: str | None) -> bytes:
         """The body that answers a text: the stored one, or a new one."""
         read = self.read(text)
-        known = None if name is not None else self._shelf.body(self.dataset, read.key)
+        known = None if name is not None else self._held(read)
         if known is not None:
             self._metrics.answered(self.dataset, "stored")
             return known
@@ -109,6 +109,11 @@ class Asking:
         body: asyncio.Future[bytes] = loop.create_future()
         self._line.put(Waiting(read, who.name, name, loop, body))
         return await body
+
+    def _held(self, read: Read) -> bytes | None:
+        """A body at hand; single answers are the session's to keep, lists of them the shelf's."""
+        held = self._shelf.recent if len(read.questions) == 1 else self._shelf.body
+        return held(self.dataset, read.key)
 
     def stored(self, key: str) -> bytes | None:
         """The body of an answer that was given before, by its key."""

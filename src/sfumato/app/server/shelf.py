@@ -59,6 +59,11 @@ class Shelf:
             row = self._database.execute(query, place).fetchone()
             return None if row is None else self._remember(place, bytes(row[0]))
 
+    def recent(self, dataset: str, key: str) -> bytes | None:
+        """The bytes that are held in memory under a key, if any."""
+        with self._lock:
+            return self._newest.get((dataset, key))
+
     def remember(self, dataset: str, key: str, data: bytes) -> bytes:
         """Hold bytes in memory only: for what the ledger keeps for ever."""
         with self._lock:
