@@ -14,7 +14,7 @@ from math import log
 
 import sfumato as sf
 from sfumato.budget.sparse import NoiseKind
-from sfumato.plan.discovery import tolerance
+from sfumato.plan.discovery import centred, tolerance
 from sfumato.plan.sparse import sparse_of_mu_squared
 from sfumato.plan.sparse_plan import GRID_BITS, plan_sparse
 from sfumato.plan.tails import laplace_quantile
@@ -26,6 +26,8 @@ PAIRS: tuple[tuple[NoiseKind, NoiseKind], ...] = (
     ("gaussian", "laplace"),
     ("laplace", "gaussian"),
     ("gaussian", "gaussian"),
+    ("exponential", "exponential"),
+    ("gaussian", "exponential"),
 )
 
 
@@ -43,13 +45,17 @@ def tolerances() -> None:
 
 
 def pairs() -> None:
-    """The four pairs of laws at one mu: which noise where."""
+    """Pairs of laws at one mu: which noise where."""
     print("\n| noise of the threshold | of the scores | 1 discovery | 3 | 10 |")
     print("| --- " * 5 + "|")
     for threshold, query in PAIRS:
         found = [
             tolerance(
-                sparse_of_mu_squared(Fraction(1), c, STEP, threshold=threshold, query=query),
+                centred(
+                    sparse_of_mu_squared(Fraction(1), c, STEP, threshold=threshold, query=query),
+                    QUERIES,
+                    BETA,
+                ),
                 QUERIES,
                 BETA,
             )

@@ -23,6 +23,7 @@ __all__ = [
     "above_or_below",
     "law_of_patterns",
     "mass",
+    "one_sided_probability",
     "pattern_probability",
     "patterns",
     "survival",
@@ -87,6 +88,27 @@ def pattern_probability(
     return middle
 
 
+def one_sided_probability(
+    first: Fraction, second: Fraction, gaps: Sequence[int], said: Pattern
+) -> Fraction:
+    """The same for geometric noise on both sides: P(N >= a) = ratio^a for a >= 0, else 1."""
+    pairs = list(zip(gaps, said, strict=False))
+    high = max([0, *(-g for g, _ in pairs)])
+
+    def outcome(gap: int, is_above: bool) -> Fraction:
+        found = second ** max(gap, 0)
+        return found if is_above else 1 - found
+
+    total = sum(
+        ((1 - first) * first**z * prod(outcome(g + z, a) for g, a in pairs) for z in range(high)),
+        Fraction(0),
+    )
+    for j, c in enumerate(_product([_linear(second**g, a) for g, a in pairs])):
+        step = first * second**j
+        total += (1 - first) * c * step**high / (1 - step)
+    return total
+
+
 def _linear(slope: Fraction, is_tail: bool) -> list[Fraction]:
     """``slope w`` or ``1 - slope w`` as coefficients."""
     return [Fraction(0), slope] if is_tail else [Fraction(1), -slope]
@@ -125,5 +147,7 @@ def survival(law: NoiseLaw, at: NDArray[np.int64]) -> NDArray[np.float64]:
     if law.kind == "gaussian":
         return np.asarray(erfc((at - 0.5) / float(law.scale) / 2**0.5) / 2)
     q = np.exp(-1 / float(law.scale))
+    if law.kind == "exponential":
+        return np.asarray(q ** np.maximum(at, 0))
     tails = q ** np.where(at > 0, at, 1 - at) / (1 + q)
     return np.asarray(np.where(at > 0, tails, 1 - tails))

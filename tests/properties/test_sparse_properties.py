@@ -16,7 +16,7 @@ from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import SparseVector
 from tests.words import SeededWords
 
-KINDS = st.sampled_from(["laplace", "gaussian"])
+KINDS = st.sampled_from(["laplace", "gaussian", "exponential"])
 SCALES = st.fractions(Fraction(1, 2), 50, max_denominator=64)
 
 
@@ -31,18 +31,27 @@ def laws(draw: st.DrawFn) -> SparseLaw:
         draw(st.integers(1, 4)),
         draw(st.booleans()),
         reach,
+        draw(st.integers(-5, 5)),
     )
 
 
 def worth(law: SparseLaw) -> Fraction:
     cost = law.cost
-    return cost.pure_epsilon if law.threshold.kind == "laplace" else cost.mu_squared
+    return cost.mu_squared if law.threshold.kind == "gaussian" else cost.pure_epsilon
 
 
 def changed(law: SparseLaw, **other: object) -> SparseLaw:
     fields = {
         name: getattr(law, name)
-        for name in ("threshold", "query", "discoveries", "sensitivity", "is_monotone", "reach")
+        for name in (
+            "threshold",
+            "query",
+            "discoveries",
+            "sensitivity",
+            "is_monotone",
+            "reach",
+            "offset",
+        )
     }
     return SparseLaw(**{**fields, **other})  # type: ignore[arg-type]
 

@@ -47,7 +47,7 @@ def test_one_alarm_is_as_frequent_as_the_sum_over_both_laws_says() -> None:
         wrong = binom(RUNS, alarm_probability(plan.law, gap + 5))
         assert min(wrong.cdf(found), wrong.sf(found - 1)) < ALPHA
     assert failure_probability(plan.law, 1, 6) == pytest.approx(
-        2 * alarm_probability(plan.law, 7), abs=1e-9
+        alarm_probability(plan.law, 7) + 1 - alarm_probability(plan.law, -6), abs=1e-9
     )
 
 

@@ -15,14 +15,14 @@ import pytest
 from flint import arb, ctx, fmpq
 
 from sfumato.errors import PlanError
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.noise import discrete_laplace, geometric, rounded_gaussian
 from sfumato.vault.noise.inversion import decide, draw, filtered
-from sfumato.vault.noise.laws import GAUSSIAN, LAPLACE
+from sfumato.vault.noise.laws import EXPONENTIAL, GAUSSIAN, LAPLACE
 from sfumato.vault.noise.table import BITS, LOW_BITS, ORDER, certified_table
 from tests.words import GivenWords, SeededWords
 
-LAWS = {"laplace": LAPLACE, "gaussian": GAUSSIAN}
-SAMPLERS = {"laplace": discrete_laplace, "gaussian": rounded_gaussian}
+LAWS = {"laplace": LAPLACE, "gaussian": GAUSSIAN, "geometric": EXPONENTIAL}
+SAMPLERS = {"laplace": discrete_laplace, "gaussian": rounded_gaussian, "geometric": geometric}
 SCALES = [
     Fraction(1, 1024),
     Fraction(1, 3),
@@ -32,7 +32,8 @@ SCALES = [
     Fraction(10**6),
     Fraction(1 << 40),
 ]
-both_laws = pytest.mark.parametrize("name", LAWS)
+all_laws = pytest.mark.parametrize("name", LAWS)
+signed_laws = pytest.mark.parametrize("name", ["laplace", "gaussian"])
 all_scales = pytest.mark.parametrize("scale", SCALES, ids=str)
 
 
@@ -42,6 +43,8 @@ def tail(name: str, scale: Fraction, k: int) -> arb:
     if name == "laplace":
         q = (-1 / s).exp()
         return 2 * (-k / s).exp() / (1 + q)
+    if name == "geometric":
+        return (-k / s).exp()
     return ((k - arb(0.5)) / (s * arb(2).sqrt())).erfc()
 
 
@@ -58,7 +61,7 @@ def interesting_values(scale: Fraction) -> list[int]:
     return sorted({max(1, round(s * x)) for x in (0.01, 0.2, 0.7, 1.0, 1.9, 3.3, 5.0)})
 
 
-@both_laws
+@all_laws
 @all_scales
 def test_every_step_of_the_law_is_at_its_exact_probability_to_117_bits(name, scale):
     """U just below P(|N| >= k) gives |N| >= k, just above gives less: 53 + 64 bits of U."""
@@ -79,7 +82,7 @@ def test_every_step_of_the_law_is_at_its_exact_probability_to_117_bits(name, sca
             assert last.used == 2
 
 
-@both_laws
+@all_laws
 def test_a_scale_wrong_by_one_part_in_a_billion_moves_a_step(name):
     """The twin of the test above: it sees what no sample could."""
     scale, k = Fraction(10), 13
@@ -91,7 +94,7 @@ def test_a_scale_wrong_by_one_part_in_a_billion_moves_a_step(name):
     assert below[0] == k - 1
 
 
-@both_laws
+@all_laws
 @pytest.mark.parametrize(
     "scale", [Fraction(1, 2), Fraction(1), Fraction(5, 3), Fraction(3)], ids=str
 )
@@ -149,7 +152,7 @@ def words_of(name: str, scale: Fraction) -> np.ndarray:
     return np.concatenate([cells_near_steps(name, scale), ends, plain])
 
 
-@both_laws
+@all_laws
 @all_scales
 def test_the_filter_never_accepts_a_wrong_integer(name, scale):
     leading = words_of(name, scale)
@@ -162,7 +165,7 @@ def test_the_filter_never_accepts_a_wrong_integer(name, scale):
         assert magnitude[place] == exact
 
 
-@both_laws
+@all_laws
 def test_a_filter_without_its_band_decides_what_53_bits_cannot(name):
     """The twin: a blind filter accepts cells that hold a step of the law, so some draws err."""
     scale = Fraction(1000)
@@ -181,7 +184,7 @@ def test_a_filter_without_its_band_decides_what_53_bits_cannot(name):
     assert any(len(ends(int(leading[place]))) == 2 for place in undecided)
 
 
-@both_laws
+@all_laws
 @all_scales
 @pytest.mark.parametrize("widening", [1e-3, np.inf])
 def test_a_forced_slow_way_gives_the_same_integers(name, scale, widening):
@@ -192,7 +195,7 @@ def test_a_forced_slow_way_gives_the_same_integers(name, scale, widening):
     assert np.array_equal(fast, slow)
 
 
-@both_laws
+@all_laws
 def test_the_table_bounds_its_own_error_at_every_row(name):
     """Against ball arithmetic at both ends and inside of all 1024 rows and of their cells."""
     law, table = LAWS[name], certified_table(LAWS[name])
@@ -270,7 +273,18 @@ def test_taylor_coefficients_of_the_laplace_agree_with_differences(u):
         assert abs(value + (arb(u) * (1 + t)).log()) < t ** (ORDER + 1)
 
 
-@both_laws
+def test_geometric_noise_has_no_sign():
+    word = (3 << 50) << 11
+    drawn = geometric(Fraction(100), 4, GivenWords([word, word | 1, word | 0x7FE, word | 0x7FF]))
+    assert len(set(drawn.tolist())) == 1
+    assert drawn[0] > 0
+    ends = GivenWords(
+        [2**64 - 1, 2**64 - 2]
+    )  # U next to 1 is a small magnitude, not a negative one
+    assert geometric(Fraction(1, 1000), 2, ends).tolist() == [0, 0]
+
+
+@signed_laws
 def test_the_lowest_bit_is_the_sign_and_the_ten_bits_above_it_are_unused(name):
     word = (3 << 50) << 11
     given = [word, word | 1, word | 0x7FE, word | 0x7FF]
@@ -281,7 +295,7 @@ def test_the_lowest_bit_is_the_sign_and_the_ten_bits_above_it_are_unused(name):
     assert negative == opposite == -positive
 
 
-@both_laws
+@all_laws
 def test_a_draw_takes_one_word(name):
     words = SeededWords("count").words(50_000)
     given = GivenWords(words.tolist())
@@ -290,14 +304,14 @@ def test_a_draw_takes_one_word(name):
     assert drawn.dtype == np.int64
 
 
-@both_laws
+@all_laws
 def test_the_magnitude_falls_as_the_uniform_grows(name):
     words = np.sort(SeededWords("order").words(20_000) >> np.uint64(11) << np.uint64(11))
     drawn = SAMPLERS[name](Fraction(10**6), words.size, GivenWords(words.tolist()))
     assert (np.diff(drawn) <= 0).all()
 
 
-@both_laws
+@all_laws
 def test_zero_words_extend_the_uniform_until_it_is_positive(name):
     """U = 0.000... in 53 + 128 bits, then a word: a tail no float of a 64-bit uniform reaches."""
     given = GivenWords([1, 0, 0, 1 << 63, 5])
@@ -305,7 +319,7 @@ def test_zero_words_extend_the_uniform_until_it_is_positive(name):
     bits = BITS + 2 * 64
     with ctx.workprec(500):  # U lies in [2^63, 2^63 + 1] / 2^(bits + 64): half of 2^-bits
         u = arb(2) ** -(bits + 1)
-        k = -int(drawn)
+        k = abs(int(drawn))
         assert tail(name, Fraction(1), k) >= u * (1 + arb(2) ** -60)
         assert tail(name, Fraction(1), k + 1) <= u
 
@@ -318,7 +332,7 @@ def test_a_magnitude_beyond_64_bits_is_an_error_and_never_wraps():
         discrete_laplace(Fraction(1 << 40), 1, given)
 
 
-@both_laws
+@all_laws
 def test_the_largest_scale_stays_within_its_tail(name):
     drawn = SAMPLERS[name](Fraction(1 << 40), 20_000, SeededWords("large"))
     assert drawn.dtype == np.int64
@@ -327,13 +341,13 @@ def test_the_largest_scale_stays_within_its_tail(name):
     assert np.unique(drawn & 1023).size == 1024  # the low bits are alive
 
 
-@both_laws
+@all_laws
 def test_the_smallest_scale_is_all_but_zero(name):
     drawn = SAMPLERS[name](Fraction(1, 1024), 20_000, SeededWords("small"))
     assert not drawn.any()
 
 
-@both_laws
+@all_laws
 @pytest.mark.parametrize(
     "scale",
     [Fraction(0), Fraction(-1), Fraction(1, 1025), Fraction((1 << 40) + 1)],
@@ -344,20 +358,20 @@ def test_a_scale_outside_the_proven_range_is_refused(name, scale):
         SAMPLERS[name](scale, 1, SeededWords(0))
 
 
-@both_laws
+@all_laws
 def test_a_float_scale_is_refused(name):
     with pytest.raises(PlanError, match="Fraction"):
         SAMPLERS[name](1.5, 1, SeededWords(0))
 
 
-@both_laws
+@all_laws
 def test_a_negative_size_is_refused_and_an_empty_one_is_empty(name):
     with pytest.raises(PlanError, match="0 or more"):
         SAMPLERS[name](Fraction(1), -1, SeededWords(0))
     assert SAMPLERS[name](Fraction(1), 0, GivenWords([])).shape == (0,)
 
 
-@both_laws
+@all_laws
 def test_blocks_do_not_show(name):
     """70 000 draws span several blocks; one by one in smaller calls they are the same."""
     whole = SAMPLERS[name](Fraction(77, 3), 70_000, SeededWords("blocks"))

@@ -3,7 +3,7 @@
 
 A sparse vector compares many scores with thresholds and pays only for those above (Lyu, Su, Li
 2017, "Understanding the sparse vector technique for differential privacy", Algorithm 1). Any pair
-of laws will do: Laplace or Gaussian noise on the threshold, Laplace or Gaussian noise on the
+of laws will do: Laplace, exponential (one-sided) or Gaussian noise on the threshold and on the
 scores. All numbers are exact and in whole grid steps. Proof page: ``docs/proofs/sparse-vector.md``.
 """
 
@@ -19,12 +19,15 @@ from sfumato.errors import BudgetError
 
 __all__ = ["NoiseKind", "NoiseLaw", "SparseLaw", "noise_cost"]
 
-NoiseKind: TypeAlias = Literal["laplace", "gaussian"]
+NoiseKind: TypeAlias = Literal["laplace", "exponential", "gaussian"]
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseLaw:
     """The discrete Laplace law of this scale, or the Gaussian of this deviation rounded to steps.
+
+    ``"exponential"`` is the one-sided half of the Laplace law, geometric on whole steps. It has
+    half the variance at the same price, but it hides comparisons only, never a number.
 
     >>> NoiseLaw("laplace", Fraction(5, 2))
     NoiseLaw(kind='laplace', scale=Fraction(5, 2))
@@ -35,7 +38,7 @@ class NoiseLaw:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(NoiseKind):
-            raise BudgetError(f'noise is "laplace" or "gaussian", got {self.kind!r}')
+            raise BudgetError(f'noise is "laplace", "exponential" or "gaussian", got {self.kind!r}')
         # A float scale is refused: what is accounted and what is drawn must be the same number.
         if not isinstance(self.scale, Fraction) or not Fraction(1, 2**10) <= self.scale <= 2**40:
             raise BudgetError(
@@ -52,7 +55,8 @@ class SparseLaw:
     ``is_monotone`` all scores move in one direction together, as counts do when a record is added.
     Gaussian query noise needs ``reach``: a score further than this below the noisy threshold is
     treated as just so far below, so that its noise never has to come from a tail whose
-    probability collapses between neighbours (docs/proofs/sparse-vector.md, Lemma 1).
+    probability collapses between neighbours (docs/proofs/sparse-vector.md, Lemma 1). ``offset`` is
+    added to every threshold: public, it centres one-sided noise (``plan.discovery.centred``).
 
     >>> law = SparseLaw(NoiseLaw("laplace", Fraction(4)), NoiseLaw("laplace", Fraction(8)))
     >>> law.cost
@@ -65,6 +69,7 @@ class SparseLaw:
     sensitivity: int = 1
     is_monotone: bool = False
     reach: int | None = None
+    offset: int = 0
 
     def __post_init__(self) -> None:
         for name in ("discoveries", "sensitivity"):
@@ -88,8 +93,8 @@ class SparseLaw:
     def loss(self) -> Fraction:
         """The most that one discovery adds to the privacy loss, rounded up; others add nothing.
 
-        ``moved / scale`` with Laplace noise; ``log P(N >= reach - moved) / P(N >= reach)`` with
-        Gaussian noise N: docs/proofs/sparse-vector.md, Lemma 1.
+        ``moved / scale`` with Laplace or exponential noise; with Gaussian noise N
+        ``log P(N >= reach - moved) / P(N >= reach)``: docs/proofs/sparse-vector.md, Lemma 1.
         """
         if self.reach is None:
             return self.moved / self.query.scale
@@ -100,11 +105,12 @@ class SparseLaw:
     def cost(self) -> Cost:
         """The cost of the whole sparse vector, however many scores are tested, rounded up.
 
-        Privacy: with Laplace noise on the threshold ``sensitivity / scale + discoveries * loss``,
-        pure (docs/proofs/sparse-vector.md, Theorem 1); with Gaussian noise mu-GDP (Theorem 3).
+        Privacy: with Laplace or exponential noise on the threshold ``sensitivity / scale +
+        discoveries * loss``, pure (docs/proofs/sparse-vector.md, Theorem 1); with Gaussian noise
+        mu-GDP (Theorem 3).
         """
         losses = self.discoveries * self.loss
-        if self.threshold.kind == "laplace":
+        if self.threshold.kind != "gaussian":
             return Cost.pure(self.sensitivity / self.threshold.scale + losses)
         mu_squared = (self.sensitivity / self.threshold.scale) ** 2
         return Cost.gaussian(Fraction(curve.mu_of_loss_up(mu_squared, losses)) ** 2)
@@ -118,6 +124,7 @@ class SparseLaw:
             "sensitivity": self.sensitivity,
             "is_monotone": self.is_monotone,
             "reach": self.reach,
+            "offset": self.offset,
         }
 
 
@@ -129,5 +136,9 @@ def noise_cost(law: NoiseLaw, sensitivity: int) -> Cost:
     >>> noise_cost(NoiseLaw("gaussian", Fraction(10)), 1)
     Cost(mu^2 = 0.01)
     """
+    if law.kind == "exponential":
+        raise BudgetError(
+            "one-sided noise hides comparisons, not numbers; use laplace or gaussian noise"
+        )
     ratio = sensitivity / law.scale
     return Cost.pure(ratio, steps=sensitivity) if law.kind == "laplace" else Cost.gaussian(ratio**2)

@@ -36,6 +36,8 @@ def noise_of(amount: Fraction, kind: NoiseKind, sensitivity: int = 1) -> NoiseLa
     _positive(amount)
     if kind == "gaussian":
         return _law(kind, sensitivity * Fraction(curve.sqrt_up(1 / amount)))
+    if kind != "laplace":
+        raise PlanError(f'the noise of a number is "laplace" or "gaussian", got {kind!r}')
     return _law(kind, sensitivity / amount)
 
 
@@ -45,10 +47,14 @@ def sparse_of_epsilon(
     sensitivity: int = 1,
     *,
     is_monotone: bool = False,
+    threshold: NoiseKind = "laplace",
     query: NoiseKind = "laplace",
     false_alarm: Fraction = FALSE_ALARM,
 ) -> SparseLaw:
-    """The sparse vector of the least noise that is ``epsilon``-DP; its threshold noise is Laplace.
+    """The sparse vector of the least noise that is ``epsilon``-DP.
+
+    The noise of its threshold is Laplace or exponential; one-sided noise should then be centred
+    (``plan.discovery.centred``).
 
     >>> law = sparse_of_epsilon(Fraction(9), discoveries=8, is_monotone=True)
     >>> round(1 / float(law.threshold.scale), 6), round(1 / float(law.query.scale), 6)
@@ -56,14 +62,16 @@ def sparse_of_epsilon(
     """
     _positive(epsilon)
     moved = sensitivity if is_monotone else 2 * sensitivity
-    # Var = 2 (D/e1)^2 + v (c moved/e2)^2 is least at e2/e1 = (v/2)^(1/3) (c moved/D)^(2/3).
-    spread = _variance(query, false_alarm)
-    parts = (spread / 2) ** (1 / 3) * (discoveries * moved / sensitivity) ** (2 / 3)
+    if threshold == "gaussian":
+        raise PlanError("Gaussian noise on the threshold is not pure; use sparse_of_mu_squared")
+    # Var = v1 (D/e1)^2 + v2 (c moved/e2)^2 is least at e2/e1 = (v2/v1)^(1/3) (c moved/D)^(2/3).
+    spread = _variance(query, false_alarm) / _variance(threshold, false_alarm)
+    parts = spread ** (1 / 3) * (discoveries * moved / sensitivity) ** (2 / 3)
     first = epsilon * Fraction(max(round(2**SCALE_BITS / (1 + parts)), 1), 2**SCALE_BITS)
-    threshold = _law("laplace", sensitivity / first)
-    rest = (epsilon - sensitivity / threshold.scale) / discoveries
+    kept = _law(threshold, sensitivity / first)
+    rest = (epsilon - sensitivity / kept.scale) / discoveries
     noise, reach = _query(rest, moved, query, false_alarm)
-    return SparseLaw(threshold, noise, discoveries, sensitivity, is_monotone, reach)
+    return SparseLaw(kept, noise, discoveries, sensitivity, is_monotone, reach)
 
 
 def sparse_of_mu_squared(
@@ -76,7 +84,7 @@ def sparse_of_mu_squared(
     query: NoiseKind = "laplace",
     false_alarm: Fraction = FALSE_ALARM,
 ) -> SparseLaw:
-    """The sparse vector of the least noise that is mu-GDP; pure if its threshold noise is Laplace.
+    """The sparse vector of the least noise that is mu-GDP; pure unless its threshold is Gaussian.
 
     >>> law = sparse_of_mu_squared(Fraction(1))
     >>> law.cost.mu_squared <= 1
@@ -84,12 +92,13 @@ def sparse_of_mu_squared(
     """
     _positive(mu_squared)
     mu = Fraction(curve.sqrt_down(mu_squared))
-    if threshold == "laplace":
+    if threshold != "gaussian":
         return sparse_of_epsilon(
             Fraction(curve.pure_of_mu_down(mu)),
             discoveries,
             sensitivity,
             is_monotone=is_monotone,
+            threshold=threshold,
             query=query,
             false_alarm=false_alarm,
         )
@@ -105,7 +114,7 @@ def _query(
     loss: Fraction, moved: int, kind: NoiseKind, false_alarm: Fraction
 ) -> tuple[NoiseLaw, int | None]:
     """The least query noise, and its reach, with a loss of at most ``loss`` per discovery."""
-    if kind == "laplace":
+    if kind != "gaussian":
         return _law(kind, moved / loss), None
     from scipy.special import ndtri
 
@@ -123,10 +132,11 @@ def _query(
 def _variance(kind: NoiseKind, false_alarm: Fraction) -> float:
     """The variance of query noise whose loss is 1 when scores move by 1 step, about.
 
-    Laplace: 2. Gaussian: the loss is the hazard h(x) over sigma at the reach, so it is h(x)^2.
+    Laplace: 2. Exponential: 1. Gaussian: the loss is the hazard h(x) over sigma at the reach, so it
+    is h(x)^2.
     """
-    if kind == "laplace":
-        return 2.0
+    if kind != "gaussian":
+        return 2.0 if kind == "laplace" else 1.0
     if not 0 < false_alarm < Fraction(1, 2):
         raise PlanError(f"false_alarm must lie between 0 and 1/2, got {false_alarm!r}")
     from scipy.special import ndtri

@@ -19,12 +19,17 @@ from typing import Final
 from sfumato.budget.sparse import NoiseLaw, SparseLaw
 from sfumato.errors import PlanError, SfumatoError
 from sfumato.randomness import WordSource, system_words
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.noise import discrete_laplace, geometric, rounded_gaussian
 from sfumato.vault.sensitive import Redacted, Sensitive
 
 __all__ = ["DAMAGED", "SparseVector", "above_threshold", "answer"]
 
 VERSION: Final = 1
+_DRAWS: Final = {
+    "laplace": discrete_laplace,
+    "exponential": geometric,
+    "gaussian": rounded_gaussian,
+}
 DAMAGED: Final = "the state of the sparse vector is damaged or of another one; begin a new one"
 
 
@@ -56,6 +61,8 @@ class SparseVector(Redacted):
     def test(self, score: Sensitive[int], threshold: int) -> bool:
         """Whether ``score + noise >= threshold + noise of the threshold``; takes one word.
 
+        ``law.offset``, which is 0 unless noise is one-sided, is added to the threshold.
+
         The threshold is public and may be another one each time. Refused when no discovery is left.
 
         Privacy: as the class says. Neighbours: as the class says.
@@ -78,7 +85,7 @@ class SparseVector(Redacted):
         noise = _drawn(self.law.query, len(exact), self._words)
         outcomes: list[bool] = []
         for score, threshold, shaken in zip(exact, thresholds, noise, strict=True):
-            gap = int(threshold) + self._noise - score
+            gap = int(threshold) + self.law.offset + self._noise - score
             if self.law.reach is not None:
                 gap = min(gap, self.law.reach)
             is_above = shaken >= gap
@@ -152,13 +159,14 @@ def answer(score: Sensitive[int], law: NoiseLaw, words: WordSource | None = None
     docs/proofs/sparse-vector.md, Theorem 4.
     Neighbours: any; the score moves by at most the sensitivity that was accounted.
     """
+    if law.kind == "exponential":
+        raise PlanError("one-sided noise hides comparisons, not numbers; use laplace or gaussian")
     noise = _drawn(law, 1, system_words() if words is None else words)[0]
     return int(score.reveal()) + noise
 
 
 def _drawn(law: NoiseLaw, size: int, words: WordSource) -> list[int]:
-    draw = rounded_gaussian if law.kind == "gaussian" else discrete_laplace
-    return [int(z) for z in draw(law.scale, size, words)]
+    return [int(z) for z in _DRAWS[law.kind](law.scale, size, words)]
 
 
 def _read(law: SparseLaw, state: bytes) -> tuple[int, int]:

@@ -13,9 +13,11 @@ import pytest
 from sfumato.budget import curve
 from sfumato.budget.accounting import Cost, mu_squared_of
 from sfumato.budget.sparse import NoiseLaw, SparseLaw, noise_cost
-from sfumato.errors import PlanError
-from sfumato.plan.discovery import alarm_probability, failure_probability, tolerance
+from sfumato.errors import BudgetError, PlanError
+from sfumato.plan.discovery import alarm_probability, centred, failure_probability, tolerance
 from sfumato.plan.sparse import noise_of, sparse_of_epsilon, sparse_of_mu_squared
+from sfumato.vault.sensitive import Sensitive
+from sfumato.vault.sparse import answer
 from tests.sparse_reference import law_of_patterns, survival
 
 
@@ -90,7 +92,10 @@ def test_loss_and_mu_are_inverse_to_each_other() -> None:
     assert curve.mu_of_loss_up(Fraction(10**9), Fraction(1)) > 10**4.5
 
 
+ONE_SIDED = NoiseLaw("exponential", Fraction(3))
 LAWS = [
+    SparseLaw(NoiseLaw("exponential", Fraction(2)), ONE_SIDED, offset=7),
+    SparseLaw(NoiseLaw("gaussian", Fraction(2)), ONE_SIDED, offset=7),
     SparseLaw(NoiseLaw("laplace", Fraction(2)), NoiseLaw("laplace", Fraction(3))),
     SparseLaw(NoiseLaw("gaussian", Fraction(2)), NoiseLaw("laplace", Fraction(3))),
     SparseLaw(NoiseLaw("gaussian", Fraction(2)), NoiseLaw("gaussian", Fraction(3)), reach=15),
@@ -101,7 +106,7 @@ LAWS = [
 def test_the_chance_of_an_alarm_is_that_of_the_listed_outcomes(law: SparseLaw) -> None:
     for gap in (-20, -3, 0, 1, 7, 60):
         assert alarm_probability(law, gap) == pytest.approx(
-            law_of_patterns(law, [gap])[(True,)], abs=1e-12
+            law_of_patterns(law, [gap + law.offset])[(True,)], abs=1e-12
         )
 
 
@@ -110,9 +115,12 @@ def test_the_chance_of_a_failure_is_summed_over_the_laws(law: SparseLaw) -> None
     """Brute force over all rho: k comparisons err unless every noise is within alpha of rho."""
     z = np.arange(-300, 301)
     weight = survival(law.threshold, z) - survival(law.threshold, z + 1)
+    weight[z < 0] *= law.threshold.kind != "exponential"  # 1 - 1 there
     for k, alpha in ((1, 4), (5, 9), (400, 25)):
-        top = z + alpha + 1 if law.reach is None else np.minimum(z + alpha + 1, law.reach)
-        inside = np.clip(1 - survival(law.query, top) - survival(law.query, alpha + 1 - z), 0, 1)
+        top = z + law.offset + alpha + 1
+        top = top if law.reach is None else np.minimum(top, law.reach)
+        low = z + law.offset - alpha
+        inside = np.clip(survival(law.query, low) - survival(law.query, top), 0, 1)
         expected = 1 - float((weight * inside**k).sum())
         assert failure_probability(law, k, alpha) == pytest.approx(expected, abs=1e-10)
 
@@ -122,17 +130,46 @@ def test_the_tolerance_is_the_least_that_keeps_beta(law: SparseLaw) -> None:
     alpha = tolerance(law, 10, 0.05)
     assert failure_probability(law, 10, alpha) <= 0.05 < failure_probability(law, 10, alpha - 1)
     # A false alarm alone is rarer: scores alpha + 1 below, none of 10 may be found above.
-    low = law_of_patterns(law, [alpha + 1] * 10)[(False,) * 10]
+    low = law_of_patterns(law, [law.offset + alpha + 1] * 10)[(False,) * 10]
     assert 1 - low <= 0.05
-    assert 1 - law_of_patterns(law, [alpha // 3] * 10)[(False,) * 10] > 0.05  # a smaller one
+    near = law_of_patterns(law, [law.offset + alpha // 3] * 10)[(False,) * 10]
+    assert 1 - near > 0.05  # a smaller one
 
 
 def test_several_epochs_fail_at_most_as_often_as_the_forecast_says() -> None:
-    law = LAWS[0]
+    law = LAWS[2]
     bound = failure_probability(law, 12, 8, epochs=3)
     for split in ((4, 4, 4), (10, 1, 1), (6, 5, 1)):
         none = prod(1 - failure_probability(law, k, 8) for k in split)
         assert 1 - none <= bound + 1e-12
+
+
+@pytest.mark.parametrize("threshold", ["exponential", "gaussian", "laplace"])
+def test_the_offset_of_one_sided_noise_is_nearly_the_best_one(threshold: str) -> None:
+    first, second = NoiseLaw(threshold, Fraction(5)), NoiseLaw("exponential", Fraction(8))  # type: ignore[arg-type]
+    found = centred(SparseLaw(first, second), 30, 0.1, 2)
+    best = min(
+        tolerance(SparseLaw(first, second, offset=o), 30, 0.1, 2)
+        for o in range(found.offset - 12, found.offset + 13)
+    )
+    assert tolerance(found, 30, 0.1, 2) <= best + 2
+    assert tolerance(SparseLaw(first, second), 30, 0.1, 2) > best + 5  # not centred at all
+    assert found.cost == SparseLaw(first, second).cost
+
+
+def test_symmetric_noise_is_centred_already() -> None:
+    assert centred(LAWS[2], 30, 0.1) == LAWS[2]
+
+
+def test_one_sided_noise_is_never_added_to_a_number() -> None:
+    with pytest.raises(BudgetError, match="comparisons"):
+        noise_cost(ONE_SIDED, 1)
+    with pytest.raises(PlanError, match="comparisons"):
+        answer(Sensitive(3), ONE_SIDED)
+    with pytest.raises(PlanError, match="noise of a number"):
+        noise_of(Fraction(1), "exponential")
+    with pytest.raises(PlanError, match="sparse_of_mu_squared"):
+        sparse_of_epsilon(Fraction(1), threshold="gaussian")
 
 
 def test_large_scales_are_summed_in_pieces_on_the_safe_side() -> None:

@@ -26,6 +26,7 @@ from tests.sparse_reference import (
     above_or_below,
     law_of_patterns,
     mass,
+    one_sided_probability,
     pattern_probability,
     patterns,
     survival,
@@ -37,6 +38,9 @@ SECOND = Fraction(4, 5)  # exp(-1/s) of the scores' noise
 STARTS = [(0, 0, 0), (3, 3, 3), (-2, -2, -2), (4, 0, 4), (6, 2, -1)]
 
 Probability = Callable[[Fraction, Fraction, Sequence[int], Pattern], Fraction]
+LAPLACE_OR_ONE_SIDED = pytest.mark.parametrize(
+    "probability", [pattern_probability, one_sided_probability]
+)
 
 
 def neighbouring_gaps(
@@ -67,17 +71,23 @@ def claimed(discoveries: int, moved: int) -> Fraction:
     return 1 / FIRST / SECOND ** (discoveries * moved)
 
 
-@pytest.mark.parametrize("discoveries", [1, 2, 3])
-def test_every_outcome_keeps_epsilon_for_any_scores(discoveries: int) -> None:
+@LAPLACE_OR_ONE_SIDED
+@pytest.mark.parametrize("discoveries", [1, 3])
+def test_every_outcome_keeps_epsilon_for_any_scores(
+    discoveries: int, probability: Probability
+) -> None:
     """Theorem 1: e^(1/s1 + 2c/s2) bounds every ratio; ties included, nothing cut off."""
     pairs = [p for s in STARTS for p in neighbouring_gaps(s, (-1, 0, 1))]
-    assert worst_ratio(pattern_probability, pairs, discoveries) <= claimed(discoveries, 2)
+    assert worst_ratio(probability, pairs, discoveries) <= claimed(discoveries, 2)
 
 
-@pytest.mark.parametrize("discoveries", [1, 2, 3])
-def test_every_outcome_keeps_the_smaller_epsilon_for_monotone_scores(discoveries: int) -> None:
+@LAPLACE_OR_ONE_SIDED
+@pytest.mark.parametrize("discoveries", [1, 2])
+def test_every_outcome_keeps_the_smaller_epsilon_for_monotone_scores(
+    discoveries: int, probability: Probability
+) -> None:
     pairs = [p for s in STARTS for moves in ((0, 1), (-1, 0)) for p in neighbouring_gaps(s, moves)]
-    assert worst_ratio(pattern_probability, pairs, discoveries) <= claimed(discoveries, 1)
+    assert worst_ratio(probability, pairs, discoveries) <= claimed(discoveries, 1)
 
 
 def long_pairs(length: int, far: int = 6) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -91,33 +101,34 @@ def said_last(pair: tuple[tuple[int, ...], tuple[int, ...]], length: int) -> Pat
     return (False,) * length + (True,) * (len(pair[0]) - length)
 
 
-def test_long_runs_below_come_near_epsilon_and_never_above_it() -> None:
+@LAPLACE_OR_ONE_SIDED
+def test_long_runs_below_come_near_epsilon_and_never_above_it(probability: Probability) -> None:
     """30 scores below, then c above: the factor 2 of scores that are not monotone is needed."""
     for pair in long_pairs(30):
         said = said_last(pair, 30)
-        one = pattern_probability(FIRST, SECOND, pair[1], said)
-        other = pattern_probability(FIRST, SECOND, pair[0], said)
+        one = probability(FIRST, SECOND, pair[1], said)
+        other = probability(FIRST, SECOND, pair[0], said)
         assert max(one / other, other / one) <= claimed(sum(said), 2)
         assert max(one / other, other / one) > claimed(sum(said), 1)  # monotone noise is too small
 
 
-def test_noise_for_one_discovery_is_too_small_for_three() -> None:
+@LAPLACE_OR_ONE_SIDED
+def test_noise_for_one_discovery_is_too_small_for_three(probability: Probability) -> None:
     pair = long_pairs(30)[2]
     said = said_last(pair, 30)
-    ratio = pattern_probability(FIRST, SECOND, pair[0], said) / pattern_probability(
-        FIRST, SECOND, pair[1], said
-    )
+    ratio = probability(FIRST, SECOND, pair[0], said) / probability(FIRST, SECOND, pair[1], said)
     assert max(ratio, 1 / ratio) > claimed(1, 2)
 
 
-def test_without_the_cap_no_epsilon_holds() -> None:
+@LAPLACE_OR_ONE_SIDED
+def test_without_the_cap_no_epsilon_holds(probability: Probability) -> None:
     """Lyu, Su, Li 2017, Algorithm 6: with every further pair of outcomes the ratio grows."""
     ratios = []
     for m in (1, 4, 8, 16):
         gaps, moved = (0,) * m + (1,) * m, (1,) * m + (0,) * m
         said = (False,) * m + (True,) * m
-        one = pattern_probability(FIRST, SECOND, gaps, said)
-        other = pattern_probability(FIRST, SECOND, moved, said)
+        one = probability(FIRST, SECOND, gaps, said)
+        other = probability(FIRST, SECOND, moved, said)
         ratios.append(max(one / other, other / one))
     assert ratios == sorted(ratios)
     assert ratios[0] <= claimed(1, 2)
@@ -182,7 +193,7 @@ def test_a_number_with_the_noise_of_its_comparison_is_not_private(length: int) -
         assert ratios[False] > price
 
 
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian", "exponential"])
 def test_the_code_says_what_the_formula_counts_on_every_noise_of_a_box(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +203,7 @@ def test_the_code_says_what_the_formula_counts_on_every_noise_of_a_box(
         NoiseLaw(kind, Fraction(1)),  # type: ignore[arg-type]
         discoveries=2,
         reach=reach,
+        offset=-1 if kind == "exponential" else 0,
     )
     gaps = (0, 2, -1)
     for rho, *nus in itertools.product(range(-3, 4), repeat=4):
@@ -203,7 +215,8 @@ def test_the_code_says_what_the_formula_counts_on_every_noise_of_a_box(
         expected: list[bool] = []
         for g, nu in zip(gaps, nus, strict=True):
             if sum(expected) < 2:
-                far = g + rho if reach is None else min(g + rho, reach)
+                far = g + law.offset + rho
+                far = far if reach is None else min(far, reach)
                 expected.append(nu >= far)
         assert said == expected
 
@@ -320,6 +333,25 @@ def test_frequencies_are_those_of_the_exact_law_and_a_wrong_scale_is_noticed() -
     assert p_value(law) > 1e-6
     wrong = SparseLaw(NoiseLaw("laplace", Fraction(1)), NoiseLaw("laplace", Fraction(3)), 2)
     assert p_value(wrong) < 1e-6
+
+
+def test_frequencies_of_one_sided_noise_are_those_of_its_exact_law() -> None:
+    one_sided = NoiseLaw("exponential", Fraction(3))
+    law = SparseLaw(NoiseLaw("exponential", Fraction(2)), one_sided, offset=1)
+    words = SeededWords("one-sided")
+    box = Sensitive([0, -2, 1])
+    said = [tuple(SparseVector(law, words).test_many(box, [0, 0, 0])) for _ in range(6000)]
+
+    def p_value(gaps: tuple[int, ...]) -> float:
+        exact = law_of_patterns(law, gaps)
+        stat = sum((said.count(a) - 6000 * p) ** 2 / (6000 * p) for a, p in exact.items())
+        return float(chdtrc(len(exact) - 1, stat))
+
+    assert p_value((1, 3, 0)) > 1e-6  # threshold - score + offset
+    assert p_value((0, 2, -1)) < 1e-6  # the offset forgotten
+    ratios = [Fraction(float(np.exp(-1 / s))) for s in (2.0, 3.0)]
+    for a, p in law_of_patterns(law, (1, 3, 0)).items():
+        assert float(one_sided_probability(*ratios, (1, 3, 0), a)) == pytest.approx(p, abs=1e-12)
 
 
 def test_the_reference_agrees_with_itself_in_floats() -> None:

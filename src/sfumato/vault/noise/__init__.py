@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact noise in integers: the discrete Laplace and the Gaussian rounded to the grid.
+"""Exact noise in integers: discrete Laplace, geometric, and the Gaussian rounded to the grid.
 
 The vault adds these to exact integers on a public grid; no float stands between data and noise
 (Mironov 2012, "On significance of the least significant bits for differential privacy").
-Both are drawn by inversion: one uniform word gives sign and magnitude, a float filter with a proven
+All are drawn by inversion: one uniform word gives sign and magnitude, a float filter with a proven
 error band decides nearly all draws, ball arithmetic the rest (`inversion`, `table`, `laws`).
 So a draw takes one word and the same float operations whatever its value; only a magnitude that
 lies within the band of an integer step, or a tail of probability 2^-32, takes the slow way.
@@ -23,10 +23,16 @@ from numpy.typing import NDArray
 from sfumato.errors import PlanError
 from sfumato.randomness import WordSource
 from sfumato.vault.noise.inversion import draw
-from sfumato.vault.noise.laws import GAUSSIAN, LAPLACE
+from sfumato.vault.noise.laws import EXPONENTIAL, GAUSSIAN, LAPLACE
 from sfumato.vault.noise.table import certified_table
 
-__all__ = ["LARGEST_SCALE", "SMALLEST_SCALE", "discrete_laplace", "rounded_gaussian"]
+__all__ = [
+    "LARGEST_SCALE",
+    "SMALLEST_SCALE",
+    "discrete_laplace",
+    "geometric",
+    "rounded_gaussian",
+]
 
 SMALLEST_SCALE = Fraction(1, 1 << 10)
 LARGEST_SCALE = Fraction(1 << 40)
@@ -43,6 +49,18 @@ def discrete_laplace(scale: Fraction, size: int, words: WordSource) -> NDArray[n
     """
     _check(scale, size)
     return draw(LAPLACE, certified_table(LAPLACE), Fraction(scale), size, words)
+
+
+def geometric(scale: Fraction, size: int, words: WordSource) -> NDArray[np.int64]:
+    """Draw `size` independent integers z >= 0 with P(N >= z) = exp(-z / scale), exactly.
+
+    Privacy: none for numbers, for it is one-sided: x + N is never below x. It serves comparisons,
+    whose tail it moves by a factor exp(1 / scale) a step: docs/proofs/discrete-laplace.md,
+    Theorem 3; docs/proofs/sparse-vector.md, Lemma 1.
+    Neighbours: none are involved; no data comes here.
+    """
+    _check(scale, size)
+    return np.abs(draw(EXPONENTIAL, certified_table(EXPONENTIAL), Fraction(scale), size, words))
 
 
 def rounded_gaussian(sigma: Fraction, size: int, words: WordSource) -> NDArray[np.int64]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two laws of noise as inversions: |N| = floor(scale * g(U) + offset), U uniform on (0, 1).
+"""The laws of noise as inversions: |N| = floor(scale * g(U) + offset), U uniform on (0, 1).
 
-With a fair sign, N is then the discrete Laplace or the rounded Gaussian. A law states g, its Taylor
-coefficients and the offset in ball arithmetic (python-flint); `table` turns them into floats with a
-proven error, `inversion` draws. Canonne, Kamath, Steinke 2020; Steinbrecher, Shaw 2008, "Quantile
-mechanics" (the differential equation of the normal quantile).
+With a fair sign, N is then the discrete Laplace or the rounded Gaussian; without one, |N| of the
+exponential law is geometric. A law states g, its Taylor coefficients and the offset in ball
+arithmetic (python-flint); `table` turns them into floats with a proven error, `inversion` draws.
+Canonne, Kamath, Steinke 2020; Steinbrecher, Shaw 2008, "Quantile mechanics" (the differential
+equation of the normal quantile).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sfumato.balls import ball_of
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["GAUSSIAN", "LAPLACE", "Law"]
+__all__ = ["EXPONENTIAL", "GAUSSIAN", "LAPLACE", "Law"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,5 +92,12 @@ def _half(scale: Fraction) -> arb:  # noqa: ARG001 - every law's offset takes th
     return arb(0.5)
 
 
+def _nothing(scale: Fraction) -> arb:  # noqa: ARG001 - every law's offset takes the scale
+    from flint import arb
+
+    return arb(0)
+
+
+EXPONENTIAL = Law("geometric", _log_value, _log_taylor, _nothing)
 LAPLACE = Law("discrete Laplace", _log_value, _log_taylor, _laplace_offset)
 GAUSSIAN = Law("rounded Gaussian", _normal_value, _normal_taylor, _half)
