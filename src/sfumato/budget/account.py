@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from sfumato.budget import curve
@@ -190,12 +191,7 @@ class Account:
 
     def refusal(self, cost: Cost) -> str:
         """Return why the account refuses this cost, in the words of the ledger."""
-        wanted, left, total, name = self._amounts(cost)
-        return (
-            f"budget refused: this release costs {_text_up(wanted)} {name}, {_text_down(left)} of "
-            f"{_text_down(total)} remains ({self.budget.describe()}); lower the cost or ask the "
-            "curator"
-        )
+        return _refusal(self, cost)
 
     def _amounts(self, cost: Cost) -> tuple[Fraction, Fraction, Fraction, str]:
         budget, share = self.budget, max(Fraction(0), Fraction(self.left, UNITS))
@@ -233,6 +229,16 @@ def fits(costs: Iterable[Cost], budget: Budget) -> bool:
         counted = Counter(total.pure_parts)
         return composed_epsilon_exact(total.mu_squared, counted, budget.delta) <= budget.epsilon
     return curve.gaussian_within(total.mu_squared, budget.epsilon, budget.delta)
+
+
+@lru_cache(maxsize=64)  # an exhausted ledger says the same again and again
+def _refusal(account: Account, cost: Cost) -> str:
+    wanted, left, total, name = account._amounts(cost)
+    return (
+        f"budget refused: this release costs {_text_up(wanted)} {name}, {_text_down(left)} of "
+        f"{_text_down(total)} remains ({account.budget.describe()}); lower the cost or ask the "
+        "curator"
+    )
 
 
 def _remaining_mu_squared(share: Fraction, mu_squared: Fraction) -> Remaining:
