@@ -81,6 +81,8 @@ class SparseLaw:
                 "reach belongs to Gaussian query noise and only to it: give a whole number of "
                 "steps with Gaussian, None with Laplace query noise"
             )
+        if isinstance(self.offset, bool) or not isinstance(self.offset, int):
+            raise BudgetError(f"offset must be a whole number of steps, got {self.offset!r}")
         if self.reach is not None and (isinstance(self.reach, bool) or self.reach < 1):
             raise BudgetError(f"reach must be at least 1 step, got {self.reach!r}")
 

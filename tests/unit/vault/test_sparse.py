@@ -151,5 +151,7 @@ def test_what_is_wrong_is_said_without_a_score() -> None:
         NoiseLaw("laplace", 0.5)  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="laplace"):
         NoiseLaw("cauchy", Fraction(1))  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="offset"):
+        SparseLaw(NoiseLaw("laplace", Fraction(3)), NoiseLaw("laplace", Fraction(3)), offset=0.5)  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="discoveries"):
         SparseLaw(NoiseLaw("laplace", Fraction(3)), NoiseLaw("laplace", Fraction(3)), 0)
