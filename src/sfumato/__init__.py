@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sfumato.flow import Plan as Plan
     from sfumato.online.opening import open_session as open_session
     from sfumato.online.parameters import plan_session as plan_session
+    from sfumato.online.session import Session as Session
     from sfumato.plan.matrix import factorize as factorize
     from sfumato.refine.project import project as project
     from sfumato.refine.widths.geometry import support as support
@@ -62,6 +63,7 @@ _HOMES = {
     "Domain": "sfumato.domain",
     "Plan": "sfumato.flow",
     "Release": "sfumato.release",
+    "Session": "sfumato.online.session",
     "Watch": "sfumato.alerts",
     "Workload": "sfumato.workload",
     "attribute": "sfumato.workload",

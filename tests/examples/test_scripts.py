@@ -19,6 +19,7 @@ SHOWN = {
     "exercise_2_1.py": ["R M = F: True", "F, the thresholds, 8 x 8"],
     "ledger.py": ["the same answers: True", "budget refused", "whole: True"],
     "local_model.py": ["95% interval", "clients"],
+    "online.py": ["equal answers: True", "after a restart: True", "paid answers left"],
     "quickstart.py": ["74 queries by", "emergency"],
     "smallest_budget.py": ["25 counts: epsilon ="],
     "sql_counts.py": ["Female", "mean"],

@@ -16,6 +16,7 @@ PUBLIC = {
     "Domain",
     "Plan",
     "Release",
+    "Session",
     "Watch",
     "Workload",
     "attribute",
