@@ -102,15 +102,18 @@ class Plan(Forecast):
         name: str | None = None,
         key: str | None = None,
         analyst: str | None = None,
+        public: object = None,
         progress: Progress | None = None,
     ) -> Release:
         """table -> exact counts -> debit -> measure -> reconstruct -> project -> answers.
 
-        ``project`` makes answers agree and feasible ("shrunk": and draws them towards even counts
-        where noise outweighs few records); "bounds" cuts each by itself, False does neither.
+        ``project`` makes answers agree and feasible, and draws them towards guesses where noise
+        outweighs few records ("nearest": never); "bounds" cuts each by itself, False does neither.
         ``constraints`` are public knowledge that answers keep; what contradicts itself or a public
         number of records is refused before anything is spent. ``intervals="bootstrap"`` gives
         shorter ones that are approximate (docs/releases.md).
+        ``public`` are records that anybody may see (a table like ``table``, or an earlier release
+        on the same domain): one more guess. That they are public is the caller's promise.
         ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table`` or a dataframe.
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
         table returns the stored answer at no further cost, unless another ``key`` is given.
@@ -122,18 +125,21 @@ class Plan(Forecast):
         from sfumato.release.chosen import check_listed
         from sfumato.vault.fit import check_columns
         from sfumato.vault.measure import count
+        from sfumato.vault.public import public_records
         from sfumato.vault.tables import is_named, open_table, public_name
 
         domain, blocks = self.workload.domain, self.strategy.blocks
         check_listed(self.workload)
         known = _known(constraints, self.workload, project)
         check_intervals(intervals, self, project, known)
+        guess = None if public is None else public_records(public, self.workload)
         publish = partial(
             Release.of,
             self,
             project=project,
             constraints=known,
             intervals=intervals,
+            public=guess,
             progress=progress,
         )
         records = open_table(table)

@@ -97,7 +97,7 @@ class _Release(_Table):
     out: Text | None = None
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
     intervals: Literal["noise", "bootstrap"] = "noise"
-    project: bool | Literal["shrunk", "bounds"] = True
+    project: bool | Literal["nearest", "bounds"] = True
 
 
 class SessionTable(_Table):
@@ -161,7 +161,7 @@ class Spec:
     out: Path
     level: float
     intervals: Literal["noise", "bootstrap"]
-    project: bool | Literal["shrunk", "bounds"]
+    project: bool | Literal["nearest", "bounds"]
     adaptive: Adaptive | None
     rounds: int | None
     constraints: Constraints | None = None

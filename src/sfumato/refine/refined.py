@@ -9,7 +9,7 @@ The metric of the noise covariance is the most likely point of the same set, but
 objective's norm may rise above that of the unbiased answers; see ``docs/mechanisms/projection.md``.
 
 * Few cells: the projection itself, with a certified distance (``explicit.py``); where noise
-  outweighs the records, drawn towards an even histogram (``towards_even.py``).
+  outweighs the records, drawn towards guesses (``shrinkage.py``).
 * More cells than can be listed: rows, fitted to the answers, each by its variance, and to a prior
   around independence (``rows.py``, ``shrink.py``). That is an estimate and no projection: where it
   misses the answers by more than their noise explains, it is not used.
@@ -34,9 +34,10 @@ from sfumato.refine.cells.explicit import agreed_total, fit_explicit
 from sfumato.refine.cells.grid import Grid, alike
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Fit, fit_answers
+from sfumato.refine.guesses import PublicRecords
 from sfumato.refine.measurement import Measured
+from sfumato.refine.shrinkage import shrunk_towards
 from sfumato.refine.synthetic.synthesize import released_tables, released_total
-from sfumato.refine.towards_even import shrunk_to_even
 from sfumato.wording import shown
 from sfumato.workload.constraints import CLOSE, Constraints
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
@@ -49,7 +50,9 @@ __all__ = [
     "Projection",
     "Refined",
     "check_projection",
+    "expected_square",
     "has_wide",
+    "is_listed",
     "objective_fit",
     "refined",
     "refined_listed",
@@ -65,7 +68,7 @@ MOST_PRECISE = 1e-6  # of the greatest variance; better known answers weigh no m
 NEAR = 0.3  # times the expected distance of the unbiased answers from the truth
 
 Progress = Callable[[int, int, str], None]
-Projection = bool | Literal["shrunk", "bounds"]
+Projection = bool | Literal["nearest", "bounds"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +77,8 @@ class Refined:
 
     ``distance`` bounds how far the answers are from the projection of the unbiased ones, in the
     norm of the objective; infinite where they are an estimate of another kind. ``alike`` has the
-    classes of cells that no query tells apart, where one cell stands for its class. ``share`` is
-    how much of the projection is in the answers; the rest is an even histogram of the same total.
+    classes of cells that no query tells apart, where one cell stands for its class. ``towards``
+    are the guesses that the projection was drawn towards, and how much of each is in the answers.
     """
 
     answers: tuple[Array, ...]
@@ -85,7 +88,12 @@ class Refined:
     method: str
     distance: float
     alike: Mapping[str, Integers] = field(default_factory=dict)
-    share: float = 1.0
+    towards: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float:
+        """How much of the projection is in the answers."""
+        return max(0.0, 1 - sum(self.towards.values()))
 
     @property
     def total(self) -> float:
@@ -99,24 +107,24 @@ class Refined:
         if self.method == "rows":
             return "weighted records fitted to what was measured, with a prior around independence"
         said = "projected onto the answers of histograms"
-        if self.share == 1:
+        if not self.towards:
             return said
-        return f"{said}, then shrunk towards an even histogram ({self.share:.0%} kept)"
+        shares = [f"{name} ({share:.0%})" for name, share in self.towards.items() if share > 0]
+        return f"{said} ({self.share:.0%} of the answers), then shrunk towards {', '.join(shares)}"
 
 
 def check_projection(project: object) -> Projection:
-    """True (answers that agree), "shrunk" (for few records), "bounds" (each cut) or False."""
+    """True (answers that agree), "nearest" (never shrunk), "bounds" (each cut) or False."""
     if isinstance(project, bool):
         return project
     if project == "bounds":
         return "bounds"
-    if project == "shrunk":
-        return "shrunk"
+    if project == "nearest":
+        return "nearest"
     raise WorkloadError(
-        "project is true (answers that agree with each other), 'shrunk' (the same, drawn towards "
-        "even counts where noise outweighs few records), 'bounds' (each cut to what is possible "
-        "by itself) or false, "
-        f"got {shown(project)}"
+        "project is true (answers that agree with each other, drawn towards guesses where noise "
+        "outweighs few records), 'nearest' (the projection in any case), 'bounds' (each cut to "
+        f"what is possible by itself) or false, got {shown(project)}"
     )
 
 
@@ -126,15 +134,16 @@ def refined(
     unbiased: Sequence[Array],
     *,
     shrinks: bool = False,
+    public: PublicRecords | None = None,
     seconds: float = SECONDS,
     constraints: Constraints | None = None,
     progress: Progress | None = None,
 ) -> Refined | None:
     """Answers that agree; None where neither way is open, or neither came near enough in time.
 
-    With ``shrinks`` a projection that noise outweighs is drawn towards an even histogram. With
-    ``constraints`` the histogram or the rows meet them, up to rounding, or there are none; an even
-    histogram does not, so nothing is drawn towards it then.
+    With ``shrinks`` a projection that noise outweighs is drawn towards guesses: ``public`` records,
+    even counts, independent attributes. With ``constraints`` the histogram or the rows meet them,
+    up to rounding, or there are none; guesses do not, so nothing is drawn towards them then.
     """
     shown = None if progress is None else partial(_labelled, progress)
     workload = forecast.workload
@@ -143,8 +152,8 @@ def refined(
     fit = objective_fit(workload, unbiased)
     grid = None if has_wide(workload) else Grid.of(fit, constraints)
     if grid is not None and grid.size <= LISTED:
-        shrinks = shrinks and constraints is None
-        return _listed(forecast, fit, grid, measured.rows, shrinks, seconds, shown)
+        how = _How(shrinks, public, seconds, shown)
+        return _listed(forecast, fit, grid, measured.rows, how)
     if sum(p.term.cells for p in fit.parts if not _is_wide(p.term)) > TABLES:
         return None
     return _rows(forecast, measured, unbiased, seconds, constraints, shown)
@@ -156,11 +165,27 @@ def refined_listed(
     rows: int | None,
     *,
     shrinks: bool = False,
+    public: PublicRecords | None = None,
     seconds: float = SECONDS,
 ) -> Refined | None:
     """The same for cells that can be listed, from the answers alone."""
     fit = objective_fit(forecast.workload, unbiased)
-    return _listed(forecast, fit, Grid.of(fit), rows, shrinks, seconds, None)
+    return _listed(forecast, fit, Grid.of(fit), rows, _How(shrinks, public, seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    shrinks: bool
+    public: PublicRecords | None
+    seconds: float
+    progress: Progress | None = None
+
+
+def is_listed(workload: Workload, most: int = LISTED) -> bool:
+    """Whether the kinds of cells that the queries tell apart are few enough to be listed."""
+    if has_wide(workload) or any(t.rows > DENSE_LIMIT for t in workload.terms):
+        return False
+    return Grid.of(objective_fit(workload, [np.zeros(t.rows) for t in workload.terms])).size <= most
 
 
 def objective_fit(workload: Workload, answers: Sequence[Array]) -> Fit:
@@ -183,20 +208,23 @@ def _listed(
     fit: Fit,
     grid: Grid,
     rows: int | None,
-    shrinks: bool,
-    seconds: float,
-    progress: Progress | None,
+    how: _How,
 ) -> Refined | None:
     total = None if rows is None else float(rows)
-    expected = _expected(forecast)
+    expected = expected_square(forecast)
     enough = ENOUGH**2 * expected
     found = fit_explicit(
-        fit, grid, total, gap=GAP, enough=enough, seconds=seconds, progress=progress
+        fit, grid, total, gap=GAP, enough=enough, seconds=how.seconds, progress=how.progress
     )
     if not found.distance_bound <= NEAR * sqrt(expected):
         return None
     ends = np.cumsum([len(p.values) for p in fit.parts])[:-1]
-    shrunk = shrunk_to_even(forecast, fit, found, rows is not None) if shrinks else None
+    shrunk = None
+    if how.shrinks:
+        known, limit = rows is not None, how.seconds
+        shrunk = shrunk_towards(
+            forecast, fit, found, known, noise=expected, public=how.public, seconds=limit
+        )
     taken = found if shrunk is None else shrunk
     return Refined(
         tuple(np.split(taken.answers, ends)),
@@ -206,11 +234,11 @@ def _listed(
         "histogram",
         found.distance_bound if shrunk is None else inf,
         {name: alike(fit, name, grid.constraints) for name in grid.names},
-        1.0 if shrunk is None else shrunk.share,
+        {} if shrunk is None else shrunk.towards,
     )
 
 
-def _expected(forecast: Forecast) -> float:
+def expected_square(forecast: Forecast) -> float:
     """``E |unbiased - truth|^2`` in the norm of the objective."""
     totals, _ = forecast.strategy.group_variances(forecast.block_variances)
     pairs = zip(forecast.workload.terms, totals, strict=True)

@@ -20,6 +20,7 @@ from sfumato.plan.combination import Coefficients, answer_covariance
 from sfumato.plan.forecast import Forecast
 from sfumato.randomness import system_words
 from sfumato.refine.bootstrap import Intervals, bootstrapped
+from sfumato.refine.guesses import PublicRecords
 from sfumato.refine.measurement import Measured
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.refined import Progress, Projection, Refined, check_projection, refined
@@ -82,6 +83,7 @@ class Release:
         project: Projection = True,
         constraints: Constraints | None = None,
         intervals: Intervals = "noise",
+        public: PublicRecords | None = None,
         entry: Entry | None = None,
         provenance: Mapping[str, object] | None = None,
         progress: Progress | None = None,
@@ -89,20 +91,24 @@ class Release:
         """Reconstruct the answers from what was measured, and project them onto what data can have.
 
         ``project`` is False for unbiased answers, "bounds" to cut each one to what is feasible by
-        itself, "shrunk" to draw them towards even counts where noise outweighs few records.
+        itself, "nearest" for the projection in any case; otherwise, where noise outweighs few
+        records, it is drawn towards guesses, ``public`` records among them.
         ``constraints`` are met by all answers together; where that cannot be done, by each one.
-        ``intervals`` are those of the noise, or approximate ones by "bootstrap".
+        ``intervals`` are those of the noise, or approximate ones by "bootstrap", with which nothing
+        is drawn towards guesses.
         ``entry`` is the debit that paid for it; ``provenance`` adds public facts.
         """
         is_projected = check_projection(project) is not False
         unbiased = reconstruct(forecast, measured)
         found = None
-        if project is True or project == "shrunk":
-            found = _refined(forecast, measured, unbiased, project, constraints, progress)
+        if project is True or project == "nearest":
+            # A bootstrap knows nothing of the bias of a guess: with it nothing is drawn towards one.
+            shrinks = project is True and intervals == "noise"
+            refine = partial(_refined, forecast, measured, shrinks, public, constraints)
+            found = refine(unbiased, progress=progress)
         repeated = None
         if intervals == "bootstrap" and found is not None:
-            again = partial(_again, forecast, measured, project, constraints)
-            repeated = bootstrapped(forecast, found, again, progress)
+            repeated = bootstrapped(forecast, found, refine, progress)
         record = provenance_of(
             forecast,
             rows=measured.rows,
@@ -318,10 +324,11 @@ class Release:
 def _refined(
     forecast: Forecast,
     measured: Measured,
-    unbiased: Sequence[Array],
-    project: Projection,
+    shrinks: bool,
+    public: PublicRecords | None,
     constraints: Constraints | None,
-    progress: Progress | None,
+    unbiased: Sequence[Array],
+    progress: Progress | None = None,
 ) -> Refined | None:
     """Answers that agree; what is paid for is published whether or not they meet constraints."""
     try:
@@ -329,7 +336,8 @@ def _refined(
             forecast,
             measured,
             unbiased,
-            shrinks=project == "shrunk",
+            shrinks=shrinks,
+            public=public,
             constraints=constraints,
             progress=progress,
         )
@@ -337,13 +345,3 @@ def _refined(
         if constraints is None:
             raise
         return None
-
-
-def _again(
-    forecast: Forecast,
-    measured: Measured,
-    project: Projection,
-    constraints: Constraints | None,
-    unbiased: Sequence[Array],
-) -> Refined | None:
-    return _refined(forecast, measured, unbiased, project, constraints, None)

@@ -60,7 +60,7 @@ class PlanAsked(_Asked):
 class ReleaseAsked(PlanAsked):
     """What to release; projection and level are free, the rest is paid for once."""
 
-    project: bool | Literal["shrunk", "bounds"] = True
+    project: bool | Literal["nearest", "bounds"] = True
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
 

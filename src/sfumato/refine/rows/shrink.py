@@ -35,7 +35,7 @@ from sfumato.refine.synthetic.synthesize import ReleasedTable
 from sfumato.workload.queries import Array, Identity
 from sfumato.workload.terms import Product
 
-__all__ = ["Prior", "dispersion", "find_prior", "shrunk"]
+__all__ = ["Prior", "dispersion", "find_prior", "one_way_shares", "shrunk"]
 
 ROUNDS = 3
 SWEEPS = 50
@@ -155,11 +155,16 @@ def _likelihood(squares: Array, expected: Array, variance: float, log_tau: float
     return -0.5 * float(np.log(spread).sum() + (squares / spread).sum())
 
 
-def _one_way(domain: Domain, tables: Sequence[ReleasedTable], name: str, n: float) -> Array:
-    """The shares of one attribute: all tables that hold it, by their precision."""
+def one_way_shares(tables: Sequence[ReleasedTable], name: str, n: float) -> Array | None:
+    """The shares of one attribute: all tables that hold it, by their precision; None if none do."""
     holding = [t for t in tables if name in t.attributes and not t.is_spread]
+    if not holding:
+        return None
     precision = [t.margin_error((name,)) ** -2 if t.error > 0 else 1e300 for t in holding]
     margins = [t.margin((name,)) for t in holding]
-    if not margins:
-        return np.full(domain[name].size, 1 / domain[name].size)
     return project_to_simplex(np.average(margins, axis=0, weights=precision), n) / n
+
+
+def _one_way(domain: Domain, tables: Sequence[ReleasedTable], name: str, n: float) -> Array:
+    found = one_way_shares(tables, name, n)
+    return np.full(domain[name].size, 1 / domain[name].size) if found is None else found

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that the steward declares public, counted by the rules of the domain.
+
+They are read like any table, because only the vault reads tables, but nothing about them is secret:
+the counts go out exact. Whether they are public is the steward's word; nothing can check it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.plan.candidates import asked_domain
+from sfumato.refine.guesses import PublicRecords
+from sfumato.vault.count import count_marginals
+from sfumato.vault.tables import open_table
+from sfumato.wording import listing
+from sfumato.workload.queries import Array
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sfumato.release import Release
+    from sfumato.release.adaptive import AdaptiveRelease
+
+__all__ = ["public_records"]
+
+MOST_CELLS = 2**22  # of all asked attributes together
+
+
+def public_records(source: object, workload: Workload) -> PublicRecords:
+    """The public records over the asked attributes: of a table, a dataframe or an earlier release.
+
+    Privacy: none; these records are public by declaration, or were released before.
+    """
+    from sfumato.release import Release
+    from sfumato.release.adaptive import AdaptiveRelease
+
+    domain = asked_domain(workload)
+    cells = domain.cells(domain.names)
+    if cells > MOST_CELLS:
+        raise TooLarge(
+            f"the {len(domain)} attributes asked about have {cells:,} cells together, public "
+            f"records are counted in at most {MOST_CELLS:,}; ask about fewer, or leave public out"
+        )
+    if isinstance(source, Release | AdaptiveRelease):
+        table = _released(source, workload)
+    else:
+        counted = count_marginals(open_table(source), workload.domain, [domain.names])
+        table = counted.reveal(domain.names).astype(np.float64)
+    if not table.sum() > 0:
+        raise WorkloadError("there is no public record that the domain keeps; leave public out")
+    codes = np.argwhere(table > 0)
+    return PublicRecords(domain.names, codes, table[table > 0])
+
+
+def _released(source: Release | AdaptiveRelease, workload: Workload) -> Array:
+    """The table behind an earlier release; cells that it does not tell apart share their class."""
+    from sfumato.release import Release
+
+    names = asked_domain(workload).names
+    if isinstance(source, Release):
+        found = source.estimates.refined
+        if found is None:
+            raise WorkloadError(
+                "the earlier release has no answers that agree with each other; give a table"
+            )
+        known, codes, weights, alike = found.attributes, found.codes, found.weights, found.alike
+    else:
+        known, alike = source.estimate.domain.names, {}
+        codes, weights = source.cells, source.weights
+    missing = [n for n in names if n not in known]
+    asked = source.forecast.workload if isinstance(source, Release) else source.workload
+    if missing or workload.domain != asked.domain:
+        raise WorkloadError(
+            "the earlier release must be on the same domain and know all attributes that are asked "
+            f"about now{f'; it lacks {listing(missing)}' if missing else ''}"
+        )
+    shape = tuple(workload.domain[n].size for n in names)
+    at = [codes[:, known.index(n)] for n in names]
+    classes = [np.asarray(alike.get(n, np.arange(s))) for n, s in zip(names, shape, strict=True)]
+    merged = np.zeros([int(c.max()) + 1 for c in classes])
+    np.add.at(merged, tuple(c[column] for c, column in zip(classes, at, strict=True)), weights)
+    sizes = np.ones(())
+    for c in classes:
+        sizes = np.multiply.outer(sizes, np.bincount(c)[c])
+    spread = merged[np.ix_(*classes)] if prod(shape) else merged
+    return np.asarray(spread / sizes, dtype=np.float64)
