@@ -12,6 +12,7 @@ import argparse
 
 from bench import (
     bodies,
+    boosting,
     cells,
     counting,
     factorization,
@@ -22,6 +23,7 @@ from bench import (
     online,
     projection,
     server,
+    shrinkage,
     sparse,
     streams,
 )
@@ -37,6 +39,8 @@ SECTIONS = {
     "intervals": intervals,
     "sparse": sparse,
     "online": online,
+    "shrinkage": shrinkage,
+    "boosting": boosting,
     "streams": streams,
     "ledger": ledger,
     "server": server,

@@ -21,6 +21,7 @@ from sfumato.flow import plan as plan
 if TYPE_CHECKING:
     from sfumato.adaptive import AdaptivePlan as AdaptivePlan
     from sfumato.adaptive import plan_adaptive as plan_adaptive
+    from sfumato.advice import recommend as recommend
     from sfumato.alerts import Watch as Watch
     from sfumato.alerts import watch as watch
     from sfumato.budget import Budget as Budget
@@ -84,6 +85,7 @@ _HOMES = {
     "product": "sfumato.workload",
     "project": "sfumato.refine.project",
     "ranges": "sfumato.workload",
+    "recommend": "sfumato.advice",
     "sql": "sfumato.workload",
     "support": "sfumato.refine.widths.geometry",
     "watch": "sfumato.alerts",

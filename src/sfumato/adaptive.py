@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
     from sfumato.release.adaptive import AdaptiveRelease
     from sfumato.release.learned import Known
+    from sfumato.vault.rounds import Task
     from sfumato.vault.tables import Table
 
 __all__ = ["AdaptivePlan", "Method", "plan_adaptive"]
@@ -125,6 +126,15 @@ class AdaptivePlan:
         fitted = self.rounds * 6e-9 * measured * LOOP_ROWS
         settled = FINAL_ROUNDS * FINAL_ROWS * (8e-9 * measured + 1.5e-7 * d)
         return scored + fitted + settled
+
+    def task(self, learner: Learner) -> Task:
+        """What the rounds may choose from, and how much each table matters."""
+        from sfumato.vault.adaptive import GREATEST_WEIGHT
+        from sfumato.vault.rounds import Task
+
+        top = max(self.candidates.values(), default=1.0)
+        weights = {s: max(1, round(GREATEST_WEIGHT * w / top)) for s, w in self.candidates.items()}
+        return Task(learner, weights, self.rounds, moves_of(self.neighbours, self.unit))
 
     def request(self) -> dict[str, object]:
         """The public description of what is asked, as the ledger keeps it."""
@@ -221,18 +231,16 @@ class _Run:
         return self._rounds().to_bytes()
 
     def _count_tables(self) -> int | None:
-        from sfumato.vault.adaptive import GREATEST_WEIGHT, read_tables
-        from sfumato.vault.rounds import Task, adaptive_rounds
+        from sfumato.vault.adaptive import read_tables
+        from sfumato.vault.rounds import adaptive_rounds
 
         plan = self._plan
         sets = [*((name,) for name in plan.domain.names), *plan.candidates]
         exact, rows = read_tables(
             self._table, plan.workload.domain, sets, plan.neighbours, plan.unit, self._progress
         )
-        top = max(plan.candidates.values(), default=1.0)
-        weights = {s: max(1, round(GREATEST_WEIGHT * w / top)) for s, w in plan.candidates.items()}
         learner = Learner(plan.domain, rows, self._constraints)
-        task = Task(learner, weights, plan.rounds, moves_of(plan.neighbours, plan.unit))
+        task = plan.task(learner)
         self.estimate = learner
         self._rounds = lambda: adaptive_rounds(
             exact, rows, task, Spending.of(plan.budget), self._words, self._progress

@@ -38,6 +38,7 @@ PUBLIC = {
     "product",
     "project",
     "ranges",
+    "recommend",
     "sql",
     "support",
     "watch",

@@ -98,6 +98,7 @@ class _Release(_Table):
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
     intervals: Literal["noise", "bootstrap"] = "noise"
     project: bool | Literal["nearest", "bounds"] = True
+    public: Text | None = None
 
 
 class SessionTable(_Table):
@@ -162,6 +163,7 @@ class Spec:
     level: float
     intervals: Literal["noise", "bootstrap"]
     project: bool | Literal["nearest", "bounds"]
+    public: str | None
     adaptive: Adaptive | None
     rounds: int | None
     constraints: Constraints | None = None
@@ -293,6 +295,7 @@ def read_spec(path: str | Path) -> Spec:
         level=tables.release.level,
         intervals=tables.release.intervals,
         project=tables.release.project,
+        public=source_from(file, tables.release.public, ("release", "public")),
         adaptive=tables.plan.adaptive,
         rounds=tables.plan.rounds,
         constraints=constraints_from(file, domain),
@@ -308,6 +311,7 @@ _NOT_ADAPTIVE = {
     ("budget", "error"): "its error depends on the data, so no budget can be found for it",
     ("release", "intervals"): "those of what was measured come from its noise",
     ("release", "project"): "its answers always agree with each other",
+    ("release", "public"): "its answers are drawn towards nothing",
 }
 
 

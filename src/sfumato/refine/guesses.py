@@ -55,7 +55,9 @@ class Guesses:
         return (first, INDEPENDENT) if is_known else (first,)
 
     def answers(self, unbiased: Array, total: float) -> Array:
-        """The answers of every guess of so many records, one row each."""
+        """The answers of every guess of so many records, one row each; 0 of none."""
+        if not total > 0:
+            return np.zeros((len(self.names), len(unbiased)))
         out = [self._fixed]
         shares = self._one_way(unbiased, total)
         if shares is not None:

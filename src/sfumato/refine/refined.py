@@ -30,7 +30,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.forecast import Forecast
-from sfumato.refine.cells.explicit import agreed_total, fit_explicit
+from sfumato.refine.cells.explicit import FLOOR, agreed_total, fit_explicit
 from sfumato.refine.cells.grid import Grid, alike
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Fit, fit_answers
@@ -213,8 +213,11 @@ def _listed(
     total = None if rows is None else float(rows)
     expected = expected_square(forecast)
     enough = ENOUGH**2 * expected
+    # Gaps are relative to the answers too, which may be a million times the noise.
+    whole = FLOOR * 0.5 * sum(float(p.weights @ p.values**2) for p in fit.parts)
+    gap = min(GAP, enough / whole) if whole > 0 else GAP
     found = fit_explicit(
-        fit, grid, total, gap=GAP, enough=enough, seconds=how.seconds, progress=how.progress
+        fit, grid, total, gap=gap, enough=enough, seconds=how.seconds, progress=how.progress
     )
     if not found.distance_bound <= NEAR * sqrt(expected):
         return None

@@ -152,7 +152,8 @@ def mixture(gram: Array, pull: Array) -> Array:
     """The c of least ``c'Gc - 2 c'm`` over the simplex, for a few points: face by face."""
     size = len(pull)
     scale = float(np.trace(gram)) or 1.0
-    best, least = np.eye(size)[0], inf
+    best: Array = np.eye(size)[0]
+    least = inf
     for count in range(1, size + 1):
         for held in map(list, combinations(range(size), count)):
             bordered = np.ones((count + 1, count + 1))

@@ -102,7 +102,7 @@ class Release:
         unbiased = reconstruct(forecast, measured)
         found = None
         if project is True or project == "nearest":
-            # A bootstrap knows nothing of the bias of a guess: with it nothing is drawn towards one.
+            # A bootstrap knows nothing of the bias of a guess, so none is taken up with it.
             shrinks = project is True and intervals == "noise"
             refine = partial(_refined, forecast, measured, shrinks, public, constraints)
             found = refine(unbiased, progress=progress)

@@ -18,20 +18,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
 from sfumato.plan.adaptive import Moves, Spending
+from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.strategy import Noise
 from sfumato.randomness import WordSource
 from sfumato.refine.fit import Names
 from sfumato.refine.learning.learner import Learner
 from sfumato.refine.learning.transcript import Step, Transcript
-from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS, ExactTables
+from sfumato.refine.measurement import Measurement
+from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS
 from sfumato.vault.count import Progress
-from sfumato.workload.queries import Array
+from sfumato.workload.queries import Array, Integers
 
-__all__ = ["Task", "adaptive_rounds"]
+__all__ = ["Tables", "Task", "adaptive_rounds"]
 
 FIRST_SHARE = Fraction(1, 10)  # of the budget, for a first look at every attribute
 MOST_MORE = 0.6  # of the budget, for a second look, where no table is within reach
@@ -41,6 +44,26 @@ CHOICE_SHARE = Fraction(1, 10)  # of a round, for choosing what to measure
 MISSES = 2  # rounds in a row that taught no more than their noise, after which
 RAISE = 4  # times the budget of a round is spent
 LAST = Fraction(1, 10**6)  # of the budget: what is left unspent
+
+
+class Tables(Protocol):
+    """What a loop asks: ``vault.adaptive.ExactTables``, or made-up ones that are tried out."""
+
+    def choose(
+        self,
+        estimates: Mapping[Names, Integers],
+        handicaps: Mapping[Names, int],
+        weights: Mapping[Names, int],
+        rate: Fraction,
+        words: WordSource,
+        is_pure: bool,
+    ) -> Names:
+        """A set with a nearly largest score."""
+        ...
+
+    def measure(self, names: Names, law: BlockNoise, words: WordSource) -> Measurement:
+        """A table with noise."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +77,7 @@ class Task:
 
 
 def adaptive_rounds(
-    exact: ExactTables,
+    exact: Tables,
     rows: int | None,
     task: Task,
     purse: Spending,
@@ -87,7 +110,7 @@ def adaptive_rounds(
 class _Loop:
     """The state of a loop: what is known, what is spent, what was measured."""
 
-    def __init__(self, exact: ExactTables, task: Task, purse: Spending, words: WordSource) -> None:
+    def __init__(self, exact: Tables, task: Task, purse: Spending, words: WordSource) -> None:
         self.exact, self.task, self.purse, self.words = exact, task, purse, words
         self.steps: list[Step] = []
 

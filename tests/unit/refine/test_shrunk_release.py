@@ -166,6 +166,15 @@ def test_guesses_are_the_answers_of_their_histograms(work):
     assert found[INDEPENDENT] == pytest.approx(500 * matrix @ product.reshape(-1))
 
 
+def test_no_records_have_no_answers():
+    assert not _guesses(WORK, np.zeros(WORK.queries)).answers(np.ones(WORK.queries), 0.0).any()
+    # A bootstrapped projection may have no records at all.
+    forecast = forecast_of(WORK, 0.001, "add-remove")
+    for noise in drawn_noise(forecast, Draws("none"), 4):
+        plain, found = shrunk_of(forecast, noise - noise.max(), None)
+        assert np.isfinite(plain.answers if found is None else found.answers).all()
+
+
 def test_there_is_no_independence_of_one_attribute():
     work = sf.prefixes(sf.Domain({"a": 12}), "a")
     assert _guesses(work, np.zeros(12)).names == (EVEN,)

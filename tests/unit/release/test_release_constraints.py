@@ -45,7 +45,7 @@ def plan() -> sf.Plan:
     return sf.plan(WORK, BUDGET)
 
 
-@pytest.mark.parametrize("project", [True, "shrunk", "bounds"])
+@pytest.mark.parametrize("project", [True, "nearest", "bounds"])
 def test_answers_keep_impossible_cells_and_published_tables(plan, project):
     frame = people()
     known = constraints(frame)
@@ -67,7 +67,7 @@ def test_answers_keep_impossible_cells_and_published_tables(plan, project):
     if project != "bounds":  # all answers are those of one table that meets them
         by_sex = found.answers(group="married x sex").groupby("sex")["value"].sum()
         assert by_sex.to_numpy() == pytest.approx(count(frame, "sex"), abs=1e-6)
-    met = {True: "by all answers together", "shrunk": "by all answers together"}
+    met = {True: "by all answers together", "nearest": "by all answers together"}
     record = found.provenance["constraints"]
     assert record["met"] == met.get(project, "by each answer by itself")
     assert record["impossible"] == [CONDITION]

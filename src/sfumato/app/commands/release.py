@@ -103,6 +103,7 @@ class _Job:
             project=spec.project,
             constraints=spec.constraints,
             intervals=_intervals(spec, wishes),
+            public=spec.public,
             name=self.name,
             key=wishes.key,
             progress=bars.of_release(),

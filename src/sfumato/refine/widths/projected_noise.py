@@ -26,7 +26,7 @@ from sfumato.refine.widths.geometry import Hull
 from sfumato.refine.widths.width import Width, student
 from sfumato.workload.queries import Array
 
-__all__ = ["ProjectedNoise", "drawn_noise", "projected_noise"]
+__all__ = ["ProjectedNoise", "drawn_noise", "drawn_values", "projected_noise"]
 
 DRAWS = 32
 
@@ -70,13 +70,17 @@ def projected_noise(forecast: Forecast, draws: int = DRAWS, level: float = 0.95)
 
 def drawn_noise(forecast: Forecast, source: Draws, count: int) -> Iterator[Array]:
     """The noise of all answers, as public draws."""
-    strategy = forecast.strategy
     for _ in range(count):
-        values = []
-        for rows, noise in zip(strategy.block_rows, forecast.noise, strict=True):
-            drawn = source.normals(rows) if noise.noise == "gaussian" else source.laplaces(rows)
-            values.append(drawn * noise.scale)
-        yield np.concatenate(list(strategy.answers(values)))
+        yield np.concatenate(list(forecast.strategy.answers(drawn_values(forecast, source))))
+
+
+def drawn_values(forecast: Forecast, source: Draws) -> list[Array]:
+    """The noise of all measured values, block by block."""
+    values = []
+    for rows, noise in zip(forecast.strategy.block_rows, forecast.noise, strict=True):
+        drawn = source.normals(rows) if noise.noise == "gaussian" else source.laplaces(rows)
+        values.append(drawn * noise.scale)
+    return values
 
 
 def _ends(hull: Hull, noise: Array) -> tuple[float, float]:

@@ -38,7 +38,7 @@ from sfumato.refine.widths.width import student
 from sfumato.workload.queries import DENSE_LIMIT, Array
 from sfumato.workload.workload import Workload
 
-__all__ = ["AfterProjection", "after_projection"]
+__all__ = ["AfterProjection", "after_projection", "knows_total"]
 
 MOST_RECORDS = 10**15
 MOST_QUERIES = 2**22
@@ -109,14 +109,14 @@ def after_projection(forecast: Forecast, records: int, seconds: float = SECONDS)
         note = f"{work.queries:,} queries are too many to try out (the limit is {MOST_QUERIES:,})"
         return AfterProjection(n, without, without, None, 0, note)
     until = monotonic() + seconds / 2
-    farthest = _farthest(work, n) if _known(forecast) else inf
+    farthest = _farthest(work, n) if knows_total(forecast) else inf
     bound = min(without, sqrt(min(farthest, _bound(forecast, n, until)) / heavy))
     share, runs, note = _tried(forecast, n, monotonic() + seconds / 2)
     estimate = None if share is None else min(bound, without * sqrt(share))
     return AfterProjection(n, without, bound, estimate, runs, note)
 
 
-def _known(forecast: Forecast) -> bool:
+def knows_total(forecast: Forecast) -> bool:
     """Whether a release will know the number of records."""
     keeps = forecast.unit is None and forecast.workload.domain.keeps_every_record
     return forecast.neighbours == "replace-one" and keeps
@@ -134,7 +134,7 @@ def _farthest(workload: Workload, n: int) -> float:
 
 def _bound(forecast: Forecast, n: int, until: float) -> float:
     """A bound on ``E r^2``; infinite where the hull cannot be searched in time."""
-    is_known = _known(forecast)
+    is_known = knows_total(forecast)
     try:
         hull = Hull.of(forecast.workload)
         squared_q = 0.0 if is_known else _shortest(forecast.workload)
@@ -210,7 +210,7 @@ def _tried(forecast: Forecast, n: int, until: float) -> tuple[float | None, int,
     for run, noise in enumerate(drawn_noise(forecast, Draws(f"{label} noise"), RUNS)):
         truth = _made_up(quadratic, shares, n, f"{label} {run}")
         left = max(0.05, until - monotonic())
-        rows = n if _known(forecast) else None
+        rows = n if knows_total(forecast) else None
         found = refined_listed(forecast, np.split(truth + noise, ends), rows, seconds=left)
         if found is not None:
             before.append(float(weights @ noise**2))
