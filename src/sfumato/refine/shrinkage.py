@@ -50,7 +50,7 @@ __all__ = ["Shrunk", "mixture", "shrunk_towards"]
 
 MOST_CELLS = 2**18  # of a guess
 MOST_ENTRIES = 2**20  # cells in use by answers: what is projected again takes no longer than that
-DRAWS = 6
+DRAWS = 4
 GAP = 1e-2  # of projections that are averaged
 JUDGES = 64  # draws that say how much noise is in a comparison of guesses
 CONTRADICTED = 2.0  # standard errors by which even counts must be nearer than public records
