@@ -82,7 +82,8 @@ def asked(domain: sf.Domain, count: int, seed: int = 1) -> list[Question]:
     draw = np.random.default_rng(seed)
     found: dict[str, Question] = {}
     while len(found) < count:
-        places = sorted(draw.choice(len(domain), draw.integers(1, 4), replace=False).tolist())
+        wide = draw.integers(1, min(3, len(domain)) + 1)
+        places = sorted(draw.choice(len(domain), wide, replace=False).tolist())
         parts: list[Condition] = []
         for place in places:
             size = domain.shape[place]
