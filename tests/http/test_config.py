@@ -65,13 +65,15 @@ def test_a_server_needs_something_to_serve_and_somebody_to_ask(tmp_path: Path, p
 
 def test_a_dataset_can_be_a_spec(tmp_path: Path) -> None:
     path = write_served(tmp_path / "served", CONFIG.replace("people", "peeps"))
-    (path.parent / "release.toml").write_text(SPEC)
+    rule = "[constraints]\nimpossible = [\"age = 3 and sex = 'Male'\"]\n"
+    (path.parent / "release.toml").write_text(SPEC + rule)
     start = path.read_text()
     cut = start.index("source ="), start.index("[datasets.others]")
     path.write_text(start[: cut[0]] + 'spec = "release.toml"\n\n' + start[cut[1] :])
     (path.parent / "peeps.toml").write_text((path.parent / "people.toml").read_text())
     found = read_config(path).datasets["peeps"]
     assert (found.table_id, found.domain.size) == ("people", 40)
+    assert found.constraints is not None
     assert found.ledger.endswith("people.ledger")
     assert found.total is not None
     assert found.total.epsilon == 3

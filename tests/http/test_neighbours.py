@@ -19,7 +19,6 @@ from tests.examples.test_canary import CANARY, _is_seen
 from tests.http.served import (
     ADA,
     BOB,
-    CONFIG,
     CORA,
     Clock,
     asked,
@@ -28,6 +27,8 @@ from tests.http.served import (
     served,
     write_served,
 )
+from tests.http.test_ask import ASK, COUNT, SESSION
+from tests.http.test_ask import BAD as BAD_QUESTIONS
 from tests.http.test_refusals import BAD_BODIES, BAD_WORKLOADS
 from tests.words import SeededWords
 
@@ -43,6 +44,10 @@ def _corpus(client: TestClient) -> list[httpx.Response]:
     for workload, _, _ in BAD_WORKLOADS:
         for route in ("plan", "release"):
             send = {"workload": workload, "budget": {"epsilon": 0.1}}
+            replies.append(client.post(f"/datasets/people/{route}", headers=ada, json=send))
+    for text, _, _, _ in BAD_QUESTIONS:
+        for route in ("ask", "estimate"):
+            send = {"sql": text}
             replies.append(client.post(f"/datasets/people/{route}", headers=ada, json=send))
     for who in (ADA, BOB, CORA, "nobody"):
         for path in ("schema", "ledger", f"answers/{'0' * 64}"):
@@ -64,7 +69,7 @@ def _shape(value: object) -> object:
 def _ran(folder: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> list[httpx.Response]:
     words = SeededWords("neighbours")
     monkeypatch.setattr("sfumato.vault.measure.system_words", lambda: words)
-    path = write_served(folder)
+    path = write_served(folder, SESSION)
     (folder / "people.csv").write_text(table)
     with served(path) as client:
         return _corpus(client)
@@ -152,8 +157,9 @@ def test_an_exact_count_is_in_no_response_header_log_or_metric(
     monkeypatch.setattr("sfumato.vault.measure.system_words", lambda: words)
     folder = tmp_path / "served"
     # Noise far larger than the count: the number cannot come out by honest chance.
-    path = write_served(folder, CONFIG.replace("epsilon = 4", "epsilon = 4e-7"))
+    path = write_served(folder, SESSION.replace("epsilon = 4", "epsilon = 4e-7"))
     path.write_text(path.read_text().replace("epsilon = 2", "epsilon = 2e-7"))
+    monkeypatch.setattr("sfumato.online.opening.system_words", lambda: words)
     (folder / "people.csv").write_text("age,sex\n" + "7,Male\n" * CANARY)
     ada, release = bearer(ADA), "/datasets/people/release"
 
@@ -169,6 +175,9 @@ def test_an_exact_count_is_in_no_response_header_log_or_metric(
             assert replies[-1].status_code == 500
         replies.append(client.post(release, headers=ada, json=asked(2e-7)))
         assert replies[-1].status_code == 409
+        asks = [{"sql": COUNT.format(age)} for age in (7, 8)]
+        replies += [client.post(ASK, headers=bearer(CORA), json=sql) for sql in asks]
+        assert {r.status_code for r in replies[-2:]} <= {200, 409}
         replies += [
             client.get(p, headers=bearer(CORA))
             for p in ("/datasets", "/datasets/people/ledger", "/metrics", "/datasets/people/schema")

@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from sfumato.app.asking import forecasts_document
 from sfumato.app.server.documents import canonical
 from sfumato.app.server.limits import check_questions
 from sfumato.app.server.problems import Problem, exhausted, key_reused
@@ -127,23 +128,8 @@ class Asking:
         """What asking would cost and how good the answers would be; spends nothing."""
         read = self.read(text)
         found = [self.session.estimate(question) for question in read.questions]
-        return {
-            "key": read.key,
-            "dataset": self.dataset,
-            "paid_left": found[0].paid_left,
-            "questions": [
-                {
-                    "question": f.question,
-                    "is_stored": f.is_stored,
-                    "free_bound": f.free_bound,
-                    "paid_error": f.paid_error,
-                    "paid_bound": f.paid_bound,
-                    "level": f.level,
-                    "cost": f.cost.as_json(),
-                }
-                for f in found
-            ],
-        }
+        told = forecasts_document(self.session, found)
+        return {"key": read.key, "dataset": self.dataset, **told}
 
     def close(self) -> None:
         """Answer what waits, then put the session to rest."""

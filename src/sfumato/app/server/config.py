@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sfumato.app.given import Amount, budget_from, named_domain, source_from, unit_from
 from sfumato.app.server.limits import Limits
 from sfumato.app.server.tokens import HASH
-from sfumato.app.spec import LedgerSpec, read_spec
+from sfumato.app.spec import LedgerSpec, SessionTable, read_spec
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SchemaError
@@ -31,6 +31,7 @@ from sfumato.wording import did_you_mean, listing
 
 if TYPE_CHECKING:
     from sfumato.domain import Domain
+    from sfumato.workload import Constraints
 
 __all__ = ["Analyst", "Config", "DatasetConfig", "Role", "SessionConfig", "read_config"]
 
@@ -57,13 +58,8 @@ class _Server(_Table):
     grid_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = 10.0
 
 
-class _Session(_Amounts):
-    questions: Annotated[int, Field(ge=1)] = 10_000
-    updates: Annotated[int, Field(ge=1)] | None = None
-    records: Annotated[int, Field(ge=1)] | None = None
-    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    beta: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    learning: Literal["fit", "hedge"] = "fit"
+class _Session(SessionTable, _Amounts):
+    pass
 
 
 class _Dataset(_Table):
@@ -99,12 +95,8 @@ class SessionConfig:
     """What single questions may spend, and how they are answered (``sf.open_session``)."""
 
     budget: Budget
-    questions: int
-    updates: int | None
-    records: int | None
-    level: float
-    beta: float
-    learning: Literal["fit", "hedge"]
+    public: str | None
+    asked: SessionTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +113,7 @@ class DatasetConfig:
     ledger: str
     total: Budget | None
     session: SessionConfig | None
+    constraints: Constraints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +214,17 @@ def _from_spec(
     ledger: LedgerSpec = spec.ledger
     total = ledger.total or spec.budget
     session = _session(file, table.session, at)
-    return DatasetConfig(name, table.about, source, table_id, *whose, ledger.path, total, session)
+    return DatasetConfig(
+        name,
+        table.about,
+        source,
+        table_id,
+        *whose,
+        ledger.path,
+        total,
+        session,
+        spec.constraints,
+    )
 
 
 def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> DatasetConfig:
@@ -255,15 +258,9 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
 def _session(file: TomlFile, table: _Session | None, at: KeyPath) -> SessionConfig | None:
     if table is None:
         return None
-    return SessionConfig(
-        budget=budget_from(file, table, (*at, "session")),
-        questions=table.questions,
-        updates=table.updates,
-        records=table.records,
-        level=table.level,
-        beta=table.beta,
-        learning=table.learning,
-    )
+    where = (*at, "session")
+    public = source_from(file, table.public, (*where, "public"))
+    return SessionConfig(budget_from(file, table, where), public, table)
 
 
 def _public_name(source: str) -> str:

@@ -183,6 +183,7 @@ class Guarded:
                 self.dataset.source,
                 ledger=self.book,
                 project=asked.project,
+                constraints=self.dataset.constraints,
                 name=self.dataset.table_id,
                 key=paid,
                 analyst=who.name,
@@ -312,6 +313,7 @@ def _session(dataset: DatasetConfig, wanted: SessionConfig, book: Ledger) -> Ses
     """The session of a dataset, as its configuration wants it; it goes on where it was."""
     from sfumato import open_session
 
+    asked = wanted.asked
     return open_session(
         dataset.source,
         dataset.domain,
@@ -319,11 +321,12 @@ def _session(dataset: DatasetConfig, wanted: SessionConfig, book: Ledger) -> Ses
         ledger=book,
         neighbours=dataset.neighbours,
         unit=dataset.unit,
-        questions=wanted.questions,
-        updates=wanted.updates,
-        records=wanted.records,
-        level=wanted.level,
-        beta=wanted.beta,
-        learning=wanted.learning,
+        public=wanted.public,
+        questions=asked.questions,
+        updates=asked.updates,
+        records=asked.records,
+        level=asked.level,
+        learning=asked.learning,
         name=dataset.table_id,
+        label=asked.label,
     )

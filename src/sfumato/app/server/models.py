@@ -177,12 +177,13 @@ class Answer(BaseModel):
 
 
 class Estimated(BaseModel):
-    """What a SELECT would cost; ``paid_left`` more answers can be paid for."""
+    """What a SELECT would cost; the keys are those of ``sfumato ask --estimate --json``."""
 
     key: str
     dataset: str
-    paid_left: int
+    session: str
     questions: list[dict[str, Any]]
+    paid_answers_left: int
 
 
 class LedgerShown(BaseModel):

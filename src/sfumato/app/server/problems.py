@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sfumato.app.server.documents import remaining_document
 from sfumato.budget.account import Remaining
 from sfumato.errors import (
     BudgetError,
@@ -147,9 +148,5 @@ def key_reused() -> Problem:
 
 def exhausted(message: str, remaining: Remaining) -> Problem:
     """The budget does not allow it; what remains is said in words and numbers."""
-    left = {
-        "share": float(remaining.share),
-        "gaussian_mu": remaining.gaussian_mu,
-        "pure_epsilon": float(remaining.pure_epsilon),
-    }
-    return Problem(409, "budget-exhausted", message, {"remaining": left})
+    more = {"remaining": remaining_document(remaining)}
+    return Problem(409, "budget-exhausted", message, more)
