@@ -44,7 +44,7 @@ def _start(folder, durable):
     tried = []
     for programs in _programs(folder):
         data = folder / f"data{len(tried)}"
-        options = f"-k {folder} -c listen_addresses= -c max_connections=200"
+        options = f"-k {folder} -c listen_addresses= -c max_connections=200 -c shared_buffers=16MB"
         if not durable:
             options += " -c fsync=off"
         init = ["-U", "postgres", "--auth=trust", "-E", "UTF8", "--no-locale", "--no-sync"]

@@ -83,7 +83,7 @@ class Ledger(Book):
         now: Clock = _utc_now,
         keep_open: bool = False,
     ) -> Ledger:
-        """Create a ledger at a path or a SQLAlchemy URL; an existing one is never touched.
+        """Create a ledger at a path or an address; an existing one is never touched.
 
         ``table_id`` names the table (a public name and a keyed fingerprint). The head file is
         ``<path>.head``; a server database has one only if ``head`` says where.

@@ -37,7 +37,8 @@ class Replay:
 
     budget: Budget
     account: Account
-    chain: list[tuple[Record, str]] = field(default_factory=list)
+    chain: list[tuple[Record, str]] = field(default_factory=list)  # without free answers
+    free: dict[str, tuple[int, str]] = field(default_factory=dict)  # by key: record, hash of bytes
     hashes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     states: dict[str, tuple[int, Commitment]] = field(default_factory=dict)
@@ -85,7 +86,8 @@ class Replay:
             self.problems.append(f"record {sequence}: more than the budget is spent")
         if isinstance(record.fact, Opened) != (place == 0):
             self.problems.append(f"record {sequence}: a ledger is opened by its first record only")
-        self.chain.append((record, digest))
+        if not isinstance(record.fact, Kept):  # of which there may be millions
+            self.chain.append((record, digest))
         self.account = Account(self.budget, record.spent, record.pure_spent)
 
     def _account_after(self, record: Record) -> Account:
@@ -104,7 +106,7 @@ class Replay:
                 self._paying.discard(debit)
                 self._keys.discard(self._held.get(debit, ""))
             case Kept():
-                yield from self._kept(record.fact)
+                yield from self._kept(record.sequence, record.fact)
             case Allowed(analyst, budget):
                 self.allowances[analyst] = Account(budget).plus_all(self._costs.get(analyst, []))
             case Frozen() | Unfrozen():
@@ -132,8 +134,9 @@ class Replay:
             if after.is_overdrawn:
                 yield "more than the allowance of its analyst is spent"
 
-    def _kept(self, fact: Kept) -> Iterator[str]:
+    def _kept(self, sequence: int, fact: Kept) -> Iterator[str]:
         yield from self._taken(fact.key)
+        self.free[fact.key] = (sequence, fact.answer_sha256)
         if fact.debit not in self._paying:
             yield f"debit {fact.debit} does not pay for it"
 

@@ -37,23 +37,34 @@ _SQLITE_VARIABLES = 500  # well below what the oldest SQLite admits
 class Transaction:
     """A transaction under way."""
 
-    __slots__ = ("_cursor", "_for_driver", "is_kept", "locking")
+    __slots__ = ("_connection", "_cursor", "_for_driver", "_streams", "is_kept", "locking")
 
     def __init__(self, connection: Driver, *, is_sqlite: bool, writes: bool) -> None:
+        self._connection = connection
         self._cursor = connection.cursor()
+        self._streams: list[Driver] = []
         self._for_driver = str if is_sqlite else _percent_marks
         self.locking = " FOR UPDATE" if writes and not is_sqlite else ""
         self.is_kept = True
 
     def end(self) -> None:
-        """Let go of the last statement; SQLite would keep a closed file open for it."""
-        with suppress(Exception):
-            self._cursor.close()
+        """Let go of all statements; SQLite would keep a closed file open for them."""
+        for cursor in (self._cursor, *self._streams):
+            with suppress(Exception):
+                cursor.close()
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> Iterator[Row]:
         """Yield the rows that a query finds."""
         self._cursor.execute(self._for_driver(statement), values)
         return iter(self._cursor.fetchall())
+
+    def stream(self, statement: str) -> Iterator[Row]:
+        """Yield the rows of a long table, few of them in memory; run nothing else meanwhile."""
+        cursor = self._connection.cursor()
+        self._streams.append(cursor)
+        return iter(
+            cursor.execute(statement) if self._for_driver is str else cursor.stream(statement)
+        )
 
     def row(self, statement: str, values: Sequence[object] = ()) -> Row | None:
         """Return the first row that a query finds."""

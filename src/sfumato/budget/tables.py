@@ -146,7 +146,7 @@ def record_at(transaction: Transaction, sequence: int) -> tuple[str, str] | None
 def all_records(transaction: Transaction) -> Iterator[tuple[int, str, str]]:
     """Yield (sequence, hash, text) of all records, oldest first."""
     query = "SELECT sequence, hash, text FROM sfumato_record ORDER BY sequence"
-    for sequence, digest, text in transaction.rows(query):
+    for sequence, digest, text in transaction.stream(query):
         yield sequence, str(digest), str(text)
 
 
@@ -192,7 +192,7 @@ def requests(transaction: Transaction, keys: Iterable[str]) -> Iterator[RequestR
 def all_requests(transaction: Transaction) -> Iterator[RequestRow]:
     """Yield the latest debit of every key."""
     query = "SELECT key, debit, state, closed FROM sfumato_request ORDER BY debit"
-    return (RequestRow(*row) for row in transaction.rows(query))
+    return (RequestRow(*row) for row in transaction.stream(query))
 
 
 def reserved(transaction: Transaction) -> list[RequestRow]:
@@ -241,7 +241,7 @@ def answer_with_record(transaction: Transaction, key: str) -> tuple[bytes | None
 
 def all_answers(transaction: Transaction) -> Iterator[tuple[int, bytes | None]]:
     """Yield (debit, bytes) of all paid answers."""
-    for debit, data in transaction.rows("SELECT debit, data FROM sfumato_answer"):
+    for debit, data in transaction.stream("SELECT debit, data FROM sfumato_answer"):
         yield debit, _bytes(data)
 
 
@@ -277,7 +277,7 @@ def free_with_record(transaction: Transaction, key: str) -> tuple[bytes | None, 
 
 def all_free(transaction: Transaction) -> Iterator[FreeRow]:
     """Yield all free answers."""
-    for key, sequence, data in transaction.rows("SELECT key, sequence, data FROM sfumato_free"):
+    for key, sequence, data in transaction.stream("SELECT key, sequence, data FROM sfumato_free"):
         yield FreeRow(key, sequence, _bytes(data))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.budget import tables
 from sfumato.budget.account import UNITS
-from sfumato.budget.entries import GENESIS, Answered, Burnt, Kept, entries_of, sha256
+from sfumato.budget.entries import GENESIS, Answered, Burnt, entries_of, sha256
 from sfumato.budget.head import Head, Witness
 from sfumato.budget.replay import Replay
 from sfumato.errors import LedgerError
@@ -78,7 +78,7 @@ def verify(store: Store, witness: Witness | None, budget: Budget) -> Verificatio
         head=replay.hashes[-1] if replay.hashes else GENESIS,
         head_file_checked=bool(heads),
         problems=tuple(problems),
-        free=sum(isinstance(record.fact, Kept) for record, _ in replay.chain),
+        free=len(replay.free),
         states=len(replay.states),
         is_frozen=replay.is_frozen,
     )
@@ -130,11 +130,7 @@ def _check_answers(transaction: Transaction, entries: tuple[Entry, ...]) -> Iter
 
 
 def _check_free(transaction: Transaction, replay: Replay) -> Iterator[str]:
-    wanted = {
-        record.fact.key: (record.sequence, record.fact.answer_sha256)
-        for record, _ in replay.chain
-        if isinstance(record.fact, Kept)
-    }
+    wanted = dict(replay.free)
     for row in tables.all_free(transaction):
         if row.key not in wanted:
             yield f"free answer {row.sequence}: no record says that it was stored"
