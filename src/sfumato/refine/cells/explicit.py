@@ -43,7 +43,6 @@ __all__ = ["MOST_CELLS", "Estimate", "agreed_total", "bound_of", "fit_explicit",
 FLOOR = 1e-6  # of |y|^2 / 2: gaps are asked for relative to the value plus this
 
 MOST_FREE = 4000  # independent queries up to which few cells are tried at once
-FEW_USED, SOME_USED = 128, 512  # cells in use up to which they are looked for at first
 MOST_USED = 3000  # cells in use whose weights are solved for as one dense problem
 GLANCE = 40  # steps over all cells, enough where queries hardly overlap
 
@@ -173,9 +172,8 @@ def nearest(
             return found, "gradient"
     system = newton_system(q)
     if system is not None:
-        most = min(max(FEW_USED, q.length // 4), SOME_USED)
-        if start is None or len(start.cells) <= most:
-            found = fit_support(q, bound, target, start=start, most=most, watch=watch)
+        if start is None or len(start.cells) <= system.few:
+            found = fit_support(q, bound, target, start=start, most=system.few, watch=watch)
             if _is_reached(q, found, target):
                 return found, "active set"
         found = fit_interior(q, system, bound, target, watch=watch)

@@ -35,13 +35,19 @@ __all__ = ["Chains", "Margins", "Solve", "System", "newton_system"]
 MOST_MARGINS = 4096  # one factorization of a matrix of this order takes about a second
 MOST_ENTRIES = 3e7  # cells times pairs of sets: what is summed to get the matrix
 MOST_BAND = 2e7  # entries of a band (160 MB)
+FEWEST = 128  # cells in use
 MOST_WORK = 5e9  # multiplications to factorize it
 
 Solve = Callable[[Array], Array]
 
 
 class System(Protocol):
-    """A structure of Q."""
+    """A structure of Q; up to ``few`` cells in use are found sooner one by one."""
+
+    @property
+    def few(self) -> int:
+        """A number of cells."""
+        ...
 
     def factored(self, ease: Array) -> Solve | None:
         """The map ``b -> (Q + D)^-1 b`` for ``ease = D^-1`` (0: x is 0); None if rounding won."""
@@ -63,6 +69,11 @@ class Margins:
     """The matrix between all margins."""
 
     q: Quadratic
+
+    @property
+    def few(self) -> int:
+        """Fewer than there are margins: a factorization of their matrix costs more."""
+        return max(FEWEST, self.q.length // 4)
 
     @cached_property
     def _pairs(self) -> tuple[list[Axes], list[Integers]]:
@@ -151,6 +162,7 @@ class Chains:
     order: tuple[int, ...]
     inverse: csr_matrix
     band: int
+    few: int = 2 * FEWEST
 
     @classmethod
     def of(cls, q: Quadratic) -> Chains | None:
