@@ -153,8 +153,7 @@ class Estimate:
 
     def _solve(self, known: _Known) -> float:
         """Solve one equation; how far the answer moved, in units of what is too little to count."""
-        counted = np.bincount(known.levels, self._mass, minlength=known.values.size)
-        masses = np.asarray(counted, dtype=np.float64)
+        masses = self._masses(known)
         pull = EVENNESS * known.variance
         step = _root(known.values, masses, self.total, pull, known.potential, known.answer)
         before = float(known.values @ masses) / float(masses.sum())
@@ -164,8 +163,20 @@ class Estimate:
         enough = SETTLED * known.variance**0.5 + SMALL * self.total
         return float(self.total * abs(after - before) / enough)
 
+    def _masses(self, known: _Known) -> Array:
+        """The mass of the classes that have each coefficient of a question."""
+        if known.values.size == 2:  # a condition: products are quicker than looking up
+            second = float(known.levels @ self._mass)
+            return np.array([max(float(self._mass.sum()) - second, 0.0), second])
+        counted = np.bincount(known.levels, self._mass, minlength=known.values.size)
+        return np.asarray(counted, dtype=np.float64)
+
     def _move(self, known: _Known, step: float) -> None:
-        self._mass *= np.exp(step * known.values)[known.levels]
+        factors = np.exp(step * known.values)
+        if known.values.size == 2:
+            self._mass *= factors[0] + (factors[1] - factors[0]) * known.levels
+        else:
+            self._mass *= factors[known.levels]
         known.potential += step
 
     def _split(self, question: Question) -> tuple[Array, Numbers]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -365,6 +366,20 @@ def test_more_updates_mean_more_noise_and_a_promise_for_all_questions() -> None:
     assert 0 < few.promised(10**7).error < 1
     assert few.digest() != many.digest()
     assert "paid answers" in repr(few)
+
+
+def test_threads_get_one_answer_to_one_question(tmp_path: Path) -> None:
+    """Who comes first is up to the threads; there is an epoch for every question."""
+    with _open(tmp_path / "a.ledger", updates=40) as session, ThreadPoolExecutor(8) as pool:
+        asked = [ASKED[(3 * i + j) % 12] for i in range(8) for j in range(12)]
+        found = list(pool.map(session.ask, asked))
+        by_text = dict(zip(asked, found, strict=True))
+        assert all(by_text[text] == answer for text, answer in zip(asked, found, strict=True))
+        lists = [ASKED[12:20], ASKED[14:24], ASKED[10:22]]
+        many = list(pool.map(session.ask_many, lists))
+        for listed, answers in zip(lists, many, strict=True):
+            assert answers == [session.ask(text) for text in listed]
+    assert Ledger.open(tmp_path / "a.ledger").verify().is_whole
 
 
 def test_a_session_in_use_is_not_used_twice(tmp_path: Path) -> None:
