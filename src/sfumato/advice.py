@@ -21,7 +21,7 @@ import numpy as np
 from sfumato.adaptive import AdaptivePlan, plan_adaptive
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import PlanError, SfumatoError
+from sfumato.errors import PlanError, SfumatoError, TooLarge
 from sfumato.flow import Plan, plan
 from sfumato.plan.adaptive import Spending
 from sfumato.plan.calibrate import BlockNoise
@@ -49,6 +49,7 @@ Names = tuple[str, ...]
 RUNS = 6
 MOST_RUNS = 1000
 MOST_RECORDS = 10**15
+MOST_QUERIES = 2**22
 MOST_ANSWERS = 2**17  # of a projection that is tried
 MOST_CELLS = 2**18  # of all asked attributes together, likewise
 MOST_ADAPTIVE = 10.0  # forecast seconds of one adaptive release; a forecast is a function of sizes
@@ -177,9 +178,14 @@ def recommend(
     True
     """
     _check(records, runs)
-    base = planned or plan(
-        workload, budget, neighbours, objective, unit=unit, seconds=None, cache=False
-    )
+    if workload.queries > MOST_QUERIES:
+        raise TooLarge(
+            f"{workload.queries:,} queries are too many to try out, the limit is {MOST_QUERIES:,}; "
+            "ask about fewer at a time"
+        )
+    base = planned
+    if base is None or base.strategy.records is not None:  # a bias is an option of its own
+        base = plan(workload, budget, neighbours, objective, unit=unit, seconds=None, cache=False)
     known = None if public is None else public_records(public, workload)
     trial = _Trial(base, int(records), runs, objective, known, progress)
     options = trial.options()

@@ -96,13 +96,18 @@ def test_a_plan_as_json_has_the_documented_keys(folder: Path, run: Run) -> None:
 def test_a_plan_forecasts_the_error_after_projection(folder: Path, run: Run) -> None:
     spec = folder / "release.toml"
     assert run("plan", spec, "--json").document["after_projection"] is None
-    found = run("plan", spec, "--records", "50", "--json").document["after_projection"]
+    document = run("plan", spec, "--records", "50", "--json").document
+    found, advice = document["after_projection"], document["recommendation"]
     assert isinstance(found, dict)
     assert found["records"] == 50
+    assert isinstance(advice, dict)
+    assert advice["best"] == advice["options"][0]["name"]
+    assert {"plan, unbiased", "adaptive"} <= {o["name"] for o in advice["options"]}
     assert 0 < found["estimate"] <= found["bound"] <= found["without"]
     text = " ".join(run("plan", spec, "--records", "50").out.split())
     assert "after projection about" in text
     assert "for any 50 records" in text
+    assert "Recommended" in text
 
 
 def test_a_plan_shows_every_candidate_and_marks_one(folder: Path, run: Run) -> None:

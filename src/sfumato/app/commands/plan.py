@@ -4,12 +4,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sfumato.app.adaptive import adaptive_document, adaptive_facts
 from sfumato.app.output import Output
-from sfumato.app.show import candidates_table, groups_table, heading, plan_document, plan_facts
+from sfumato.app.show import (
+    candidates_table,
+    counts,
+    groups_table,
+    heading,
+    plan_document,
+    plan_facts,
+    table,
+)
 from sfumato.app.spec import Spec, read_spec
 from sfumato.errors import PlanError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from sfumato.advice import Recommendation
+    from sfumato.flow import Plan, Progress
 
 __all__ = ["plan"]
 
@@ -35,7 +51,9 @@ def plan(
         found = spec.plan(bars.phase("planning"))
         known = spec.records if records is None else records
         after = None if known is None else found.projected(known)
+        advice = None if known is None else _advice(spec, found, known, bars.phase("trying"))
         document = plan_document(found, after)
+        document["recommendation"] = None if advice is None else advice.as_json()
     output.result(
         document,
         heading(f"Plan of {path}", "no data touched, nothing spent"),
@@ -46,7 +64,49 @@ def plan(
         "",
         heading("Query groups", "forecast errors in counts"),
         groups_table(found.groups, show_all),
+        *([] if advice is None else _advised(advice)),
     )
+
+
+def _advice(
+    spec: Spec, found: Plan, records: int, progress: Progress | None
+) -> Recommendation | None:
+    """What is recommended for so many records; None for more queries than can be tried."""
+    from sfumato.advice import MOST_QUERIES, recommend
+
+    if spec.workload.queries > MOST_QUERIES:
+        return None
+    return recommend(
+        spec.workload,
+        found.budget,
+        records,
+        spec.neighbours,
+        objective=found.objective,
+        unit=spec.unit,
+        public=spec.public,
+        planned=found,
+        progress=progress,
+    )
+
+
+def _advised(advice: Recommendation) -> list[str | Text | Table]:
+    """Every way that was tried, best first."""
+    rows = [
+        (
+            o.name,
+            "-" if o.rmse is None else f"{counts(o.rmse)} +- {o.standard_error:.2g}",
+            counts(o.largest),
+            o.note or o.how,
+        )
+        for o in advice.options
+    ]
+    tried = f"errors in counts, {advice.runs} runs on {advice.records:,} {advice.surrogate}"
+    return [
+        "",
+        heading("Recommended", tried),
+        f" {advice.describe()}",
+        table(["way", "rmse", "largest", "how"], rows),
+    ]
 
 
 def _plan_adaptive(spec: Spec, records: int | None, output: Output) -> None:
