@@ -9,11 +9,12 @@ import pytest
 
 from sfumato.budget import Budget
 from sfumato.budget.account import Account, fits
+from sfumato.budget.accounting import Cost
 from sfumato.budget.sparse import noise_cost
 from sfumato.errors import PlanError
 from sfumato.plan.discovery import centred, tolerance
 from sfumato.plan.sparse import sparse_of_epsilon, sparse_of_mu_squared
-from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
+from sfumato.plan.sparse_plan import SparsePlan, _keeps, plan_sparse
 from sfumato.plan.tails import laplace_tail
 
 BUDGETS = [
@@ -93,6 +94,15 @@ def test_more_budget_fewer_discoveries_or_queries_never_tolerate_more() -> None:
     monotone = plan_sparse(Budget(epsilon=1), 4, 500, 256, is_monotone=True, with_numbers=False)
     assert fewer.tolerance < here
     assert monotone.tolerance < here
+
+
+def test_a_candidate_that_costs_more_than_the_budget_is_dropped() -> None:
+    """Calibration never makes one; the last check does not rely on it."""
+    assert _keeps(Cost.pure(Fraction(1)), Budget(epsilon=1))
+    assert not _keeps(Cost.pure(Fraction(1001, 1000)), Budget(epsilon=1))
+    assert _keeps(Cost.gaussian(Fraction(1)), Budget(mu=1))
+    assert not _keeps(Cost.gaussian(Fraction(1001, 1000)), Budget(mu=1))
+    assert not _keeps(Cost.gaussian(Fraction(1, 10**6)), Budget(epsilon=1))
 
 
 def test_what_does_not_fit_is_refused() -> None:
