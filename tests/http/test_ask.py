@@ -187,3 +187,17 @@ def test_a_failure_inside_a_batch_reaches_everybody_who_waits(
     reply = asking.post(ASK, headers=bearer(ADA), json={"sql": COUNT.format(19)})
     assert (reply.status_code, reply.json()["error"]) == (500, "unexpected")
     assert "104729" not in reply.text + caplog.text
+
+
+def test_texts_that_were_read_are_remembered_up_to_a_number_of_bytes(
+    asking: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house: House = asking.app.house  # type: ignore[attr-defined]
+    held = house.datasets["people"].asking
+    monkeypatch.setattr("sfumato.app.server.asking.TEXT_BYTES", 5_000)
+    texts = [f"SELECT COUNT(*) FROM data WHERE age < {age}" for age in range(1, 15)]
+    for text in texts:
+        held.read(text)
+    assert 1 <= len(held._texts) <= 5
+    assert held._text_bytes == sum(read.nbytes for read in held._texts.values())
+    assert held.read(texts[-1]) is held.read(texts[-1])

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP server: thin, it calls the same functions as the command line and Python do.
 
-config.py     what is served, to whom             limits.py    how much one request may ask for
-tokens.py     who is asking                       gate.py      every request passes it
-routes.py     the table of contents               grid.py      when answers leave
-guarded.py    a table behind its ledger           shelf.py     what was answered, by key
-models.py     what requests and answers look like problems.py  what a refusal looks like
-asking.py     questions, many in one commit       metrics.py   counters for Prometheus
+config.py     what is served, to whom             limits.py     how much one request may ask for
+tokens.py     who is asking                       gate.py       every request passes it
+routes.py     the table of contents               grid.py       when answers leave
+house.py      all that a running server holds     guarded.py    a table behind its ledger
+asking.py     questions, many in one commit       shelf.py      what was answered, by key
+models.py     what requests and answers look like documents.py  public numbers as JSON
+problems.py   what a refusal looks like           metrics.py    counters for Prometheus
+app.py        the application, and how it is run
 """

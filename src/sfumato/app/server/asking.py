@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Asking"]
 
 AT_ONCE = 256  # requests in one round
-TEXTS = 2**14  # texts that are not read again
+TEXTS = 2**14  # texts that are not read again, as far as
+TEXT_BYTES = 2**26  # their questions take no more memory than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,12 @@ class Read:
 
     key: str
     questions: tuple[Question, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """About the memory that it takes: an attribute can have a million cells."""
+        arrays = [a for q in self.questions for a in (q.table, *q.class_of)]
+        return 1_000 + sum(a.nbytes for a in arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,7 @@ class Asking:
         self.dataset, self.session, self.book = dataset, session, book
         self._limits, self._shelf, self._metrics = limits, shelf, metrics
         self._texts: OrderedDict[str, Read] = OrderedDict()
+        self._text_bytes = 0
         self._line: SimpleQueue[Waiting | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name=f"asking {dataset}", daemon=True)
         self._thread.start()
@@ -90,8 +98,9 @@ class Asking:
         keys = [question.key for question in questions]
         key = keys[0] if len(keys) == 1 else request_key({"questions": keys})
         self._texts[text] = found = Read(key, questions)
-        if len(self._texts) > TEXTS:
-            self._texts.popitem(last=False)
+        self._text_bytes += found.nbytes
+        while len(self._texts) > TEXTS or (self._text_bytes > TEXT_BYTES and len(self._texts) > 1):
+            self._text_bytes -= self._texts.popitem(last=False)[1].nbytes
         return found
 
     def _parsed(self, text: str) -> tuple[Question, ...]:
