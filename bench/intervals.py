@@ -16,7 +16,7 @@ import pandas as pd
 import sfumato as sf
 
 RELEASES = 20
-RECORDS = (100, 1_000, 10_000)
+RECORDS = (100, 10_000)
 LEVEL = 0.95
 DOMAIN = sf.Domain({"age": 8, "work": 5, "sex": 2, "income": 2})
 
