@@ -15,7 +15,7 @@ import pandas as pd
 
 import sfumato as sf
 
-RELEASES = 20
+RELEASES = 10
 RECORDS = (100, 10_000)
 LEVEL = 0.95
 DOMAIN = sf.Domain({"age": 8, "work": 5, "sex": 2, "income": 2})

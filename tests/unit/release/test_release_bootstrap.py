@@ -30,7 +30,10 @@ def released(work: sf.Workload, counts: np.ndarray, mechanism: str, **options: o
 def few() -> dict[str, Release]:
     counts = np.random.default_rng(2).multinomial(30, np.full(12, 1 / 12)).reshape(4, 3)
     kinds = ("noise", "bootstrap")
-    return {kind: released(WORK, counts, "gaussian-table", intervals=kind) for kind in kinds}
+    return {
+        kind: released(WORK, counts, "gaussian-table", project="nearest", intervals=kind)
+        for kind in kinds
+    }
 
 
 def test_intervals_hold_their_values_and_are_repeatable(few):
