@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KNOWN TO BE WRONG: mechanisms that do not keep their claim, for the audit to catch.
+
+Nothing outside ``sfumato.audit`` may import this module (an import contract says so). Each was
+published, shipped or is an easy mistake; an audit that passes one of them is blind, and fails.
+
+Sparse vectors: the numbers are those of Lyu, Su, Li 2017, "Understanding the sparse vector
+technique for differential privacy", Figure 1. All claim epsilon = 1 for queries that move by at
+most 1; a table is the list of their exact answers, the threshold is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from sfumato.audit.bounds import Array, Claim
+from sfumato.audit.examine import Sampler, Subject
+from sfumato.audit.pairs import Pair, Table, listed_pairs
+from sfumato.audit.subjects.measured import Measuring
+from sfumato.budget.accounting import Cost
+from sfumato.domain import Domain
+from sfumato.plan.calibrate import calibrate, privacy_loss
+from sfumato.plan.mechanisms import MECHANISMS
+from sfumato.plan.strategy import Noise, Strategy
+from sfumato.randomness import WordSource
+from sfumato.vault.noise import discrete_laplace
+from sfumato.vault.select import exponential_mechanism
+from sfumato.vault.sensitive import Sensitive
+from sfumato.workload import marginals
+
+__all__ = ["broken_subjects"]
+
+Answers = tuple[int, ...]
+Vector = Callable[[Array, WordSource], Array]
+
+STEPS = 2**12  # of the grid, in one count
+ONE = Claim("epsilon", 1.0)
+
+
+def broken_subjects() -> tuple[Subject[Answers] | Subject[Table], ...]:
+    """Everything that must be caught."""
+    return (*_sparse_vectors(), *_wrong_noise(), *_wrong_use())
+
+
+def _laplace(scale: Fraction | int, shape: tuple[int, ...], words: WordSource) -> Array:
+    drawn = discrete_laplace(Fraction(scale) * STEPS, int(np.prod(shape)), words)
+    return drawn.reshape(shape).astype(np.float64) / STEPS
+
+
+def _subject(
+    name: str, run: Vector, pairs: Sequence[Pair[Answers]], slowness: int = 1, claim: Claim = ONE
+) -> Subject[Answers]:
+    """A mechanism that takes a row of exact answers per run."""
+
+    def sampler(answers: Answers) -> Sampler:
+        exact = np.array(answers, dtype=np.float64)
+        return lambda runs, words: run(np.tile(exact, (runs, 1)), words)
+
+    return Subject(name, claim, pairs, sampler, slowness=slowness, is_broken=True)
+
+
+def _sparse_vectors() -> tuple[Subject[Answers], ...]:
+    down = Pair("all equal, or 3 higher and 3 lower", (0,) * 6, (1,) * 3 + (-1,) * 3)
+    long = Pair("all equal, or 5 higher and 5 lower", (0,) * 10, (1,) * 5 + (-1,) * 5)
+    swap = Pair("0 and 1, or 1 and 0", (0, 1), (1, 0))
+    last = Pair("only the last is high, or only it is low", (0,) * 6 + (1,), (1,) * 6 + (0,))
+    return (
+        _subject("sparse vector 3: publishes the noisy answer it compared", _third, [last]),
+        _subject("sparse vector 4: noise does not grow with the cut-off", _fourth, [down]),
+        _subject("sparse vector 5: no noise on the queries", _fifth, [swap]),
+        _subject("sparse vector 6: no cut-off", _sixth, [long]),
+    )
+
+
+def _third(exact: Array, words: WordSource) -> Array:
+    """Algorithm 3 (Roth 2011), cut-off 1: which query was above, and the value that was above."""
+    threshold = _laplace(2, (len(exact), 1), words)
+    noisy = exact + _laplace(2, exact.shape, words)
+    above = noisy >= threshold
+    first = above.argmax(axis=1)
+    found = above.any(axis=1)
+    value = noisy[np.arange(len(exact)), first]
+    return np.stack([np.where(found, first, -1), np.where(found, value, np.nan)], axis=1)
+
+
+def _fourth(exact: Array, words: WordSource, cut_off: int = 3) -> Array:
+    """Algorithm 4 (Lee, Clifton 2014): noise of 4/3 whatever the cut-off."""
+    above = _compared(exact, Fraction(4), Fraction(4, 3), words)
+    asked = np.cumsum(above, axis=1) - above < cut_off
+    return np.where(asked, above, np.nan)
+
+
+def _fifth(exact: Array, words: WordSource) -> Array:
+    """Algorithm 5 (Stoddard, Chen, Machanavajjhala 2014): only the threshold is noisy."""
+    return np.asarray(exact >= _laplace(2, (len(exact), 1), words), dtype=np.float64)
+
+
+def _sixth(exact: Array, words: WordSource) -> Array:
+    """Algorithm 6 (Chen, Xiao, Zhang, Xu 2015): as many discoveries as there are."""
+    return _compared(exact, Fraction(2), Fraction(2), words)
+
+
+def _compared(exact: Array, threshold: Fraction, noise: Fraction, words: WordSource) -> Array:
+    limit = _laplace(threshold, (len(exact), 1), words)
+    return np.asarray(exact + _laplace(noise, exact.shape, words) >= limit, dtype=np.float64)
+
+
+def _wrong_noise() -> tuple[Subject[Answers] | Subject[Table], ...]:
+    one_more = [Pair("no record, or one", (0,), (1,))]
+    either = [Pair("equal counts, or one more", (5, 5), (5, 6))]
+    return (
+        _subject("float Laplace: textbook noise in floating point", _float_laplace, one_more),
+        _subject("reused noise: one draw for two counts", _reused, either),
+        _scaled("sigma 10% low", "gaussian", Fraction(9, 10)),
+        _halved(),
+    )
+
+
+def _float_laplace(exact: Array, words: WordSource) -> Array:
+    """``x - sign * log(u)`` with a 53-bit u: which doubles can come out depends on x."""
+    drawn = words.words(exact.size).reshape(exact.shape)
+    uniform = ((drawn >> np.uint64(11)).astype(np.float64) + 1) * 2.0**-53
+    sign = np.where(drawn & np.uint64(1), 1.0, -1.0)
+    return np.asarray(exact - sign * np.log(uniform))
+
+
+def _reused(exact: Array, words: WordSource) -> Array:
+    """The same noise on every count: their differences are exact."""
+    return np.asarray(exact + _laplace(1, (len(exact), 1), words))
+
+
+def _cells() -> tuple[Domain, Callable[[Noise], Strategy]]:
+    domain = Domain({"cell": 4})
+    table = marginals(domain, 1)
+    return domain, lambda noise: MECHANISMS[noise].build(table, noise, "rmse")
+
+
+def _scaled(name: str, noise: Noise, factor: Fraction) -> Subject[Table]:
+    """Noise of a factor times the scale that the claim needs, through the vault."""
+    domain, build = _cells()
+    strategy = build(noise)
+    right = calibrate(strategy, 1.0, "add-remove")
+    wrong = tuple(replace(law, units=int(law.units * factor)) for law in right)
+    cost = privacy_loss(strategy, right, "add-remove")
+    run = Measuring(domain, strategy.blocks, wrong, "add-remove")
+    return Subject(
+        name,
+        Claim.of(Cost.gaussian(cost) if noise == "gaussian" else Cost.pure(cost)),
+        listed_pairs(domain.shape, "add-remove"),
+        run.sampler,
+        is_broken=True,
+    )
+
+
+def _halved() -> Subject[Table]:
+    """Replaced records with the noise for added ones: they move a table twice as far."""
+    domain, build = _cells()
+    strategy = build("laplace")
+    noise = calibrate(strategy, 1.0, "add-remove")
+    run = Measuring(domain, strategy.blocks, noise, "replace-one")
+    return Subject(
+        "halved sensitivity: replaced records, noise for added ones",
+        Claim.of(Cost.pure(privacy_loss(strategy, noise, "add-remove"))),
+        listed_pairs(domain.shape, "replace-one"),
+        run.sampler,
+        is_broken=True,
+    )
+
+
+def _wrong_use() -> tuple[Subject[Answers], ...]:
+    rare = [Pair("a key that nobody has, or one", (7, 0), (7, 1))]
+    either = [Pair("equal counts, or one more", (5, 5), (6, 5))]
+    scores = [Pair("equal scores, or one up and all others down", (5,) * 12, (6, *(4,) * 11))]
+    return (
+        _subject("data-dependent domain: keys that occur", _keys, rare),
+        _subject("post-selection: the largest exact count, noisy", _largest, either),
+        _subject("published number of records", _rows, [Pair("2 or 3 records", (2,), (3,))]),
+        _subject("exponential mechanism at twice its rate", _twice, scores, slowness=8),
+    )
+
+
+def _keys(exact: Array, words: WordSource) -> Array:
+    """GROUP BY: a noisy count for every key that the data has."""
+    return np.where(exact > 0, exact + _laplace(1, exact.shape, words), np.nan)
+
+
+def _largest(exact: Array, words: WordSource) -> Array:
+    """All counts are noisy, but which one is published was decided on the exact ones."""
+    last = exact.shape[1] - 1
+    place = last - exact[:, ::-1].argmax(axis=1)  # of equal ones the last
+    noisy = exact + _laplace(1, exact.shape, words)
+    return np.stack([place.astype(np.float64), noisy[np.arange(len(exact)), place]], axis=1)
+
+
+def _rows(exact: Array, words: WordSource) -> Array:
+    """A noisy count beside the exact number of records it was divided by."""
+    return np.concatenate([exact + _laplace(1, exact.shape, words), exact], axis=1)
+
+
+def _twice(exact: Array, words: WordSource) -> Array:
+    """``exp(epsilon q)`` in place of ``exp(epsilon q / 2)`` for scores that move by 1."""
+    scores = Sensitive(exact[0].astype(np.int64))
+    chosen = [exponential_mechanism(scores, Fraction(1), words)[0] for _ in exact]
+    return np.array(chosen, dtype=np.float64)[:, None]

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The auditor: run a mechanism on neighbouring tables, and bound its privacy loss from below.
+
+    search   every pair of tables, few runs: scores are learnt on one half, the most telling
+             thresholds chosen on the other
+    test     the few most telling events on fresh runs, many of them; only these count
+
+The bound that is shown holds with 99.9% (Clopper-Pearson, divided by the events that are tested).
+A claim counts as refuted only where the bound at one chance in 10^9 exceeds it, so that a sound
+mechanism fails about once in 10^9 audits, and a failure is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import process_time
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from sfumato.audit.bounds import Array, Claim, hit_bounds
+from sfumato.audit.events import Score, learn_scores
+from sfumato.audit.pairs import Pair
+from sfumato.randomness import WordSource
+
+__all__ = ["FAST", "FULL", "SURE", "Effort", "Finding", "Point", "Sampler", "Subject", "examine"]
+
+T = TypeVar("T")
+Sampler = Callable[[int, WordSource], Array]
+"""So many runs on one table: a row each."""
+
+SHOWN = 1e-3  # the chance that a shown bound is too high
+SURE = 1e-9  # the chance that a sound mechanism is called refuted
+CAUTION = 1e-2  # the chance that an event is taken for more telling than it is
+KEPT = 2  # events that are tested
+CUTS = 96  # thresholds of a score that are considered
+BLOCK = 2**20  # numbers that are held at a time
+EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)  # where the (epsilon, delta) curve is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Runs per table in the search of each pair, runs per table in the test, pairs at random."""
+
+    search: int
+    test: int
+    pairs: int
+
+
+FAST = Effort(search=16_000, test=300_000, pairs=2)
+FULL = Effort(search=100_000, test=4_000_000, pairs=12)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject(Generic[T]):
+    """A mechanism with its claim, tables to try it on, and how to run it many times.
+
+    ``sampler`` prepares one table (counts it, once) and returns what runs the mechanism on it.
+    ``covers`` names the code that is run: mechanisms, methods, and functions that promise privacy.
+    ``hint`` is a score that is known beforehand, such as the claimed likelihood ratio.
+    ``slowness`` divides the runs of mechanisms that cannot be run many at a time.
+    """
+
+    name: str
+    claim: Claim
+    pairs: Sequence[Pair[T]]
+    sampler: Callable[[T], Sampler]
+    covers: frozenset[str] = frozenset()
+    random_pair: Callable[[WordSource], Pair[T]] | None = None
+    hint: Callable[[Pair[T]], Score] | None = None
+    slowness: int = 1
+    is_broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of the (epsilon, delta) curve: what the claim allows, and what was proved."""
+
+    epsilon: float
+    claimed: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What an audit found out about a subject."""
+
+    name: str
+    claim: Claim
+    bound: float
+    sure_bound: float
+    is_broken: bool
+    pair: str
+    event: str
+    runs: int
+    pairs: int
+    seconds: float
+    curve: tuple[Point, ...] = field(default=())
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the claim is false, but for one chance in 10^9."""
+        return self.sure_bound > self.claim.amount
+
+    @property
+    def is_as_expected(self) -> bool:
+        """Whether a sound mechanism stood, or a broken one fell."""
+        return self.is_refuted == self.is_broken
+
+
+@dataclass(frozen=True, eq=False)
+class _Event(Generic[T]):
+    """``score >= cut`` (or below it, if flipped), which should be likelier on one table."""
+
+    pair: Pair[T]
+    name: str
+    score: Score
+    cut: float
+    is_flipped: bool
+    expected: float
+    curve_cuts: tuple[float, ...]
+
+
+def examine(subject: Subject[T], words: WordSource, effort: Effort = FAST) -> Finding:
+    """Bound the privacy loss of a mechanism from below, by the events that tell most."""
+    started = process_time()
+    search = max(400, effort.search // subject.slowness)
+    test = max(1000, effort.test // subject.slowness)
+    pairs = list(subject.pairs)
+    if subject.random_pair is not None:
+        pairs += [subject.random_pair(words) for _ in range(effort.pairs)]
+    found: list[_Event[T]] = []
+    for pair in pairs:
+        found += _search(subject, pair, search, test, words)
+    kept = sorted(found, key=lambda e: -e.expected)[:KEPT]
+    bound, sure, best, curve = 0.0, 0.0, kept[0], ()
+    for i, event in enumerate(kept):
+        likely, unlikely = _runs_of(subject, event.pair, event.is_flipped)
+        cuts = np.array([event.cut, *(event.curve_cuts if i == 0 else ())])
+        a = _hits(likely, event, cuts, test, words)
+        b = _hits(unlikely, event, cuts, test, words)
+        proved = float(_least(subject.claim, a[:1], b[:1], test, SHOWN / KEPT)[0])
+        if proved > bound:
+            bound, best = proved, event
+        sure = max(sure, float(_least(subject.claim, a[:1], b[:1], test, SURE / KEPT)[0]))
+        if i == 0:
+            curve = _curve(subject.claim, a[1:], b[1:], test)
+    event_name = f"{best.name} {'below' if best.is_flipped else 'above'} {best.cut:.4g}"
+    return Finding(
+        subject.name,
+        subject.claim,
+        bound,
+        sure,
+        subject.is_broken,
+        best.pair.name,
+        event_name,
+        test,
+        len(pairs),
+        process_time() - started,
+        curve,
+    )
+
+
+def _search(
+    subject: Subject[T], pair: Pair[T], runs: int, test: int, words: WordSource
+) -> list[_Event[T]]:
+    """The most telling event of either direction for one pair."""
+    left, right = (subject.sampler(side)(runs, words) for side in (pair.left, pair.right))
+    half = runs // 2
+    scores = learn_scores(left[:half], right[:half])
+    if subject.hint is not None:
+        scores["likelihood"] = subject.hint(pair)
+    best: dict[bool, _Event[T]] = {}
+    for name, score in scores.items():
+        on_left, on_right = score(left[half:]), score(right[half:])
+        cuts = _cuts(on_left, on_right)
+        for is_flipped in (False, True):
+            likely, unlikely = (on_right, on_left) if is_flipped else (on_left, on_right)
+            a, b = (_counted(side, cuts, is_flipped) for side in (likely, unlikely))
+            # Cautious estimates: of many events the luckiest would be taken for the best.
+            p, q = hit_bounds(a, b, half, CAUTION)
+            expected = _least(
+                subject.claim, np.floor(p * test), np.ceil(q * test), test, SHOWN / KEPT
+            )
+            place = int(np.argmax(expected))
+            if is_flipped not in best or expected[place] > best[is_flipped].expected:
+                telling = [int(np.argmax(p - np.exp(e) * q)) for e in EPSILONS]
+                best[is_flipped] = _Event(
+                    pair,
+                    name,
+                    score,
+                    float(cuts[place]),
+                    is_flipped,
+                    float(expected[place]),
+                    tuple(float(cuts[k]) for k in telling),
+                )
+    return list(best.values())
+
+
+def _cuts(left: Array, right: Array) -> Array:
+    """Thresholds between the values of a score: quantiles of both sides, the ends closely."""
+    both = np.concatenate([left, right])
+    inner = np.linspace(0, 1, CUTS)
+    ends = np.geomspace(1e-4, 1e-2, 12)
+    return np.unique(np.quantile(both, np.concatenate([ends, inner, 1 - ends]), method="lower"))
+
+
+def _counted(scores: Array, cuts: Array, is_flipped: bool) -> Array:
+    """How many scores are at least (or, flipped, at most) each cut."""
+    ordered = np.sort(scores)
+    if is_flipped:
+        return np.searchsorted(ordered, cuts, side="right").astype(np.float64)
+    return (ordered.size - np.searchsorted(ordered, cuts, side="left")).astype(np.float64)
+
+
+def _runs_of(subject: Subject[T], pair: Pair[T], is_flipped: bool) -> tuple[Sampler, Sampler]:
+    sides = (pair.right, pair.left) if is_flipped else (pair.left, pair.right)
+    return subject.sampler(sides[0]), subject.sampler(sides[1])
+
+
+def _hits(run: Sampler, event: _Event[T], cuts: Array, runs: int, words: WordSource) -> Array:
+    """How often each event happens in fresh runs, some at a time."""
+    hits = np.zeros(cuts.size)
+    done, at_once = 0, 1000
+    while done < runs:
+        outputs = run(min(at_once, runs - done), words)
+        scores = event.score(outputs)
+        hits += [float((scores <= c if event.is_flipped else scores >= c).sum()) for c in cuts]
+        done += len(outputs)
+        at_once = max(1000, BLOCK // max(outputs.shape[1], 1))
+    return hits
+
+
+def _least(claim: Claim, a: Array, b: Array, runs: int, alpha: float) -> Array:
+    return claim.least(*hit_bounds(a, b, runs, alpha))
+
+
+def _curve(claim: Claim, a: Array, b: Array, runs: int) -> tuple[Point, ...]:
+    """Lower bounds on delta at some epsilons, all at once with 99.9%."""
+    p, q = hit_bounds(a, b, runs, SHOWN / max(len(EPSILONS), 1))
+    proved = np.maximum(p - np.exp(EPSILONS) * q, 0.0)
+    return tuple(
+        Point(e, claim.delta_at(e), float(d)) for e, d in zip(EPSILONS, proved, strict=True)
+    )
