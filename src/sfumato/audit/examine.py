@@ -34,8 +34,10 @@ SHOWN = 1e-3  # the chance that a shown bound is too high
 SURE = 1e-9  # the chance that a sound mechanism is called refuted
 CAUTION = 1e-2  # the chance that an event is taken for more telling than it is
 KEPT = 2  # events that are tested
+LEAST = 300  # runs per table, however slow
 CUTS = 96  # thresholds of a score that are considered
 BLOCK = 2**20  # numbers that are held at a time
+Hits = tuple[Array, Array]
 EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)  # where the (epsilon, delta) curve is looked at
 
 
@@ -93,6 +95,7 @@ class Finding:
     is_broken: bool
     pair: str
     event: str
+    hits: tuple[int, int]
     runs: int
     pairs: int
     seconds: float
@@ -125,8 +128,7 @@ class _Event(Generic[T]):
 def examine(subject: Subject[T], words: WordSource, effort: Effort = FAST) -> Finding:
     """Bound the privacy loss of a mechanism from below, by the events that tell most."""
     started = process_time()
-    search = max(400, effort.search // subject.slowness)
-    test = max(1000, effort.test // subject.slowness)
+    search, test = (max(LEAST, n // subject.slowness) for n in (effort.search, effort.test))
     pairs = list(subject.pairs)
     if subject.random_pair is not None:
         pairs += [subject.random_pair(words) for _ in range(effort.pairs)]
@@ -134,31 +136,25 @@ def examine(subject: Subject[T], words: WordSource, effort: Effort = FAST) -> Fi
     for pair in pairs:
         found += _search(subject, pair, search, test, words)
     kept = sorted(found, key=lambda e: -e.expected)[:KEPT]
-    bound, sure, best, curve = 0.0, 0.0, kept[0], ()
-    for i, event in enumerate(kept):
-        likely, unlikely = _runs_of(subject, event.pair, event.is_flipped)
-        cuts = np.array([event.cut, *(event.curve_cuts if i == 0 else ())])
-        a = _hits(likely, event, cuts, test, words)
-        b = _hits(unlikely, event, cuts, test, words)
-        proved = float(_least(subject.claim, a[:1], b[:1], test, SHOWN / KEPT)[0])
-        if proved > bound:
-            bound, best = proved, event
-        sure = max(sure, float(_least(subject.claim, a[:1], b[:1], test, SURE / KEPT)[0]))
-        if i == 0:
-            curve = _curve(subject.claim, a[1:], b[1:], test)
-    event_name = f"{best.name} {'below' if best.is_flipped else 'above'} {best.cut:.4g}"
+    hits: dict[int, Hits] = {}
+    for pair in {id(e.pair): e.pair for e in kept}.values():
+        hits |= _hits(subject, pair, [e for e in kept if e.pair is pair], test, words)
+    proved = [_proved(subject.claim, hits[id(e)], test, SHOWN) for e in kept]
+    best = int(np.argmax(proved))
+    event, (a, b) = kept[best], hits[id(kept[best])]
     return Finding(
         subject.name,
         subject.claim,
-        bound,
-        sure,
+        proved[best],
+        max(_proved(subject.claim, hits[id(e)], test, SURE) for e in kept),
         subject.is_broken,
-        best.pair.name,
-        event_name,
+        event.pair.name,
+        f"{event.name} {'at most' if event.is_flipped else 'at least'} {event.cut:.4g}",
+        (int(a[0]), int(b[0])),
         test,
         len(pairs),
         process_time() - started,
-        curve,
+        _curve(subject.claim, a[1:], b[1:], test),
     )
 
 
@@ -214,22 +210,31 @@ def _counted(scores: Array, cuts: Array, is_flipped: bool) -> Array:
     return (ordered.size - np.searchsorted(ordered, cuts, side="left")).astype(np.float64)
 
 
-def _runs_of(subject: Subject[T], pair: Pair[T], is_flipped: bool) -> tuple[Sampler, Sampler]:
-    sides = (pair.right, pair.left) if is_flipped else (pair.left, pair.right)
-    return subject.sampler(sides[0]), subject.sampler(sides[1])
+def _hits(
+    subject: Subject[T], pair: Pair[T], events: Sequence[_Event[T]], runs: int, words: WordSource
+) -> dict[int, Hits]:
+    """How often events happen in fresh runs on both tables, some at a time.
+
+    Of every event: at its cut and at those of the curve, first where it should be likelier.
+    """
+    found = {id(e): [np.zeros(1 + len(EPSILONS)) for _ in range(2)] for e in events}
+    for side, table in enumerate((pair.left, pair.right)):
+        run, done, at_once = subject.sampler(table), 0, 1000
+        while done < runs:
+            outputs = run(min(at_once, runs - done), words)
+            for event in events:
+                hits = found[id(event)][side ^ event.is_flipped]
+                cuts = np.array([event.cut, *event.curve_cuts])
+                hits += _counted(event.score(outputs), cuts, event.is_flipped)
+            done += len(outputs)
+            at_once = max(1000, BLOCK // max(outputs.shape[1], 1))
+    return {key: (a, b) for key, (a, b) in found.items()}
 
 
-def _hits(run: Sampler, event: _Event[T], cuts: Array, runs: int, words: WordSource) -> Array:
-    """How often each event happens in fresh runs, some at a time."""
-    hits = np.zeros(cuts.size)
-    done, at_once = 0, 1000
-    while done < runs:
-        outputs = run(min(at_once, runs - done), words)
-        scores = event.score(outputs)
-        hits += [float((scores <= c if event.is_flipped else scores >= c).sum()) for c in cuts]
-        done += len(outputs)
-        at_once = max(1000, BLOCK // max(outputs.shape[1], 1))
-    return hits
+def _proved(claim: Claim, hits: Hits, runs: int, alpha: float) -> float:
+    """The bound of one of the tested events."""
+    a, b = hits
+    return float(_least(claim, a[:1], b[:1], runs, alpha / KEPT)[0])
 
 
 def _least(claim: Claim, a: Array, b: Array, runs: int, alpha: float) -> Array:

@@ -30,12 +30,17 @@ UNEVEN = 0.5  # effective rows, as a share, below which they are drawn anew
 
 
 class Learner:
-    """Measured tables in, an estimate of any table out."""
+    """Measured tables in, an estimate of any table out; ``rows`` stand for the records meanwhile."""
 
     def __init__(
-        self, domain: Domain, records: int | None, constraints: Constraints | None = None
+        self,
+        domain: Domain,
+        records: int | None,
+        constraints: Constraints | None = None,
+        rows: int = LOOP_ROWS,
     ) -> None:
         self.domain = domain
+        self._rows = rows
         self._public = None if constraints is None else constraints.within(domain)
         self._records: float | None = records
         if self._public is not None and self._public.total is not None:
@@ -63,7 +68,7 @@ class Learner:
             total = self.total
             tables = [self.single(name) for name in self.domain.names]
             self._model = MaximumEntropy(
-                self.domain, tables, total, LOOP_ROWS, constraints=self._public
+                self.domain, tables, total, self._rows, constraints=self._public
             )
             for name, (values, variance) in self._single.items():
                 self._model.observe((name,), values, variance)

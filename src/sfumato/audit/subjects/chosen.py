@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mechanisms that choose: by scores, and round by round with measurements between.
+
+The rounds of adaptive releases run as they are, with the estimates they learn: a release is some
+milliseconds, so runs are few and budgets large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.audit.bounds import Array, Claim
+from sfumato.audit.events import Score
+from sfumato.audit.examine import Sampler, Subject
+from sfumato.audit.pairs import Pair, Table
+from sfumato.audit.subjects.measured import opened
+from sfumato.budget import Budget, Neighbours
+from sfumato.budget.accounting import Cost
+from sfumato.budget.selection import selection_cost
+from sfumato.domain import Domain
+from sfumato.plan.adaptive import Spending, moves_of
+from sfumato.randomness import WordSource, integers_below
+from sfumato.refine.learning.learner import Learner
+from sfumato.refine.learning.transcript import Transcript
+from sfumato.vault.adaptive import ExactTables, read_answers, read_tables
+from sfumato.vault.boosting import boosting_rounds
+from sfumato.vault.mwem import mwem_rounds
+from sfumato.vault.rounds import Task, adaptive_rounds
+from sfumato.vault.select import exponential_mechanism, permute_and_flip
+from sfumato.vault.sensitive import Sensitive
+from sfumato.workload import marginals, prefixes
+from sfumato.workload.workload import Workload
+
+__all__ = ["chosen_subjects"]
+
+Scores = tuple[int, ...]
+Exact = Sensitive[npt.NDArray[np.int64]]
+Choose = Callable[[Exact, WordSource], float]
+Place = tuple[int, ...]
+
+RATE = Fraction(1, 2)  # scores that move by 1: epsilon = 1
+PLACES = 12
+SLOW_CHOICE = 8
+NEIGHBOURS: Neighbours = "add-remove"
+MODEL_ROWS = 200  # that an estimate is kept on: public arithmetic, of which little is enough here
+OCCASIONS = 3  # of measuring one place
+WIDTH = 4  # values of one measurement, at most
+SELECT = "sfumato.vault.select"
+
+
+def chosen_subjects() -> tuple[Subject[Scores] | Subject[Table], ...]:
+    """All choices, and all adaptive methods with both kinds of noise."""
+    return (*_choices(), *_rounds())
+
+
+def _choices() -> tuple[Subject[Scores], ...]:
+    reach = 2 * RATE
+    exponential = frozenset({f"{SELECT}.exponential_mechanism", "cost:gaussian"})
+    flipped = frozenset({f"{SELECT}.permute_and_flip"})
+    pure, ranged = Cost.pure(reach), selection_cost(reach)
+    return (
+        _choice("exponential mechanism", pure, _exponential, exponential),
+        _choice("exponential mechanism, as mu", ranged, _exponential, exponential),
+        _choice("permute-and-flip", pure, lambda s, w: permute_and_flip(s, RATE, w), flipped),
+    )
+
+
+def _exponential(scores: Exact, words: WordSource) -> float:
+    return exponential_mechanism(scores, RATE, words)[0]
+
+
+def _choice(name: str, cost: Cost, place: Choose, covers: frozenset[str]) -> Subject[Scores]:
+    """One choice among scores that move by at most 1 each, in any direction."""
+
+    def sampler(scores: Scores) -> Sampler:
+        exact = Sensitive(np.array(scores, dtype=np.int64))
+
+        def run(runs: int, words: WordSource) -> Array:
+            return np.array([[place(exact, words)] for _ in range(runs)], dtype=np.float64)
+
+        return run
+
+    level = (5,) * PLACES
+    pairs = (
+        Pair("equal scores, or one up and all others down", level, (6, *(4,) * (PLACES - 1))),
+        Pair("equal scores, or one down and all others up", level, (4, *(6,) * (PLACES - 1))),
+        Pair("one far ahead, or less so", (8, *(0,) * (PLACES - 1)), (7, *(1,) * (PLACES - 1))),
+    )
+    return Subject(name, Claim.of(cost), pairs, sampler, covers, _random_scores, None, SLOW_CHOICE)
+
+
+def _random_scores(words: WordSource) -> Pair[Scores]:
+    scores = integers_below(8, PLACES, words)
+    moved = scores + integers_below(3, PLACES, words) - 1
+    return Pair("scores at random", tuple(scores.tolist()), tuple(moved.tolist()))
+
+
+def _rounds() -> tuple[Subject[Table], ...]:
+    work = prefixes(Domain({"one": 3}), "one")  # the first cell counts in every query
+    cube = marginals(Domain({"one": 2, "two": 2, "three": 2}), 2)
+    gaussian, laplace = Budget(mu=2), Budget(epsilon=2)
+    return (
+        _adaptive("mwem", work, gaussian, _mwem, "mwem", 200),
+        _adaptive("mwem, pure", work, laplace, _mwem, "mwem", 200),
+        _adaptive("boosting", work, gaussian, _boosting, "boosting", 400),
+        _adaptive("adaptive tables", cube, gaussian, _tables, "tables", 200),
+        _adaptive("adaptive tables, pure", cube, laplace, _tables, "tables", 200),
+    )
+
+
+Prepared = Callable[[WordSource], Transcript]
+Prepare = Callable[[Table, Workload, Budget], Prepared]
+
+
+def _adaptive(
+    name: str, work: Workload, budget: Budget, prepare: Prepare, method: str, slowness: int
+) -> Subject[Table]:
+    """An adaptive method: what was chosen and measured, in order."""
+    first = (0,) * len(work.domain)
+    last = tuple(size - 1 for size in work.domain.shape)
+    few = (last,) * 3
+    pairs = (Pair("a few records, one in the first cell more", few, (*few, first)),)
+
+    def sampler(table: Table) -> Sampler:
+        draw = prepare(table, work, budget)
+        return lambda runs, words: np.array(
+            [_row(draw(words), method, places) for _ in range(runs)]
+        )
+
+    places = _places(method, work)
+    covers = frozenset({f"method:{method}"}) | COVERED[method]
+    claim = Claim.of(Spending.of(budget).cost)
+
+    def hint(pair: Pair[Table]) -> Score:
+        return _likelihood(pair, work, places, method)
+
+    return Subject(name, claim, pairs, sampler, covers, None, hint, slowness)
+
+
+VAULT = "sfumato.vault"
+COVERED = {
+    "mwem": frozenset(
+        f"{VAULT}.{name}"
+        for name in ("mwem.mwem_rounds", "adaptive.ExactAnswers.choose", "adaptive.ExactAnswers.measure")
+    ),
+    "boosting": frozenset(
+        f"{VAULT}.{name}"
+        for name in ("boosting.boosting_rounds", "adaptive.ExactAnswers.measure_some")
+    ),
+    "tables": frozenset(
+        f"{VAULT}.{name}"
+        for name in ("rounds.adaptive_rounds", "adaptive.ExactTables.choose", "adaptive.ExactTables.measure")
+    ),
+}
+
+
+def _mwem(table: Table, work: Workload, budget: Budget) -> Prepared:
+    exact, rows = read_answers(opened(work.domain, table), work, NEIGHBOURS)
+    return lambda words: mwem_rounds(
+        exact, rows, work, NEIGHBOURS, None, 2, Spending.of(budget), words
+    )[0]
+
+
+def _boosting(table: Table, work: Workload, budget: Budget) -> Prepared:
+    exact, rows = read_answers(opened(work.domain, table), work, NEIGHBOURS)
+    return lambda words: boosting_rounds(
+        exact, rows, work, NEIGHBOURS, None, 2, 2, Spending.of(budget), words
+    )[0]
+
+
+def _tables(table: Table, work: Workload, budget: Budget) -> Prepared:
+    domain = work.domain
+    sets = [term.attributes for term in work.terms]
+    asked = [*((name,) for name in domain.names), *sets]
+    exact, rows = read_tables(opened(domain, table), domain, asked, NEIGHBOURS)
+    return lambda words: _tables_run(exact, rows, domain, sets, budget, words)
+
+
+def _tables_run(
+    exact: ExactTables,
+    rows: int | None,
+    domain: Domain,
+    sets: list[tuple[str, ...]],
+    budget: Budget,
+    words: WordSource,
+) -> Transcript:
+    """One loop with an estimate of its own."""
+    task = Task(Learner(domain, rows, MODEL_ROWS), dict.fromkeys(sets, 1), 1, moves_of(NEIGHBOURS))
+    return adaptive_rounds(exact, rows, task, Spending.of(budget), words)
+
+
+def _places(method: str, work: Workload) -> dict[Place, int]:
+    """Everything that a step can measure: the number of records, queries, or tables."""
+    if method == "mwem":
+        each = [(t, q) for t, term in enumerate(work.terms) for q in range(term.rows)]
+    elif method == "boosting":
+        each = [(q,) for q in range(work.queries)]
+    else:
+        sets = [(name,) for name in work.domain.names] + [t.attributes for t in work.terms]
+        each = [tuple(work.domain.index(name) for name in names) for names in sets]
+    return {place: i for i, place in enumerate([(), *each])}
+
+
+def _row(transcript: Transcript, method: str, places: dict[Place, int]) -> Array:
+    """A transcript as a row: what every place gave the first few times, and with which noise.
+
+    NaN where a place was not asked; the scale of Laplace noise is shown as negative.
+    """
+    out = np.full((2, len(places), OCCASIONS, WIDTH), np.nan)
+    seen = dict.fromkeys(places, 0)
+    for step in transcript.steps:
+        values, law = step.measurement.values, step.measurement.noise
+        scale = law.scale if law.noise == "gaussian" else -law.scale
+        parts = [(step.place, values)]
+        if method == "boosting" and step.place:
+            parts = [((q,), values[i : i + 1]) for i, q in enumerate(step.place)]
+        for place, found in parts:
+            if seen[place] < OCCASIONS:
+                out[0, places[place], seen[place], : found.size] = found
+                out[1, places[place], seen[place], : found.size] = scale
+            seen[place] += 1
+    rows = np.nan if transcript.rows is None else float(transcript.rows)
+    return np.append(out.ravel(), rows)
+
+
+def _likelihood(pair: Pair[Table], work: Workload, places: dict[Place, int], method: str) -> Score:
+    """The log-likelihood ratio of everything that was measured (not of what was chosen)."""
+    left, right = (_centres(t, work, places, method) for t in (pair.left, pair.right))
+
+    def score(outputs: Array) -> Array:
+        values, scales = outputs[:, :-1].reshape(len(outputs), 2, *left.shape).swapaxes(0, 1)
+        far, near = np.abs(values - right), np.abs(values - left)
+        gaussian = (far**2 - near**2) / (2 * scales**2)
+        ratio = np.where(scales > 0, gaussian, (far - near) / -scales)
+        return np.asarray(np.nansum(ratio, axis=(1, 2, 3)))
+
+    return score
+
+
+def _centres(table: Table, work: Workload, places: dict[Place, int], method: str) -> Array:
+    """The exact value of every place."""
+    domain = work.domain
+    codes = np.array(table, dtype=np.int64).reshape(len(table), len(domain))
+    histogram = np.zeros(domain.shape)
+    np.add.at(histogram, tuple(codes.T), 1)
+
+    def counts(names: tuple[str, ...]) -> Array:
+        left_out = tuple(i for i, n in enumerate(domain.names) if n not in names)
+        return np.asarray(histogram.sum(axis=left_out)).ravel()
+
+    asked = [np.asarray(t.answer(counts(t.attributes).reshape(t.shape))) for t in work.terms]
+    out = np.zeros((len(places), OCCASIONS, WIDTH))
+    for place, i in places.items():
+        if not place:
+            found = counts(())
+        elif method == "mwem":
+            found = asked[place[0]][place[1] : place[1] + 1]
+        elif method == "boosting":
+            found = np.concatenate(asked)[place[0] : place[0] + 1]
+        else:
+            found = counts(tuple(domain.names[k] for k in place))
+        out[i, :, : found.size] = found
+    return out
