@@ -379,6 +379,42 @@ def token(json: Json = False) -> None:
     body(Output(json))
 
 
+@app.command(
+    epilog=_examples(
+        "sfumato audit",
+        "sfumato audit --only gaussian",
+        "sfumato audit --full --out audit",
+        "sfumato audit --json > audit.json",
+    ),
+)
+def audit(
+    full: Annotated[
+        bool, _flag("--full", text="Many more runs and pairs (about 20 minutes).")
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Only mechanisms whose name holds this text."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the charts (PNG) here.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Try to break every privacy claim, on made-up tables.
+
+    Lower bounds on the privacy loss of every mechanism, from many runs on
+    neighbouring tables, beside its claim; and mechanisms known to be wrong,
+    which must be caught. Exit code 1 if a claim is refuted, a wrong one is
+    not caught, or a mechanism has no audit.
+    """
+    from sfumato.app.commands.audit import audit as body
+
+    code = body(out, only, full, Output(json, quiet))
+    if code:
+        raise typer.Exit(code)
+
+
 @ledger_app.command("show", epilog=_examples("sfumato ledger show adult.ledger --json"))
 def ledger_show(path: LedgerFile, json: Json = False) -> None:
     """Show the total budget, what was spent by which release, and what is left."""

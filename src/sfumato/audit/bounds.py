@@ -86,7 +86,7 @@ def hit_bounds(a: Array, b: Array, runs: int, alpha: float) -> tuple[Array, Arra
     >>> bool(p[0] < 0.5), bool(q[0] > 0)
     (True, True)
     """
-    from scipy.special import betaincinv, betainccinv
+    from scipy.special import betainccinv, betaincinv
 
     half = alpha / 2
     p = np.where(a > 0, betaincinv(np.maximum(a, 1), runs - a + 1, half), 0.0)
@@ -108,4 +108,3 @@ def chance_of_missing(claim: Claim, p: float, q: float, runs: int, alpha: float)
         if claim.least(*hit_bounds(np.array([a]), np.array([b]), runs, alpha))[0] > claim.amount:
             return 2 * beta
     return 1.0
-

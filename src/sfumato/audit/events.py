@@ -139,7 +139,7 @@ def _pattern(left: Array, right: Array) -> Score:
     def score(outputs: Array) -> Array:
         found = hashed(outputs)
         place = np.minimum(np.searchsorted(keys, found), keys.size - 1)
-        return np.where(keys[place] == found, ratios[place], 0.0)
+        return np.asarray(np.where(keys[place] == found, ratios[place], 0.0))
 
     return score
 
@@ -151,7 +151,7 @@ def _linear(left: Array, right: Array) -> Score:
     scale = np.where(spread > 0, spread, 1.0)
 
     def standard(outputs: Array) -> Array:
-        return np.nan_to_num((outputs - centre) / scale)
+        return np.asarray(np.nan_to_num((outputs - centre) / scale))
 
     a, b = standard(left), standard(right)
     away = a.mean(axis=0) - b.mean(axis=0)
@@ -161,4 +161,8 @@ def _linear(left: Array, right: Array) -> Score:
         within += moved.T @ moved / (2 * len(side))
     # A direction without spread tells everything: the ridge keeps it finite, and large.
     direction = np.linalg.solve(within + 1e-9 * np.eye(away.size), away)
-    return lambda outputs: np.asarray(standard(outputs) @ direction)
+
+    def score(outputs: Array) -> Array:
+        return np.asarray(standard(outputs) @ direction)
+
+    return score

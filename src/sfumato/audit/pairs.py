@@ -21,7 +21,7 @@ from sfumato.randomness import WordSource, integers_below
 
 __all__ = ["Pair", "Record", "Table", "listed_pairs", "pairs_at_random"]
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Record = tuple[int, ...]
 Table = tuple[Record, ...]
 
@@ -31,12 +31,12 @@ SPREAD = 24  # records of a table that has one in every cell, at most
 
 
 @dataclass(frozen=True, slots=True)
-class Pair(Generic[T]):
+class Pair(Generic[T_co]):
     """Two neighbouring tables, with a name for people."""
 
     name: str
-    left: T
-    right: T
+    left: T_co
+    right: T_co
 
 
 def listed_pairs(shape: Sequence[int], neighbours: Neighbours) -> tuple[Pair[Table], ...]:

@@ -7,11 +7,11 @@ milliseconds, so runs are few and budgets large.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from sfumato.audit.bounds import Array, Claim
 from sfumato.audit.events import Score
@@ -20,7 +20,7 @@ from sfumato.audit.pairs import Pair, Table
 from sfumato.audit.subjects.measured import opened
 from sfumato.budget import Budget, Neighbours
 from sfumato.budget.accounting import Cost
-from sfumato.budget.selection import selection_cost
+from sfumato.budget.selection import ChoiceNoise, choice_cost
 from sfumato.domain import Domain
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.randomness import WordSource, integers_below
@@ -30,7 +30,7 @@ from sfumato.vault.adaptive import ExactTables, read_answers, read_tables
 from sfumato.vault.boosting import boosting_rounds
 from sfumato.vault.mwem import mwem_rounds
 from sfumato.vault.rounds import Task, adaptive_rounds
-from sfumato.vault.select import exponential_mechanism, permute_and_flip
+from sfumato.vault.select import report_noisy_max
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload import marginals, prefixes
 from sfumato.workload.workload import Workload
@@ -38,8 +38,6 @@ from sfumato.workload.workload import Workload
 __all__ = ["chosen_subjects"]
 
 Scores = tuple[int, ...]
-Exact = Sensitive[npt.NDArray[np.int64]]
-Choose = Callable[[Exact, WordSource], float]
 Place = tuple[int, ...]
 
 RATE = Fraction(1, 2)  # scores that move by 1: epsilon = 1
@@ -50,6 +48,7 @@ MODEL_ROWS = 200  # that an estimate is kept on: public arithmetic, of which lit
 OCCASIONS = 3  # of measuring one place
 WIDTH = 4  # values of one measurement, at most
 SELECT = "sfumato.vault.select"
+LAWS: tuple[ChoiceNoise, ...] = get_args(ChoiceNoise)
 
 
 def chosen_subjects() -> tuple[Subject[Scores] | Subject[Table], ...]:
@@ -58,39 +57,51 @@ def chosen_subjects() -> tuple[Subject[Scores] | Subject[Table], ...]:
 
 
 def _choices() -> tuple[Subject[Scores], ...]:
-    reach = 2 * RATE
-    exponential = frozenset({f"{SELECT}.exponential_mechanism", "cost:gaussian"})
-    flipped = frozenset({f"{SELECT}.permute_and_flip"})
-    pure, ranged = Cost.pure(reach), selection_cost(reach)
+    known: dict[str, str] = {"gumbel": "exponential mechanism", "exponential": "permute-and-flip"}
+    names = {noise: known.get(noise, "report-noisy-max") for noise in LAWS}
     return (
-        _choice("exponential mechanism", pure, _exponential, exponential),
-        _choice("exponential mechanism, as mu", ranged, _exponential, exponential),
-        _choice("permute-and-flip", pure, lambda s, w: permute_and_flip(s, RATE, w), flipped),
+        _choice("gumbel", "exponential mechanism, as epsilon", Cost.pure(2 * RATE), _ANY),
+        *(_choice(w, names[w], choice_cost(w, RATE, 1), _ANY) for w in LAWS),
+        *(_choice(w, names[w], choice_cost(w, 2 * RATE, 1, True), _MONOTONE) for w in LAWS),
     )
 
 
-def _exponential(scores: Exact, words: WordSource) -> float:
-    return exponential_mechanism(scores, RATE, words)[0]
+_LEVEL = (5,) * PLACES
+_MONOTONE = (
+    Pair("equal scores, one up", _LEVEL, (6, *_LEVEL[1:])),
+    Pair("equal scores, all but one up", _LEVEL, (5, *(6,) * (PLACES - 1))),
+)
+_ANY = (
+    Pair("equal scores, or one up and all others down", _LEVEL, (6, *(4,) * (PLACES - 1))),
+    Pair("equal scores, or one down and all others up", _LEVEL, (4, *(6,) * (PLACES - 1))),
+    Pair("one far ahead, or less so", (8, *(0,) * (PLACES - 1)), (7, *(1,) * (PLACES - 1))),
+)
 
 
-def _choice(name: str, cost: Cost, place: Choose, covers: frozenset[str]) -> Subject[Scores]:
-    """One choice among scores that move by at most 1 each, in any direction."""
+def _choice(
+    noise: ChoiceNoise, name: str, cost: Cost, pairs: Sequence[Pair[Scores]]
+) -> Subject[Scores]:
+    """One choice among scores that move by at most 1 each, in any direction or all in one."""
+    is_any = pairs is _ANY
+    rate = RATE if is_any else 2 * RATE
 
     def sampler(scores: Scores) -> Sampler:
         exact = Sensitive(np.array(scores, dtype=np.int64))
 
         def run(runs: int, words: WordSource) -> Array:
-            return np.array([[place(exact, words)] for _ in range(runs)], dtype=np.float64)
+            places = [report_noisy_max(exact, rate, words, noise) for _ in range(runs)]
+            return np.array(places, dtype=np.float64)[:, None]
 
         return run
 
-    level = (5,) * PLACES
-    pairs = (
-        Pair("equal scores, or one up and all others down", level, (6, *(4,) * (PLACES - 1))),
-        Pair("equal scores, or one down and all others up", level, (4, *(6,) * (PLACES - 1))),
-        Pair("one far ahead, or less so", (8, *(0,) * (PLACES - 1)), (7, *(1,) * (PLACES - 1))),
+    doors = {"gumbel": "exponential_mechanism", "exponential": "permute_and_flip"}
+    covers = {f"choice:{noise}", f"{SELECT}.report_noisy_max"}
+    covers |= {f"{SELECT}.{doors[noise]}"} if noise in doors else set()
+    shown = name if is_any else f"{name}, monotone"
+    random = _random_scores if is_any else None
+    return Subject(
+        shown, Claim.of(cost), pairs, sampler, frozenset(covers), random, None, SLOW_CHOICE
     )
-    return Subject(name, Claim.of(cost), pairs, sampler, covers, _random_scores, None, SLOW_CHOICE)
 
 
 def _random_scores(words: WordSource) -> Pair[Scores]:
@@ -145,7 +156,11 @@ VAULT = "sfumato.vault"
 COVERED = {
     "mwem": frozenset(
         f"{VAULT}.{name}"
-        for name in ("mwem.mwem_rounds", "adaptive.ExactAnswers.choose", "adaptive.ExactAnswers.measure")
+        for name in (
+            "mwem.mwem_rounds",
+            "adaptive.ExactAnswers.choose",
+            "adaptive.ExactAnswers.measure",
+        )
     ),
     "boosting": frozenset(
         f"{VAULT}.{name}"
@@ -153,7 +168,11 @@ COVERED = {
     ),
     "tables": frozenset(
         f"{VAULT}.{name}"
-        for name in ("rounds.adaptive_rounds", "adaptive.ExactTables.choose", "adaptive.ExactTables.measure")
+        for name in (
+            "rounds.adaptive_rounds",
+            "adaptive.ExactTables.choose",
+            "adaptive.ExactTables.measure",
+        )
     ),
 }
 
@@ -195,6 +214,7 @@ def _tables_run(
 
 def _places(method: str, work: Workload) -> dict[Place, int]:
     """Everything that a step can measure: the number of records, queries, or tables."""
+    each: list[Place]
     if method == "mwem":
         each = [(t, q) for t, term in enumerate(work.terms) for q in range(term.rows)]
     elif method == "boosting":

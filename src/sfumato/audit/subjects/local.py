@@ -17,7 +17,8 @@ __all__ = ["local_subjects"]
 
 Code = tuple[int]
 SIZES = (2, 3)
-ENCODE = "sfumato.local.randomized_response.RandomizedResponse.encode"
+ROOM = "sfumato.local.randomized_response"
+ENCODE = f"{ROOM}.RandomizedResponse.encode"
 
 
 def local_subjects() -> tuple[Subject[Code] | Subject[Table], ...]:
@@ -36,7 +37,7 @@ def _response(size: int) -> Subject[Code]:
         Pair("first code becomes second", (0,), (1,)),
     )
     name = f"randomized response of {size} codes"
-    covers = frozenset({ENCODE, "sfumato.local.randomized_response.RandomizedResponse"})
+    covers = frozenset({ENCODE, f"{ROOM}.RandomizedResponse", f"{ROOM}.keep_threshold"})
     return Subject(name, Claim.of(Cost.pure(1)), pairs, sampler, covers)
 
 

@@ -29,7 +29,18 @@ from sfumato.vault.tables import open_table
 
 __all__ = ["Measuring", "measured_subject", "opened"]
 
-DOORS = frozenset({"sfumato.vault.measure.measure", "sfumato.vault.measure.add_noise"})
+VAULT = "sfumato.vault"
+DOORS = frozenset(
+    f"{VAULT}.{name}"
+    for name in (
+        "tables.open_table",
+        "fit.check_columns",
+        "records.read_records",
+        "measure.measure",
+        "measure.add_noise",
+        "noise.inversion.draw",
+    )
+)
 
 
 def opened(domain: Domain, records: Table) -> Opened:
@@ -119,7 +130,7 @@ def measured_subject(
         Claim.of(cost),
         listed_pairs(domain.shape, neighbours),
         run.sampler,
-        covers | DOORS | {f"sfumato.vault.noise.{law}"},
+        covers | DOORS | {f"{VAULT}.noise.{law}"},
         pairs_at_random(domain.shape, neighbours),
         run.hint,
         slowness,

@@ -30,7 +30,7 @@ UNEVEN = 0.5  # effective rows, as a share, below which they are drawn anew
 
 
 class Learner:
-    """Measured tables in, an estimate of any table out; ``rows`` stand for the records meanwhile."""
+    """Measured tables in, an estimate of any table out, kept on so many ``rows``."""
 
     def __init__(
         self,

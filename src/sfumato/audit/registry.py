@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is audited, what would have to be, and whether anything is left out.
+
+``required`` is read off the code: every mechanism and method by name, every kind of cost, and every
+function of the vault and of the local model whose docstring promises privacy. A new one without a
+subject that ``covers`` it fails a test, and `sfumato audit`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import FunctionType, ModuleType
+from typing import Any, get_args
+
+from sfumato.audit.examine import FAST, Effort, Finding, Subject, examine
+from sfumato.randomness import WordSource, system_words
+
+__all__ = ["audit", "required", "sound_subjects", "subjects", "uncovered"]
+
+Progress = Callable[[int, int, str], None]
+
+ROOMS = ("sfumato.vault", "sfumato.local")
+# "Privacy: none" says that what is returned stays in the vault; post-processing touches no data.
+PROMISE = re.compile(r"Privacy: (?!none|post-processing|public by)")
+
+
+def sound_subjects() -> list[Subject[Any]]:
+    """Everything that must keep its claim."""
+    from sfumato.audit.subjects.chosen import chosen_subjects
+    from sfumato.audit.subjects.local import local_subjects
+    from sfumato.audit.subjects.planned import planned_subjects
+    from sfumato.audit.subjects.sparse import sparse_subjects
+    from sfumato.audit.subjects.streams import stream_subjects
+
+    return [
+        *planned_subjects(),
+        *stream_subjects(),
+        *local_subjects(),
+        *chosen_subjects(),
+        *sparse_subjects(),
+    ]
+
+
+def subjects() -> list[Subject[Any]]:
+    """The sound ones, and those that are known to be wrong."""
+    from sfumato.audit.broken import broken_subjects
+
+    return [*sound_subjects(), *broken_subjects()]
+
+
+def audit(
+    chosen: list[Subject[Any]],
+    effort: Effort = FAST,
+    words: WordSource | None = None,
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """Examine one subject after the other."""
+    words = system_words() if words is None else words
+    found = []
+    for i, subject in enumerate(chosen):
+        if progress is not None:
+            progress(i, len(chosen), subject.name)
+        found.append(examine(subject, words, effort))
+    return found
+
+
+def required() -> frozenset[str]:
+    """Names of everything that promises privacy."""
+    from sfumato.adaptive import Method
+    from sfumato.budget.accounting import Part
+    from sfumato.budget.selection import ChoiceNoise
+    from sfumato.plan.mechanisms import MECHANISMS
+    from sfumato.plan.planner import BIASED
+    from sfumato.plan.streams.planned import STRATEGIES
+
+    names = [f"mechanism:{name}" for name in (*MECHANISMS, BIASED)]
+    names += [f"method:{name}" for name in get_args(Method)]
+    names += [f"stream:{name}" for name in STRATEGIES]
+    names += [f"choice:{name}" for name in get_args(ChoiceNoise)]
+    names += [f"cost:{part.__name__}" for part in get_args(Part)]
+    return frozenset(names) | frozenset(_promising())
+
+
+def uncovered(chosen: list[Subject[Any]]) -> frozenset[str]:
+    """What is required and covered by no sound subject."""
+    covered = {name for s in chosen if not s.is_broken for name in s.covers}
+    kinds = {"epsilon": "cost:PurePart", "mu": "cost:GaussianPart"}
+    covered |= {kinds[s.claim.kind] for s in chosen if not s.is_broken}
+    return required() - covered
+
+
+def _promising() -> Iterator[str]:
+    """Functions, methods and classes of the rooms with data whose docstring promises privacy."""
+    for room in ROOMS:
+        package = import_module(room)
+        for found in pkgutil.walk_packages(package.__path__, f"{room}."):
+            yield from _of_module(import_module(found.name))
+
+
+def _of_module(module: ModuleType) -> Iterator[str]:
+    for name, value in vars(module).items():
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        if isinstance(value, FunctionType) and _promises(value):
+            yield f"{module.__name__}.{name}"
+        if inspect.isclass(value):
+            if _promises(value):
+                yield f"{module.__name__}.{name}"
+            for own, member in vars(value).items():
+                method = getattr(member, "__func__", member)
+                if isinstance(method, FunctionType) and _promises(method):
+                    yield f"{module.__name__}.{name}.{own}"
+
+
+def _promises(value: object) -> bool:
+    text = inspect.cleandoc(getattr(value, "__doc__", None) or "")
+    return PROMISE.search(text) is not None

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit itself: known-wrong mechanisms are caught, sound ones stand, and neither by luck.
+
+Words are repeatable here. By calculation a sound mechanism is refuted with probability at most
+``SURE`` = 1e-9 per audit whatever the words, and the chance of missing a wrong one is computed
+below from what its events showed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sfumato.audit import registry
+from sfumato.audit.bounds import chance_of_missing, hit_bounds
+from sfumato.audit.broken import broken_subjects
+from sfumato.audit.examine import FAST, FULL, KEPT, SURE, Effort, examine
+from sfumato.audit.subjects.local import local_subjects
+from sfumato.audit.subjects.measured import Measuring, measured_subject
+from sfumato.budget import Budget
+from sfumato.domain import Domain
+from sfumato.plan.mechanisms import MECHANISMS
+from sfumato.workload import marginals
+from tests.words import SeededWords
+
+BROKEN = {s.name: s for s in broken_subjects()}
+SMALL = Effort(search=3000, test=10_000, pairs=1)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_known_to_be_wrong_is_caught(name):
+    found = examine(BROKEN[name], SeededWords(f"broken {name}"), FAST)
+    assert found.is_broken
+    assert found.is_refuted, found
+    # The probabilities of its event, as bad as they may be but for one chance in 10^6: with other
+    # words it would be caught as well.
+    p, q = hit_bounds(*np.array(found.hits, dtype=float)[:, None], found.runs, 1e-6)
+    missed = chance_of_missing(found.claim, p[0], q[0], found.runs, SURE / KEPT)
+    assert missed < 1e-6, (found, missed)
+
+
+def test_the_list_of_wrong_mechanisms_holds_what_it_must():
+    wanted = [
+        "sparse vector 3",
+        "sparse vector 4",
+        "sparse vector 5",
+        "sparse vector 6",
+        "float Laplace",
+        "halved sensitivity",
+        "reused noise",
+        "sigma 10% low",
+        "data-dependent domain",
+        "post-selection",
+    ]
+    assert all(any(name.startswith(w) for name in BROKEN) for w in wanted)
+
+
+def test_float_noise_is_invisible_without_the_low_bits(monkeypatch):
+    """The reason for that event: all others see nothing wrong."""
+    from sfumato.audit import examine as module
+    from sfumato.audit.events import learn_scores
+
+    def without(left, right):
+        return {n: s for n, s in learn_scores(left, right).items() if n != "low bits"}
+
+    monkeypatch.setattr(module, "learn_scores", without)
+    name = next(n for n in BROKEN if n.startswith("float Laplace"))
+    found = examine(BROKEN[name], SeededWords("blind"), FAST)
+    assert not found.is_refuted
+    assert found.bound < 1
+
+
+def test_every_sound_mechanism_stands():
+    found = registry.audit(registry.sound_subjects(), SMALL, SeededWords("sound"))
+    assert [f.name for f in found if not f.is_as_expected] == []
+    # Nor is the audit asleep: on average it proves a good part of what is claimed.
+    shares = [f.bound / f.claim.amount for f in found]
+    assert sum(shares) / len(shares) > 0.4
+    assert max(shares) < 1
+
+
+def test_the_audit_is_not_blind_in_the_fast_mode():
+    for subject in local_subjects():
+        found = examine(subject, SeededWords("response"), FAST)
+        assert 0.9 < found.bound / found.claim.amount <= 1
+    table = MECHANISMS["laplace-table"].build(marginals(Domain({"cell": 4}), 1), "laplace", "rmse")
+    found = examine(measured_subject("table", table, Budget(epsilon=1)), SeededWords("table"), FAST)
+    assert 0.9 < found.bound / found.claim.amount <= 1
+
+
+def test_gaussian_curves_stay_below_the_claim_and_near_it():
+    table = MECHANISMS["gaussian"].build(marginals(Domain({"cell": 4}), 1), "gaussian", "rmse")
+    found = examine(measured_subject("cells", table, Budget(mu=1)), SeededWords("curve"), FAST)
+    assert all(p.bound <= p.claimed for p in found.curve)
+    assert all(p.bound > 0.7 * p.claimed for p in found.curve if p.epsilon <= 1)
+    low = next(s for n, s in BROKEN.items() if n.startswith("sigma"))
+    wrong = examine(low, SeededWords("low"), FAST)
+    assert any(p.bound > p.claimed for p in wrong.curve)
+
+
+def test_the_measured_runs_are_those_of_the_vault_one_by_one():
+    """Many runs at once are the same numbers as single measurements with the same words."""
+    table = MECHANISMS["laplace-tree"].build(
+        marginals(Domain({"cell": 4}), 1) | _prefixes(), "laplace", "rmse"
+    )
+    subject = measured_subject("tree", table, Budget(epsilon=1))
+    run = subject.sampler.__self__
+    assert isinstance(run, Measuring)
+    exact = run.exact(((0,), (3,)))
+    many = run.measured(exact, 1, SeededWords("one"))
+    again = run.measured(exact, 1, SeededWords("one"))
+    assert many.tolist()[0][:-1] == again.tolist()[0][:-1]
+    assert run.measured(exact, 50, SeededWords("one")).shape == (50, many.shape[1])
+
+
+def _prefixes():
+    from sfumato.workload import prefixes
+
+    return prefixes(Domain({"cell": 4}), "cell")
+
+
+@pytest.mark.slow
+def test_the_full_audit_on_real_randomness():
+    found = registry.audit(registry.subjects(), FULL)
+    assert [f.name for f in found if not f.is_as_expected] == []
+    named = {f.name: f.bound / f.claim.amount for f in found}
+    for name, share in named.items():
+        if name.startswith(("laplace-table", "randomized response")):
+            assert share >= 0.9, (name, share)
