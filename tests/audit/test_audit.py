@@ -71,7 +71,9 @@ def test_float_noise_is_invisible_without_the_low_bits(monkeypatch):
 
 
 def test_every_sound_mechanism_stands():
-    found = registry.audit(registry.sound_subjects(), SMALL, SeededWords("sound"))
+    """Those that run in milliseconds are left to `make audit`."""
+    quick = [s for s in registry.sound_subjects() if s.slowness < 100]
+    found = registry.audit(quick, SMALL, SeededWords("sound"))
     assert [f.name for f in found if not f.is_as_expected] == []
     # Nor is the audit asleep: on average it proves a good part of what is claimed.
     shares = [f.bound / f.claim.amount for f in found]

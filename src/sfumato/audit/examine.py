@@ -32,9 +32,9 @@ Sampler = Callable[[int, WordSource], Array]
 
 SHOWN = 1e-3  # the chance that a shown bound is too high
 SURE = 1e-9  # the chance that a sound mechanism is called refuted
-CAUTION = 1e-5  # the chance that an event is taken for more telling than it is
+CAUTION = 1e-3  # the chance that an event is taken for more telling than it is
 KEPT = 2  # events that are tested
-LEAST = 120  # runs per table, however slow
+LEAST = 400  # runs per table, however slow
 CUTS = 96  # thresholds of a score that are considered
 BLOCK = 2**20  # numbers that are held at a time
 Hits = tuple[Array, Array]

@@ -32,6 +32,7 @@ def sound_subjects() -> list[Subject[Any]]:
     """Everything that must keep its claim."""
     from sfumato.audit.subjects.chosen import chosen_subjects
     from sfumato.audit.subjects.local import local_subjects
+    from sfumato.audit.subjects.online import online_subjects
     from sfumato.audit.subjects.planned import planned_subjects
     from sfumato.audit.subjects.sparse import sparse_subjects
     from sfumato.audit.subjects.streams import stream_subjects
@@ -42,6 +43,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *local_subjects(),
         *chosen_subjects(),
         *sparse_subjects(),
+        *online_subjects(),
     ]
 
 

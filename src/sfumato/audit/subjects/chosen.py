@@ -208,7 +208,9 @@ def _tables_run(
     words: WordSource,
 ) -> Transcript:
     """One loop with an estimate of its own."""
-    task = Task(Learner(domain, rows, MODEL_ROWS), dict.fromkeys(sets, 1), 1, moves_of(NEIGHBOURS))
+    task = Task(
+        Learner(domain, rows, rows=MODEL_ROWS), dict.fromkeys(sets, 1), 1, moves_of(NEIGHBOURS)
+    )
     return adaptive_rounds(exact, rows, task, Spending.of(budget), words)
 
 

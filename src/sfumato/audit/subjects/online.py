@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked one at a time: sessions on a guarded table, and watched series of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sfumato.audit.bounds import Array, Claim
+from sfumato.audit.examine import Sampler, Subject
+from sfumato.audit.pairs import Pair, Table
+from sfumato.audit.subjects.measured import opened
+from sfumato.budget import Budget
+from sfumato.budget.accounting import Cost
+from sfumato.domain import Domain
+from sfumato.errors import BudgetExhausted
+from sfumato.online.book import MemoryBook
+from sfumato.online.desk import Desk
+from sfumato.online.parameters import SessionPlan, plan_session
+from sfumato.online.session import Session
+from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
+from sfumato.randomness import WordSource
+from sfumato.vault.discover import Discoverer, times
+from sfumato.vault.questions import ExactQuestions
+from sfumato.vault.sensitive import Sensitive
+
+__all__ = ["online_subjects"]
+
+Counts = tuple[int, ...]
+
+STEPS = 16  # grid steps of one count
+SLOW_SESSION = 400
+SLOW_WATCH = 32
+VAULT = "sfumato.vault"
+QUESTIONS = (
+    "SELECT COUNT(*) FROM data WHERE age < 1",
+    "SELECT COUNT(*) FROM data WHERE age < 2",
+    "SELECT COUNT(*) FROM data WHERE age < 3",
+)
+
+
+def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
+    """Sessions and watches, with pure budgets and with others."""
+    # Large budgets, as runs are slow and so few: a loss of 2 could not be seen.
+    pure, gaussian = Budget(epsilon=6), Budget(mu=4)
+    return (
+        _session("session, pure", pure),
+        _session("session", gaussian),
+        _watch("watch, pure", pure),
+        _watch("watch", gaussian),
+    )
+
+
+def _session(name: str, budget: Budget) -> Subject[Table]:
+    """Three questions to a new session: what was answered, and which answers were paid for."""
+    domain = Domain({"age": 4})
+    plan = plan_session(domain, budget, questions=len(QUESTIONS), updates=2, records=4)
+
+    def sampler(table: Table) -> Sampler:
+        exact = ExactQuestions(opened(domain, table), domain, plan.neighbours, None)
+
+        def run(runs: int, words: WordSource) -> Array:
+            return np.array([_asked(exact, plan, words) for _ in range(runs)])
+
+        return run
+
+    few = ((3,),) * 4
+    pairs = (Pair("four records, one in the first cell more", few, (*few, (0,))),)
+    covers = frozenset({f"{VAULT}.questions.ExactQuestions.noisy"})
+    claim = Claim.of(_cost(plan))
+    return Subject(name, claim, pairs, sampler, covers, None, lambda _: _sum, SLOW_SESSION)
+
+
+def _asked(exact: ExactQuestions, plan: SessionPlan, words: WordSource) -> list[float]:
+    desk = Desk(exact, plan, MemoryBook(), None, words, "audit", is_dummy=False, take_over=False)
+    row = []
+    with Session(desk) as session:
+        for question in QUESTIONS:
+            try:
+                answer = session.ask(question)
+                row += [float(answer.is_paid), answer.value]
+            except BudgetExhausted:
+                row += [np.nan, np.nan]
+    return row
+
+
+def _cost(plan: SessionPlan) -> Cost:
+    """Everything that a session may debit."""
+    parts = plan.epoch_cost.parts * plan.updates
+    return Cost(parts + (() if plan.records_cost is None else plan.records_cost.parts))
+
+
+def _watch(name: str, budget: Budget) -> Subject[Counts]:
+    """Counts against limits of 1, two alerts with their numbers; the state is restored half way."""
+    plan = plan_sparse(budget, 2, 6, STEPS, is_monotone=True, with_numbers=True)
+
+    def sampler(counts: Counts) -> Sampler:
+        half = len(counts) // 2
+        parts: list[Sensitive[Sequence[int]]] = [Sensitive(counts[:half]), Sensitive(counts[half:])]
+        return lambda runs, words: np.array(
+            [_watched(plan, parts, half, words) for _ in range(runs)]
+        )
+
+    pairs = (
+        Pair("low counts, one record more on the first day", (0,) * 6, (1, *(0,) * 5)),
+        Pair("low counts, one record more on every day", (0,) * 6, (1,) * 6),
+        Pair("high counts, one record less on every day", (2,) * 6, (1,) * 6),
+    )
+    doors = ("Discoverer", "Discoverer.test_many", "Discoverer.numbers", "Discoverer.restored")
+    covers = frozenset(f"{VAULT}.discover.{door}" for door in doors)
+    claim = Claim.of(plan.cost)
+    return Subject(name, claim, pairs, sampler, covers, None, lambda _: _sum, SLOW_WATCH)
+
+
+def _sum(outputs: Array) -> Array:
+    """All numbers together: a record more moves them up."""
+    return np.asarray(np.nansum(outputs[:, 1::2], axis=1))
+
+
+def _watched(
+    plan: SparsePlan, parts: list[Sensitive[Sequence[int]]], half: int, words: WordSource
+) -> list[float]:
+    finder = Discoverer(plan, words)
+    row: list[float] = []
+    for i, part in enumerate(parts):
+        if i:
+            finder = Discoverer.restored(plan, finder.state(), words)
+        steps = times(part, STEPS)
+        found = finder.test_many(steps, [STEPS] * half) if finder.left else []
+        places = [place for place, is_above in enumerate(found) if is_above]
+        told = dict(zip(places, finder.numbers(steps, places) or [], strict=True))
+        for place in range(half):
+            row += [float(found[place]) if place < len(found) else np.nan]
+            row += [float(told.get(place, np.nan))]
+    return row
