@@ -20,7 +20,7 @@ import numpy as np
 
 from sfumato.budget import Cost
 from sfumato.budget.sparse import NoiseLaw
-from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, SfumatoError
+from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, SfumatoError, TooLarge
 from sfumato.online.answers import Answer, How, paid_answer, paid_bytes
 from sfumato.online.book import Book, Waiting
 from sfumato.online.epochs import Epochs
@@ -41,6 +41,7 @@ __all__ = ["Desk", "Flight", "caught"]
 
 REMEMBERED = 2**17  # answers that are held in memory; all are in the ledger
 AT_ONCE = 64  # questions tested together
+GREATEST_SCALE = 2**40  # steps of noise that can be drawn
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -128,17 +129,29 @@ class Desk:
                 found[key] = known
         if not new:
             return found
+        if analyst is not None and not (analyst.isprintable() and 0 < len(analyst) <= 200):
+            raise LedgerError("an analyst is a printable name of 1 to 200 characters")
         if self.book.is_frozen():
             frozen = "the ledger is frozen by its curator; stored answers can still be asked for"
             return found | {key: LedgerFrozen(frozen) for key in new}
         ready = []
         for key, question in new.items():
-            fault = caught(self._exact.prepare, question.attributes)
+            fault = caught(self._prepared, question)
             if isinstance(fault, SfumatoError):
                 found[key] = fault
             else:
                 ready.append(question)
         return found | self._tested(ready, analyst)
+
+    def _prepared(self, question: Question) -> None:
+        """See to all that could fail for this question, before it is tested."""
+        moved = self.moved(question)
+        if _scale(self.plan.noise, moved) > GREATEST_SCALE:
+            raise TooLarge(
+                f"one person can change the answer to {question.name!r} by {moved:,} steps, too "
+                "many for the noise that the budget needs; ask in coarser units"
+            )
+        self._exact.prepare(question.attributes)
 
     def lost(self, answer: Answer) -> None:
         """An outcome could not be stored: its epoch is never tested again."""
@@ -338,10 +351,15 @@ def _steps(value: float, question: Question) -> int:
     return round(value * 2.0 ** (question.bits + SCORE_BITS))
 
 
+def _scale(law: NoiseLaw, moved: int) -> Fraction:
+    """The scale of the noise of an answer that one person moves by so many steps, in its steps."""
+    return law.scale * moved * Fraction(2 ** answer_shift(moved), UNIT)
+
+
 @lru_cache(maxsize=256)
 def _noise(law: NoiseLaw, level: float, moved: int) -> tuple[int, float]:
     """Half the width of an interval, and the variance, of a paid answer, in its own steps."""
-    scale = law.scale * moved * Fraction(2 ** answer_shift(moved), UNIT)
+    scale = _scale(law, moved)
     if law.kind == "gaussian":
         return gaussian_quantile(scale, level), gaussian_variance(scale)
     return laplace_quantile(scale, level), laplace_variance(scale)

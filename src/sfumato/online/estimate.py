@@ -137,6 +137,7 @@ class Estimate:
         self._known.append(known)
         if self.learning == "hedge":
             self._move(known, self.rate if is_above else -self.rate)
+            self._mass /= self._mass.sum()
         else:
             self._fit()
         self._weights = None

@@ -145,7 +145,8 @@ class SessionPlan:
     def _gap(self, records: float) -> float:
         """The least error, as a share of all records, of a question that is rightly found wrong."""
         near = tolerance(self.sparse, self.questions, self.beta, epochs=self.updates)
-        return max(self.threshold - near, self.threshold / 2) / (UNIT * max(records, 1.0))
+        least = max(self.threshold - near, self.threshold / 2) / (UNIT * max(records, 1.0))
+        return min(least, 1.0)  # no answer is off by more than all records
 
     def promised(self, records: int) -> Weights:
         """What the theorem of the notes promises for this budget and so many records."""

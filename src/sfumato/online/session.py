@@ -15,11 +15,18 @@ answer is stored before it is given. Proof page: ``docs/proofs/online.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from sfumato.domain import Domain
-from sfumato.errors import BudgetExhausted, PlanError, SfumatoError, WorkloadError
+from sfumato.errors import (
+    BudgetExhausted,
+    LedgerFrozen,
+    PlanError,
+    SfumatoError,
+    WorkloadError,
+)
 from sfumato.online.answers import Answer, Left, QuestionForecast
 from sfumato.online.book import MemoryBook
 from sfumato.online.desk import Desk, Flight, caught
@@ -200,10 +207,13 @@ class Session:
             flying = list(self._desk.flights.values())
         for flight in flying:  # without the lock, for which those that wait for them may wait
             flight.landed()
-        with self._desk.lock:
-            self._desk.epochs.rest()
-        if self._closing is not None:
-            self._closing()
+        try:
+            # A frozen ledger takes nothing: then the epoch is lost, as by a crash.
+            with self._desk.lock, suppress(LedgerFrozen):
+                self._desk.epochs.rest()
+        finally:
+            if self._closing is not None:
+                self._closing()
 
     def __enter__(self) -> Session:
         return self

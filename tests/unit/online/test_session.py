@@ -24,6 +24,7 @@ from sfumato.errors import (
     SfumatoError,
     SqlError,
     TableError,
+    TooLarge,
     WorkloadError,
 )
 from sfumato.online.answers import Answer
@@ -366,6 +367,40 @@ def test_more_updates_mean_more_noise_and_a_promise_for_all_questions() -> None:
     assert 0 < few.promised(10**7).error < 1
     assert few.digest() != many.digest()
     assert "paid answers" in repr(few)
+
+
+def test_what_noise_cannot_be_drawn_for_is_refused_before_a_test(tmp_path: Path) -> None:
+    path = tmp_path / "a.ledger"
+    huge = sf.explicit(DOMAIN, ["sex"], np.array([[2.0**28, 0.0]]))
+    with _open(path, budget=sf.Budget(epsilon="1e-4")) as session:
+        with pytest.raises(TooLarge, match="coarser units"):
+            session.ask(huge)
+        with pytest.raises(LedgerError, match="printable name"):
+            session.ask(ASKED[0], analyst="a\nb")
+        assert Ledger.open(path).entries() == ()
+
+
+def test_a_ledger_that_is_frozen_at_the_end_costs_the_epoch_only(tmp_path: Path) -> None:
+    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    with _open(book) as session:
+        at = next(i for i, text in enumerate(ASKED) if session.ask(text).how == "free")
+        book.freeze("enough")
+    book.unfreeze("more")
+    used = len(book.entries())
+    with _open(book) as session:
+        assert session.ask(ASKED[at]).how == "free"
+        session.ask(ASKED[at + 1])
+    assert len(book.entries()) == used + 1
+    book.close()
+
+
+def test_hedge_on_a_tiny_table_stays_a_distribution(tmp_path: Path) -> None:
+    few = TABLE.head(2)
+    with _open(tmp_path / "a.ledger", table=few, learning="hedge", updates=3) as session:
+        session.ask_many(ASKED)
+        table = session.table("age", "sex")
+    assert np.isfinite(table).all()
+    assert table.sum() == pytest.approx(session.table().item())
 
 
 def test_threads_get_one_answer_to_one_question(tmp_path: Path) -> None:
