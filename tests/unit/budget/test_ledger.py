@@ -6,12 +6,22 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import Budget, Cost, Ledger, composed_epsilon, request_key
+from sfumato.budget import (
+    UNITS,
+    Account,
+    Budget,
+    Cost,
+    Ledger,
+    composed_epsilon,
+    request_key,
+    tables,
+)
 from sfumato.budget.store import open_store
 from sfumato.errors import BudgetError, BudgetExhausted, LedgerError
 from tests.ledger_home import Home
@@ -268,6 +278,29 @@ def test_a_server_that_is_not_there_is_one_clear_message(tmp_path):
         with pytest.raises(LedgerError, match="the server runs") as caught:
             attempt()
         assert "secret" not in str(caught.value)
+
+
+def test_the_update_refuses_what_the_budget_does_not_allow_and_what_others_moved(ledger):
+    ledger.debit(QUARTER, {}, "k")
+    with ledger._journal.store.writing() as transaction:
+        row = tables.account(transaction)
+        to = (row.sequence + 1, "0" * 64)
+        assert not tables.advance(transaction, row, *to, UNITS + 1)
+        assert not tables.advance(transaction, replace(row, sequence=0), *to, UNITS)
+        assert not tables.advance(transaction, replace(row, head="1" * 64), *to, UNITS)
+        assert tables.account(transaction) == row
+        assert tables.advance(transaction, row, *to, UNITS)
+        transaction.is_kept = False
+    assert ledger.verify().problems == ()
+
+
+def test_a_debit_that_passed_its_check_wrongly_is_stopped_by_the_update(ledger, monkeypatch):
+    before = ledger.verify()
+    monkeypatch.setattr(Account, "is_overdrawn", False)
+    with pytest.raises(LedgerError, match="nothing was written"):
+        ledger.debit(Cost.pure(2), {}, "k")
+    monkeypatch.undo()
+    assert ledger.verify() == before
 
 
 def test_the_check_constraint_is_a_second_fence(ledger, home):
