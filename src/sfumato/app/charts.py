@@ -76,6 +76,8 @@ def _scaling_charts(found: Scaling, queries: int) -> dict[str, alt.Chart | alt.L
         if marks:
             has_points = any(m.is_measured for m in marks)
             subtitle = [*notes, tried] if has_points else notes
+            if marked is not None:
+                subtitle = [*subtitle, f"dotted: {found.records:,} records"]
             out[name] = scaling_lines(marks, across, up, title, subtitle, marked)
     return out
 
