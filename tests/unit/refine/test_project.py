@@ -212,21 +212,24 @@ def test_a_long_attribute_is_projected_by_isotonic_regression() -> None:
     assert np.sqrt(np.mean((found.answers - truth) ** 2)) < 5
 
 
-def test_tables_with_many_cells_in_use_are_projected_over_all_of_them() -> None:
+def test_one_table_is_projected_by_one_threshold() -> None:
     domain = sf.Domain({"a": 20_000})
     work = sf.marginals(domain, 1)
     y = np.random.default_rng(0).normal(size=20_000) * 3 + 5
     weights = np.random.default_rng(1).random(20_000) + 0.1
     found = sf.project(y, work, 100_000, weights, gap=1e-8)
     assert found.converged
-    assert found.method == "gradient"
+    assert found.method == "threshold"
+    assert found.gap <= 1e-12 * float(weights @ y**2)
     # Separable: max(0, y - level / weight) with one level; found here by bisection.
     low, high = -1e6, 1e6
     for _ in range(200):
         level = (low + high) / 2
         total = np.maximum(0, y - level / weights).sum()
         low, high = (level, high) if total > 100_000 else (low, level)
-    np.testing.assert_allclose(found.answers, np.maximum(0, y - level / weights), atol=0.05)
+    np.testing.assert_allclose(found.answers, np.maximum(0, y - level / weights), atol=1e-6)
+    free = sf.project(y, work, None, weights)
+    np.testing.assert_allclose(free.answers, np.maximum(0, y), atol=1e-9)
 
 
 def test_a_covariance_of_rank_lower_than_the_queries_is_the_metric_of_what_was_measured() -> None:

@@ -4,9 +4,10 @@
     minimise 1/2 |F h - y|_W^2   over possible h >= 0, and 1'h = n where n is known
 
 (the projection mechanism: Nikolov, Talwar, Zhang 2013, "The geometry of differential privacy: the
-sparse and approximate cases"). Running totals are projected exactly in one pass; everything else
-first by few cells (``active_set``), and where those do not suffice by all of them: Newton steps
-where the asked tables are small (``interior``), first-order steps elsewhere (``descent``).
+sparse and approximate cases"). Running totals, and one table, are projected exactly in one
+pass; everything else first by few cells (``active_set``), and where those do not suffice by all of
+them: Newton steps where the asked tables are small (``interior``), first-order steps elsewhere
+(``descent``).
 Whatever found it, the estimate carries the gap of ``certificate``, computed from its answers. A
 grid with published tables has h meet those too (``published``).
 
@@ -33,6 +34,7 @@ from sfumato.refine.cells.isotonic import fit_running_totals
 from sfumato.refine.cells.metric import check_exact_combinations
 from sfumato.refine.cells.published import fit_published
 from sfumato.refine.cells.quadratic import Quadratic
+from sfumato.refine.cells.separable import fit_table
 from sfumato.refine.cells.systems import newton_system
 from sfumato.refine.fit import Fit, Part
 from sfumato.workload.constraints import CLOSE, Constraints
@@ -165,6 +167,9 @@ def nearest(
     running = fit_running_totals(q, total)
     if running is not None:
         return _support(running), "isotonic regression"
+    table = fit_table(q, total)
+    if table is not None:
+        return _support(table), "threshold"
     if q.freedom > MOST_FREE:
         begun = None if start is None else _spread_out(q, start)
         found = fit_dense(q, bound, target, steps=GLANCE, start=begun, watch=watch)

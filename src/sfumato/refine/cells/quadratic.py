@@ -117,6 +117,12 @@ class Quadratic:
         """The number of margins in the stack."""
         return int(self.ends[-1])
 
+    @property
+    def cell_weights(self) -> Array | None:
+        """The diagonal of V, if what is asked is one table over all cells; else None."""
+        is_whole = len(self.sets) == 1 and self.sets[0] == tuple(range(len(self.grid.names)))
+        return self._blocks[0].diagonal if is_whole and self._blocks is not None else None
+
     @cached_property
     def roots(self) -> tuple[tuple[slice, Array], ...] | None:
         """Square L with ``V = L L'``, block by block (a vector: its diagonal); None if unknown."""
