@@ -40,7 +40,8 @@ check: $(VENV)/.dev  ## lint, format, types, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-audit: $(VENV)/.dev  ## long statistical tests, and all properties on new examples
+audit: $(VENV)/.dev  ## sfumato audit, long statistical tests, and all properties on new examples
+	$(BIN)/sfumato audit
 	$(BIN)/python -m pytest -m slow tests
 	HYPOTHESIS_PROFILE=new $(BIN)/python -m pytest tests/properties
 

@@ -21,6 +21,7 @@ COMMANDS = [
     ("plan",),
     ("release",),
     ("compare",),
+    ("audit",),
     ("ask",),
     ("ledger",),
     ("ledger", "show"),

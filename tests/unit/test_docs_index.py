@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents name only what exists, and every mechanism has its page and its proof."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from sfumato.adaptive import Method
+from sfumato.budget.selection import ChoiceNoise
+from sfumato.plan.mechanisms import MECHANISMS
+from sfumato.plan.planner import BIASED
+from sfumato.plan.streams.planned import STRATEGIES
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+INDEX = DOCS / "proofs" / "README.md"
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PROOFS = [p for p in sorted((DOCS / "proofs").glob("*.md")) if p != INDEX]
+# A path of the tree, as text names it: with an ending, so that words with a slash do not count.
+# What benchmarks write is not part of it.
+NAMED = re.compile(
+    r"\b((?!bench/results/)(?:src|tests|docs|bench|examples)/[\w./-]*\.(?:py|md|toml|png|ipynb|sh))\b"
+)
+LINKED = re.compile(r"\]\(([^)#\s]+)")
+TEST = re.compile(r"\btests/[\w/]+\.py\b")
+
+
+def missing_paths(text: str, folder: Path) -> list[str]:
+    named = [n for n in NAMED.findall(text) if not (ROOT / n).exists()]
+    links = [n for n in LINKED.findall(text) if "://" not in n and not n.startswith("mailto:")]
+    return named + [n for n in links if not (folder / n).exists()]
+
+
+def rows() -> list[list[str]]:
+    lines = [x for x in INDEX.read_text().splitlines() if x.startswith("| ") and "---" not in x]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_path_that_a_document_names_exists(document):
+    assert missing_paths(document.read_text(), document.parent) == []
+
+
+def test_a_path_that_does_not_exist_is_noticed():
+    text = "see `src/sfumato/nowhere.py`, [this](nowhere.md) and [that](README.md)"
+    assert missing_paths(text, DOCS / "proofs") == ["src/sfumato/nowhere.py", "nowhere.md"]
+
+
+@pytest.mark.parametrize("name", [*MECHANISMS, BIASED, *get_args(Method), *STRATEGIES])
+def test_every_mechanism_has_a_page_and_a_proof(name):
+    of_name = [row for row in rows() if f"`{name}`" in row[0]]
+    assert of_name
+    for _, page, proofs in of_name:
+        assert len(LINKED.findall(page)) == 1
+        assert LINKED.findall(proofs)
+
+
+@pytest.mark.parametrize("noise", get_args(ChoiceNoise))
+def test_every_law_of_a_choice_has_a_page_and_a_proof(noise):
+    assert any(f"`{noise}`" in row[0] and "choice" in row[0] for row in rows())
+
+
+@pytest.mark.parametrize("page", PROOFS, ids=lambda p: p.name)
+def test_every_proof_is_in_the_index_and_names_tests_that_exist(page):
+    assert f"({page.name})" in INDEX.read_text()
+    tests = TEST.findall(page.read_text())
+    assert tests
+    assert [t for t in tests if not (ROOT / t).exists()] == []
