@@ -82,6 +82,7 @@ def adaptive_document(plan: AdaptivePlan) -> dict[str, object]:
         ],
         "candidates": [],
         "after_projection": None,
+        "recommendation": None,
         "rounds": plan.rounds,
         "candidate_tables": len(plan.candidates),
         "memory": plan.memory,
