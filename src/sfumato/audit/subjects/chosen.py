@@ -42,7 +42,7 @@ Place = tuple[int, ...]
 
 RATE = Fraction(1, 2)  # scores that move by 1: epsilon = 1
 PLACES = 12
-SLOW_CHOICE = 8
+SLOW_CHOICE = 16
 NEIGHBOURS: Neighbours = "add-remove"
 MODEL_ROWS = 200  # that an estimate is kept on: public arithmetic, of which little is enough here
 OCCASIONS = 3  # of measuring one place
@@ -115,8 +115,8 @@ def _rounds() -> tuple[Subject[Table], ...]:
     cube = marginals(Domain({"one": 2, "two": 2, "three": 2}), 2)
     gaussian, laplace = Budget(mu=2), Budget(epsilon=2)
     return (
-        _adaptive("mwem", work, gaussian, _mwem, "mwem", 200),
-        _adaptive("mwem, pure", work, laplace, _mwem, "mwem", 200),
+        _adaptive("mwem", work, gaussian, _mwem, "mwem", 300),
+        _adaptive("mwem, pure", work, laplace, _mwem, "mwem", 300),
         _adaptive("boosting", work, gaussian, _boosting, "boosting", 400),
         _adaptive("adaptive tables", cube, gaussian, _tables, "tables", 200),
         _adaptive("adaptive tables, pure", cube, laplace, _tables, "tables", 200),

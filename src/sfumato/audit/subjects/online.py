@@ -30,8 +30,8 @@ __all__ = ["online_subjects"]
 Counts = tuple[int, ...]
 
 STEPS = 16  # grid steps of one count
-SLOW_SESSION = 400
-SLOW_WATCH = 32
+SLOW_SESSION = 750
+SLOW_WATCH = 48
 VAULT = "sfumato.vault"
 QUESTIONS = (
     "SELECT COUNT(*) FROM data WHERE age < 1",

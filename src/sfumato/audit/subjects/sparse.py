@@ -27,7 +27,7 @@ __all__ = ["sparse_subjects"]
 Scores = tuple[int, ...]
 
 STEPS = 16
-SLOW = 16
+SLOW = 24
 TOTAL = Fraction(2)  # epsilon, or mu: large, as outcomes tell little
 DOOR = "sfumato.vault.sparse"
 TESTED = frozenset({f"{DOOR}.SparseVector", f"{DOOR}.SparseVector.test_many"})

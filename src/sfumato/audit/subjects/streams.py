@@ -18,7 +18,7 @@ __all__ = ["stream_subjects"]
 Values = tuple[int, ...]
 
 LENGTH = 4
-SLOW = 16
+SLOW = 24
 DOOR = "sfumato.vault.stream.PrivateStream.measure"
 
 
