@@ -16,74 +16,24 @@ from typing import Annotated
 import typer
 
 from sfumato.app.failures import guarded
+from sfumato.app.ledger_cli import ledger_app
+from sfumato.app.options import Error, Json, Mechanism, Quiet, Seconds, SpecFile, examples, flag
 from sfumato.app.output import Output
 
 __all__ = ["app", "main"]
 
 
-def _examples(*lines: str) -> str:
-    """The epilog of a command: lines that can be pasted into a shell."""
-    return "\n".join(
-        ["[bold]Examples[/bold]", *(f"[dim]$[/dim] [cyan]{line}[/cyan]" for line in lines)]
-    )
-
-
-def _flag(*names: str, text: str) -> object:
-    """An option without a value (and without the type that typer would print beside it)."""
-    return typer.Option(*names, metavar="", help=text)
-
-
 app = typer.Typer(
     name="sfumato",
     help="Private answers to linear queries, as sharp as mathematics allows.",
-    epilog=_examples("sfumato demo", "sfumato plan release.toml", "sfumato release release.toml"),
+    epilog=examples("sfumato demo", "sfumato plan release.toml", "sfumato release release.toml"),
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-ledger_app = typer.Typer(
-    help="Look into a ledger: what was spent, what is left, is it intact; or freeze it.",
-    no_args_is_help=True,
-    epilog=_examples(
-        "sfumato ledger show adult.ledger",
-        "sfumato ledger verify adult.ledger",
-        "sfumato ledger freeze adult.ledger --reason 'audit of May'",
-    ),
-)
 app.add_typer(ledger_app, name="ledger")
-
-SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec file (TOML).")]
-LedgerFile = Annotated[str, typer.Argument(metavar="LEDGER", help="The ledger file.")]
-Reason = Annotated[
-    str, typer.Option(metavar="TEXT", help="Why; a public text that the ledger keeps.")
-]
-Json = Annotated[bool, _flag("--json", text="Write the result as JSON to stdout, nothing else.")]
-Quiet = Annotated[bool, _flag("--quiet", "-q", text="Show no progress bars and no remarks.")]
-Mechanism = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Use this mechanism, e.g. gaussian-tree or table; default is the best forecast.",
-    ),
-]
-Error = Annotated[
-    float | None,
-    typer.Option(
-        metavar="COUNTS",
-        help="Solve the other way: the smallest budget whose typical error is this many counts.",
-    ),
-]
-
-Seconds = Annotated[
-    float | None,
-    typer.Option(
-        metavar="N",
-        min=0.001,
-        help="End planning with the best so far after about N seconds (default: 120).",
-    ),
-]
 
 
 def _version(is_asked: bool) -> None:
@@ -107,7 +57,7 @@ def _options(
 
 
 @app.command(
-    epilog=_examples("sfumato demo", "sfumato demo --epsilon 0.1 --out /tmp/small-budget"),
+    epilog=examples("sfumato demo", "sfumato demo --epsilon 0.1 --out /tmp/small-budget"),
 )
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(
@@ -129,7 +79,7 @@ def demo(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "sfumato draft people.parquet",
         "sfumato draft people.csv --out schema.toml",
         "sfumato draft survey.duckdb::answers --out schema.toml",
@@ -156,7 +106,7 @@ def draft(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "sfumato plan release.toml",
         "sfumato plan release.toml --error 50",
         "sfumato plan release.toml --mechanism gaussian --json",
@@ -175,7 +125,7 @@ def plan(
             help="Also forecast the error after projection for N records (default: plan.records).",
         ),
     ] = None,
-    show_all: Annotated[bool, _flag("--all", text="List every group, however many.")] = False,
+    show_all: Annotated[bool, flag("--all", text="List every group, however many.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -190,7 +140,7 @@ def plan(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "sfumato release release.toml",
         "sfumato release release.toml --out results --notebook",
         "sfumato release release.toml --ledger people.ledger --key 2026-q1",
@@ -211,19 +161,19 @@ def release(
         ),
     ] = None,
     no_ledger: Annotated[
-        bool, _flag("--no-ledger", text="Release without a ledger: you keep track of the budget.")
+        bool, flag("--no-ledger", text="Release without a ledger: you keep track of the budget.")
     ] = False,
     mechanism: Mechanism = None,
     error: Error = None,
     notebook: Annotated[
-        bool, _flag("--notebook", text="Also write a notebook that reads the release.")
+        bool, flag("--notebook", text="Also write a notebook that reads the release.")
     ] = False,
     synthetic: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Also write N synthetic records, at no extra cost."),
     ] = None,
     csv: Annotated[
-        bool, _flag("--csv", text="Also write answers and synthetic records as CSV files.")
+        bool, flag("--csv", text="Also write answers and synthetic records as CSV files.")
     ] = False,
     intervals: Annotated[
         str | None,
@@ -240,7 +190,7 @@ def release(
             help="Name this request: the same key returns the stored answer, a new one spends.",
         ),
     ] = None,
-    yes: Annotated[bool, _flag("--yes", "-y", text="Do not ask before spending.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", text="Do not ask before spending.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -258,7 +208,7 @@ def release(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "sfumato compare release.toml", "sfumato compare release.toml --rows 48842 --out compare"
     ),
 )
@@ -288,7 +238,7 @@ def compare(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         'sfumato ask people.toml "SELECT COUNT(*) FROM data WHERE age >= 65"',
         "sfumato ask people.toml --file questions.sql --json",
         'sfumato ask people.toml "SELECT sex, COUNT(*) FROM data GROUP BY sex" --estimate',
@@ -312,17 +262,17 @@ def ask(
         ),
     ] = None,
     no_ledger: Annotated[
-        bool, _flag("--no-ledger", text="Ask without a ledger: you keep track of the budget.")
+        bool, flag("--no-ledger", text="Ask without a ledger: you keep track of the budget.")
     ] = False,
     estimate: Annotated[
-        bool, _flag("--estimate", text="Say what asking would cost; spends and tests nothing.")
+        bool, flag("--estimate", text="Say what asking would cost; spends and tests nothing.")
     ] = False,
     untested: Annotated[
         bool,
-        _flag("--untested", text="When the budget is used up, show estimates without a promise."),
+        flag("--untested", text="When the budget is used up, show estimates without a promise."),
     ] = False,
     dummy: Annotated[
-        bool, _flag("--dummy", text="Ask made-up records: nothing is opened, nothing is spent.")
+        bool, flag("--dummy", text="Ask made-up records: nothing is opened, nothing is spent.")
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -341,7 +291,7 @@ def ask(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "sfumato serve server.toml",
         "sfumato serve server.toml --check",
         "curl -H 'Authorization: Bearer TOKEN' http://127.0.0.1:8321/datasets",
@@ -356,7 +306,7 @@ def serve(
         typer.Option(metavar="PORT", min=0, max=65535, help="Another port than server.port."),
     ] = None,
     check: Annotated[
-        bool, _flag("--check", text="Read the configuration, say what is wrong, and stop.")
+        bool, flag("--check", text="Read the configuration, say what is wrong, and stop.")
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -371,7 +321,7 @@ def serve(
     body(config, port, check, Output(json, quiet))
 
 
-@app.command(epilog=_examples("sfumato token", "sfumato token --json"))
+@app.command(epilog=examples("sfumato token", "sfumato token --json"))
 def token(json: Json = False) -> None:
     """Make a token for an analyst, and its hash for the server."""
     from sfumato.app.commands.serve import token as body
@@ -380,7 +330,7 @@ def token(json: Json = False) -> None:
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "sfumato audit",
         "sfumato audit --only gaussian",
         "sfumato audit --full --out audit",
@@ -389,7 +339,7 @@ def token(json: Json = False) -> None:
 )
 def audit(
     full: Annotated[
-        bool, _flag("--full", text="Many more runs and pairs (about 20 minutes).")
+        bool, flag("--full", text="Many more runs and pairs (about 20 minutes).")
     ] = False,
     only: Annotated[
         str | None,
@@ -413,49 +363,6 @@ def audit(
     code = body(out, only, full, Output(json, quiet))
     if code:
         raise typer.Exit(code)
-
-
-@ledger_app.command("show", epilog=_examples("sfumato ledger show adult.ledger --json"))
-def ledger_show(path: LedgerFile, json: Json = False) -> None:
-    """Show the total budget, what was spent by which release, and what is left."""
-    from sfumato.app.commands.ledger import show
-
-    show(path, Output(json))
-
-
-@ledger_app.command("verify", epilog=_examples("sfumato ledger verify adult.ledger"))
-def ledger_verify(path: LedgerFile, json: Json = False) -> None:
-    """Replay the chain of entries and recompute every cost.
-
-    Exit code 2 if anything is off.
-    """
-    from sfumato.app.commands.ledger import verify
-
-    verify(path, Output(json))
-
-
-@ledger_app.command(
-    "freeze", epilog=_examples("sfumato ledger freeze adult.ledger --reason 'audit of May'")
-)
-def ledger_freeze(path: LedgerFile, reason: Reason, json: Json = False) -> None:
-    """Stop debits and free answers, as the curator; stored answers are still served.
-
-    Answers that are paid for and under way are still stored. The reason is
-    recorded in the ledger.
-    """
-    from sfumato.app.commands.ledger import freeze
-
-    freeze(path, reason, Output(json))
-
-
-@ledger_app.command(
-    "unfreeze", epilog=_examples("sfumato ledger unfreeze adult.ledger --reason 'audit is over'")
-)
-def ledger_unfreeze(path: LedgerFile, reason: Reason, json: Json = False) -> None:
-    """Let debits and free answers go on, as the curator; the reason is recorded."""
-    from sfumato.app.commands.ledger import unfreeze
-
-    unfreeze(path, reason, Output(json))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

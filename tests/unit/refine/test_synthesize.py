@@ -12,10 +12,10 @@ import sfumato as sf
 from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level, Numeric
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.reconstruct import reconstruct
+from sfumato.refine.synthetic.sampling import draw_given
 from sfumato.refine.synthetic.synthesize import (
     ReleasedTable,
     _information,
-    draw_given,
     released_tables,
     released_total,
     synthesize,

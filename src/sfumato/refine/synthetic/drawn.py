@@ -21,7 +21,8 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.randomness import WordSource, integers_below
 from sfumato.refine.refined import Refined
 from sfumato.refine.rows.possible import make_possible
-from sfumato.refine.synthetic.synthesize import MOST_VALUES, Synthetic, draw_given, uniforms
+from sfumato.refine.synthetic.sampling import draw_given, uniforms
+from sfumato.refine.synthetic.synthesize import MOST_VALUES, Synthetic
 from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.terms import Predicates

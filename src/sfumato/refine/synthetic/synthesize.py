@@ -28,6 +28,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.forecast import Forecast
 from sfumato.randomness import WordSource, integers_below
 from sfumato.refine.simplex import project_to_simplex
+from sfumato.refine.synthetic.sampling import draw_given, uniforms
 from sfumato.workload.coefficients import Groups
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.predicates import Mask
@@ -37,14 +38,11 @@ from sfumato.workload.terms import Product
 __all__ = [
     "ReleasedTable",
     "Synthetic",
-    "draw_given",
     "released_tables",
     "released_total",
     "synthesize",
-    "uniforms",
 ]
 
-WEIGHT_BITS: Final = 40
 SWEEPS: Final = 20
 AGAIN: Final = 30
 EXACT: Final = 1e-12  # of all records: the error of a cell that outweighs every noisy one
@@ -209,11 +207,6 @@ class _Model:
         return make_possible(constraints, codes, shares, partial(uniforms, words))
 
 
-def uniforms(words: WordSource, count: int) -> Array:
-    """Numbers from 0 to below 1, 53 bits each."""
-    return (words.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
 def _only(margin: Array, possible: Mask, total: float) -> Array:
     """A margin without impossible cells, even over the possible ones if nothing is left."""
     left = np.where(possible, margin, 0.0)
@@ -362,25 +355,6 @@ def _spanning_tree(
 def _with_fallback(table: Array, margin: Array) -> Array:
     """Rows that hold nothing take the margin instead."""
     return np.where(table.sum(axis=1, keepdims=True) > 0, table, margin[None, :])
-
-
-def draw_given(table: Array, given: Integers, words: WordSource) -> Integers:
-    """For each given row of the table, a column with probability in proportion to its entries.
-
-    Entries become whole numbers that add up to 2^40 in every row; a whole number below that is
-    drawn exactly, and all rows are searched at once in one running total.
-    """
-    whole = 1 << min(WEIGHT_BITS, 62 - len(table).bit_length())  # the running total fits 63 bits
-    sums = table.sum(axis=1, keepdims=True)
-    even = np.full_like(table, 1 / table.shape[1])
-    shares = np.divide(table, sums, out=even, where=sums > 0)
-    weights = np.floor(shares * whole).astype(np.int64)
-    largest = weights.argmax(axis=1)
-    weights[np.arange(len(weights)), largest] += whole - weights.sum(axis=1)
-    running = np.cumsum(weights.reshape(-1))
-    drawn = integers_below(whole, given.size, words) + given * whole
-    found = np.searchsorted(running, drawn, side="right")
-    return np.asarray(found - given * table.shape[1], dtype=np.int64)
 
 
 def _notes(
