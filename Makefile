@@ -31,6 +31,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 demo: $(VENV)/.core  ## release all 2-way marginals and the age CDF of Adult; prints where the report is
 	$(BIN)/sfumato demo
 
+# Tests run side by side, one process a core: threads of linear algebra would fight for them.
+test: export OMP_NUM_THREADS = 1
+test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.dev  ## all fast tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
