@@ -119,9 +119,8 @@ class Watch:
         same table returns the stored outcome at no further cost, unless another ``key`` is given.
         """
         from sfumato.release.labels import cell_labels
-        from sfumato.vault.count import count_marginals
+        from sfumato.vault.discover import cell_counts
         from sfumato.vault.fit import check_columns
-        from sfumato.vault.sensitive import Sensitive
         from sfumato.vault.tables import is_named, open_table, public_name
 
         self._check_table(domain, attribute, unit)
@@ -129,8 +128,7 @@ class Watch:
         check_columns(records, domain, unit)
 
         def counts() -> Sensitive[Sequence[int]]:
-            found = count_marginals(records, domain, [(attribute,)], unit)
-            return Sensitive(found.reveal((attribute,)).tolist())
+            return cell_counts(records, domain, attribute, unit)
 
         column = {"domain": domain.digest(), "attribute": attribute}
         if unit is not None:

@@ -41,10 +41,10 @@ def started(name: str, tmp_path) -> list[bytes]:
         return seeds(name)
     ledger = Ledger.create(tmp_path / "a.ledger", readers.sf.Budget(epsilon=1), "t", "add-remove")
     ledger.answer_once(Cost.pure(Fraction(1, 3)), {"q": 1}, "key", lambda: b"answer")
-    from sfumato.budget import store
+    from sfumato.budget import tables
 
     with ledger._journal.store.reading() as connection:
-        return [text.encode() for _, _, text in store.all_records(connection)]
+        return [text.encode() for _, _, text in tables.all_records(connection)]
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -12,15 +12,27 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+from sfumato.domain import Domain
+from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.plan.sparse_plan import SparsePlan
 from sfumato.randomness import WordSource, system_words
+from sfumato.vault.count import count_marginals
 from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.sparse import DAMAGED, SparseVector, answer
+from sfumato.vault.tables import Table
 
-__all__ = ["Discoverer", "apart", "times"]
+__all__ = ["Discoverer", "apart", "cell_counts", "times"]
 
 AT_ONCE: Final = 4096  # scores whose noise is drawn together
+
+
+def cell_counts(
+    table: Table, domain: Domain, attribute: str, unit: PrivacyUnit | None
+) -> Sensitive[Sequence[int]]:
+    """The exact number of records of every cell of an attribute, in order."""
+    found = count_marginals(table, domain, [(attribute,)], unit)
+    return Sensitive(found.reveal((attribute,)).tolist())
 
 
 def times(numbers: Sensitive[Sequence[int]], factor: int) -> Sensitive[Sequence[int]]:

@@ -56,9 +56,10 @@ def test_exact_counts_have_no_dictionary_and_no_json(box):
 
 
 def test_only_the_vault_reveals():
-    """`.reveal(` is the one door, so it must not be called from any other room."""
+    """`.reveal(` is the one door; the audit, on tables that it makes up, may look behind it."""
     root = Path(sfumato.__file__).parent
-    outside = [p for p in root.rglob("*.py") if (root / "vault") not in p.parents]
+    inside = {root / "vault", root / "audit"}
+    outside = [p for p in root.rglob("*.py") if not inside & set(p.parents)]
     assert len(outside) > 20
     assert [p for p in outside if re.search(r"\.reveal\(", p.read_text())] == []
 
