@@ -73,6 +73,7 @@ class Scaling:
     noise: float
     projected: float
     crossover: float
+    weights_crossover: float | None
     rows_needed: int
     width: float
     over_rows: tuple[Mark, ...]
@@ -98,6 +99,7 @@ def scaling(spec: Spec, plans: dict[str, Plan], rows: int | None, share: float) 
         noise=forecast.noise,
         projected=forecast.bound_at(n),
         crossover=forecast.crossover,
+        weights_crossover=forecast.weights_crossover(),
         rows_needed=forecast.rows_needed(share),
         width=float(forecast.width),
         over_rows=tuple(_over_rows(forecast, plans, made_up, n)),

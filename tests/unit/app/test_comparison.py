@@ -3,14 +3,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import log, sqrt
+from math import inf, log, sqrt
 from pathlib import Path
 
 import pytest
 
 from sfumato.app.charts import charts_of
 from sfumato.app.comparison import BETA, Comparison, compare
-from sfumato.app.scaling import KINDS
+from sfumato.app.scaling import KINDS, WEIGHTS
 from sfumato.app.spec import read_spec
 from sfumato.budget import Budget
 from sfumato.local import RandomizedResponse, error_bound
@@ -152,6 +152,12 @@ def test_projection_is_set_against_records_and_queries(found: Comparison) -> Non
     assert last.error < first.error
     greatest = max(p.at for p in known.over_queries)
     assert greatest == found.queries
+    from_on = inf if known.weights_crossover is None else known.weights_crossover
+    bound = {p.at: p.error for p in theory["projection"]}
+    assert theory[WEIGHTS]
+    for weights in theory[WEIGHTS]:  # the lines cross where the summary says
+        if not 0.99 < weights.at / from_on < 1.01:
+            assert (weights.error < bound[weights.at] * (1 - 1e-9)) == (weights.at > from_on)
 
 
 def test_made_up_data_keep_to_the_theory(found: Comparison) -> None:

@@ -116,8 +116,15 @@ def _projection(found: Comparison) -> list[str]:
         f"{known.width:.3g}",
         f" the width decides below {counts(known.crossover)} records; an error of {SHARE:.0%} of "
         f"the records needs {known.rows_needed:,} of them",
+        _weights(known.weights_crossover),
     ]
     return [*lines, f" {known.note}"] if known.note else lines
+
+
+def _weights(crossover: float | None) -> str:
+    if crossover is None:
+        return " private multiplicative weights promise less for no number of records"
+    return f" private multiplicative weights promise less from {counts(crossover)} records on"
 
 
 def _share(bound: float | None, rows: int) -> str:
