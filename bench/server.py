@@ -5,11 +5,12 @@
 
 The server runs in a process of its own, pinned to one core where the system can do that; the
 clients share another. A client sends its next request when the answer to the last one is there,
-so requests per second and latencies belong together: 64 / (requests/s) is the mean latency. "per
-CPU s" is what one second of the server's own CPU time answers: on a machine that is busy with other
-things it is the steadier figure. The session behind "new free answer" has so small a budget that
-every estimate passes its test: each question is new, read, tested on the exact counts, kept in the
-ledger, and free.
+so requests per second and latencies belong together: 64 / (requests/s) is the mean latency. In the
+paced row each client waits for its turn, so that all of them ask `PACED` times a second together.
+"per CPU s" is what one second of the server's own CPU time answers: on a machine that is busy with
+other things it is the steadier figure. The session behind "new free answer" has so small a budget
+that every estimate passes its test: each question is new, read, tested on the exact counts, kept in
+the ledger, and free.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar, cast
@@ -33,10 +35,12 @@ from typing import Any, TypeVar, cast
 from sfumato.app.server.tokens import hash_of, new_token
 
 T = TypeVar("T")
+Answered = tuple[list[tuple[float, int]], int]
 
 CLIENTS = 64
 SECONDS = 8.0
 WARM = 2.0
+PACED = 1200.0  # requests a second of all clients together
 
 CONFIG = """\
 [limits]
@@ -126,14 +130,18 @@ def run(seconds: float = SECONDS, clients: int = CLIENTS) -> Iterator[Load]:
         stored = _request("GET", f"answers/{made['key']}", token)
         refused = _request("POST", "release", token, TOO_MUCH)
         _once(port, refused)  # plans once
-        kinds: list[tuple[str, Callable[[int], bytes]]] = [
-            ("stored answer (200)", lambda _: stored),
-            ("new free answer (200)", lambda number: _request("POST", "ask", token, _sql(number))),
-            ("exhausted budget (409)", lambda _: refused),
-            ("wrong token (401)", lambda _: _request("GET", "schema", "wrong")),
+        asked = count()  # no question twice, in all rows together
+        new = lambda _: _request("POST", "ask", token, _sql(next(asked)))  # noqa: E731
+        kinds: list[tuple[str, Callable[[int], bytes], float]] = [
+            ("stored answer (200)", lambda _: stored, 0.0),
+            ("new free answer (200)", new, 0.0),
+            (f"the same, {PACED:,.0f} a second", new, clients / PACED),
+            ("exhausted budget (409)", lambda _: refused, 0.0),
+            ("wrong token (401)", lambda _: _request("GET", "schema", "wrong"), 0.0),
         ]
-        for name, request in kinds:
-            yield _measured(name, process.pid, port, request, seconds, clients)
+        for name, request, pause in kinds:
+            load = _load(port, request, seconds, clients, pause)
+            yield _measured(name, process.pid, load, seconds)
 
 
 def _sql(number: int) -> dict[str, str]:
@@ -157,11 +165,9 @@ def _ranges(low: int, high: int) -> list[tuple[int, int]]:
     return [(a, b) for a in range(low, high + 1) for b in range(a, high + 1)]
 
 
-def _measured(
-    name: str, pid: int, port: int, request: Callable[[int], bytes], seconds: float, clients: int
-) -> Load:
+def _measured(name: str, pid: int, load: Coroutine[Any, Any, Answered], seconds: float) -> Load:
     before = _cpu_seconds(pid)
-    found, sent = _loop_runner()(_load(port, request, seconds, clients))
+    found, sent = _loop_runner()(load)
     spent = _cpu_seconds(pid) - before
     times = sorted(took for took, _ in found)
     statuses = Counter(status for _, status in found)
@@ -180,12 +186,12 @@ def _loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
 
 
 async def _load(
-    port: int, request: Callable[[int], bytes], seconds: float, clients: int
-) -> tuple[list[tuple[float, int]], int]:
+    port: int, request: Callable[[int], bytes], seconds: float, clients: int, pause: float
+) -> Answered:
     """(latency, status) of what was answered in ``seconds``, after a time to warm up; all sent."""
     warm = min(WARM, seconds / 2)
     begin = perf_counter() + warm
-    load = _Load(request, begin, begin + seconds)
+    load = _Load(request, begin, begin + seconds, pause)
     loop = asyncio.get_running_loop()
     made = [_Client(load, loop.create_future()) for _ in range(clients)]
     for client in made:
@@ -201,6 +207,7 @@ class _Load:
     request: Callable[[int], bytes]
     begin: float
     end: float
+    pause: float  # from one request of a client to its next, at least
     sent: int = 0
     found: list[tuple[float, int]] = field(default_factory=list)
 
@@ -234,7 +241,11 @@ class _Client(asyncio.Protocol):
         if self.load.begin <= now < self.load.end:
             self.load.found.append((now - self._began, int(head[9:12])))
         self._held = b""
-        self._send()
+        wait = self._began + self.load.pause - now
+        if wait > 0:
+            asyncio.get_running_loop().call_later(wait, self._send)
+        else:
+            self._send()
 
     def connection_lost(self, why: Exception | None) -> None:
         if why is None:
