@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests share: repeatable properties, and both databases for ledgers.
 
-Properties see the same examples in every `make test`, and new ones in `make audit`.
+Properties see the same examples in every `make test`, and new ones in `make audit`. Noise is as
+repeatable: each test and fixture has a stream of its own, keyed by its name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+from itertools import count
 
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from hypothesis import settings
 
+from sfumato import randomness
 from tests.ledger_home import Home
 from tests.postgres_server import NoServer, postgres_server
 
@@ -38,3 +43,36 @@ def home(request, tmp_path):
     kind = request.param
     server = request.getfixturevalue("postgres") if kind == "postgresql" else None
     return Home.at(kind, tmp_path, server)
+
+
+IS_NEW = os.environ.get("HYPOTHESIS_PROFILE", "repeatable") == "new"
+SYSTEM_STREAM = randomness._new_stream
+
+
+def _noise_of(name: str) -> None:
+    """Key the noise of this process by a name; tests of randomness itself have the real one."""
+    number, here = count(), os.getpid()
+
+    def stream() -> CipherContext:
+        fork = "" if os.getpid() == here else f" in {os.getpid()}"
+        key = hashlib.sha512(f"{name} {next(number)}{fork}".encode()).digest()
+        return Cipher(algorithms.AES256(key[:32]), modes.CTR(key[32:48])).encryptor()
+
+    is_real = IS_NEW or "test_randomness" in name
+    randomness._new_stream = SYSTEM_STREAM if is_real else stream
+    randomness.system_words()._forget()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    _noise_of(f"{fixturedef.argname} of {request.node.nodeid}")
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    if item.get_closest_marker("slow"):  # `make audit`
+        randomness._new_stream = SYSTEM_STREAM
+        randomness.system_words()._forget()
+    else:
+        _noise_of(item.nodeid)
