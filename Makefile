@@ -53,8 +53,8 @@ $(VENV)/.bench: pyproject.toml $(VENV)/.dev
 	-$(INSTALL) -e '.[dev,bench]'
 	@touch $@
 
-bench: $(VENV)/.bench  ## peers and sfumato side by side, as ratios
-	$(BIN)/python -m bench
+bench: $(VENV)/.bench  ## peers and sfumato side by side, one report; ARGS=--quick takes minutes
+	$(BIN)/python -m bench $(ARGS)
 
 format: $(VENV)/.dev  ## rewrite in house style
 	$(BIN)/ruff check --fix src tests bench examples

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 import sfumato as sf
 from bench import adult, explicit, implicit
+from bench.tell import show
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.synthetic.synthesize import released_tables, released_total
 from sfumato.vault.measure import count, measure
@@ -94,7 +95,6 @@ def _projected(
 
 def main() -> None:
     """Print all of them as a table."""
-    from rich.console import Console
     from rich.table import Table
 
     shown = Table(title="Beyond listed cells: L2 errors over all answers, gaps of the value")
@@ -109,8 +109,4 @@ def main() -> None:
     for f in rows:
         numbers = f"{f.before:,.0f}", f"{f.error:,.0f}", f"{f.distance:,.0f}", f"{f.gap:.2%}"
         shown.add_row(f.problem, f.onto, *numbers, f.proof, f"{f.seconds:.1f}")
-    Console(width=170).print(shown)
-
-
-if __name__ == "__main__":
-    main()
+    show(shown)

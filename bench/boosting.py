@@ -172,7 +172,3 @@ def main() -> None:
         writer.writerow([f.name for f in fields(Row)])
         writer.writerows(astuple(row) for row in rows)
     print(path)
-
-
-if __name__ == "__main__":
-    main()

@@ -25,6 +25,7 @@ from scipy.sparse import csr_matrix, vstack
 from threadpoolctl import threadpool_limits
 
 import sfumato as sf
+from bench.tell import Effort, show
 
 __all__ = ["PROBLEMS", "Found", "Problem", "main", "run"]
 
@@ -179,26 +180,25 @@ def _program(rows: csr_matrix, y: np.ndarray, n: int) -> np.ndarray:
     return cut * (n / cut.sum())
 
 
-def main(is_all: bool = False) -> None:
+def main(effort: Effort = "usual") -> None:
     """Print all problems as a table."""
-    from rich.console import Console
     from rich.table import Table
 
     title = "Projection where cells can be listed, n public; gaps are relative to the value"
-    shown = Table(title=title, title_justify="left")
+    shown = Table(title=title)
     shown.add_column("problem", no_wrap=True)
     for head in ("cells", "queries", "by", "CPU s", "over ours", "gap", "before", "after"):
         shown.add_column(head, justify="right", no_wrap=True)
     with threadpool_limits(limits=1):
-        for problem in (*PROBLEMS, *(LONG if is_all else ())):
-            rows = run(problem, is_all)
+        for problem in (*PROBLEMS, *(LONG if effort == "all" else ())):
+            rows = run(problem, effort == "all")
             for f in rows:
                 shown.add_row(
                     f.problem, f"{f.cells:,}", f"{f.queries:,}", f"{f.way}, {f.method}",
                     f"{f.seconds:.2f}", f"{f.seconds / rows[0].seconds:,.1f}", f"{f.gap:.1e}",
                     f"{f.before:g}", f"{f.after:.3g}", end_section=f is rows[-1],
                 )  # fmt: skip
-    Console(width=170).print(shown)
+    show(shown)
 
 
 if __name__ == "__main__":

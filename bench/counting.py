@@ -3,7 +3,7 @@
 
 Every way is run in turn, several times over, in one process; the best time of each is kept.
 
-    python -m bench.counting
+    python -m bench counting
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import duckdb
 
+from bench.tell import show
 from sfumato.domain import Domain
 from sfumato.vault.count import count_marginals
 from sfumato.vault.records import read_records
@@ -83,7 +84,6 @@ def _ways(path: str, domain: Domain, pairs: list[tuple[str, str]]) -> dict[str, 
 
 def main() -> None:
     """Print the rows of `run` as a table."""
-    from rich.console import Console
     from rich.table import Table
 
     shown = Table(title="All 91 two-way marginals of Adult, 48,842 rows")
@@ -92,8 +92,4 @@ def main() -> None:
     shown.add_column("ratio", justify="right")
     for row in run():
         shown.add_row(str(row["way"]), f"{row['seconds']:.3f}", f"{row['ratio']:.2f}")
-    Console().print(shown)
-
-
-if __name__ == "__main__":
-    main()
+    show(shown)

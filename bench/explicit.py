@@ -33,6 +33,7 @@ import numpy as np
 import sfumato as sf
 from bench.adult import yes_no
 from bench.live import ONE_THREAD
+from bench.tell import Effort
 from sfumato.flow import Plan
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.vault.measure import count, measure
@@ -49,12 +50,12 @@ REDUCTIONS = (30, 100, 300, 1_000, 10_000)
 
 @dataclass(frozen=True)
 class Run:
-    """One way on d attributes of n records; ``is_long`` ones are run on request."""
+    """One way on d attributes of n records; run from this effort on."""
 
     way: str
     attributes: int
     records: int = 1_000
-    is_long: bool = False
+    effort: Effort = "usual"
 
     @property
     def missing(self) -> str | None:
@@ -63,15 +64,15 @@ class Run:
 
 
 RUNS = (
-    Run("sfumato", 10),
-    Run("scipy", 10),
-    Run("cvxpy", 10),
+    Run("sfumato", 10, effort="quick"),
+    Run("scipy", 10, effort="quick"),
+    Run("cvxpy", 10, effort="quick"),
     Run("mbi", 10),
-    Run("sfumato", 16),
+    Run("sfumato", 16, effort="quick"),
     Run("scipy", 16),
-    Run("cvxpy", 16, is_long=True),
-    Run("mbi", 16, is_long=True),
-    Run("sfumato", 20),
+    Run("cvxpy", 16, effort="all"),
+    Run("mbi", 16, effort="all"),
+    Run("sfumato", 20, effort="quick"),
 )
 
 

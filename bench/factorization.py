@@ -28,6 +28,7 @@ import sfumato as sf
 from bench import live, million
 from bench.cases import KINDS, Case, cases
 from bench.figures import Figure, best, figures
+from bench.tell import Effort, is_within
 from sfumato.errors import SfumatoError
 from sfumato.flow import Plan
 from sfumato.stream import Counter
@@ -137,24 +138,24 @@ def _error(kind: str, plan: Plan) -> float:
     return norm * sqrt(total / plan.workload.queries)
 
 
-def run(is_all: bool = False) -> list[Row]:
+def run(effort: Effort = "usual") -> list[Row]:
     """One row per case, beside the best peer."""
     known = figures()
     rows = []
     with threadpool_limits(limits=1):
         for case in cases():
-            if case.is_long and not is_all:
+            if case.is_long and effort != "all":
                 continue
             rows.append(ours(case).beside(best(known, case.kind, case.keys)))
     return rows
 
 
-def run_live(is_all: bool = False) -> tuple[list[Row], list[str]]:
+def run_live(effort: Effort = "usual") -> tuple[list[Row], list[str]]:
     """One row per run of an installed package, and what could not be run."""
     rows: list[Row] = []
     messages: list[str] = []
     for asked in live.RUNS:
-        if asked.is_long and not is_all:
+        if not is_within(asked.effort, effort):
             continue
         absent = live.missing(asked)
         if absent is not None:
@@ -169,18 +170,19 @@ def run_live(is_all: bool = False) -> tuple[list[Row], list[str]]:
     return rows, messages
 
 
-def main(is_all: bool = False) -> None:
+def main(effort: Effort = "usual") -> None:
     """Print the tables; write every pair of figures and the picture to ``bench/results``."""
     from bench.show import large, picture, table, written
 
-    rows = run(is_all)
+    rows = run(effort)
     for kind, title in KINDS.items():
         table(f"Factorization: {title}", [r for r in rows if r.kind == kind])
-    beside, messages = run_live(is_all)
+    beside, messages = run_live(effort)
     table("Packages run here", beside)
     for message in messages:
         print(message)
-    large([million.run(*asked) for asked in million.RUNS])
+    if effort != "quick":
+        large([million.run(*asked) for asked in million.RUNS])
     RESULTS.mkdir(exist_ok=True)
     for path in (written(every_pair(rows, beside), RESULTS), picture(rows, RESULTS)):
         print(path)
@@ -196,7 +198,3 @@ def every_pair(rows: Iterable[Row], beside: Iterable[Row]) -> list[Row]:
         found = [f for f in known if f.kind == row.kind and f.key in keys]
         out += [row.beside(f) for f in found] or [row]
     return [*out, *beside]
-
-
-if __name__ == "__main__":
-    main()

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 import sfumato as sf
+from bench.tell import show
 
 RELEASES = 10
 RECORDS = (100, 10_000)
@@ -64,14 +65,13 @@ def measured(count: int, releases: int = RELEASES) -> list[tuple[str, float, flo
 
 def main() -> None:
     """Print the table."""
-    from rich.console import Console
     from rich.table import Table
 
     title = f"Intervals at level {LEVEL}, {RELEASES} releases each, epsilon = 1, delta = 1e-9"
-    shown = Table(title=title, title_justify="left")
+    shown = Table(title=title)
     for heading in ("records", "intervals", "coverage", "mean width", "least covered answer"):
         shown.add_column(heading, justify="left" if heading == "intervals" else "right")
     for count in RECORDS:
         for kind, mean, width, least in measured(count):
             shown.add_row(f"{count:,}", kind, f"{mean:.3f}", f"{width:.1f}", f"{least:.2f}")
-    Console(width=120).print(shown)
+    show(shown)

@@ -4,7 +4,7 @@
 Every debit and every free answer is on the disk before its caller goes on; with 64 threads many of
 them share one commit. SQLite in the folder for temporary files, PostgreSQL on a socket with its
 default durability. CPU is that of this process, so the server's is not in it.
-Run alone: ``python -m bench.ledger``.
+``python -m bench ledger`` prints it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from bench.tell import show
 from sfumato.budget import Budget, Cost, Ledger
 from sfumato.errors import BudgetExhausted
 from tests.postgres_server import NoServer, postgres_server
@@ -106,10 +107,9 @@ def places() -> Iterator[list[tuple[str, str]]]:
 
 def main() -> None:
     """Print the rows."""
-    from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title="The ledger, operations per second", title_justify="left")
+    shown = Table(title="The ledger, operations per second")
     for heading in ("database", "operation", "threads", "per second", "CPU us each"):
         shown.add_column(
             heading, justify="left" if heading in ("database", "operation") else "right"
@@ -119,8 +119,4 @@ def main() -> None:
             for row in run(place, database):
                 figures = (f"{row.per_second:,.0f}", f"{row.cpu_microseconds:,.0f}")
                 shown.add_row(row.database, row.what, str(row.threads), *figures)
-    Console(width=100).print(shown)
-
-
-if __name__ == "__main__":
-    main()
+    show(shown)

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.cases import STREAM, Case, along
+from bench.tell import Effort
 
 __all__ = ["RUNS", "Found", "Run", "missing", "run"]
 
@@ -41,12 +42,12 @@ PACKAGES = {"cvxpy": "cvxpy", "jax": "jax_privacy"}
 
 @dataclass(frozen=True)
 class Run:
-    """One optimisation by a peer: what it is called, and the case that it is compared on."""
+    """One optimisation by a peer, run from this effort on, and the case it is compared on."""
 
     way: str
     queries: str
     size: int
-    is_long: bool = False
+    effort: Effort = "usual"
 
     @property
     def kind(self) -> str:
@@ -64,22 +65,22 @@ class Run:
 
 
 RUNS = (
-    Run("cvxpy", "prefix", 24),
+    Run("cvxpy", "prefix", 24, "quick"),
     Run("cvxpy", "all-range", 24),
     Run("cvxpy", "width-8 ranges", 24),
-    Run("cvxpy", "prefix", 48, is_long=True),
+    Run("cvxpy", "prefix", 48, "all"),
     Run("cvxpy-max", "prefix", 12),
-    Run("jax-dense", "prefix", 64),
+    Run("jax-dense", "prefix", 64, "quick"),
     Run("jax-dense", "prefix", 256),
     Run("jax-dense", "all-range", 64),
-    Run("jax-dense", "all-range", 256, is_long=True),
-    Run("jax-dense", "prefix", 1024, is_long=True),
-    Run("jax-toeplitz", "prefix", 64),
+    Run("jax-dense", "all-range", 256, "all"),
+    Run("jax-dense", "prefix", 1024, "all"),
+    Run("jax-toeplitz", "prefix", 64, "quick"),
     Run("jax-toeplitz", "prefix", 256),
-    Run("jax-toeplitz", "prefix", 1024, is_long=True),
-    Run("jax-buffered-toeplitz", "prefix", 64, is_long=True),
-    Run("jax-buffered-toeplitz", "prefix", 1024, is_long=True),
-    Run("jax-buffered-toeplitz-max", "prefix", 1024, is_long=True),
+    Run("jax-toeplitz", "prefix", 1024, "all"),
+    Run("jax-buffered-toeplitz", "prefix", 64, "all"),
+    Run("jax-buffered-toeplitz", "prefix", 1024, "all"),
+    Run("jax-buffered-toeplitz-max", "prefix", 1024, "all"),
 )
 
 

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 import sfumato as sf
 from bench import adult, explicit, implicit
+from bench.tell import show
 from sfumato.flow import Plan
 from sfumato.refine.cells.explicit import fit_explicit
 from sfumato.refine.cells.grid import Grid
@@ -113,7 +114,6 @@ def _measured(plan: Plan, table: pd.DataFrame, seed: int) -> Measured:
 
 def main() -> None:
     """Print both tables."""
-    from rich.console import Console
     from rich.table import Table
 
     wide = Table(title="All two-way tables of Adult, local consistency: mean L1 distance of shares")
@@ -130,10 +130,5 @@ def main() -> None:
         for records in RECORDS:
             found = listed(records).by_metric
             few.add_row(f"{records:,}", *(f"{found[m]:.4f}" for m in METRICS))
-    console = Console(width=120)
-    console.print(wide)
-    console.print(few)
-
-
-if __name__ == "__main__":
-    main()
+    show(wide)
+    show(few)

@@ -35,6 +35,7 @@ import pandas as pd
 import sfumato as sf
 from bench.adult import coded
 from bench.adult import domain as adult_domain
+from bench.tell import Effort, show
 from sfumato.errors import BudgetExhausted
 from sfumato.online.estimate import Estimate
 from sfumato.online.opening import start_of
@@ -223,10 +224,9 @@ def _half(budget: sf.Budget) -> sf.Budget:
 
 def shown(rows: Sequence[Row]) -> None:
     """All rows for people."""
-    from rich.console import Console
     from rich.table import Table
 
-    out = Table(title="Questions one at a time: 6 attributes of Adult", title_justify="left")
+    out = Table(title="Questions one at a time: 6 attributes of Adult")
     heads = ("epsilon", "delta", "questions", "way", "mean error", "rmse", "largest", "paid")
     for head in (*heads, "untested", "free within", "missed", "CPU s"):
         side = "left" if head == "way" else "right"
@@ -251,7 +251,7 @@ def shown(rows: Sequence[Row]) -> None:
             "-" if row.missed is None else f"{row.missed:.2%}",
             f"{row.seconds:.1f}",
         )
-    Console(width=170).print(out)
+    show(out)
 
 
 def written(rows: Sequence[Row], folder: Path) -> Path:
@@ -295,17 +295,13 @@ def picture(rows: Sequence[Row], folder: Path) -> Path:
     return path
 
 
-def main(is_long: bool = False) -> None:
+def main(effort: Effort = "usual") -> None:
     """Run, print, write."""
     table, domain = table_and_domain()
     rows: list[Row] = []
-    for epsilon in (1.0, 0.1, 10.0) if is_long else (1.0,):
-        for count in COUNTS:
+    for epsilon in (1.0, 0.1, 10.0) if effort == "all" else (1.0,):
+        for count in COUNTS[:2] if effort == "quick" else COUNTS:
             rows += run(table, domain, asked(domain, count), epsilon)
     shown(rows)
-    written(rows, RESULTS)
-    picture(rows, RESULTS)
-
-
-if __name__ == "__main__":
-    main()
+    for path in (written(rows, RESULTS), picture(rows, RESULTS)):
+        print(path)

@@ -24,6 +24,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from bench import explicit, implicit
+from bench.tell import Effort, is_within
 
 __all__ = ["Judged", "Solved", "figures", "main", "run_explicit", "run_implicit", "solvers"]
 
@@ -103,12 +104,12 @@ def _trained(notes: str) -> int:
     return 2 if "trained for all 2-way" in notes else 0
 
 
-def run_explicit(is_all: bool = False) -> tuple[list[Solved], list[str]]:
+def run_explicit(effort: Effort = "usual") -> tuple[list[Solved], list[str]]:
     """Every way on the same noisy answers, and what could not be run."""
     found: dict[int, list[explicit.Found]] = {}
     messages = []
     for asked in explicit.RUNS:
-        if asked.is_long and not is_all:
+        if not is_within(asked.effort, effort):
             continue
         if asked.missing is not None:
             messages.append(asked.missing)
@@ -124,11 +125,10 @@ def run_explicit(is_all: bool = False) -> tuple[list[Solved], list[str]]:
     return rows, messages
 
 
-def run_implicit(is_all: bool = False) -> tuple[list[Judged], list[str]]:
+def run_implicit(effort: Effort = "usual") -> tuple[list[Judged], list[str]]:
     """Every way on Adult, beside the figures of the file, and what could not be run."""
-    live = implicit.Run("mbi", implicit.EPSILONS if is_all else LIVE_EPSILONS)
     rows, messages = [], []
-    for asked in (*_asked(is_all), live):
+    for asked in _asked(effort):
         if asked.missing is not None:
             messages.append(asked.missing)
             continue
@@ -136,17 +136,20 @@ def run_implicit(is_all: bool = False) -> tuple[list[Judged], list[str]]:
             numbers = f.mean_l1, f.max_abs, f.rmse, f.seconds, f.megabytes
             is_ours = asked.way != "mbi"
             rows.append(Judged(f.way, is_ours, HERE, f.epsilon, f.ways, f.judged, *numbers))
-    wide = figures(3) if is_all else []
+    wide = figures(3) if effort == "all" else []
     return [*rows, *figures(2), *wide], messages
 
 
-def _asked(is_all: bool) -> list[implicit.Run]:
-    if not is_all:
-        return list(implicit.RUNS)
+def _asked(effort: Effort) -> list[implicit.Run]:
+    if effort == "quick":
+        return [implicit.Run(way, LIVE_EPSILONS) for way in (implicit.QUICK, "adaptive")]
+    if effort == "usual":
+        return [*implicit.RUNS, implicit.Run("mbi", LIVE_EPSILONS)]
     models = ("rows", "prior rows", "adaptive")  # these answer tables that nobody measured
     asked = [implicit.Run(r.way, judged=(2, 3) if r.way in models else (2,)) for r in implicit.RUNS]
     wide = ("gaussian simplex+optimal simplex", "adaptive")
-    return asked + [implicit.Run(way, ways=3, judged=(3,)) for way in wide]
+    asked += [implicit.Run(way, ways=3, judged=(3,)) for way in wide]
+    return [*asked, implicit.Run("mbi")]
 
 
 def best(rows: Sequence[Judged], epsilon: float, judged: int) -> Judged | None:
@@ -155,25 +158,22 @@ def best(rows: Sequence[Judged], epsilon: float, judged: int) -> Judged | None:
     return min(fitting, key=lambda r: r.mean_l1, default=None)
 
 
-def main(is_all: bool = False) -> None:
+def main(effort: Effort = "usual") -> None:
     """Print the tables; write all figures and the picture to ``bench/results``."""
     from bench.show_projection import judged_table, picture, reductions, solved_table, written
 
-    solved, absent = run_explicit(is_all)
+    solved, absent = run_explicit(effort)
     solved_table(solved)
     with threadpool_limits(limits=1):
         reductions([explicit.reduction(16, n) for n in explicit.REDUCTIONS])
-    rows, missing = run_implicit(is_all)
+    rows, missing = run_implicit(effort)
     for judged in (2, 3):
         for epsilon in implicit.EPSILONS:
             chosen = [r for r in rows if (r.epsilon, r.judged) == (epsilon, judged)]
-            judged_table(chosen, best(rows, epsilon, judged))
+            if any(r.is_ours for r in chosen):
+                judged_table(chosen, best(rows, epsilon, judged))
     for message in dict.fromkeys([*absent, *missing]):
         print(message)
     RESULTS.mkdir(exist_ok=True)
     for path in (written(solved, rows, RESULTS), picture(rows, RESULTS)):
         print(path)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.cases import KINDS
+from bench.tell import show
 
 if TYPE_CHECKING:
     import altair as alt
@@ -26,12 +27,11 @@ SHOWN = (0.85, 1.6)  # ratios beyond these are drawn at them
 
 def table(title: str, rows: Sequence[Row]) -> None:
     """Print the rows; a dash where there is no figure."""
-    from rich.console import Console
     from rich.table import Table
 
     if not rows:
         return
-    shown = Table(title=title, title_justify="left")
+    shown = Table(title=title)
     shown.add_column("workload", max_width=64)
     for heading in ("error", "certificate", "peer's", "ratio", "CPU s", "peer's", "speed-up"):
         shown.add_column(heading, justify="right", no_wrap=True)
@@ -49,15 +49,14 @@ def table(title: str, rows: Sequence[Row]) -> None:
             _number(row.speed_up, ",.1f" if (row.speed_up or 0) >= 10 else ".2f"),
             (row.peer or "-").split("/")[-1],
         )
-    Console(width=200).print(shown)
+    show(shown)
 
 
 def large(rows: Sequence[Large]) -> None:
     """Print the runs of a million cells, from the plan to the answers."""
-    from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title="A million cells: planned, measured, reconstructed", title_justify="left")
+    shown = Table(title="A million cells: planned, measured, reconstructed")
     shown.add_column("workload", no_wrap=True)
     for heading in ("error", "certificate", "plan, CPU s", "measure + reconstruct", "peak MB"):
         shown.add_column(heading, justify="right", no_wrap=True)
@@ -70,7 +69,7 @@ def large(rows: Sequence[Large]) -> None:
             _number(row.release_seconds, ".2f"),
             _number(row.megabytes, ",.0f"),
         )
-    Console(width=170).print(shown)
+    show(shown)
 
 
 def written(rows: Sequence[Row], folder: Path) -> Path:

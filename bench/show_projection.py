@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.tell import show
+
 if TYPE_CHECKING:
     from bench.explicit import Reduction
     from bench.projection import Judged, Solved
@@ -42,11 +44,10 @@ def short(way: str) -> str:
 
 def solved_table(rows: Sequence[Solved]) -> None:
     """Projections of listed cells; ratios are to the row of sfumato."""
-    from rich.console import Console
     from rich.table import Table
 
     title = "Projection of all 2-way marginals of d yes/no attributes, n = 1,000, epsilon = 1"
-    shown = Table(title=title, title_justify="left")
+    shown = Table(title=title)
     shown.add_column("d", justify="right")
     shown.add_column("way", max_width=52, no_wrap=True)
     heads = ("CPU s", "over ours", "certified gap", "error before", "after", "ratio", "MB", "where")
@@ -68,16 +69,15 @@ def solved_table(rows: Sequence[Solved]) -> None:
             row.where,
             end_section=after is None or after.attributes != row.attributes,
         )
-    Console(width=170).print(shown)
+    show(shown)
 
 
 def reductions(rows: Sequence[Reduction]) -> None:
     """Errors before and after projection, by the number of records."""
-    from rich.console import Console
     from rich.table import Table
 
     title = "16 yes/no attributes, 480 queries: root mean squared error per record, epsilon = 1"
-    shown = Table(title=title, title_justify="left")
+    shown = Table(title=title)
     for head in ("records", "Gaussian", "projected", "less by", "optimal", "projected", "less by"):
         shown.add_column(head, justify="right")
     shown.add_column("CPU s", justify="right")
@@ -92,19 +92,18 @@ def reductions(rows: Sequence[Reduction]) -> None:
             _number(row.optimal / row.optimal_projected, ".1f") + "x",
             _number(row.seconds, ".2f"),
         )
-    Console(width=130).print(shown)
+    show(shown)
 
 
 def judged_table(rows: Sequence[Judged], best: Judged | None) -> None:
     """All systems at one epsilon, the most accurate first."""
-    from rich.console import Console
     from rich.table import Table
 
     if not rows:
         return
     first = rows[0]
     title = f"Adult, all {first.judged}-way marginals, epsilon = {first.epsilon:g}, delta = 1e-9"
-    shown = Table(title=title, title_justify="left")
+    shown = Table(title=title)
     shown.add_column("way", max_width=60, no_wrap=True)
     heads = ("asked", "mean L1", "over best peer", "max", "rmse", "CPU s", "MB", "where")
     for head in heads:
@@ -122,7 +121,7 @@ def judged_table(rows: Sequence[Judged], best: Judged | None) -> None:
             _number(row.megabytes, ",.0f"),
             row.where,
         )
-    Console(width=150).print(shown)
+    show(shown)
 
 
 def written(solved: Sequence[Solved], judged: Sequence[Judged], folder: Path) -> Path:

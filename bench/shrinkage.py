@@ -252,7 +252,3 @@ def _summary(rows: list[Row]) -> None:
         )
     ratios = [r.ratio for r in rows]
     print(f"all: {min(ratios):.2f} to {max(ratios):.3f}, mean {np.mean(ratios):.3f} of {len(rows)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -83,7 +83,3 @@ def main() -> None:
     print(f"\nSparse vector: tolerance in counts for {QUERIES:,} tests")
     tolerances()
     pairs()
-
-
-if __name__ == "__main__":
-    main()

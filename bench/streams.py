@@ -3,18 +3,20 @@
 
 Errors are root mean squares over all steps at unit noise (Gaussian, a value moves by 1). The best
 Toeplitz figures are those of ``bench/peers/factorization.csv``; the square root is computed here.
-``python -m bench.streams`` prints the tables of docs/mechanisms/streams.md.
+``python -m bench streams`` prints the tables of docs/mechanisms/streams.md.
 """
 
 from __future__ import annotations
 
 import csv
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 import sfumato as sf
+from bench.tell import Effort
 from sfumato.plan.streams.planned import StreamPlan, plan_stream
 from sfumato.stream import Counter
 
@@ -42,13 +44,13 @@ def planned(length: int, width: int | None, strategy: str) -> tuple[StreamPlan, 
     return plan, time.process_time() - start
 
 
-def totals() -> None:
+def totals(lengths: Sequence[int] = LENGTHS) -> None:
     """Running totals."""
     peers = best_toeplitz()
     print("\n| steps | ours | certificate | best Toeplitz | square root | binary tree | numbers |"
           " seconds |")  # fmt: skip
     print("| --- " * 8 + "|")
-    for length in LENGTHS:
+    for length in lengths:
         ours, seconds = planned(length, None, "optimal")
         root, tree = (planned(length, None, s)[0].gamma for s in ("toeplitz", "tree"))
         peer = f"{peers[length]:.4f}" if length in peers else ""
@@ -93,12 +95,11 @@ def pace() -> None:
         print(f"| {strategy} | {window or ''} | {(time.process_time() - start) * 100:.0f} |")
 
 
-def main() -> None:
+def main(effort: Effort = "usual") -> None:
     """Print all tables."""
-    print("\n## Streams")
-    for section in (totals, windows, laplace, pace):
-        section()
-
-
-if __name__ == "__main__":
-    main()
+    lengths = LENGTHS[:-1] if effort == "quick" else LENGTHS
+    totals(lengths)
+    if effort != "quick":
+        windows()
+    laplace()
+    pace()
