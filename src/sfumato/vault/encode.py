@@ -108,7 +108,7 @@ def _integer(attribute: Integer, held: Held) -> ir.Column:
             is_inside = is_inside & (value == whole)
     offset = _where(is_inside, whole).cast("int64") - low
     width = min(attribute.width, high - low + 1)  # wider ones may not fit in a word
-    code = offset if width == 1 else _quotient(offset, width)
+    code = _quotient(offset, width)
     return _clamped(attribute, held.is_null, code, is_below, is_above)
 
 
@@ -164,6 +164,8 @@ def _step(attribute: DateTime, moment: ir.Column) -> ir.Column:
 def _earlier(moment: ir.Column, shift: timedelta) -> ir.Column:
     import ibis
 
+    if not shift:
+        return moment
     return moment - ibis.interval(microseconds=shift // timedelta(microseconds=1))
 
 
@@ -181,4 +183,6 @@ def _quotient(dividend: ir.Column, divisor: int) -> ir.Column:
     divisor; the float quotient is then within a relative 2^-51 of a whole number, and rounds to
     it as long as that is below 2^50.
     """
+    if divisor == 1:
+        return dividend
     return ((dividend - dividend % divisor) / divisor).round().cast("int64")

@@ -95,6 +95,20 @@ class Engine:
         """An expression as a query of this engine."""
         return str(self.backend.compile(rows))
 
+    def complete(self, query: str, columns: Sequence[str]) -> str:
+        """The rows of a query in which none of these columns is null.
+
+        DuckDB moves a condition below the expressions that it looks at, and so would evaluate each
+        of them twice. It moves none that looks at a random column.
+        """
+        if not columns:
+            return query
+        conditions = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+        return (
+            f"SELECT * EXCLUDE (fence) FROM (SELECT *, random() AS fence FROM ({query}) AS q) "  # noqa: S608
+            f"AS fenced WHERE CASE WHEN fence >= 0 THEN {conditions} END"
+        )
+
     def keep(self, query: str) -> str:
         """The name of a temporary table with the rows of a query."""
         name = fresh_name()

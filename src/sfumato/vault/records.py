@@ -132,7 +132,7 @@ def _encoded(
         codes[f"c{domain.index(attribute.name)}"] = code.cast(_small_integer(attribute.size))
     droppers = [f"c{domain.index(a.name)}" for a in needed if not always_kept(a)]
     encoded = table.engine.compile(rows.select(**(codes or {"one": _one()})))
-    return reading, _without_dropped(encoded, [*droppers, *(["owner"] if unit else [])])
+    return reading, table.engine.complete(encoded, [*droppers, *(["owner"] if unit else [])])
 
 
 def _typed(
@@ -162,13 +162,6 @@ def _selected(columns: Sequence[str], rows: str) -> str:
     return f"SELECT {', '.join(columns) or '1 AS one'} FROM ({rows}) AS chosen"  # noqa: S608
 
 
-def _without_dropped(encoded: str, columns: Sequence[str]) -> str:
-    if not columns:
-        return encoded
-    conditions = " AND ".join(f"{column} IS NOT NULL" for column in columns)
-    return f"SELECT * FROM ({encoded}) AS encoded WHERE {conditions}"  # noqa: S608
-
-
 def _bounded(name: str, codes: Sequence[str], most: int, turn: str) -> str:
     """At most ``most`` rows of each owner, those with the least keyed hash.
 
@@ -191,6 +184,8 @@ def _one() -> ir.Scalar:
 
 
 def _small_integer(size: int) -> str:
+    if size <= 1 << 7:
+        return "int8"
     return "int16" if size <= 1 << 15 else "int32" if size <= 1 << 31 else "int64"
 
 
