@@ -294,6 +294,7 @@ def ask(
     epilog=examples(
         "sfumato serve server.toml",
         "sfumato serve server.toml --check",
+        "sfumato serve server.toml --no-page",
         "curl -H 'Authorization: Bearer TOKEN' http://127.0.0.1:8321/datasets",
     ),
 )
@@ -308,17 +309,22 @@ def serve(
     check: Annotated[
         bool, flag("--check", text="Read the configuration, say what is wrong, and stop.")
     ] = False,
+    page: Annotated[
+        bool | None,
+        typer.Option("--page/--no-page", help="With or without the web page (server.page)."),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Answer analysts over HTTP: datasets, plans, releases, questions.
+    """Answer analysts over HTTP: datasets, plans, releases, questions, and a web page.
 
     Plain HTTP for a reverse proxy on the same machine, which does TLS. Every
     answer is debited in the ledger of its table before its noise is drawn.
+    The page is at /page and loads nothing from elsewhere.
     """
     from sfumato.app.commands.serve import serve as body
 
-    body(config, port, check, Output(json, quiet))
+    body(config, port, check, page, Output(json, quiet))
 
 
 @app.command(epilog=examples("sfumato token", "sfumato token --json"))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from html import escape
 
-__all__ = ["page", "script_json"]
+__all__ = ["library", "page", "script_json"]
 
 # Vega compiles its expressions with `Function`, hence 'unsafe-eval'; nothing can be fetched.
 _POLICY = (
@@ -116,14 +116,14 @@ if (find) find.addEventListener("input", () => {
 
 def page(title: str, body: str, charts: Sequence[dict[str, object]]) -> str:
     """The whole page; ``body`` is HTML whose texts are escaped, ``title`` is plain text."""
-    library = f"<script>{_library()}</script>" if charts else ""
+    drawing = f"<script>{library()}</script>" if charts else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n{library}\n"
+        f"<body>\n<main>\n{body}\n</main>\n{drawing}\n"
         f'<script type="application/json" id="charts">{script_json(list(charts))}</script>\n'
         f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"
     )
@@ -139,7 +139,7 @@ def script_json(value: object) -> str:
 
 
 @cache
-def _library() -> str:
+def library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, of the versions that Altair writes for."""
     import altair
     import vl_convert

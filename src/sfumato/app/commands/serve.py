@@ -13,7 +13,7 @@ from sfumato.errors import SfumatoError
 __all__ = ["serve", "token"]
 
 
-def serve(path: Path, port: int | None, check: bool, output: Output) -> None:
+def serve(path: Path, port: int | None, check: bool, page: bool | None, output: Output) -> None:
     """Read the configuration, open the ledgers, and answer until interrupted."""
     try:
         import fastapi  # noqa: F401
@@ -29,6 +29,9 @@ def serve(path: Path, port: int | None, check: bool, output: Output) -> None:
 
     config = read_config(path)
     config = config if port is None else replace(config, port=port)
+    config = config if page is None else replace(config, page=page)
+    if config.page:
+        _check_page()
     if check:
         output.result(
             {"datasets": sorted(config.datasets), "analysts": [a.name for a in config.analysts]},
@@ -38,12 +41,26 @@ def serve(path: Path, port: int | None, check: bool, output: Output) -> None:
                     ("datasets", ", ".join(sorted(config.datasets))),
                     ("analysts", ", ".join(f"{a.name} ({a.role})" for a in config.analysts)),
                     ("address", f"http://{config.host}:{config.port}"),
+                    ("page", "at /page" if config.page else "none"),
                 ]
             ),
         )
         return
-    output.note(f"Serving {len(config.datasets)} datasets on http://{config.host}:{config.port}")
+    where = f"http://{config.host}:{config.port}"
+    shown = f"; the page is {where}/page" if config.page else ""
+    output.note(f"Serving {len(config.datasets)} datasets on {where}{shown}")
     run(config)
+
+
+def _check_page() -> None:
+    try:
+        import nicegui  # noqa: F401
+        import websockets  # noqa: F401
+    except ImportError:
+        raise SfumatoError(
+            "the page needs nicegui; install it with: pip install 'sfumato[web]', or leave the "
+            "page out with --no-page"
+        ) from None
 
 
 def token(output: Output) -> None:

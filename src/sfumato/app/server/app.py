@@ -24,8 +24,11 @@ from sfumato.version import VERSION
 __all__ = ["make_app", "run"]
 
 
-def make_app(house: House, *, closes: bool = False) -> Gate:
-    """The ASGI application of a house; with ``closes`` it closes the house when it is shut down."""
+def make_app(house: House, *, closes: bool = False, page: bool = False) -> Gate:
+    """The ASGI application of a house; with ``closes`` it closes the house when it is shut down.
+
+    With ``page`` it has the web page, too, which a process can have once.
+    """
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -49,7 +52,12 @@ def make_app(house: House, *, closes: bool = False) -> Gate:
     )
     app.include_router(routes)
     _describe(app)
-    return Gate(app, house, BUSY)
+    porch = None
+    if page:
+        from sfumato.app.page.start import open_page
+
+        porch = open_page(app, house)
+    return Gate(app, house, BUSY, porch)
 
 
 def run(config: Config) -> None:
@@ -57,7 +65,7 @@ def run(config: Config) -> None:
     import uvicorn
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    app = make_app(House(config), closes=True)
+    app = make_app(House(config), closes=True, page=config.page)
     # What is loaded by now stays: without this, looking through it for garbage stops all answers
     # for a tenth of a second now and then.
     gc.collect()
@@ -74,7 +82,8 @@ def run(config: Config) -> None:
         timeout_keep_alive=30,
         proxy_headers=False,  # nothing depends on the caller's address
         lifespan="on",
-        ws="none",
+        ws="websockets-sansio" if config.page else "none",
+        ws_max_size=config.limits.body_bytes,
     )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration of the server: what is served, to whom, and how much of it.
 
-    [server]             host, port, state, grid_milliseconds
+    [server]             host, port, state, grid_milliseconds, page
     [limits]             see limits.py
     [datasets.NAME]      a spec, or source, domain, ledger and budget; and a session
     [analysts.NAME]      token (its hash), role, datasets, allowance
@@ -56,6 +56,7 @@ class _Server(_Table):
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
     state: Text = "server.state"
     grid_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = 10.0
+    page: bool = True
 
 
 class _Session(SessionTable, _Amounts):
@@ -143,6 +144,7 @@ class Config:
     limits: Limits
     datasets: Mapping[str, DatasetConfig]
     analysts: tuple[Analyst, ...]
+    page: bool = True
 
 
 def read_config(path: str | Path) -> Config:
@@ -170,6 +172,7 @@ def read_config(path: str | Path) -> Config:
         limits=tables.limits,
         datasets=datasets,
         analysts=analysts,
+        page=tables.server.page,
     )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from sfumato.app.server.house import House
 
-__all__ = ["ANALYST", "HOUSE", "ON_GRID", "OPEN_PATHS", "Gate", "Handler"]
+__all__ = ["ANALYST", "HOUSE", "ON_GRID", "OPEN_PATHS", "PAGE", "Gate", "Handler"]
 
 LOG: Final = logging.getLogger("sfumato.server")
 ANALYST: Final = "sfumato.analyst"
@@ -38,11 +38,13 @@ ON_GRID: Final = "sfumato.on_grid"
 HOUSE: Final = "sfumato.house"
 ROUTE: Final = "sfumato.route"
 _BUSY: Final = re.compile("/datasets/(?P<name>[^/]+)/(?P<route>[a-z]+)(?:/(?P<key>[^/]+))?")
+PAGE: Final = "/page"
 OPEN_PATHS: Final = frozenset({"/health", "/openapi.json"})
 
+_POLICY: Final = b"content-security-policy"
 _SECURITY: Final = (
     (b"cache-control", b"no-store"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (_POLICY, b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -56,22 +58,30 @@ class Gate:
     """The application around all routes.
 
     ``busy`` are the routes that are called directly, by method and path; going
-    through the framework takes twice the time that they take themselves.
+    through the framework takes twice the time that they take themselves. ``porch`` is the
+    application of browsers, if there is a page: it has its own rules about who may enter.
     """
 
     def __init__(
-        self, app: ASGIApp, house: House, busy: Mapping[tuple[str, str], Handler] | None = None
+        self,
+        app: ASGIApp,
+        house: House,
+        busy: Mapping[tuple[str, str], Handler] | None = None,
+        porch: ASGIApp | None = None,
     ) -> None:
         self.app, self.house = app, house
         self._busy = dict(busy or {})
+        self._porch = porch
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or refuse it."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         scope[HOUSE] = self.house
+        if scope["type"] != "http":
+            is_browser = scope["type"] == "websocket"
+            inner = (self._porch or self.app) if is_browser else self.app
+            await inner(scope, receive, send)
+            return
         exit_ = _Exit(scope, send, self.house)
         self._inside += 1
         try:
@@ -84,7 +94,9 @@ class Gate:
             self._inside -= 1
 
     def _inner(self, scope: Scope) -> ASGIApp:
-        """A busy route, or the framework with all the others."""
+        """The page, a busy route, or the framework with all the others."""
+        if ROUTE in scope and self._porch is not None:
+            return self._porch
         path = _BUSY.fullmatch(scope["path"])
         if path is None:
             return self.app
@@ -100,7 +112,9 @@ class Gate:
         if self._inside > limits.concurrent:
             raise too_many(1)
         headers = dict(scope["headers"])
-        if scope["path"] not in OPEN_PATHS:
+        if self._porch is not None and _is_page(scope["path"]):
+            scope[ROUTE] = PAGE
+        elif scope["path"] not in OPEN_PATHS:
             who = self.house.tokens.holder(headers.get(b"authorization", b"").decode("latin-1"))
             if who is None:
                 raise no_token()
@@ -132,6 +146,11 @@ class Gate:
         return body
 
 
+def _is_page(path: str) -> bool:
+    """Whether a path is one of the page, where there is one."""
+    return path == "/" or path == PAGE or path.startswith(PAGE + "/")
+
+
 async def _called(handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
     response = await handler(Request(scope, receive))
     await response(scope, receive, send)
@@ -158,11 +177,15 @@ def _too_large(most: int) -> Problem:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body once more, for the routes."""
+    """The body once more, for the routes; after it nothing but the end of the connection."""
     messages: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def replay() -> Message:
-        return next(messages, None) or await receive()
+        for message in messages:
+            return message
+        while (message := await receive())["type"] == "http.request":
+            pass  # an empty body that nobody has read yet
+        return message
 
     return replay
 
@@ -181,7 +204,9 @@ class _Exit:
             if ON_GRID in self._scope:
                 await self._house.grid.wait(self._arrived)
             self._has_left = True
-            message = {**message, "headers": [*message.get("headers", ()), *_SECURITY]}
+            given = message.get("headers", ())
+            if self._scope.get(ROUTE) != PAGE or _POLICY not in dict(given):
+                message = {**message, "headers": [*given, *_SECURITY]}
             found = getattr(self._scope.get("route"), "path", "none")
             self._house.metrics.request(str(self._scope.get(ROUTE, found)), message["status"])
         await self._send(message)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every request of a browser passes here: cookie, origin, rate, size; and every page leaves here.
+
+The JSON routes take a token with each request, which no other site can make a browser send. The
+page has a cookie instead, so it is guarded against requests that other sites start:
+
+* the cookie is HttpOnly, SameSite=Strict, and Secure where the proxy speaks TLS;
+* whatever may change something (POST, the websocket) must name this host as its Origin;
+* all of it is under ``/page``; nothing there answers to a token, nothing elsewhere to the cookie.
+
+What leaves has a content security policy that lets the browser speak to this server only. NiceGUI
+writes scripts into the page, which get a nonce, and compiles its templates in the browser, which
+needs 'unsafe-eval' (so does Vega) and inline styles.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+from collections import Counter
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+from starlette.responses import RedirectResponse, Response
+
+from sfumato.app.page.doorbell import login_page
+from sfumato.app.page.logins import Login, Logins
+from sfumato.app.server.gate import PAGE
+from sfumato.app.server.limits import Rates
+from sfumato.app.server.problems import Problem, no_token, too_many
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from sfumato.app.server.house import House
+
+__all__ = ["COOKIE", "LOGIN", "PREFIX", "Porch"]
+
+PREFIX: Final = PAGE
+COOKIE: Final = "sfumato"
+LOGIN: Final = "sfumato.login"
+SOCKETS: Final = f"{PREFIX}/_nicegui_ws/"
+OPEN: Final = frozenset({f"{PREFIX}/assets/style.css", f"{PREFIX}/favicon.ico"})
+
+MOST_SOCKETS: Final = 16  # of one analyst
+MESSAGES: Final = (50.0, 400)  # of one socket: a second, and at once
+GUESSES: Final = (2.0, 20)  # of unknown tokens: a second, and at once
+_NEXT: Final = re.compile(rf"{PREFIX}(/[a-z0-9_-]+)*/?")
+_SCRIPT: Final = re.compile(rb"<script(?=[\s>])")
+
+_HEADERS: Final = (
+    # With no-referrer, browsers would hide the origin of the login's own form.
+    (b"referrer-policy", b"same-origin"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+
+
+def policy(nonce: str | None) -> str:
+    """The content security policy; without a nonce no script runs at all."""
+    scripts = "'none'" if nonce is None else f"'self' 'nonce-{nonce}' 'unsafe-eval'"
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+class Porch:
+    """The application around the page."""
+
+    def __init__(self, app: ASGIApp, house: House, logins: Logins | None = None) -> None:
+        self.app, self.house, self.logins = app, house, logins or Logins()
+        self._guesses = Rates(*GUESSES)
+        self._sockets: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a browser in, or send it to the login."""
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        login = self.logins.find(_cookie(headers.get("cookie", "")))
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send, headers, login)
+        else:
+            await self._request(scope, receive, send, headers, login)
+
+    async def _request(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        headers: dict[str, str],
+        login: Login | None,
+    ) -> None:
+        """One request over HTTP; a refusal is raised for the gate to send."""
+        path, method = scope["path"], scope["method"]
+        leave = _Leaving(send).send
+        if method not in ("GET", "HEAD"):
+            _check_change(path, method, headers)
+        if path == f"{PREFIX}/login":
+            found = await self._login(scope, receive, headers)
+            await found(scope, receive, leave)
+        elif path == f"{PREFIX}/logout" and method == "POST":
+            self.logins.end(_cookie(headers.get("cookie", "")))
+            gone = _to(f"{PREFIX}/login")
+            gone.delete_cookie(COOKIE, path=PREFIX)
+            await gone(scope, receive, leave)
+        elif path.startswith(SOCKETS):
+            raise Problem(404, "not-found", "the page speaks over websockets only")
+        elif path in OPEN:
+            await self.app(scope, receive, leave)
+        elif login is None:
+            if path.startswith(f"{PREFIX}/_nicegui"):
+                raise no_token()
+            await _to(f"{PREFIX}/login?next={quote(path)}")(scope, receive, leave)
+        elif path in ("/", PREFIX, f"{PREFIX}/"):
+            await _to(f"{PREFIX}/plan")(scope, receive, leave)
+        else:
+            if not path.startswith(f"{PREFIX}/_nicegui/"):
+                self._count(login)
+            scope[LOGIN] = login
+            await self.app(scope, receive, leave)
+
+    def _count(self, login: Login) -> None:
+        wait = self.house.rates.wait(login.who.name)
+        if wait > 0:
+            raise too_many(math.ceil(wait))
+
+    async def _login(self, scope: Scope, receive: Receive, headers: dict[str, str]) -> Response:
+        """The form, or what came in it."""
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        after = (asked.get("next") or [""])[0]
+        after = after if _NEXT.fullmatch(after) else f"{PREFIX}/plan"
+        if scope["method"] != "POST":
+            return Response(login_page(after), media_type="text/html")
+        body = (await receive()).get("body", b"")  # the gate has read it and knows its size
+        token = (parse_qs(body.decode("latin-1")).get("token") or [""])[0].strip()
+        who = self.house.tokens.holder(f"Bearer {token}")
+        if who is None:
+            wait = self._guesses.wait("")
+            if wait > 0:
+                raise too_many(math.ceil(wait))
+            return Response(login_page(after, is_wrong=True), 401, media_type="text/html")
+        wait = self.house.rates.wait(who.name)
+        if wait > 0:
+            raise too_many(math.ceil(wait))
+        found = _to(after)
+        found.set_cookie(
+            COOKIE,
+            self.logins.begin(who),
+            path=PREFIX,
+            httponly=True,
+            samesite="strict",
+            # Only ever makes the cookie stricter, so it does not matter who says it.
+            secure=headers.get("x-forwarded-proto") == "https",
+        )
+        return found
+
+    async def _socket(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        headers: dict[str, str],
+        login: Login | None,
+    ) -> None:
+        """The websocket of a page: of somebody signed in, from this site, not too many."""
+        is_fine = scope["path"].startswith(SOCKETS) and _is_own(headers) and login is not None
+        if not is_fine or login is None or self._sockets[login.who.name] >= MOST_SOCKETS:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        messages = Rates(*MESSAGES)
+
+        async def limited() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive" and (
+                messages.wait("") > 0 or not self.logins.use(login)
+            ):
+                return {"type": "websocket.disconnect", "code": 1008}
+            return message
+
+        self._sockets[login.who.name] += 1
+        try:
+            await self.app(scope, limited, send)
+        finally:
+            self._sockets[login.who.name] -= 1
+
+
+def _check_change(path: str, method: str, headers: dict[str, str]) -> None:
+    """Two forms change something; no other site may send them."""
+    if method != "POST" or path not in (f"{PREFIX}/login", f"{PREFIX}/logout"):
+        raise Problem(405, "method", "the page is read with GET", headers={"Allow": "GET, HEAD"})
+    if not _is_own(headers):
+        raise Problem(403, "origin", "this request was started by another site; open the page")
+
+
+def _to(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303)
+
+
+def _cookie(header: str) -> str:
+    try:
+        found = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def _is_own(headers: dict[str, str]) -> bool:
+    """Whether a request was started by a page of this host."""
+    origin = urlsplit(headers.get("origin", ""))
+    return origin.scheme in ("http", "https") and origin.netloc == headers.get("host")
+
+
+class _Leaving:
+    """The way out of one response: security headers for all, a nonce for the scripts of a page."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start: Message | None = None
+        self._parts: list[bytes] = []
+        self._nonce = secrets.token_urlsafe(16)
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on; the parts of a page are held until it is whole."""
+        if message["type"] == "http.response.start":
+            headers = [(k, v) for k, v in message.get("headers", ()) if k != b"content-length"]
+            kind = dict(headers).get(b"content-type", b"")
+            if kind.startswith(b"text/html") and b"x-nicegui-content" in dict(headers):
+                self._start = {**message, "headers": headers}
+                return
+            await self._send({**message, "headers": _with(list(message.get("headers", ())), None)})
+        elif self._start is not None:
+            self._parts.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                await self._whole()
+        else:
+            await self._send(message)
+
+    async def _whole(self) -> None:
+        assert self._start is not None  # noqa: S101
+        body = _SCRIPT.sub(f'<script nonce="{self._nonce}"'.encode(), b"".join(self._parts))
+        headers = [*self._start["headers"], (b"content-length", str(len(body)).encode())]
+        await self._send({**self._start, "headers": _with(headers, self._nonce)})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def _with(headers: list[tuple[bytes, bytes]], nonce: str | None) -> list[tuple[bytes, bytes]]:
+    """The headers of a response and those that all have."""
+    if b"cache-control" not in dict(headers):
+        headers = [*headers, (b"cache-control", b"no-store")]
+    return [*headers, (b"content-security-policy", policy(nonce).encode()), *_HEADERS]

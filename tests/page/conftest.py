@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server in a process of its own and a real Chromium, for all tests of the page.
+
+``browser_page`` fails its test on any error in the browser's console and on any request to
+another host. Nothing here sleeps: everything waits for what it needs, up to a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.page.museum import ADA, Museum, museum_server
+
+WAIT = 60_000  # milliseconds, for one thing to appear
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def _chromium() -> str:
+    for name in (os.environ.get("SFUMATO_CHROMIUM", ""), *NAMES):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    pytest.skip(
+        "NO CHROMIUM, the page is not tested: install it (apt-get install chromium), or name one "
+        "in SFUMATO_CHROMIUM"
+    )
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The browser. Playwright keeps an event loop running, so it ends with the module: tests of
+    other modules in this process have loops of their own."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: pip install it")
+    executable = _chromium()
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def museum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Museum]:
+    """A server whose budget nobody has touched yet in this module."""
+    with museum_server(tmp_path_factory.mktemp("museum")) as found:
+        yield found
+
+
+@pytest.fixture
+def open_browser(chromium, museum: Museum) -> Iterator[Callable]:
+    """``open_browser(token, width=..., dark=...)``: a new browser, signed in."""
+    contexts, faults = [], []
+
+    def opened(token: str | None = ADA, width: int = 1280, height: int = 900, dark: bool = False):
+        context = chromium.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            base_url=museum.address,
+            accept_downloads=True,
+        )
+        contexts.append(context)
+        context.set_default_timeout(WAIT)
+        context.on("request", lambda r: faults.extend(_foreign(r.url, museum.address)))
+        page = context.new_page()
+        page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda e: faults.append(str(e)))
+        if token is not None:
+            sign_in(page, token)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not faults, "in the browser:\n" + "\n".join(faults)
+
+
+@pytest.fixture
+def browser_page(open_browser):
+    """A page of the analyst ada, signed in, at Plan."""
+    return open_browser(ADA)
+
+
+def sign_in(page, token: str) -> None:
+    page.goto("/page/login")
+    page.get_by_label("Your token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/page/plan")
+    page.get_by_role("heading", level=1, name="Plan").wait_for()
+
+
+def _foreign(url: str, address: str) -> list[str]:
+    own = (address, address.replace("http", "ws"), "data:", "blob:")
+    return [] if url.startswith(own) else [f"a request to another place: {url}"]
+
+
+def check_accessible(page) -> None:
+    """No violation that axe can find."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def picture(page, name: str) -> None:
+    """A screenshot into docs/images, if they are wanted (`make screenshots`)."""
+    if os.environ.get("SFUMATO_SCREENSHOTS"):
+        folder = Path(__file__).parents[2] / "docs" / "images"
+        page.screenshot(path=folder / f"page-{name}.png", animations="disabled")

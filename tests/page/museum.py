@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server with made-up visitors of a museum, in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+
+from sfumato.app.server.tokens import hash_of
+
+ADA, BOB, CORA = "sfu_ada", "sfu_bob", "sfu_cora"
+
+DOMAIN = """\
+[domain.age]
+kind = "integer"
+min = 0
+max = 89
+
+[domain.ticket]
+kind = "category"
+values = ["adult", "child", "student", "member", "free"]
+
+[domain.weekday]
+kind = "category"
+values = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+
+[domain.guided]
+kind = "boolean"
+"""
+
+CONFIG = f"""\
+[server]
+state = "server.state"
+
+[limits]
+planning_seconds = 60.0
+
+[datasets.museum]
+about = "Visitors of a museum, made up"
+source = "museum.csv"
+domain = "museum.toml"
+ledger = "museum.ledger"
+budget = {{epsilon = 4, delta = 1e-9}}
+
+[datasets.museum.session]
+epsilon = 1
+delta = 1e-9
+questions = 100
+updates = 4
+
+[datasets.archive]
+about = "Loans of an archive, with little budget"
+source = "archive.csv"
+domain = "museum.toml"
+ledger = "archive.ledger"
+budget = {{epsilon = 0.2, delta = 1e-9}}
+
+[datasets.archive.session]
+epsilon = 0.1
+delta = 1e-9
+questions = 2
+updates = 1
+
+[analysts.ada]
+token = "{hash_of(ADA)}"
+datasets = ["museum", "archive"]
+allowance.museum = {{epsilon = 2.5, delta = 1e-9}}
+
+[analysts.bob]
+token = "{hash_of(BOB)}"
+datasets = ["archive"]
+
+[analysts.cora]
+token = "{hash_of(CORA)}"
+role = "curator"
+datasets = "all"
+"""
+
+TICKETS = ("adult", "child", "student", "member", "free")
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def visitors(rows: int) -> str:
+    """Made-up records, the same every time: two humps of age, busy weekends."""
+    lines = []
+    for i in range(rows):
+        hump = 9 if i % 3 == 0 else 41
+        age = min(89, max(0, hump + (i * 7919 % 37) - 18 + (i * 104729 % 23) - 11))
+        ticket = "child" if age < 15 else "student" if age < 25 else TICKETS[i * 31 % 5 % 4 - 1]
+        day = DAYS[max(i * 613 % 7, i * 389 % 7)]
+        lines.append(f"{age},{ticket},{day},{'true' if i * 17 % 10 < 3 else 'false'}")
+    return "age,ticket,weekday,guided\n" + "\n".join(lines) + "\n"
+
+
+def write_museum(folder: Path, rows: int = 4_000) -> Path:
+    """Tables, their domain and the configuration; returns the path of the latter."""
+    folder.mkdir(exist_ok=True)
+    (folder / "museum.csv").write_text(visitors(rows))
+    (folder / "archive.csv").write_text(visitors(300))
+    (folder / "museum.toml").write_text(DOMAIN)
+    (folder / "server.toml").write_text(CONFIG)
+    return folder / "server.toml"
+
+
+@dataclass(frozen=True)
+class Museum:
+    """A running server: its address, its folder, and what it logged so far."""
+
+    address: str
+    folder: Path
+    log: list[str]
+
+
+@contextmanager
+def museum_server(folder: Path) -> Iterator[Museum]:
+    """Start the server on a free port, as a user would; stop it at the end."""
+    config = write_museum(folder)
+    command = [sys.executable, "-m", "sfumato.app", "serve", str(config), "--port", "0"]
+    log: list[str] = []
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            port = None
+            for line in process.stderr:
+                log.append(line)
+                found = re.search(r"running on http://127\.0\.0\.1:(\d+)", line)
+                if found:
+                    port = int(found[1])
+                    break
+            assert port, "the server did not start:\n" + "".join(log)
+            reading = Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
+            reading.start()
+            yield Museum(f"http://127.0.0.1:{port}", folder, log)
+        finally:
+            process.terminate()
+            process.wait(60)
