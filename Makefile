@@ -11,7 +11,7 @@ else
   INSTALL = uv pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo test check bench audit format clean
+.PHONY: help demo test check docs bench audit format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,12 @@ check: $(VENV)/.dev  ## lint, format, types, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Strict: a broken link or a page that is missing from the navigation fails. tests/unit/test_site.py builds it too.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(VENV)/.dev  ## the documents as a site in site/, which loads nothing from elsewhere
+	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 audit: $(VENV)/.dev  ## sfumato audit, long statistical tests, and all properties on new examples
 	$(BIN)/sfumato audit
 	$(BIN)/python -m pytest -m slow tests
@@ -61,4 +67,4 @@ format: $(VENV)/.dev  ## rewrite in house style
 	$(BIN)/ruff format src tests bench examples
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis site
