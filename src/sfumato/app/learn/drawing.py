@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small figures as SVG text: axes, lines, points, steps.
 
-A figure is part of the page: it takes the colours of light and dark from the style sheet below,
-its words can be read by a screen reader and by a test, and it needs no script. ``STYLE`` adds to
-the variables --ink, --soft, --line and --panel, which are the page's.
+A figure is part of the page: the page's style sheet gives it its colours, light or dark, its words
+can be read by a screen reader and by a test, and it needs no script.
 """
 
 from __future__ import annotations
@@ -11,37 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import pairwise
 from math import ceil, floor, log10
 from typing import Final, Literal
 
-__all__ = ["STYLE", "Axis", "Hue", "Plot", "Point", "number", "picture"]
+__all__ = ["Axis", "Hue", "Plot", "Point", "number", "picture"]
 
 Point = tuple[float, float]
 Hue = Literal["blue", "red", "gold", "violet", "grey"]
 
-_RULES: Final = """
-.figure { --blue: #1f6f94; --red: #bf4a26; --gold: #a86f08; --violet: #6b4fa0; --grey: #6d747b; }
-.body--dark .figure { --blue: #6cb9dd; --red: #f08a66; --gold: #e3b04b; --violet: #b39ddb;
-  --grey: #9aa3ab; }
-.figure svg { display: block; width: 100%; max-width: 560px; height: auto; margin: 0 auto; }
-.figure text { fill: var(--soft); font-family: var(--font, sans-serif); font-size: 12px; }
-.figure .ink { fill: var(--ink); }
-.figure .on { fill: var(--panel); }
-.figure .paper { fill: var(--panel); }
-.figure .hair { stroke: var(--line); fill: none; }
-.figure .axis { stroke: var(--soft); fill: none; }
-.figure .line { fill: none; stroke-width: 2.2; stroke-linejoin: round; stroke-linecap: round; }
-.figure .dashed { stroke-dasharray: 6 5; }
-.figure .dotted { stroke-dasharray: 1.5 4; }
-.figure .faint { opacity: .45; }
-.figure .area { opacity: .16; stroke: none; }
-"""
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_HUES: Final[tuple[Hue, ...]] = ("blue", "red", "gold", "violet", "grey")
-STYLE: Final = _RULES + "".join(
-    f".figure .s-{h} {{ stroke: var(--{h}); }} .figure .f-{h} {{ fill: var(--{h}); }}\n"
-    for h in _HUES
-)
 
 
 def number(value: float) -> str:
@@ -80,7 +58,10 @@ class Axis:
 
     def place(self, value: float) -> float:
         """Where a value lies: 0 at the low end, 1 at the high end; beyond them, at the end."""
-        value = min(max(value, self.low), self.high)
+        return self.raw(min(max(value, self.low), self.high))
+
+    def raw(self, value: float) -> float:
+        """The same, below 0 or above 1 for values beyond the ends."""
         if self.is_log:
             return (log10(value) - log10(self.low)) / (log10(self.high) - log10(self.low))
         return (value - self.low) / (self.high - self.low)
@@ -117,7 +98,7 @@ class Plot:
     y: Axis
     width: float = 460.0
     height: float = 300.0
-    left: float = 58.0
+    left: float = 62.0
     bottom: float = 46.0
     top: float = 26.0
     right: float = 16.0
@@ -126,19 +107,36 @@ class Plot:
 
     def at(self, point: Point) -> Point:
         """A point of the data on the paper."""
+        return self._on_paper(self.x.place(point[0]), self.y.place(point[1]))
+
+    def _on_paper(self, x: float, y: float) -> Point:
         across, up = self.width - self.left - self.right, self.height - self.top - self.bottom
-        return (
-            self.left + across * self.x.place(point[0]),
-            self.top + up * (1 - self.y.place(point[1])),
-        )
+        return self.left + across * x, self.top + up * (1 - y)
 
     def line(self, points: Sequence[Point], hue: Hue, name: str = "", look: str = "") -> None:
         """A line through points; with a name it is in the legend. ``look`` is dashed or dotted."""
-        where = [self.at(p) for p in points]
-        path = "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in where)
+        path, last = "", None
+        for start, end in (self._seen(a, b) for a, b in pairwise(points)):
+            if start != end:
+                path += "" if start == last else "M{:.1f},{:.1f}".format(*start)
+                path += "L{:.1f},{:.1f}".format(*end)
+                last = end
         self._parts.append(f'<path class="line s-{hue} {look}" d="{path}"/>')
         if name:
             self._names.append((name, hue, look))
+
+    def _seen(self, start: Point, end: Point) -> tuple[Point, Point]:
+        """The part of a line between two points that is between the ends of the y axis."""
+        (x1, y1), (x2, y2) = ((self.x.place(p[0]), self.y.raw(p[1])) for p in (start, end))
+
+        def cut(y: float) -> tuple[float, float]:
+            edge = min(max(y, 0.0), 1.0)
+            part = 0.0 if y1 == y2 else (edge - y1) / (y2 - y1)
+            return x1 + part * (x2 - x1), edge
+
+        ends = ((x1, y1) if 0 <= y1 <= 1 else cut(y1), (x2, y2) if 0 <= y2 <= 1 else cut(y2))
+        first, second = (self._on_paper(*p) for p in ends)
+        return first, second
 
     def steps(self, points: Sequence[Point], hue: Hue, name: str = "", look: str = "") -> None:
         """A line that stays level until the next point."""

@@ -77,7 +77,7 @@ class Repeated:
 
     def answers_figure(self) -> str:
         """All answers beside the truth."""
-        reach = 4.0 * _plans(MOST, self.epsilon)[0].rmse
+        reach = 3.0 * _plans(MOST, self.epsilon)[0].rmse
         plot = Plot(
             Axis("asked for the n-th time", 0, self.times + 1),
             Axis("answer, in counts", self.truth - reach, self.truth + reach),

@@ -31,7 +31,7 @@ __all__ = ["LINES", "WAYS", "ThreeWays", "three_ways"]
 WAYS: Final = ("Laplace on the queries", "contingency table", "randomized response")
 HUES: Final[dict[str, Hue]] = dict(zip(WAYS, ("red", "blue", "gold"), strict=True))
 LINES: Final = 25  # points of a line
-FEWEST, MOST = 10, 10**7  # records
+FEWEST, MOST = 10, 10**6  # records
 MOST_QUERIES = 10**4
 GRID: Final = 2**10  # steps of noise to a count: what is left of the grid is not seen
 TRIED_QUERIES = 64  # that are written out for a run
@@ -111,7 +111,7 @@ class ThreeWays:
         sizes = np.geomspace(FEWEST, MOST, LINES)
         plot = Plot(
             Axis("records n", FEWEST, MOST, is_log=True),
-            Axis("error, as a share of the records", 1e-7, 1e3, is_log=True, is_share=True),
+            Axis("error, as a share of the records", 1e-6, 1e3, is_log=True, is_share=True),
         )
         for way in WAYS:
             found = [(float(n), self.share(way, records=round(n))) for n in sizes]
@@ -166,7 +166,7 @@ class ThreeWays:
             f"n. It beats Laplace on {self.queries:,} queries below {number(local)} records "
             f"(the ring), and {against_table}.",
             "Doubling epsilon halves the error of the first two; twice the records do so, too.",
-            f"Here the least error has: {self.best()}, {100 * self.share(self.best()):.3g}% of "
+            f"The least error here: {self.best()}, {100 * self.share(self.best()):.3g}% of "
             f"{self.records:,} records.",
         ]
 

@@ -173,6 +173,7 @@ class Weights:
             Axis("records in the wrong cell", 0, 0.5, is_share=True),
         )
         plot.line(errors, "blue", "estimate")
+        plot.dots(errors[:1], "grey", size=4)
         asked = list(zip(errors[1:], self.steps, strict=True))
         plot.dots([e for e, s in asked if s.is_paid], "red", size=4, name="paid")
         plot.dots([e for e, s in asked if not s.is_paid], "blue", size=4, name="free")

@@ -63,3 +63,11 @@ def test_a_legend_takes_as_many_rows_as_it_needs():
 
 def test_a_picture_says_what_it_shows():
     assert 'aria-label="a &lt; b"' in picture(1, 1, [], "a < b")
+
+
+def test_a_line_ends_where_it_leaves_the_figure():
+    plot = Plot(Axis("", 0, 4), Axis("", 0, 1), left=0, right=0, top=0, bottom=0)
+    plot.line([(0, -1), (2, 1), (3, 1), (4, 5)], "blue")
+    width, height = plot.width, plot.height
+    drawn = plot.svg("").split(' d="')[-1].split('"')[0]
+    assert drawn == f"M{width / 4:.1f},{height:.1f}L{width / 2:.1f},0.0L{0.75 * width:.1f},0.0"

@@ -75,7 +75,7 @@ def test_figures_follow_the_steps():
     weights = Weights(1.0, SeededWords("figure"))
     assert "all ages have the same weight" in weights.notices()[0]
     weights.next()
-    assert weights.progress_figure().count("<circle") == 1 + 2  # and two in the legend
+    assert weights.progress_figure().count("<circle") == 2 + 2  # the start, and two in the legend
     assert "20-29" in weights.histogram_figure()
     assert "1 answers were paid" in weights.notices()[1] or "of 1 answers" in weights.notices()[1]
     assert len(QUESTIONS) == 16

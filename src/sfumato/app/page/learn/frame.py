@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an idea is shown: what it says, its controls, its figures, what to notice, what to read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final, Generic, TypeVar
+
+from nicegui import events, ui
+
+from sfumato.app.page.porch import PREFIX
+from sfumato.app.page.shell import Visitor, card, told, words
+
+__all__ = ["Dial", "Drawn", "Exhibit", "Idea"]
+
+T = TypeVar("T")
+Drawn = tuple[Sequence[str], Sequence[str]]
+"""Figures as SVG, and what to notice about them."""
+_MOVED: Final = "(e) => emit(Number(e.target.value))"
+
+
+@dataclass(frozen=True, slots=True)
+class Idea:
+    """One idea of the notes: its place under /learn, its words, and what to read on."""
+
+    name: str
+    title: str
+    lead: str
+    text: tuple[str, ...]
+    reading: tuple[str, ...]
+    notes: str
+
+
+class Dial(Generic[T]):
+    """A slider over a list of values, with its name and its value above it.
+
+    It is the browser's own: keyboards and screen readers know what it is.
+    """
+
+    def __init__(
+        self, name: str, values: Sequence[T], start: T, shown: Callable[[T], str] = str
+    ) -> None:
+        self._name, self._values, self._shown = name, values, shown
+        self._place = values.index(start)
+        self._heard: list[Callable[[], Awaitable[None]]] = []
+        with ui.element("div").classes("control"):
+            self._told = ui.html("", sanitize=False, tag="label").classes("name")
+            self._input = ui.element("input").props(
+                f"type=range min=0 max={len(values) - 1} step=1"
+            )
+        self._told.props(f"for={self._input.html_id}")
+        self._input.on("input", self._moved, js_handler=_MOVED, throttle=0.05)
+        self._show()
+        self._tell()
+
+    @property
+    def value(self) -> T:
+        """The value it stands at."""
+        return self._values[self._place]
+
+    async def set(self, value: T) -> None:
+        """Move it; those who listen hear of it."""
+        self._place = self._values.index(value)
+        self._show()
+        await self._changed()
+
+    def on_change(self, heard: Callable[[], Awaitable[None]]) -> None:
+        """Call this when it moves."""
+        self._heard.append(heard)
+
+    async def _moved(self, event: events.GenericEventArguments) -> None:
+        place = event.args
+        if isinstance(place, int) and 0 <= place < len(self._values):
+            self._place = place
+            await self._changed()
+
+    async def _changed(self) -> None:
+        self._tell()
+        for heard in self._heard:
+            await heard()
+
+    def _show(self) -> None:
+        self._input.props(f"value={self._place}")
+
+    def _tell(self) -> None:
+        value = escape(self._shown(self.value))
+        self._told.content = f"<span>{escape(self._name)}</span> <b>{value}</b>"
+
+
+class Exhibit:
+    """The places of one idea on its page; made in this order: controls, then ``draw``."""
+
+    def __init__(self, visitor: Visitor, idea: Idea) -> None:
+        self._visitor, self._idea = visitor, idea
+        self._make: Callable[[], Drawn] | None = None
+        self._is_drawing = self._is_late = False
+        with ui.element("div").classes("explained"):
+            for paragraph in idea.text:
+                words(paragraph)
+        with card("Try it", "All data are made up. Nothing is spent."):
+            self.controls = ui.element("div").classes("controls")
+            self.buttons = ui.element("div").classes("line")
+            self._trouble = ui.element("div")
+        with card("What happens"):
+            self.above = ui.element("div").props("aria-live=polite")
+            self._figures = ui.element("div").classes("halves")
+        self.figures: list[ui.html] = []
+        with card("What to notice"):
+            self._notices = ui.html("", sanitize=False, tag="ul").classes("notices")
+            self._notices.props("aria-live=polite")
+        _read_on(idea)
+
+    def dial(
+        self, name: str, values: Sequence[T], start: T, shown: Callable[[T], str] = str
+    ) -> Dial[T]:
+        """A slider among the controls, which draws anew when it moves."""
+        with self.controls:
+            made = Dial(name, values, start, shown)
+        made.on_change(self.redraw)
+        return made
+
+    def button(self, name: str, pressed: Callable[[], object]) -> ui.button:
+        """A button below the controls."""
+        with self.buttons:
+            return ui.button(name, on_click=pressed).props("outline")
+
+    async def draw(self, make: Callable[[], Drawn]) -> None:
+        """Draw for the first time, and by ``make`` from now on."""
+        self._make = make
+        await self.redraw()
+
+    async def redraw(self) -> None:
+        """Draw anew; while that is under way further calls only ask for one more time."""
+        if self._is_drawing:
+            self._is_late = True
+            return
+        self._is_drawing = True
+        try:
+            while True:
+                self._is_late = False
+                await self._once()
+                if not self._is_late:
+                    break
+        finally:
+            self._is_drawing = False
+
+    async def _once(self) -> None:
+        make = self._make
+        if make is None:
+            return
+        with told(self._trouble, clear=True):
+            figures, notices = await self._visitor.work(make)
+            with self._figures:
+                while len(self.figures) < len(figures):
+                    self.figures.append(ui.html("", sanitize=False).classes("figure"))
+            for place, svg in zip(self.figures, figures, strict=True):
+                place.content = svg
+            self._notices.content = "".join(f"<li>{escape(n)}</li>" for n in notices)
+
+
+def _read_on(idea: Idea) -> None:
+    from sfumato.app.page.learn.reading import title_of
+
+    links = [
+        f'<a href="{PREFIX}/learn/read/{name}">{escape(title)}</a>'
+        for name in idea.reading
+        if (title := title_of(name)) is not None
+    ]
+    more = f"Read on: {', '.join(links)}. " if links else ""
+    told_ = f'{more}From the notes: {escape(idea.notes)}. <a href="{PREFIX}/learn">All ideas</a>'
+    ui.html(told_, sanitize=False, tag="p").classes("note")
