@@ -32,6 +32,7 @@ SECTIONS = {
     "streams": "running totals and windows, beside trees and Toeplitz strategies",
     "ledger": "debits, free answers and refusals per second, on SQLite and PostgreSQL",
     "server": "requests per second and latencies of `sfumato serve` at 64 clients",
+    "sizes": "time and memory to refuse giant inputs",
 }
 QUICK = ("noise", "counting", "factorization", "projection", "sparse", "online", "streams")
 WITH_EFFORT = ("noise", "factorization", "projection", "cells", "online", "streams")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.accounting import gaussian_epsilon
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import PlanError, WorkloadError
+from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.plan.effort import cache_folder
 from sfumato.plan.forecast import Forecast, GroupForecast
 from sfumato.plan.planner import BIASED, Strategies, choose
@@ -318,6 +318,8 @@ def _smallest_budget(
                 noise_only=noise,
                 strategies=known,
             )
+        except TooLarge:  # for any noise
+            raise
         except PlanError:
             continue
         if noise == "gaussian":

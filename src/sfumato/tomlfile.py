@@ -14,7 +14,6 @@ repeat what it says. pydantic is imported on first use only.
 
 from __future__ import annotations
 
-import bisect
 import json
 import re
 import tomllib
@@ -48,6 +47,10 @@ KeyPath = tuple[str | int, ...]
 
 LARGEST_FILE: Final = 10_000_000
 MOST_PARTS: Final = 100  # of a dotted key
+DEEPEST: Final = 100  # lists and tables inside each other
+MOST_TABLES: Final = 10_000  # headers [a] and [[a]]
+LONGEST_WORD: Final = 4_000  # characters of a number, a date or a bare key
+MOST_PLACED: Final = 50_000  # entries of one list whose lines are remembered
 
 _TOKEN: Final = re.compile(
     r"""
@@ -139,38 +142,46 @@ def read_toml(path: str | Path) -> TomlFile:
 
 def parse_toml(text: str, name: str = "TOML text", folder: Path | None = None) -> TomlFile:
     """Parse TOML text; ``name`` is what messages call it."""
-    _check_keys(text, name)
+    _check_size(text, name)
     try:
         data = tomllib.loads(text)
-    except RecursionError:
-        raise SchemaError(f"{name}: lists or tables are nested too deeply to be read") from None
-    except ValueError as error:  # TOMLDecodeError, and integers of thousands of digits
+    except ValueError as error:
         raise _invalid(text, name, str(error)) from None
     return TomlFile(name, text, data, folder)
 
 
-def _check_keys(text: str, name: str) -> None:
-    """Refuse keys of very many parts: ``tomllib`` takes quadratic time for them."""
-    run = 0
+def _check_size(text: str, name: str) -> None:
+    """Refuse what takes ``tomllib`` long: very many tables, long keys and numbers, deep nesting."""
+    parts = depth = tables = 0
+    is_start, found = True, ""  # of a line
     for token in _TOKEN.finditer(text):
-        if token.lastgroup == "mark":
-            run = run + 1 if token[0] == "." else 0
-        elif token.lastgroup == "newline":
-            run = 0
-        if run > MOST_PARTS:
+        kind = token.lastgroup
+        if kind == "mark":
+            mark = token[0]
+            parts = parts + 1 if mark == "." else 0
+            tables += is_start and mark == "[" and depth == 0
+            depth += (mark in "[{") - (mark in "]}")
+        elif kind == "newline":
+            parts = 0
+        if parts > MOST_PARTS:
+            found = f"a key has more than {MOST_PARTS} parts; use shorter keys"
+        elif depth > DEEPEST:
+            found = f"lists or tables are nested more than {DEEPEST} deep; write it flatter"
+        elif tables > MOST_TABLES:
+            found = f"the file has more than {MOST_TABLES:,} tables; declare and ask for fewer"
+        elif kind == "word" and token.end() - token.start() > LONGEST_WORD:
+            found = f"a number or a key has more than {LONGEST_WORD:,} characters; shorten it"
+        if found:
             line = text.count("\n", 0, token.start()) + 1
-            raise SchemaError(
-                f"{name}, line {line}: a key has more than {MOST_PARTS} parts; use shorter keys"
-            )
+            raise SchemaError(f"{name}, line {line}: {found}")
+        if kind != "skip":
+            is_start = kind == "newline"
 
 
 def _invalid(text: str, name: str, reason: str) -> SchemaError:
     """What ``tomllib`` says, with the line in front."""
     found = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", reason, re.S)
-    digits = re.search(r"[0-9][0-9_]{4000,}", text)
-    if not found and digits:
-        line, said = text.count("\n", 0, digits.start()) + 1, "a number has thousands of digits"
-    elif found and found[2]:
+    if found and found[2]:
         line, said = int(found[2]), f"{found[1]} (column {found[3]})"
     else:  # the fault was seen at the end of the text
         line, said = text.rstrip().count("\n") + 1, found[1] if found else reason
@@ -232,44 +243,49 @@ class _Scanner:
     """The lines of all tables, keys and list entries of a *valid* TOML text.
 
     The text has been parsed, so this only has to find where things are, not what is allowed.
-    It keeps its own stack: depth is bounded by memory, not by Python's recursion limit.
+    Tokens are read one at a time: a text of megabytes has millions of them. Entries far down a
+    long list have the line of the list.
     """
 
     def __init__(self, text: str) -> None:
-        ends = [m.start() for m in re.finditer("\n", text)]
-        found = (m for m in _TOKEN.finditer(text) if m.lastgroup != "skip")
-        # (text, line, mark), where mark is the text again, or empty for keys and values
-        self._tokens = [
-            (
-                m[0],
-                bisect.bisect_left(ends, m.start()) + 1,
-                m[0] if m.lastgroup in ("mark", "newline") else "",
-            )
-            for m in found
-        ]
+        self._found = (m for m in _TOKEN.finditer(text) if m.lastgroup != "skip")
         self._lines: dict[KeyPath, int] = {}
         self._tables_in: dict[KeyPath, int] = {}
-        self._at = 0
+        self._next_line = 1
+        self._advance()
+
+    def _advance(self) -> None:
+        """Move to the next token: its text, its line, and the text again if it is a mark."""
+        token = next(self._found, None)
+        self._is_over = token is None
+        self._text = "" if token is None else token[0]
+        self._line = self._next_line
+        self._next_line += self._text.count("\n")
+        is_mark = token is not None and token.lastgroup in ("mark", "newline")
+        self._mark = self._text if is_mark else ""
 
     def lines(self) -> dict[KeyPath, int]:
         """Path to line, for everything in the text."""
         table: KeyPath = ()
-        while self._at < len(self._tokens):
-            _, line, mark = self._tokens[self._at]
-            if mark == "\n":
-                self._at += 1
-            elif mark == "[":
-                table = self._header(line)
+        while not self._is_over:
+            if self._mark == "\n":
+                self._advance()
+            elif self._mark == "[":
+                table = self._header()
             else:
                 self._value(self._assignment(table))
         return self._lines
 
-    def _header(self, line: int) -> KeyPath:
-        is_list = self._tokens[self._at + 1][2] == "["
-        self._at += 2 if is_list else 1
+    def _header(self) -> KeyPath:
+        line = self._line
+        self._advance()
+        is_list = self._mark == "["
+        if is_list:
+            self._advance()
         path: KeyPath = ()
         keys = self._key()
-        self._at += 2 if is_list else 1
+        for _ in range(2 if is_list else 1):
+            self._advance()
         for key in keys:
             if path in self._tables_in:  # a.b inside [[a]] is in its last table
                 path += (self._tables_in[path] - 1,)
@@ -285,28 +301,28 @@ class _Scanner:
         """A dotted key; moves to the token after it."""
         parts: list[str] = []
         while True:
-            text = self._tokens[self._at][0]
+            text = self._text
             parts.append(tomllib.loads(f"k = {text}")["k"] if text[0] in "\"'" else text)
-            self._at += 1
-            if self._at >= len(self._tokens) or self._tokens[self._at][2] != ".":
+            self._advance()
+            if self._mark != ".":
                 return parts
-            self._at += 1
+            self._advance()
 
     def _assignment(self, table: KeyPath) -> KeyPath:
         """``key =``: the path of the key; moves to its value."""
-        path, line = table, self._tokens[self._at][1]
+        path, line = table, self._line
         for key in self._key():
             path += (key,)
             self._lines.setdefault(path, line)
-        self._at += 1
+        self._advance()
         return path
 
     def _value(self, path: KeyPath) -> None:
         """A value, with the entries of lists and the keys of inline tables inside it."""
         inside: list[tuple[KeyPath, int | None]] = []  # (path, entry; None for a table)
         expects_key = False
-        while self._at < len(self._tokens):
-            _, line, mark = self._tokens[self._at]
+        while not self._is_over:
+            mark = self._mark
             if mark == "\n" and not inside:
                 return
             if expects_key and mark not in ("\n", "}"):
@@ -322,8 +338,9 @@ class _Scanner:
             elif mark in ("", "[", "{"):
                 if entry is not None:
                     path = (*inside[-1][0], entry)
-                    self._lines.setdefault(path, line)
+                    if entry < MOST_PLACED:
+                        self._lines.setdefault(path, self._line)
                 if mark:
                     inside.append((path, 0 if mark == "[" else None))
                     expects_key = mark == "{"
-            self._at += 1
+            self._advance()

@@ -206,6 +206,15 @@ class Attribute(ABC):
             cells[self.other_code] = negated
         return cells
 
+    def select_any(self, constants: Sequence[Value]) -> npt.NDArray[np.bool_]:
+        """Indicator over the cells of the values that equal one of the constants."""
+        self._require_listable()
+        cells = np.zeros(self.size, dtype=np.bool_)
+        for constant in constants:
+            found = self._codes_where("=", constant)
+            cells[found.start : found.stop] = True
+        return cells
+
     def numbers(self) -> npt.NDArray[np.float64]:
         """One number per cell for sums and means (the middle of a bin); 0 for other and missing."""
         raise WorkloadError(

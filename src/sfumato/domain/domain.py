@@ -8,14 +8,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
+from itertools import islice
 from math import prod
 from pathlib import Path
 
 from sfumato.domain.attributes import Attribute, Integer, Level
-from sfumato.errors import SchemaError, WorkloadError
+from sfumato.domain.listed import first_repeat
+from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.wording import did_you_mean, listing, shown
 
-__all__ = ["Domain"]
+__all__ = ["MOST_ATTRIBUTES", "Domain"]
+
+MOST_ATTRIBUTES = 5_000
 
 
 class Domain:
@@ -33,11 +37,16 @@ class Domain:
 
     def __init__(self, attributes: Mapping[str, int] | Iterable[Attribute]) -> None:
         if isinstance(attributes, Mapping):
-            attributes = [_quick(name, size) for name, size in attributes.items()]
-        self._attributes = tuple(attributes)
+            attributes = (_quick(name, size) for name, size in attributes.items())
+        self._attributes = tuple(islice(attributes, MOST_ATTRIBUTES + 1))
         self._digest: str | None = None
         if not self._attributes:
             raise SchemaError("a domain needs at least one attribute")
+        if len(self._attributes) > MOST_ATTRIBUTES:
+            raise TooLarge(
+                f"a domain has at most {MOST_ATTRIBUTES:,} attributes, more are given; leave out "
+                "columns that nothing is asked about"
+            )
         for attribute in self._attributes:
             if not isinstance(attribute, Attribute):
                 raise SchemaError(
@@ -47,7 +56,7 @@ class Domain:
         self._by_name = {a.name: i for i, a in enumerate(self._attributes)}
         if len(self._by_name) != len(self._attributes):
             names = [a.name for a in self._attributes]
-            twice = next(n for n in names if names.count(n) > 1)
+            twice = names[first_repeat(names) or 0]
             raise SchemaError(f"the domain names the attribute {twice!r} twice")
 
     @property

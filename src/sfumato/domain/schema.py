@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
-from sfumato.domain.domain import Domain
+from sfumato.domain.domain import MOST_ATTRIBUTES, Domain
 from sfumato.domain.levels import hierarchy_values, levels_from
 from sfumato.domain.listed import first_repeat
 from sfumato.domain.ordered import first_fall
@@ -70,7 +70,7 @@ class _Table(BaseModel):
 class _CategoryTable(_Table):
     kind: Literal["category"]
     outside: Literal["drop", "other"] = "drop"
-    values: Annotated[list[str | int], BeforeValidator(_no_truth_values)]
+    values: Annotated[list[str | int], Field(fail_fast=True), BeforeValidator(_no_truth_values)]
 
 
 class _HierarchyTable(_Table):
@@ -92,7 +92,7 @@ class _IntegerTable(_Table):
 
 class _NumericTable(_Table):
     kind: Literal["numeric"]
-    edges: list[float] | None = None
+    edges: Annotated[list[float], Field(fail_fast=True)] | None = None
     min: float | None = None
     max: float | None = None
     bins: Annotated[int, Field(ge=1, le=MOST_BINS)] | None = None
@@ -130,6 +130,12 @@ def domain_from(file: TomlFile) -> Domain:
     tables = file.data.get("domain")
     if not isinstance(tables, Mapping) or not tables:
         raise _no_tables(file)
+    if len(tables) > MOST_ATTRIBUTES:
+        raise file.error(
+            f"{len(tables):,} attributes are declared, the most are {MOST_ATTRIBUTES:,}; leave out "
+            "columns that nothing is asked about",
+            ("domain",),
+        )
     _require_filled_in(tables, file)
     attributes, faults = list[Attribute](), list[str]()
     for name, table in tables.items():
@@ -249,7 +255,10 @@ def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> list[float]:
         )
     # Exact arithmetic on the decimals as written, so that 0 to 1 in 10 bins has the edge 0.3.
     low, high = Fraction(repr(read.min)), Fraction(repr(read.max))
-    edges = [float(low + (high - low) * i / read.bins) for i in range(read.bins + 1)]
+    # Quotients of integers are rounded correctly, and far faster than fractions.
+    below = low.denominator * high.denominator * read.bins
+    first, step = (int(x * below) for x in (low, (high - low) / read.bins))
+    edges = [(first + step * i) / below for i in range(read.bins + 1)]
     if first_fall(edges) is not None:
         raise file.error(
             f"{read.bins} bins between {read.min!r} and {read.max!r} are narrower than numbers can "

@@ -28,6 +28,7 @@ from sfumato.plan.effort import effort
 from sfumato.plan.forecast import Candidate, Forecast
 from sfumato.plan.mechanisms import MECHANISMS, named
 from sfumato.plan.optimal.lower import sum_of_bounds
+from sfumato.plan.rank import check_rank
 from sfumato.plan.replacing import for_replacing
 from sfumato.plan.strategy import Noise, Objective, Strategy, check_measured
 from sfumato.workload.workload import Workload
@@ -135,6 +136,8 @@ def choose(
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
     strategies = strategies or Strategies(workload, objective)
     wanted = [w for w in strategies.named(mechanism) if noise_only in (None, _noise(w))]
+    if BIASED not in wanted:
+        check_rank(workload)
     race = _Race(strategies, budget, neighbours, unit, _weight(workload, objective))
     considered: list[Candidate] = []
     for i, name in enumerate(wanted):

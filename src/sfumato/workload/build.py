@@ -54,6 +54,9 @@ __all__ = [
 
 Asked = str | QuerySet | npt.NDArray[np.generic] | Sequence[Sequence[float]]
 
+MANY_TABLES = 1000  # take some time to list
+MOST_CELLS = 2**29  # of very many tables together; a release measures half as many values
+MOST_CONDITIONS = 2**16
 MOST_TERMS = 2**18  # groups of queries in one workload (100 attributes have 161,700 triples)
 
 
@@ -89,6 +92,7 @@ def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
     ['age x sex', 'age x race', 'sex x race']
     """
     if isinstance(ways, int) and not isinstance(ways, bool):
+        _check_cells(domain, ways)
         listed: Sequence[Sequence[str]] = subsets(domain.names, ways)
     else:
         listed = _listed(ways)
@@ -102,6 +106,23 @@ def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
         factors = tuple((attr, found[attr]) for attr in domain.in_order(found))
         terms.append(Product(domain, _name(factors), 1.0, factors))
     return Workload(domain, tuple(terms))
+
+
+def _check_cells(domain: Domain, ways: int) -> None:
+    """Refuse very many tables of very many cells, before the first one is listed."""
+    tables = comb(len(domain), max(ways, 0))
+    if not MANY_TABLES < tables <= MOST_TERMS:  # a few are refused where they are planned
+        return
+    together = [1] + [0] * ways  # elementary symmetric polynomials of the sizes
+    for size in domain.shape:
+        for k in range(ways, 0, -1):
+            together[k] += size * together[k - 1]
+    if together[ways] > MOST_CELLS:
+        raise TooLarge(
+            f"all {tables:,} tables of {ways} attributes have {together[ways]:,} cells together, "
+            f"the most are {MOST_CELLS:,}: ask for fewer attributes at once, or list the tables "
+            "that are needed"
+        )
 
 
 def _listed(ways: object) -> list[tuple[str, ...]]:
@@ -184,6 +205,11 @@ def predicates(
     """
     if isinstance(conditions, Condition | str):
         conditions = [conditions]
+    if len(conditions) > MOST_CONDITIONS:
+        raise TooLarge(
+            f"{len(conditions):,} conditions are asked at once, the most are {MOST_CONDITIONS:,}; "
+            "ask for tables or ranges, of which they are sums"
+        )
     listed = tuple(_condition(domain, c) for c in conditions)
     check_conditions(listed, domain)
     written = tuple(str(c) for c in conditions) if not labels else tuple(labels)

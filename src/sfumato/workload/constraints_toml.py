@@ -38,7 +38,7 @@ COUNT = "count"
 class _Published(BaseModel):
     model_config = ConfigDict(**STRICT)
 
-    attributes: list[str]
+    attributes: Annotated[list[str], Field(fail_fast=True)]
     values: object = None
     file: Annotated[str, Field(min_length=1)] | None = None
 
@@ -46,8 +46,8 @@ class _Published(BaseModel):
 class _Constraints(BaseModel):
     model_config = ConfigDict(**STRICT)
 
-    impossible: list[str] = Field(default_factory=list)
-    published: list[_Published] = Field(default_factory=list)
+    impossible: list[str] = Field(default_factory=list, fail_fast=True)
+    published: list[_Published] = Field(default_factory=list, fail_fast=True)
 
 
 def constraints_from(file: TomlFile, domain: Domain) -> Constraints | None:

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from sfumato.domain import Attribute, Domain
 from sfumato.domain.attributes import Comparison, Value
-from sfumato.errors import WorkloadError
+from sfumato.errors import TooLarge, WorkloadError
 from sfumato.wording import did_you_mean, listing, shown
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
 
 Mask = npt.NDArray[np.bool_]
 
+MOST_VALUES = 10_000  # listed in one condition
 DEEPEST = 100  # levels of brackets in a condition; what walks over one may then call itself
 
 
@@ -178,12 +180,17 @@ class Attr:
 
     def isin(self, values: Iterable[Value]) -> Condition:
         """True for any of the values."""
-        listed = [values] if isinstance(values, str) else [_constant(v) for v in values]
+        name = self._attribute.name
+        given = [values] if isinstance(values, str) else islice(values, MOST_VALUES + 1)
+        listed = [_constant(v) for v in given]
         if not listed:
-            raise WorkloadError(f"attribute {self._attribute.name!r}: the list of values is empty")
-        cells = self._attribute.select("=", listed[0])
-        for value in listed[1:]:
-            cells |= self._attribute.select("=", value)
+            raise WorkloadError(f"attribute {name!r}: the list of values is empty")
+        if len(listed) > MOST_VALUES:
+            raise TooLarge(
+                f"attribute {name!r}: more than {MOST_VALUES:,} values are listed in one "
+                "condition; ask for ranges, or for a level with wider groups"
+            )
+        cells = self._attribute.select_any(listed)
         return self._where(cells, f"in ({', '.join(map(_said, listed))})")
 
     def between(self, low: Value, high: Value) -> Condition:

@@ -34,6 +34,13 @@ from sfumato.workload.workload import Workload, union
 __all__ = ["workload_from"]
 
 
+MOST_ENTRIES: Final = 10_000  # tables [[workload]] of one file
+
+# The first wrong entry of a list is told; a list of a million wrong ones takes no memory.
+Names = Annotated[list[str], Field(fail_fast=True)]
+Numbers = Annotated[list[float], Field(fail_fast=True)]
+
+
 class _Entry(BaseModel):
     model_config = ConfigDict(**STRICT)
 
@@ -42,12 +49,12 @@ class _Entry(BaseModel):
 
 
 class _By(_Entry):
-    by: list[str] = Field(default_factory=list)
+    by: Names = Field(default_factory=list)
 
 
 class _Marginals(_Entry):
-    marginals: int | list[list[str]]
-    attributes: list[str] | None = None
+    marginals: int | Annotated[list[Names], Field(fail_fast=True)]
+    attributes: Names | None = None
 
 
 class _Prefix(_By):
@@ -65,21 +72,21 @@ class _Windows(_By):
 
 class _Means(_By):
     means: str
-    values: list[float] | None = None
+    values: Numbers | None = None
 
 
 class _Product(_Entry):
-    product: dict[str, str | list[list[float]]]
+    product: dict[str, str | Annotated[list[Numbers], Field(fail_fast=True)]]
 
 
 class _Conjunctions(_Entry):
     conjunctions: int
-    attributes: list[str] | None = None
+    attributes: Names | None = None
 
 
 class _Predicates(_Entry):
-    predicates: list[str]
-    labels: list[str] = Field(default_factory=list)
+    predicates: Names
+    labels: Names = Field(default_factory=list)
 
 
 class _Sql(_Entry):
@@ -129,6 +136,12 @@ def workload_from(file: TomlFile, domain: Domain) -> Workload:
         what = "a list that is empty" if isinstance(entries, list) else got(entries)
         raise file.error(
             f"expected tables written [[workload]], got {what}; write double brackets",
+            ("workload",),
+        )
+    if len(entries) > MOST_ENTRIES:
+        raise file.error(
+            f"{len(entries):,} tables [[workload]] are given, the most are {MOST_ENTRIES:,}; ask "
+            "for several groups in one table",
             ("workload",),
         )
     works = [_asked(file, domain, entry, ("workload", i)) for i, entry in enumerate(entries)]

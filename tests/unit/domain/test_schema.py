@@ -126,7 +126,7 @@ FAULTS = [
     (AGE + "min = 1\nmax = 9\noutside = 'clip'", 5, "expected 'drop', 'other' or 'clamp', got"),
     (AGE + "min = 1\nmax = 9\noutside = 'Clamp'", 5, "did you mean 'clamp'?"),
     (AGE + "min = 1\nmax = 9\nnulls = 'other'", 5, "expected 'drop' or 'missing', got the text"),
-    (AGE + f"min = 0x{'f' * 9999}\nmax = 9", 3, "a whole number of more than 38 digits"),
+    (AGE + f"min = 0x{'f' * 999}\nmax = 9", 3, "a whole number of more than 38 digits"),
     (SEX, 1, "the key 'values' is missing"),
     (SEX + "values = []", 3, "lists nothing; give at least one value"),
     (SEX + "values = 'Male'", 3, "expected a list, got the text 'Male'"),
@@ -335,7 +335,7 @@ LEVEL_FAULTS = [
     (N + "[domain.n.levels.l]\na = {b = 1}", 6, "got a table"),
     (N + "[domain.n.levels.l]\na = true", 6, "got true"),
     (
-        N + f"[domain.n.levels.l]\na = 0x{'f' * 9999}",
+        N + f"[domain.n.levels.l]\na = 0x{'f' * 999}",
         6,
         "got a whole number of more than 38 digits",
     ),
