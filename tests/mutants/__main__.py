@@ -10,17 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
+from tests import postgres_server
 from tests.mutants.cover import modules
 from tests.mutants.rules import Mutant, is_program, mutants_of
-from tests.mutants.trial import Place, load
-from tests.postgres_server import NoServer, postgres_server
+from tests.mutants.trial import Trials
 
 
 def drawn(number: int, seed: int) -> list[tuple[str, Mutant]]:
@@ -88,62 +90,66 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="which mutants are drawn")
     parser.add_argument("--number", type=int, default=400, help="how many")
-    parser.add_argument("--seconds", type=float, default=20, help="most seconds of tests for one")
+    parser.add_argument("--seconds", type=float, default=10, help="most seconds of tests for one")
     parser.add_argument("--part", default="1/1", help="1/2 and 2/2 are two halves of the sample")
     parser.add_argument("--folder", type=Path, default=Path(".mutants"), help="where results go")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all that was started ends
     chosen.folder.mkdir(exist_ok=True)
     cover = chosen.folder / "cover.json"
     if not cover.exists():
         subprocess.run([sys.executable, "-m", "tests.mutants.cover", str(cover)], check=True)
-    seen = json.loads(cover.read_text())
-    tests = Tests(seen, chosen.seconds)
+    tests = Tests(json.loads(cover.read_text()), chosen.seconds)
     part, parts = map(int, chosen.part.split("/"))
     sample = drawn(chosen.number, chosen.seed)[part - 1 :: parts]
     out = chosen.folder / f"seed-{chosen.seed}-part-{part}-of-{parts}.jsonl"
-    done = set(out.read_text().splitlines()) if out.exists() else set()
-    known = {json.loads(line)["mutant"] for line in done}
-    load(seen["modules"])
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(postgres_server())
-        except NoServer:
-            server = None
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-")))
-        place = Place(Path.cwd(), folder, server)
-        check(place, tests)
+
+    def work(trials: Trials) -> None:
+        known = set()
+        if out.exists():
+            known = {json.loads(line)["mutant"] for line in out.read_text().splitlines()}
+        check(trials, tests)
         with out.open("a") as results:
             for path, mutant in sample:
                 name = shown(path, mutant)
-                if name in known:
-                    continue
-                result = tried(place, tests, path, mutant)
-                results.write(json.dumps({"mutant": name, **result}) + "\n")
-                results.flush()
-                print(result["outcome"], name, flush=True)
+                if name not in known:
+                    result = tried(trials, tests, path, mutant)
+                    results.write(json.dumps({"mutant": name, **result}) + "\n")
+                    results.flush()
+                    print(result["outcome"], name, flush=True)
+
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-")))
+        try:
+            address = stack.enter_context(postgres_server.postgres_server())
+            postgres_server.postgres_server = lambda **_: nullcontext(address)
+        except postgres_server.NoServer as error:
+            print(f"NO POSTGRESQL SERVER, its tests kill nothing: {error}")
+        Trials(folder, work).run()
 
 
-def check(place: Place, tests: Tests) -> None:
-    """Unchanged sources must survive, and sources that cannot be imported must not."""
-    cheapest: dict[str, str] = {}
-    for test in sorted(tests.seconds, key=lambda t: -tests.seconds[t]):
-        cheapest[test.partition("::")[0]] = test
-    chosen = sorted(cheapest.values())
+def check(trials: Trials, tests: Tests) -> None:
+    """A change of nothing must survive, a function that does nothing must not; on import too."""
     path = "src/sfumato/budget/curve.py"
-    source = Path(path).read_bytes()
-    for changed, expected in ((source, "survived"), (source + b"\nraise ValueError", "killed")):
-        found = place.outcome(path, changed, chosen, 60)
-        if found != expected:
-            raise SystemExit(f"expected {expected}, found {found}:\n{place.output()}")
+    nothing = Mutant("none", 0, 0, "", 1, (1, 1), on_import=False)
+    start = Path(path).read_bytes().index(b"def float_up(")
+    inside = start + Path(path).read_bytes()[start:].index(b"try:")
+    broken = Mutant("broken", inside, inside, "raise ValueError\n    ", 1, (1, 1), on_import=False)
+    near = [t for t in tests.seconds if "test_curve.py" in t][:50]
+    for mutant, expected in ((nothing, "survived"), (broken, "killed")):
+        for changed in (mutant, replace(mutant, on_import=True)):
+            found = trials.outcome(path, changed, near, 60)
+            if found != expected:
+                text = trials.output.read_text()
+                raise SystemExit(f"{mutant.rule}: expected {expected}, found {found}:\n{text}")
 
 
-def tried(place: Place, tests: Tests, path: str, mutant: Mutant) -> dict:
+def tried(trials: Trials, tests: Tests, path: str, mutant: Mutant) -> dict:
     """The outcome for one mutant."""
     selected = tests.of(path, mutant)
     if not selected:
         return {"outcome": "no test", "tests": 0}
-    changed = mutant.applied_to(Path(path).read_bytes())
-    outcome = place.outcome(path, changed, selected, tests.time(selected))
+    outcome = trials.outcome(path, mutant, selected, tests.time(selected))
     return {"outcome": outcome, "tests": len(selected)}
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which test runs which lines, and in which time: `python -m tests.mutants.cover FILE TESTS`.
 
-Every module of the rooms is imported first, so that a line belongs to a test only if the test
-runs it.
+Every module of the rooms is imported first, and what functions remember is forgotten before each
+test, so that a line belongs to a test if and only if the test runs it by itself.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _PROPERTIES = (
 TESTS = (
     "tests/unit/vault",
     "tests/unit/budget",
+    "tests/unit/online",
+    "tests/unit/refine/test_shrunk_release.py",
+    "tests/statistical/test_unit_choice.py",
     *(f"tests/unit/test_{name}.py" for name in _UNIT),
     *(f"tests/properties/test_{name}.py" for name in _PROPERTIES),
 )
@@ -39,6 +42,13 @@ TESTS = (
 def modules() -> list[str]:
     """The files of the rooms, from the root of the project."""
     return sorted(str(path) for room in ROOMS for path in Path(room).rglob("*.py"))
+
+
+def load() -> None:
+    """Import all modules of the rooms."""
+    for path in modules():
+        name = path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__")
+        importlib.import_module(name.replace("/", "."))
 
 
 class Watch:
@@ -51,6 +61,7 @@ class Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
+        forget()
         self.tracer.switch_context(item.nodeid)
         before = sum(os.times()[:4])
         try:
@@ -64,13 +75,20 @@ class Watch:
             self.not_passed.add(report.nodeid)
 
 
+def forget() -> None:
+    """Empty all caches of the package."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "sfumato":
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
 def main(out: str, tests: list[str]) -> None:
     """Run the tests once and write what was seen."""
     tracer = coverage.Coverage(data_file=None, include=[f"{room}/*" for room in ROOMS])
     tracer.start()
-    for path in modules():
-        name = path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__")
-        importlib.import_module(name.replace("/", "."))
+    load()
     watch = Watch(tracer)
     pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch])
     tracer.stop()

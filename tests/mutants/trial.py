@@ -1,92 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Try mutants in a copy of the project: each in a forked process, until a test fails.
+"""Try mutants, each in a forked process, until a test fails; the tree itself is never changed.
 
-The parent has loaded what the tests need from others, and nothing of sfumato: a child imports the
-changed sources anew. A mutant that runs out of processor time, of time, or of memory is killed.
+The parent has collected all tests. A change inside of a function is made in the child by giving
+the function its changed code. A change outside of functions acts on import, so its child
+forgets the package and runs pytest again, on a copy of the project. A mutant that runs out of
+processor time, of time or of memory is killed.
 """
 
 from __future__ import annotations
 
-import compileall
 import contextlib
+import gc
 import importlib
 import os
-import py_compile
 import resource
 import shutil
 import signal
 import sys
 import time
-import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import pytest
 
+from tests.mutants.cover import TESTS, forget, load
+from tests.mutants.rules import Mutant
+
 MEMORY = 8 * 2**30
 SKIPPED = (".git", ".venv", ".mutants", "__pycache__", ".hypothesis", "site", ".*_cache")
+OPTIONS = ("-x", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 
-class Place:
-    """A copy of the project in a folder, in which one file at a time is changed."""
+class Trials:
+    """Collects the tests as a plugin of pytest, and tries mutants in place of running them."""
 
-    def __init__(self, root: Path, folder: Path, server: str | None):
-        self.copy = folder / "project"
+    def __init__(self, folder: Path, work: Callable[[Trials], None]) -> None:
+        self.copy, self.output = folder / "project", folder / "output"
         self.scratch = folder / "scratch"
-        self.server = server
-        shutil.copytree(root, self.copy, ignore=shutil.ignore_patterns(*SKIPPED))
-        # Compiled once; a changed source has another hash and is compiled by its child.
-        mode = py_compile.PycInvalidationMode.CHECKED_HASH
-        for part in ("src", "tests"):
-            compileall.compile_dir(self.copy / part, quiet=1, invalidation_mode=mode)
+        self._work = work
+        shutil.copytree(Path.cwd(), self.copy, ignore=shutil.ignore_patterns(*SKIPPED))
 
-    def outcome(self, path: str, changed: bytes, tests: list[str], seconds: float) -> str:
+    def run(self) -> None:
+        """Collect, then work."""
+        pytest.main([*OPTIONS, f"--basetemp={self.scratch}", *TESTS], plugins=[self])
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Work on what was collected; none of it runs here."""
+        load()
+        self._items = {item.nodeid: item for item in session.items}
+        self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        for thing in gc.get_objects():
+            if isinstance(thing, FunctionType):
+                self._functions.setdefault(_name(thing.__code__), []).append(thing)
+        gc.freeze()
+        self._work(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """In a child: the first failure decides."""
+        if report.failed:
+            os._exit(1)
+
+    def outcome(self, path: str, mutant: Mutant, tests: list[str], seconds: float) -> str:
         """``killed``, ``timeout`` or ``survived``: what the tests say of a changed file."""
-        file = self.copy / path
-        source = file.read_bytes()
-        file.write_bytes(changed)
-        try:
-            return self._forked(tests, seconds)
-        finally:
-            file.write_bytes(source)
+        source = Path(path).read_bytes()
+        changed = mutant.applied_to(source)
+        if mutant.on_import:
+            (self.copy / path).write_bytes(changed)
+            try:
+                return self._forked(lambda: self._anew(tests), seconds)
+            finally:
+                (self.copy / path).write_bytes(source)
+        return self._forked(lambda: self._changed(path, source, changed, tests), seconds)
 
-    def output(self) -> str:
-        """What the last tests wrote."""
-        return (self.scratch.parent / "output").read_text()
+    def _changed(self, path, source, changed, tests):
+        file = str(Path(path).resolve())
+        for old, new in _differing(source, changed, file):
+            found = self._functions.get(_name(old), [])
+            if not found:
+                raise LookupError(f"{old.co_qualname} of {path} is nowhere")
+            for function in found:
+                function.__code__ = new
+        forget()
+        items = [self._items[test] for test in tests]
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+        return 0
 
-    def _forked(self, tests, seconds):
+    def _anew(self, tests):
+        os.chdir(self.copy)
+        address = sys.modules["tests.postgres_server"].postgres_server
+        for name in [n for n in sys.modules if n.partition(".")[0] in ("tests", "sfumato")]:
+            del sys.modules[name]
+        sys.path[:0] = [str(self.copy), str(self.copy / "src")]
+        importlib.import_module("tests.postgres_server").postgres_server = address
+        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+        options = [*OPTIONS, "--assert=plain", f"--basetemp={self.scratch}"]
+        return int(pytest.main([*options, *files], plugins=[_Chosen(tests)]))
+
+    def _forked(self, action, seconds):
         child = os.fork()
         if child == 0:
             code = 70
             try:
-                code = self._run(tests, seconds)
+                os.setsid()
+                cpu = int(5 * seconds) + 30
+                resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))
+                resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+                file = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                os.dup2(file, 1)
+                os.dup2(file, 2)
+                code = action()
+            except LookupError as error:
+                code = 71
+                os.write(1, repr(error).encode())
             finally:
                 os._exit(code)
         # Processor time decides; this limit is for what waits for ever.
-        status = _status(child, time.monotonic() + 20 * seconds + 300)
+        status = _status(child, time.monotonic() + 40 * seconds + 600)
         if status is None or os.WIFSIGNALED(status):
             return "timeout"
+        if os.WEXITSTATUS(status) == 71:
+            raise SystemExit(f"a change could not be made:\n{self.output.read_text()}")
         return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
-
-    def _run(self, tests, seconds):
-        os.setsid()
-        cpu = int(5 * seconds) + 30
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        with (self.scratch.parent / "output").open("wb") as output:
-            for stream in (1, 2):
-                os.dup2(output.fileno(), stream)
-        os.chdir(self.copy)
-        for name in [n for n in sys.modules if n.partition(".")[0] == "tests"]:
-            del sys.modules[name]
-        sys.path[:0] = [str(self.copy), str(self.copy / "src")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
-        if self.server is not None:
-            servers = importlib.import_module("tests.postgres_server")
-            servers.postgres_server = lambda **_: contextlib.nullcontext(self.server)
-        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-        options = ["-x", "-q", "--assert=plain", f"--basetemp={self.scratch}"]
-        options += ["-p", "no:cacheprovider", "-p", "no:xdist"]
-        return int(pytest.main([*options, *files], plugins=[_Chosen(tests)]))
 
 
 class _Chosen:
@@ -103,31 +140,44 @@ class _Chosen:
         )
 
 
+def _name(code):
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def _functions_of(code: CodeType) -> Iterator[CodeType]:
+    """Functions of a module and of its classes, in the order of the source."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            is_class = not inner.co_flags & 0x2  # CO_NEWLOCALS: functions have it
+            yield from _functions_of(inner) if is_class else [inner]
+
+
+def _differing(source, changed, file):
+    """Functions before and after a change, where they differ."""
+    before, after = (list(_functions_of(compile(text, file, "exec"))) for text in (source, changed))
+    pairs = list(zip(before, after, strict=True))
+    return [(a, b) for a, b in pairs if _shape(a) != _shape(b)]
+
+
+def _shape(code):
+    """A code without its line numbers."""
+    inner = tuple(_shape(c) if isinstance(c, CodeType) else (type(c), c) for c in code.co_consts)
+    return code.co_code, inner, code.co_names, code.co_varnames, code.co_freevars
+
+
 def _status(child, until):
     """How a child ended, or None if it had to be killed; what it started is gone too."""
     status = None
-    while status is None and time.monotonic() < until:
-        ended, code = os.waitpid(child, os.WNOHANG)
-        if ended:
-            status = code
-        else:
-            time.sleep(0.02)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    if status is None:
-        os.waitpid(child, 0)
+    try:
+        while status is None and time.monotonic() < until:
+            ended, code = os.waitpid(child, os.WNOHANG)
+            if ended:
+                status = code
+            else:
+                time.sleep(0.02)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+        if status is None:
+            os.waitpid(child, 0)
     return status
-
-
-def load(names: list[str]) -> None:
-    """Import what the tests imported from others, so that children have it already."""
-    sys.dont_write_bytecode = True
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in names:
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
-    ours = [n for n in sys.modules if n.partition(".")[0] == "sfumato"]
-    if ours:
-        raise SystemExit(f"loaded before any mutant: {ours}")

@@ -350,3 +350,20 @@ def test_plans_that_cannot_be_are_refused_with_a_way_out() -> None:
 def test_damaged_transcripts_are_refused() -> None:
     with pytest.raises(LedgerError, match="cannot be read"):
         Transcript.from_bytes(b"nothing")
+
+
+@pytest.mark.parametrize("method", ["tables", "mwem", "boosting"])
+def test_rounds_tell_how_far_they_are(people: pd.DataFrame, method: str) -> None:
+    told: list[tuple[int, int, str]] = []
+    plan = sf.plan_adaptive(WORK, BUDGET, method=method)  # type: ignore[arg-type]
+    plan.release(people, progress=lambda *now: told.append(now))
+    label = "sampling and measuring" if method == "boosting" else "choosing and measuring"
+    rounds = [(done, total) for done, total, what in told if what == label]
+    total = 100 if method == "tables" else plan.rounds
+    assert [t for _, t in rounds] == [total] * len(rounds)
+    done = [d for d, _ in rounds]
+    if method == "tables":  # percents of the budget
+        assert done == sorted(done)
+        assert done[0] < 60 < 98 <= done[-1] <= 100
+    else:
+        assert done == list(range(1, total + 1))

@@ -174,10 +174,6 @@ class Budget:
             )
         return cls(**value)
 
-    def _given(self) -> list[tuple[str, Fraction]]:
-        named = zip(_NAMES, (self.epsilon, self.delta, self.rho, self.mu), strict=True)
-        return [(name, value) for name, value in named if value]
-
     def __repr__(self) -> str:
         return f"Budget({self.describe()})"
 

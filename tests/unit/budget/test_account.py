@@ -12,6 +12,7 @@ import pytest
 from scipy import integrate, stats
 
 from sfumato.budget import UNITS, Account, Budget, Cost, curve, fits
+from sfumato.budget.account import _text_down, _text_up
 from sfumato.budget.losses import _gaussian_deltas
 from sfumato.errors import BudgetError
 
@@ -179,3 +180,49 @@ def test_composing_what_was_spent_and_stopping_at_the_curve_would_break_the_budg
     assert low > 0.1
     rest = math.sqrt(float(total_mu_squared(BUDGET) - first))
     assert adaptive_delta(1.0, float(first), rest, low) > 1.2e-5
+
+
+def test_what_remains_is_told_in_words():
+    assert Account(Budget(epsilon=1)).remaining().describe() == (
+        "100% remains, pure noise up to epsilon = 1"
+    )
+    half = Account(Budget(rho="1/2"), spent=UNITS // 2).remaining()
+    assert half.gaussian_mu == curve.sqrt_down(Fraction(1, 2))
+    assert half.describe().startswith("50% remains, Gaussian noise up to mu = 0.707107, pure")
+
+
+def test_a_budget_that_pure_debits_used_up_admits_no_gaussian_one():
+    spent = Account(APPROXIMATE).plus(Cost.pure(1))
+    assert (spent.left, spent.is_overdrawn) == (0, False)
+    assert spent.plus(Cost.gaussian(Fraction(1, 10**12))).is_overdrawn
+    assert spent.how_many_more(Cost.gaussian(Fraction(1, 10**12))) == 0
+
+
+def test_debits_in_a_row_are_those_one_after_the_other():
+    costs = [
+        Cost.pure(Fraction(1, 8)),
+        Cost.gaussian(Fraction(1, 10**4)),
+        Cost.pure(Fraction(1, 9)),
+    ]
+    account = Account(APPROXIMATE)
+    for cost in costs:
+        account = account.plus(cost)
+    assert Account(APPROXIMATE).plus_all(costs) == account
+    assert account.spent > 0
+
+
+@pytest.mark.parametrize(
+    ("value", "up", "down"),
+    [
+        (Fraction(1, 3), "0.333334", "0.333333"),
+        (Fraction(2, 3), "0.666667", "0.666666"),
+        (Fraction(10**9 + 1, 10**9), "1.000001", "1"),
+        (Fraction(1, 7 * 10**9), "1.42858e-10", "1.42857e-10"),
+        (Fraction(123456789), "123456800", "123456700"),
+        (Fraction(0), "0", "0"),
+        (Fraction(-1, 2), "0", "0"),
+    ],
+)
+def test_amounts_in_refusals_are_rounded_up_and_remainders_down(value, up, down):
+    assert float(_text_up(value)) == float(up)
+    assert float(_text_down(value)) == float(down)

@@ -21,6 +21,7 @@ from sfumato.budget import (
     PurePart,
     composed_epsilon,
     fits,
+    gaussian_delta,
     gaussian_epsilon,
     mu_squared_of,
     rho_of,
@@ -241,3 +242,15 @@ def test_fits_is_exact_at_the_edge():
     assert fits([Cost.gaussian(mu_squared / 2)] * 2, budget)
     assert not fits([Cost.gaussian(mu_squared * (1 + Fraction(1, 10**12)))], budget)
     assert fits([Cost.pure(Fraction(1))], budget)
+
+
+@pytest.mark.parametrize("parts", [[], (1,), (Cost.pure(1),), "gaussian"])
+def test_a_cost_holds_parts_only(parts):
+    with pytest.raises(BudgetError, match="tuple of GaussianPart and PurePart"):
+        Cost(parts)
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(-1, 0), (1, -1)])
+def test_the_curve_refuses_negative_parameters(mu, epsilon):
+    with pytest.raises(BudgetError, match="at least 0"):
+        gaussian_delta(mu, epsilon)

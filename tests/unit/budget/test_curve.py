@@ -7,6 +7,7 @@ import math
 from fractions import Fraction
 
 import dp_accounting
+import flint
 import mpmath
 import pytest
 
@@ -131,3 +132,80 @@ def test_rounded_roots_and_floats_bracket_the_exact_value(value):
 def test_conversions_refuse_bad_parameters(mu, delta):
     with pytest.raises(BudgetError):
         gaussian_epsilon(mu, delta)
+
+
+LARGEST = Fraction(math.ldexp(2 - 2.0**-52, 1023))
+
+
+def test_numbers_beyond_all_doubles_are_rounded_to_the_safe_side():
+    far = Fraction(10**400)
+    assert curve.float_up(far) == math.inf
+    assert curve.float_down(far) == LARGEST
+    assert curve.float_up(-far) == -LARGEST
+    assert curve.float_down(-far) == -math.inf
+
+
+@pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(7, 5), Fraction(10**40, 7)])
+def test_rounded_floats_and_roots_are_the_nearest_on_their_side(value):
+    above, below = curve.float_up(value), curve.float_down(value)
+    assert below == math.nextafter(above, 0) < value < above
+    root = curve.sqrt_down(value)
+    assert Fraction(math.nextafter(root, math.inf)) ** 2 > value
+    up = curve.sqrt_up(value)
+    assert Fraction(math.nextafter(math.nextafter(up, 0), 0)) ** 2 < value
+
+
+@pytest.mark.parametrize("value", [Fraction(9, 4), Fraction(1, 2**200), Fraction(4**300)])
+def test_an_exact_root_is_itself_on_both_sides(value):
+    root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
+    assert curve.sqrt_down(value) == curve.sqrt_up(value) == root
+
+
+def test_no_noise_and_no_delta_are_decided_without_the_curve():
+    zero, one = Fraction(0), Fraction(1)
+    assert curve.gaussian_within(zero, one, zero)
+    assert not curve.gaussian_within(zero, one, -one)
+    assert curve.gaussian_within(one, zero, one)
+    assert not curve.gaussian_within(one, one, zero)
+    assert curve.gaussian_delta_up(zero, zero) == 0.0
+    assert curve.gaussian_epsilon_up(zero, Fraction(1, 10**9)) == 0.0
+
+
+@pytest.mark.parametrize("step", [10**7, 10**7 + 1])
+def test_a_loss_on_top_of_a_gaussian_has_a_safe_bound_at_any_size(step):
+    """kappa + mu_of_pure is above the truth; the exact search stays within it."""
+    for mu_squared, loss in ((Fraction(step), Fraction(1)), (Fraction(1), Fraction(step))):
+        found = curve.mu_of_loss_up(mu_squared, loss)
+        bound = Fraction(curve.sqrt_up(mu_squared)) + Fraction(curve.mu_of_pure_up(loss))
+        assert mu_squared < Fraction(found) ** 2
+        assert Fraction(found) <= bound * (1 + Fraction(1, 10**15))
+        assert curve.loss_of_mu_down(Fraction(found), mu_squared) >= float(loss) * (1 - 1e-9)
+
+
+def test_a_gaussian_that_is_used_up_leaves_no_loss():
+    assert curve.loss_of_mu_down(Fraction(2), Fraction(4)) == 0.0
+    assert curve.loss_of_mu_down(Fraction(1), Fraction(4)) == 0.0
+    assert curve.loss_of_mu_down(Fraction(2), Fraction(0)) == curve.pure_of_mu_down(Fraction(2))
+
+
+def test_balls_outside_of_the_doubles_become_the_nearest_safe_double():
+    huge, tiny = flint.arb(2) ** 2000, flint.arb(2) ** -2000
+    assert curve._double_above(huge) == curve._double_above(flint.arb("nan")) == math.inf
+    assert curve._double_above(-huge) == -LARGEST
+    assert curve._double_above(tiny) == 5e-324
+    assert curve._double_above(-tiny) == 0.0
+    assert curve._double_above(flint.arb(3)) == 3.0
+    assert curve._double_above(flint.arb(2) ** -1074) == 5e-324
+
+
+def test_a_boundary_is_found_from_any_guess():
+    for guess in (1e-300, 0.1, 3.0, 1e300):
+        assert curve._boundary(lambda x: x <= 3, guess) == (3.0, math.nextafter(3, 4))
+    assert curve._boundary(lambda _: False, 1.0) == (0.0, 5e-324)
+    assert curve._boundary(lambda _: True, 1.0)[1] == math.inf
+
+
+def test_a_comparison_that_stays_open_counts_against_the_mechanism():
+    assert not curve._decide(lambda: flint.arb(0, 1))  # a ball around 0, at any precision
+    assert curve._decide(lambda: flint.arb(0))
+    assert curve._float_above(lambda: flint.arb(1, 0.5)) == pytest.approx(1.5, abs=1e-8)

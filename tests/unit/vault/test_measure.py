@@ -10,8 +10,10 @@ import pytest
 import sfumato as sf
 from sfumato.plan.calibrate import BlockNoise, privacy_loss
 from sfumato.plan.optimal.pieces import pieces
-from sfumato.vault.measure import add_noise, exact_values
+from sfumato.plan.strategy import Block
+from sfumato.vault.measure import Exact, add_noise, exact_values, measure
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.sensitive import Sensitive
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 6, "b": 4})
@@ -105,3 +107,17 @@ def test_python_integers_are_added_up_some_at_a_time(
     assert [int(v) - int(e) for v, e in zip(parts, z, strict=True)] == [
         int(v) << law.grid_bits for v in exact
     ]
+
+
+def test_measuring_tells_how_far_it_is_and_keeps_the_laws_and_the_number_of_records() -> None:
+    blocks = [Block(term, 1.0) for term in sf.marginals(DOMAIN, 1).terms]
+    laws = [BlockNoise("laplace", 2**k, 0) for k in range(len(blocks))]
+    values = tuple(exact_values(b.term, TABLE.sum(axis=1 - i)) for i, b in enumerate(blocks))
+    told: list[tuple[int, int, str]] = []
+    exact = Exact(Sensitive(values), 276)
+    found = measure(exact, blocks, laws, SeededWords(3), lambda *now: told.append(now))
+    assert told == [(1, 2, "measuring"), (2, 2, "measuring")]
+    assert found.rows == 276
+    assert [m.noise for m in found.measurements] == laws
+    with pytest.raises(ValueError, match="shorter"):
+        measure(exact, blocks, laws[:1], SeededWords(3))

@@ -18,7 +18,7 @@ import pytest
 
 import sfumato
 from sfumato.domain import Boolean, Category, Domain, Integer
-from sfumato.errors import SfumatoError, TableError
+from sfumato.errors import PlanError, SfumatoError, TableError
 from sfumato.vault.count import Counts, count_conditions, count_marginals
 from sfumato.vault.engine import Engine
 from sfumato.vault.sensitive import Sensitive, sealed
@@ -131,3 +131,24 @@ def test_a_distinctive_count_is_found_nowhere(tmp_path, monkeypatch, caplog, cap
             held = path.read_bytes()
             assert str(CANARY).encode() not in held
             assert np.int64(CANARY).tobytes() not in held
+
+
+def test_the_state_of_a_box_is_not_given_away():
+    with pytest.raises(SfumatoError, match="copied or pickled"):
+        Sensitive(0).__getstate__()
+
+
+def test_an_error_of_ours_passes_the_seal_and_all_others_are_replaced():
+    def ours():
+        raise PlanError("public")
+
+    def foreign():
+        raise ValueError("104729")
+
+    with pytest.raises(PlanError, match="public"):
+        sealed(ours, "the table cannot be read")
+    with pytest.raises(TableError, match=r"^the table cannot be read$") as caught:
+        sealed(foreign, "the table cannot be read")
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+    assert sealed(lambda: 3, "not read") == 3
