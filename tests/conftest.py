@@ -16,6 +16,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from hypothesis import settings
 
 from sfumato import randomness
+from sfumato.errors import TableError
+from sfumato.vault.spark_session import spark_session
+from tests.engine_tables import SMALL_SPARK
 from tests.ledger_home import Home
 from tests.postgres_server import NoServer, postgres_server
 
@@ -35,6 +38,17 @@ def postgres():
             yield address
     except NoServer as error:
         pytest.skip(f"NO POSTGRESQL SERVER, these tests are not run: {error}")
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """A session of Spark on this machine: one for all tests of a process."""
+    try:
+        session = spark_session(SMALL_SPARK)
+    except TableError as error:
+        pytest.skip(f"NO SPARK, these tests are not run: {error}")
+    yield session
+    session.stop()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -17,6 +17,7 @@ from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetError, SchemaError
 from sfumato.tomlfile import KeyPath, TomlFile, read_toml
+from sfumato.vault.addresses import placed
 
 if TYPE_CHECKING:
     from sfumato.domain import Domain
@@ -44,11 +45,11 @@ def named_domain(file: TomlFile, named: str, at: KeyPath) -> Domain:
 
 def source_from(file: TomlFile, named: str | None, at: KeyPath) -> str | None:
     """The source as ``open_table`` takes it; a relative path starts at the folder of the file."""
-    if named is None or "://" in named:
-        return named
+    if named is None:
+        return None
     if is_shipped(named):
         return str(_shipped(file, at, shipped_table, named))
-    return str((file.folder or Path()) / named)
+    return placed(named, file.folder or Path())
 
 
 def unit_from(

@@ -2,9 +2,10 @@
 """Count: exact numbers of records per cell of a marginal, or per condition.
 
 Only what is asked is counted, from one encoded copy of the table (`records`), as plain SQL over
-columns of small integers: a GROUP BY per marginal, several of them in one query. A marginal that
-is part of another asked one is summed from it. Cells that no record falls in are zero, and
-nothing about the result but its numbers depends on the data.
+columns of small integers: a GROUP BY per table, several of them in one query. A marginal that is
+part of another asked one is summed from it, and small ones are counted together, as one table over
+all their attributes (`cover`). Cells that no record falls in are zero, and nothing about the result
+but its numbers depends on the data.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, combinations
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -21,6 +23,7 @@ from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.vault.conditions import Compiled, compile_condition
+from sfumato.vault.cover import cover
 from sfumato.vault.fit import check_columns
 from sfumato.vault.records import Records, engine_failed, read_records
 from sfumato.vault.sensitive import Redacted, Sensitive, sealed
@@ -37,7 +40,6 @@ MOST_CELLS: Final = 2**27
 """The most cells that are held at a time, over all marginals of one call (1 GiB)."""
 
 _CHEAP_SUM: Final = 2**24  # cells; summing them takes less than a scan of a middling table
-_MARGINALS_PER_QUERY: Final = 16
 _CELLS_PER_QUERY: Final = 2**22
 _COMPARISONS_PER_QUERY: Final = 1024
 
@@ -97,21 +99,22 @@ def count_marginals(
     check_columns(table, domain, unit)
     sources = _sources(asked, domain)
     scanned = [names for names in asked if sources[names] == names]
+    covers = cover(scanned, domain)
     tell = progress or _silent
-    tell(0, len(scanned) + 1, "reading")
+    tell(0, len(covers) + 1, "reading")
     records = read_records(table, domain, {name for names in scanned for name in names}, unit)
     tables: dict[AttributeSet, Integers] = {}
-    for group in _grouped(scanned, domain):
-        tell(len(tables) + 1, len(scanned) + 1, "counting")
-        tables |= sealed(
-            partial(_scan, records, group),
-            engine_failed(table, domain),
-        )
+    done = 1
+    for group in _grouped(list(covers), domain, table.engine.marginals_per_query):
+        tell(done, len(covers) + 1, "counting")
+        wide = sealed(partial(_scan, records, group), engine_failed(table, domain))
+        tables |= {names: _summed(wide[c], c, names) for c in group for names in covers[c]}
+        done += len(group)
     # Larger sets first: what a table is summed from is there already.
     for names in sorted(asked, key=len, reverse=True):
         if names not in tables:
             tables[names] = _summed(tables[sources[names]], sources[names], names)
-    tell(len(scanned) + 1, len(scanned) + 1, "counting")
+    tell(len(covers) + 1, len(covers) + 1, "counting")
     return Counts({names: _clamped(tables[names], greatest) for names in asked})
 
 
@@ -182,13 +185,13 @@ def _inside(wide: AttributeSet, known: set[AttributeSet]) -> list[AttributeSet]:
     return [names for names in subsets if names in known]
 
 
-def _grouped(sets: Sequence[AttributeSet], domain: Domain) -> list[list[AttributeSet]]:
+def _grouped(sets: Sequence[AttributeSet], domain: Domain, most: int) -> list[list[AttributeSet]]:
     """Sets that are counted by one query, so that its result stays small."""
     groups: list[list[AttributeSet]] = []
     room = 0
     for names in sets:
         cells = domain.cells(names)
-        if not groups or len(groups[-1]) == _MARGINALS_PER_QUERY or cells > room:
+        if not groups or len(groups[-1]) == most or cells > room:
             groups.append([])
             room = _CELLS_PER_QUERY
         groups[-1].append(names)
@@ -199,35 +202,31 @@ def _grouped(sets: Sequence[AttributeSet], domain: Domain) -> list[list[Attribut
 def _scan(records: Records, group: Sequence[AttributeSet]) -> dict[AttributeSet, Integers]:
     """One query: the counts of every set of the group."""
     shapes = [tuple(records.domain[name].size for name in names) for names in group]
-    parts = [_group_by(records, i, names) for i, names in enumerate(group)]
-    rows = records.engine.fetch(" UNION ALL ".join(parts))
-    tables = {}
-    for i, (names, shape) in enumerate(zip(group, shapes, strict=True)):
-        mine = rows["marginal"] == i
-        counts = np.zeros(int(np.prod(shape, dtype=object)), dtype=np.int64)
-        counts[rows["cell"][mine]] = rows["records"][mine]
-        tables[names] = counts.reshape(shape)
-    return tables
+    flat = [np.zeros(prod(shape), dtype=np.int64) for shape in shapes]
+    query = records.engine.counting(records.name, [_cell(records, names) for names in group])
+    names, most = ["marginal", "cell", "records"], sum(counts.size for counts in flat)
+    for rows in records.engine.batches(query, names, most):
+        for i, counts in enumerate(flat):
+            mine = slice(None) if len(flat) == 1 else rows["marginal"] == i
+            counts[rows["cell"][mine]] = rows["records"][mine]
+    return {n: c.reshape(s) for n, c, s in zip(group, flat, shapes, strict=True)}
 
 
-def _group_by(records: Records, number: int, names: AttributeSet) -> str:
-    """``SELECT number, cell, count`` with the cell in row-major order."""
+def _cell(records: Records, names: AttributeSet) -> str:
+    """The number of the cell of a record, in row-major order."""
     cell = "0"
     for name in names:
         column = f"CAST({records.column(name)} AS BIGINT)"
         cell = column if cell == "0" else f"({cell} * {records.domain[name].size} + {column})"
-    grouped = "GROUP BY 2" if names else ""
-    return (
-        f"SELECT {number} AS marginal, {cell} AS cell, COUNT(*) AS records "  # noqa: S608
-        f"FROM {records.name} {grouped}"
-    )
+    return cell
 
 
 def _scan_conditions(records: Records, group: Sequence[Compiled]) -> Integers:
     """One query: how many records satisfy each condition."""
     sums = ", ".join(f"COUNT(CASE WHEN {c.sql} THEN 1 END) AS q{i}" for i, c in enumerate(group))
-    row = records.engine.fetch(f"SELECT {sums} FROM {records.name}")  # noqa: S608
-    return np.array([row[f"q{i}"][0] for i in range(len(group))], dtype=np.int64)
+    names = [f"q{i}" for i in range(len(group))]
+    row = records.engine.fetch(f"SELECT {sums} FROM {records.name}", names)  # noqa: S608
+    return np.array([row[name][0] for name in names], dtype=np.int64)
 
 
 def _chunks(compiled: Sequence[Compiled]) -> list[list[Compiled]]:
@@ -244,6 +243,8 @@ def _chunks(compiled: Sequence[Compiled]) -> list[list[Compiled]]:
 
 def _summed(wide: Integers, source: AttributeSet, names: AttributeSet) -> Integers:
     """The table over ``names`` from one over more attributes."""
+    if source == names:
+        return wide
     axes = tuple(i for i, name in enumerate(source) if name not in names)
     return np.asarray(wide.sum(axis=axes, dtype=np.int64))
 

@@ -1,149 +1,185 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine that scans the table: all that sfumato knows about DuckDB is in this file.
+"""What counting asks of an engine: a table of codes to keep, queries over it, a few expressions.
 
-Everything else is written as ibis expressions, or as plain SQL over a temporary table of small
-integers, which every engine reads. Another engine needs the methods of `Engine` and no more.
+All else is plain SQL that DuckDB, PostgreSQL and Spark read alike: comparisons, CASE, sums of whole
+numbers, GROUP BY. Where they differ, the expression is a method here, and each engine gives its own
+(`engine_duckdb`, `engine_postgres`, `engine_spark`). A column is brought into one of four forms,
+which mean the same on every engine, before anything is decided about a value:
+
+    whole     a signed 64-bit integer
+    number    a 64-bit float; NaN becomes null
+    text      a text that is compared byte by byte
+    moment    microseconds since 1970 in UTC, as a signed 64-bit integer; times before the year 1
+              and after 9999 become `EARLIEST` and `LATEST`
 """
 
 from __future__ import annotations
 
-import glob
 import secrets
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.errors import TableError
-
 if TYPE_CHECKING:
-    import ibis.expr.types as ir
+    import ibis.expr.datatypes as dt
     import pyarrow as pa
-    from ibis.backends import BaseBackend
 
-__all__ = ["Engine", "fresh_name", "quoted", "quoted_text"]
+__all__ = ["EARLIEST", "LATEST", "Columns", "Engine", "fresh_name", "quoted", "quoted_text"]
 
-_CONFIG = {
-    "temp_directory": "",  # never write rows or hash tables of counts to disk
-    "autoinstall_known_extensions": "false",  # never fetch code over the network
-    "preserve_insertion_order": "false",
-}
+EARLIEST: Final = -(2**62)
+LATEST: Final = 2**62
+
+EXACT_DIGITS: Final = 15  # decimals of so many are a whole number below 2^53 over a power of ten
+
+Columns = Mapping[str, npt.NDArray[np.int64]]
 
 
-class Engine:
-    """A DuckDB connection behind ibis.
+class Engine(ABC):
+    """Where a table lives and is counted."""
 
-    >>> Engine.start().fetch("SELECT 6 * 7 AS answer")["answer"].tolist()
-    [42]
-    """
+    __slots__ = ("__weakref__",)
 
-    __slots__ = ("__weakref__", "backend")
+    name: ClassVar[str]
+    double: ClassVar[str] = "DOUBLE"
+    has_bytes: ClassVar[bool] = True
+    marginals_per_query: ClassVar[int] = 16
+    reads_all: ClassVar[bool] = False
+    """Whether the first reading encodes all attributes, so that no second one is needed."""
 
-    def __init__(self, backend: BaseBackend) -> None:
-        if backend.name != "duckdb":
-            raise TableError(
-                f"this table lives in {backend.name}; counting runs on DuckDB: export the table "
-                "to Parquet, or give a dataframe"
-            )
-        self.backend = backend
-
-    @classmethod
-    def start(cls) -> Engine:
-        """An engine of our own, in memory."""
-        import ibis
-
-        engine = cls(ibis.duckdb.connect(**_CONFIG))
-        engine.run("SET enable_progress_bar = false")  # notebooks would show one
-        return engine
-
-    def close(self) -> None:
-        """Let go of all files and temporary tables."""
-        self.backend.disconnect()
-
+    @abstractmethod
     def run(self, statement: str) -> None:
         """Run a statement; what it says about its rows is taken and thrown away."""
-        self.backend.raw_sql(statement).fetchall()
 
-    def fetch(self, query: str) -> Mapping[str, npt.NDArray[np.int64]]:
-        """The columns of a query whose values are all integers."""
-        columns = self.backend.raw_sql(query).fetchnumpy()
-        return {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
+    @abstractmethod
+    def batches(
+        self, query: str, names: Sequence[str], most: int | None = None
+    ) -> Iterator[Columns]:
+        """The named columns of a query, all whole numbers and none null, some rows at a time.
 
-    def fetch_texts(self, query: str) -> list[str]:
-        """The only column of a query over the engine's catalogue."""
-        return [row[0] for row in self.backend.raw_sql(query).fetchall()]
+        ``most`` is how many rows there can be, if that is known beforehand.
+        """
 
-    def view(self, query: str) -> ir.Table:
-        """A named query; nothing is read yet."""
-        name = fresh_name()
-        self.run(f"CREATE TEMP VIEW {name} AS {query}")
-        return self.backend.table(name)
+    @abstractmethod
+    def upload(self, columns: pa.Table) -> str:
+        """The name of a temporary table with these rows, which are public or our own."""
 
-    def upload(self, columns: pa.Table, name: str | None = None) -> ir.Table:
-        """A table in memory, scanned in place; under a name, it can be replaced by another."""
-        name = name or fresh_name()
-        self.replace(name, columns)
-        return self.view(f"SELECT * FROM {name}")  # noqa: S608 - the name is made here
+    @abstractmethod
+    def keep(self, query: str) -> str:
+        """The name of a temporary table with the rows of a query."""
 
-    def replace(self, name: str, columns: pa.Table) -> None:
-        """Let another table of the same columns stand behind the name."""
-        self.backend.con.register(name, columns)
+    @abstractmethod
+    def drop(self, name: str) -> None:
+        """Forget a temporary table."""
 
-    def compile(self, rows: ir.Table) -> str:
-        """An expression as a query of this engine."""
-        return str(self.backend.compile(rows))
+    def forget(self, name: str) -> None:
+        """Let go of what was uploaded."""
+        self.drop(name)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything that was opened for the table."""
+
+    def fetch(self, query: str, names: Sequence[str]) -> Columns:
+        """All rows of a query over whole numbers."""
+        parts = list(self.batches(query, names))
+        nothing = np.zeros(0, np.int64)
+        return {name: np.concatenate([nothing, *(p[name] for p in parts)]) for name in names}
 
     def complete(self, query: str, columns: Sequence[str]) -> str:
-        """The rows of a query in which none of these columns is null.
-
-        DuckDB moves a condition below the expressions that it looks at, and so would evaluate each
-        of them twice. It moves none that looks at a random column.
-        """
+        """The rows of a query in which none of these columns is null."""
         if not columns:
             return query
         conditions = " AND ".join(f"{column} IS NOT NULL" for column in columns)
-        return (
-            f"SELECT * EXCLUDE (fence) FROM (SELECT *, random() AS fence FROM ({query}) AS q) "  # noqa: S608
-            f"AS fenced WHERE CASE WHEN fence >= 0 THEN {conditions} END"
+        return f"SELECT * FROM ({query}) AS complete WHERE {conditions}"  # noqa: S608
+
+    def counting(self, table: str, cells: Sequence[str]) -> str:
+        """A query for ``marginal, cell, records``: how many rows each cell of each marginal has."""
+        return " UNION ALL ".join(
+            f"SELECT {i} AS marginal, {cell} AS cell, COUNT(*) AS records FROM {table}"  # noqa: S608
+            f"{'' if cell == '0' else ' GROUP BY 2'}"
+            for i, cell in enumerate(cells)
         )
 
-    def keep(self, query: str) -> str:
-        """The name of a temporary table with the rows of a query."""
-        name = fresh_name()
-        self.run(f"CREATE TEMP TABLE {name} AS {query}")
-        return name
+    # Expressions.
 
-    def add(self, name: str, query: str) -> None:
-        """Put further rows into a temporary table."""
-        self.run(f"INSERT INTO {name} {query}")
+    def integer(self, size: int) -> str:
+        """The shortest type for the numbers below ``size``."""
+        bits = (8 if self.has_bytes else 16, 16, 32)
+        names = ("TINYINT" if self.has_bytes else "SMALLINT", "SMALLINT", "INTEGER")
+        return next((n for n, b in zip(names, bits, strict=True) if size <= 2 ** (b - 1)), "BIGINT")
 
-    def hashed(self, secret: str, columns: Sequence[str]) -> str:
-        """A hash of some columns under a secret, as an expression."""
-        return f"sha256(concat_ws(',', {quoted_text(secret)}, {', '.join(columns)}))"
+    def column(self, name: str) -> str:
+        """The name of a column."""
+        return quoted(name)
 
-    def drop(self, name: str) -> None:
-        """Forget a temporary table."""
-        self.run(f"DROP TABLE IF EXISTS {name}")
+    def literal(self, text: str) -> str:
+        """A text."""
+        return quoted_text(text)
 
-    def parquet(self, paths: Sequence[str]) -> ir.Table:
-        """Parquet files of one schema, one after the other."""
-        return self.view(
-            f"SELECT * FROM read_parquet({_list(paths)}, hive_partitioning = false)"  # noqa: S608
-        )
+    def float_literal(self, number: float) -> str:
+        """A float, exactly: SQL would take ``0.1`` for a decimal, and round it once more."""
+        return f"CAST('{float(number)!r}' AS {self.double})"
 
-    def attach(self, path: str) -> list[str]:
-        """Open a DuckDB file for reading; the ``schema.table`` names in it."""
-        self.run(f"ATTACH {quoted_text(path)} AS source (READ_ONLY)")
-        return self.fetch_texts(
-            "SELECT table_schema || '.' || table_name FROM information_schema.tables "
-            "WHERE table_catalog = 'source' ORDER BY 1"
-        )
+    @abstractmethod
+    def quotient(self, dividend: str, divisor: int) -> str:
+        """The whole part of a quotient of whole numbers of 0 or more, exactly."""
 
-    def attached(self, schema: str, table: str) -> ir.Table:
-        """One table of the attached file."""
-        return self.view(f"SELECT * FROM source.{quoted(schema)}.{quoted(table)}")  # noqa: S608
+    @abstractmethod
+    def date_after(self, first: date, days: str) -> str:
+        """The date so many days after another."""
+
+    @abstractmethod
+    def position(self, values: Sequence[str], key: str) -> str:
+        """The place of a text or a whole number among some literals, from 0; null if not there."""
+
+    @abstractmethod
+    def bin(self, value: str, edges: Sequence[float]) -> str | None:
+        """The bin of a float between the outer edges, or None to look it up in a table."""
+
+    def halved(self, value: str, edges: Sequence[float]) -> str:
+        """The bin by halving: log2(bins) comparisons a record, in a text as long as the edges."""
+
+        def within(low: int, high: int) -> str:
+            if high - low == 1:
+                return str(low)
+            middle = (low + high) // 2
+            left, right = within(low, middle), within(middle, high)
+            is_left = f"{value} < {self.float_literal(edges[middle])}"
+            return f"CASE WHEN {is_left} THEN {left} ELSE {right} END"
+
+        return within(0, len(edges) - 1)
+
+    @abstractmethod
+    def whole(self, column: str, kind: dt.DataType) -> str:
+        """Integers and booleans in the form ``whole``; what is greater becomes the greatest."""
+
+    @abstractmethod
+    def number(self, column: str, kind: dt.DataType) -> str:
+        """Integers, floats and decimals in the form ``number``."""
+
+    @abstractmethod
+    def text(self, column: str, kind: dt.DataType) -> str:
+        """Texts in the form ``text``."""
+
+    @abstractmethod
+    def moment(self, column: str, kind: dt.DataType) -> str:
+        """Dates and times in the form ``moment``."""
+
+    @abstractmethod
+    def identifier(self, column: str, kind: dt.DataType) -> str:
+        """A privacy unit as text: equal values give equal texts, others others; NaN gives null.
+
+        All engines give the same text for texts, booleans, whole numbers (also as floats) and
+        times, so that all keep the same rows under the same key.
+        """
+
+    @abstractmethod
+    def hashed(self, text: str) -> str:
+        """SHA-256 of the bytes of a text in UTF-8, in a form that sorts like its digits."""
 
 
 def quoted(name: str) -> str:
@@ -162,13 +198,6 @@ def quoted_text(text: str) -> str:
     "'it''s'"
     """
     return "'" + text.replace("'", "''") + "'"
-
-
-def _list(paths: Sequence[str]) -> str:
-    # Absolute, so that no path can be taken for a network address; escaped, so that none can be
-    # taken for a pattern.
-    exact = (glob.escape(str(Path(path).absolute())) for path in paths)
-    return "[" + ", ".join(map(quoted_text, exact)) + "]"
 
 
 def fresh_name() -> str:

@@ -11,27 +11,23 @@ import glob
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sfumato.errors import TableError
+from sfumato.vault.addresses import TABLE_MARK
 from sfumato.vault.csvfile import header
-from sfumato.vault.engine import Engine
+from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.sensitive import sealed
 from sfumato.wording import did_you_mean, listing, shown
 
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
-
 __all__ = [
-    "TABLE_MARK",
     "Located",
     "csv_columns",
     "duckdb_table",
     "locate",
     "parquet_table",
+    "query_view",
 ]
-
-TABLE_MARK = "::"
 
 _CSV = (".csv", ".tsv")
 _PARQUET = (".parquet", ".pq")
@@ -52,8 +48,9 @@ def locate(source: str) -> Located:
     """Find the files that a source names."""
     if "://" in source:
         raise TableError(
-            f"{shown(source)} is an address; a table is read from a file: {_KNOWN}, or from a "
-            "dataframe in memory"
+            f"{shown(source)} is an address of a kind that is not known; a table is read from a "
+            f"file: {_KNOWN}, from postgres://user@host/database::schema.table, from "
+            "spark:database.table, or from a dataframe in memory"
         )
     name, _, table = source.partition(TABLE_MARK)
     paths = _paths(name)
@@ -119,8 +116,8 @@ def _kind(path: str) -> Literal["csv", "parquet", "duckdb"]:
     raise TableError(f"{shown(Path(path).name)} has no known ending; a table is read from {_KNOWN}")
 
 
-def parquet_table(paths: Sequence[str], engine: Engine) -> ir.Table:
-    """Parquet files of one schema as one table."""
+def parquet_table(paths: Sequence[str], engine: DuckDB) -> str:
+    """The name of a view of Parquet files of one schema."""
     import pyarrow.parquet as pq
 
     def columns(path: str) -> list[tuple[str, str]]:
@@ -153,16 +150,9 @@ def _check_names(names: Sequence[str], path: str) -> None:
         seen.add(name.lower())
 
 
-def duckdb_table(paths: Sequence[str], table: str, engine: Engine) -> ir.Table:
+def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> str:
     """One table of a DuckDB file, by its name or because it is the only one."""
-    if len(paths) > 1:
-        raise TableError(f"a pattern matches {len(paths)} DuckDB files; name one")
-    path = paths[0]
-    there = sealed(
-        lambda: engine.attach(path),
-        f"{shown(path)} cannot be opened: it is no DuckDB file, of a newer version, or open for "
-        "writing elsewhere",
-    )
+    path, there = _attached(paths, engine)
     if not table and len(there) != 1:
         raise TableError(
             f"{shown(path)} holds {len(there)} tables: {listing(there)}; name one as "
@@ -177,4 +167,36 @@ def duckdb_table(paths: Sequence[str], table: str, engine: Engine) -> ir.Table:
     schema, _, name = wanted.partition(".")
     return sealed(
         lambda: engine.attached(schema, name), f"the table {shown(wanted)} cannot be opened"
+    )
+
+
+def _attached(paths: Sequence[str], engine: DuckDB) -> tuple[str, list[str]]:
+    """The only file, opened, and the names of its tables."""
+    if len(paths) > 1:
+        raise TableError(f"a pattern matches {len(paths)} DuckDB files; name one")
+    path = paths[0]
+    return path, sealed(
+        lambda: engine.attach(path),
+        f"{shown(path)} cannot be opened: it is no DuckDB file, of a newer version, or open for "
+        "writing elsewhere",
+    )
+
+
+def query_view(found: Located, query: str, engine: DuckDB) -> str:
+    """What a query gives on a DuckDB file, or on Parquet files under the name ``data``."""
+    if found.kind == "parquet":
+        files = parquet_table(found.paths, engine)
+        engine.run(f"CREATE TEMP VIEW data AS SELECT * FROM {files}")  # noqa: S608 - made by us
+    elif found.table:
+        raise TableError(
+            f"a query and the table {shown(found.table)} are both given; name the table in the "
+            "query alone"
+        )
+    else:
+        _attached(found.paths, engine)
+        engine.run("USE source")
+    return sealed(
+        lambda: engine.view(query),
+        "the query of the source cannot be run; check it with DuckDB, where Parquet files are the "
+        "table data",
     )

@@ -165,9 +165,11 @@ def public_cells(table: Table, domain: Domain) -> tuple[Integers, Integers]:
 
 def _listed(table: Table, domain: Domain, names: AttributeSet, unit: PrivacyUnit | None) -> _Listed:
     records = read_records(table, domain, names, unit)
-    columns = ", ".join(records.column(name) for name in names)
-    query = f"SELECT {columns}, COUNT(*) AS records FROM {records.name} GROUP BY ALL"  # noqa: S608
-    rows = sealed(partial(records.engine.fetch, query), engine_failed(table, domain))
+    asked = [records.column(name) for name in names]
+    columns = ", ".join(asked)
+    query = f"SELECT {columns}, COUNT(*) AS records FROM {records.name} GROUP BY {columns}"  # noqa: S608
+    fetch = partial(records.engine.fetch, query, [*asked, "records"])
+    rows = sealed(fetch, engine_failed(table, domain))
     codes = tuple(np.asarray(rows[records.column(name)], dtype=np.int64) for name in names)
     # In one order whatever the engine's: sums do not depend on it, a public start does.
     order = np.lexsort(codes[::-1])

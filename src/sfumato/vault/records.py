@@ -19,15 +19,16 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.randomness import WordSource, system_words
 from sfumato.vault.encode import always_kept, cell_code
 from sfumato.vault.engine import Engine
+from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.fit import check_columns
-from sfumato.vault.hold import Held, held, identifier, interpreted
-from sfumato.vault.lookup import with_lookups
+from sfumato.vault.hold import Held, interpreted, typed, unit_text
+from sfumato.vault.lookup import matches, needs_lookup, values_table
 from sfumato.vault.sensitive import sealed
 from sfumato.vault.tables import Reading, Table
 from sfumato.wording import listing
 
 if TYPE_CHECKING:
-    import ibis.expr.types as ir
+    import pyarrow as pa
 
 __all__ = ["Records", "engine_failed", "read_records"]
 
@@ -65,7 +66,7 @@ def read_records(
     Neighbours: one unit more or less; without a unit, one row.
     """
     check_columns(table, domain, unit)
-    wanted = frozenset(attributes)
+    wanted = frozenset(domain.names if table.engine.reads_all else attributes)
     held = table.records
     is_same = held is not None and held.domain == domain and held.unit == unit
     if held is not None and is_same:
@@ -96,97 +97,125 @@ def _kept(table: Table, domain: Domain, wanted: frozenset[str], unit: PrivacyUni
     engine = table.engine
     # Which rows of a unit are kept must not hang on what is asked: the hash covers all codes.
     needed = [a for a in domain if unit or a.name in wanted or not always_kept(a)]
-    reading, encoded = _encoded(table, domain, needed, unit)
-    asked = [f"c{domain.index(name)}" for name in domain.in_order(wanted)]
-    query = encoded if unit else _selected(asked, encoded)
+    names = [a.name for a in needed] + ([unit.column] if unit else [])
+    reading = table.read(names or [domain.names[0]])
+    uploads: list[str] = []
+    try:
+        query = _encoded(table, reading, domain, needed, unit, uploads)
+        asked = [f"c{domain.index(name)}" for name in domain.in_order(wanted)]
+        if unit is None:
+            return _filled(engine, reading, _selected(asked, query))
+        codes = [f"c{domain.index(a.name)}" for a in needed]
+        key = _uploaded(engine, _secret_table(table), uploads)
+        if reading.blocks is None:
+            bounded = _bounded(engine, f"({query}) AS encoded", codes, unit.rows, key)
+            return engine.keep(_selected(asked, bounded))
+        whole = _filled(engine, reading, query)
+        name = engine.keep(_selected(asked, _bounded(engine, whole, codes, unit.rows, key)))
+        engine.drop(whole)
+        return name
+    finally:
+        for upload in uploads:
+            engine.forget(upload)
+
+
+def _filled(engine: Engine, reading: Reading, query: str) -> str:
+    """A temporary table with the rows of every block."""
+    if reading.blocks is None:
+        return engine.keep(query)
+    assert isinstance(engine, DuckDB)  # noqa: S101  which reads all files in blocks
     name = ""
     for _ in reading.blocks:
         if name:
             engine.add(name, query)
         else:
             name = engine.keep(query)
-    if unit is None:
-        return name
-    codes = [f"c{domain.index(a.name)}" for a in needed]
-    turn = engine.hashed(str(table.secret), ["twin", *codes, "owner"])
-    bounded = engine.keep(_selected(asked, _bounded(name, codes, unit.rows, turn)))
-    engine.drop(name)
-    return bounded
+    return name
 
 
 def _encoded(
-    table: Table, domain: Domain, needed: Sequence[Attribute], unit: PrivacyUnit | None
-) -> tuple[Reading, str]:
+    table: Table,
+    reading: Reading,
+    domain: Domain,
+    needed: Sequence[Attribute],
+    unit: PrivacyUnit | None,
+    uploads: list[str],
+) -> str:
     """SQL for the codes of the records that no rule drops, and their owner if there are units."""
-    names = [a.name for a in needed] + ([unit.column] if unit else [])
-    reading = table.read(names or [domain.names[0]])
-    rows, columns = _typed(table, reading, needed)
-    codes: dict[str, ir.Column] = {}
-    if unit is not None:
-        place = reading.places[-1]
-        is_untyped = unit.column in table.untyped
-        codes["owner"] = identifier(rows[place], table.types[unit.column], is_untyped)
-    rows, found = with_lookups(rows, table.engine, needed, columns)
-    for attribute, column in zip(needed, columns, strict=True):
-        code = cell_code(attribute, column, found.get(attribute.name))
-        codes[f"c{domain.index(attribute.name)}"] = code.cast(_small_integer(attribute.size))
-    droppers = [f"c{domain.index(a.name)}" for a in needed if not always_kept(a)]
-    encoded = table.engine.compile(rows.select(**(codes or {"one": _one()})))
-    return reading, table.engine.complete(encoded, [*droppers, *(["owner"] if unit else [])])
-
-
-def _typed(
-    table: Table, reading: Reading, needed: Sequence[Attribute]
-) -> tuple[ir.Table, list[Held]]:
-    """The needed columns as typed values; texts without a type are interpreted first."""
-    rows = reading.rows
-    meant: dict[str, ir.Column] = {}
+    engine = table.engine
+    values: dict[str, str] = {}
+    columns: list[Held] = []
     for i, attribute in enumerate(needed):
+        column = engine.column(reading.places[i])
         if attribute.name in table.untyped:
-            value, is_null = interpreted(attribute, rows[reading.places[i]])
-            meant |= {f"sfumato_value_of_{i}": value, f"sfumato_null_{i}": is_null}
-    if meant:
-        # As a view of its own, so that each text is interpreted once, however often it is used.
-        rows = table.engine.view(table.engine.compile(rows.mutate(**meant)))
-    columns = []
-    for i, attribute in enumerate(needed):
-        if attribute.name in table.untyped:
-            value = rows[f"sfumato_value_of_{i}"]
-            columns.append(Held(value, value.type(), rows[f"sfumato_null_{i}"]))
+            made = interpreted(attribute, column, engine)
         else:
-            columns.append(held(rows[reading.places[i]], table.types[attribute.name]))
-    return rows, columns
+            made = typed(attribute, column, table.types[attribute.name], engine)
+        values[f"v{i}"] = made.value
+        if made.is_null is not None:
+            values[f"n{i}"] = made.is_null
+        columns.append(Held(f"v{i}", made.form, f"n{i}" if made.is_null else f"(v{i} IS NULL)"))
+    if unit is not None:
+        column = engine.column(reading.places[-1])
+        is_untyped = unit.column in table.untyped
+        values["owner"] = unit_text(column, table.types[unit.column], is_untyped, engine)
+    made_values = ", ".join(f"{value} AS {name}" for name, value in values.items())
+    # As a query of its own, so that each value is made once, however often it is used.
+    rows = f"(SELECT {made_values or '1 AS one'} FROM {reading.rows} AS source) AS given"  # noqa: S608
+    codes = {"owner": "owner"} if unit is not None else {}
+    for i, (attribute, held) in enumerate(zip(needed, columns, strict=True)):
+        found = None
+        if needs_lookup(attribute, held, engine):
+            # Each value stands in one row of the table, so that the join repeats no record.
+            name = _uploaded(engine, values_table(attribute, held), uploads)
+            rows += f" LEFT JOIN {name} AS l{i} ON {matches(attribute, held, f'l{i}')}"
+            found = f"l{i}.code"
+        code = cell_code(attribute, held, engine, found)
+        codes[f"c{domain.index(attribute.name)}"] = (
+            f"CAST({code} AS {engine.integer(attribute.size)})"
+        )
+    made_codes = ", ".join(f"{code} AS {name}" for name, code in codes.items())
+    droppers = [f"c{domain.index(a.name)}" for a in needed if not always_kept(a)]
+    encoded = f"SELECT {made_codes or '1 AS one'} FROM {rows}"  # noqa: S608
+    return engine.complete(encoded, [*droppers, *(["owner"] if unit else [])])
+
+
+def _uploaded(engine: Engine, rows: pa.Table, uploads: list[str]) -> str:
+    uploads.append(engine.upload(rows))
+    return uploads[-1]
+
+
+def _secret_table(table: Table) -> pa.Table:
+    """The key as a table of one row: no text of a query, plan or log of an engine holds it."""
+    import pyarrow as pa
+
+    return pa.table({"secret": [str(table.secret)]})
 
 
 def _selected(columns: Sequence[str], rows: str) -> str:
     return f"SELECT {', '.join(columns) or '1 AS one'} FROM ({rows}) AS chosen"  # noqa: S608
 
 
-def _bounded(name: str, codes: Sequence[str], most: int, turn: str) -> str:
+def _bounded(engine: Engine, name: str, codes: Sequence[str], most: int, key: str) -> str:
     """At most ``most`` rows of each owner, those with the least keyed hash.
 
     Equal rows of one owner are numbered, so that each of them counts as a draw of its own; which
     of them gets which number is of no consequence, for they are equal. Every row thus has a hash
-    of its own, and every choice of ``most`` rows is equally likely.
+    of its own, and every choice of ``most`` rows is equally likely. The hashed text is the same on
+    every engine.
     """
     twins = ", ".join(["owner", *codes])
+    turn = engine.hashed(f"concat_ws(',', {', '.join(hashed_parts(codes))})")
     return (
         f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY owner ORDER BY {turn}) AS place "  # noqa: S608
-        f"FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {twins}) AS twin FROM {name}) "
-        f"AS numbered) AS drawn WHERE place <= {most}"
+        f"FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {twins} ORDER BY owner) AS twin "
+        f"FROM {name}) AS numbered CROSS JOIN {key} AS held) AS drawn WHERE place <= {most}"
     )
 
 
-def _one() -> ir.Scalar:
-    import ibis
-
-    return ibis.literal(1, type="int16")
-
-
-def _small_integer(size: int) -> str:
-    if size <= 1 << 7:
-        return "int8"
-    return "int16" if size <= 1 << 15 else "int32" if size <= 1 << 31 else "int64"
+def hashed_parts(codes: Sequence[str]) -> list[str]:
+    """What the draw of a row is made from, in order; the owner last, who may hold a comma."""
+    return ["secret", "twin", *codes, "owner"]
 
 
 def _forget(engine: Engine, name: str) -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open a table: a file, a glob, a table of a DuckDB file, a dataframe, an ibis table.
+"""Open a table: a file, a glob, a table of a database, a dataframe, an ibis table, a query.
 
-    open_table("people.parquet")          open_table("people-*.csv")
-    open_table("people.duckdb::visits")   open_table(dataframe)
+    open_table("people.parquet")                          open_table("people-*.csv")
+    open_table("people.duckdb::visits")                   open_table(dataframe)
+    open_table("postgres://me@host/people::visits")       open_table("spark:people.visits")
+    open_table(Query("people.duckdb", "SELECT ..."))
 
 Opening looks at column names and types only, which are public. What the columns hold is read
 when it is counted, and what does not fit the schema is refused before that (`fit`).
@@ -10,6 +12,7 @@ when it is counted, and what does not fit the schema is refused before that (`fi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,33 +21,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from sfumato.errors import TableError
+from sfumato.vault.addresses import TABLE_MARK, PostgresSource, engine_source
 from sfumato.vault.csvfile import blocks
 from sfumato.vault.engine import Engine, fresh_name
-from sfumato.vault.files import TABLE_MARK, csv_columns, duckdb_table, locate, parquet_table
+from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.files import csv_columns, duckdb_table, locate, parquet_table, query_view
 from sfumato.vault.memory import read_memory
 from sfumato.vault.sensitive import sealed
+from sfumato.vault.warehouse import Opened, open_dataframe, open_ibis, open_postgres, open_spark
+from sfumato.wording import shown
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
     import ibis.expr.types as ir
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from sfumato.vault.records import Records
 
-__all__ = ["Reading", "Table", "column_types", "is_named", "open_table", "public_name"]
+__all__ = ["Query", "Reading", "Table", "column_types", "is_named", "open_table", "public_name"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Reading:
     """Some columns of a table, to be read in one pass.
 
-    ``rows`` is an expression that holds them under the names ``places``. It shows one block of the
-    table at a time: the next one after each step of ``blocks``, which must be walked to its end.
+    ``rows`` is what stands after FROM, with the columns under the names ``places``. With
+    ``blocks``, it shows one block of the table at a time: the next one after each step of them,
+    which must be walked to their end.
     """
 
-    rows: ir.Table
+    rows: str
     places: Sequence[str]
-    blocks: Iterable[None]
+    blocks: Iterable[None] | None = None
 
 
 class Table:
@@ -85,17 +94,36 @@ class Table:
         return self._read(columns)
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a query of the curator's own gives, on a source: a database, or files named ``data``.
+
+    Privacy: each row must come from one row of one person, as if it were a table; a join or an
+    aggregate can break that (docs/engines.md), and nothing checks it.
+
+    >>> Query("visits.parquet", "SELECT * FROM data WHERE year = 2024").source
+    'visits.parquet'
+    """
+
+    source: str | os.PathLike[str]
+    sql: str
+
+
 def open_table(source: object) -> Table:
-    """The table behind a path, a dataframe or an ibis table; columns are looked at, rows are not.
+    """The table behind a path, an address, a dataframe or an ibis table; rows are not looked at.
 
     Privacy: the result and every error depend on names and types only.
     """
     if isinstance(source, Table):
         return source
+    if isinstance(source, Query):
+        return _from_text(source.source, _checked(source.sql))
     if isinstance(source, str | os.PathLike):
-        return _from_file(source)
+        return _from_text(source, None)
     if _is_ibis(source):
-        return _from_ibis(source)
+        return _in_engine(_ibis_name(source), open_ibis(source, _ibis_name(source)))
+    if _is_spark(source):
+        return _in_engine(public_name(source), open_dataframe(source))
     return _from_memory(source)
 
 
@@ -109,18 +137,24 @@ def column_types(source: object) -> dict[str, str]:
 
 def is_named(source: object) -> bool:
     """Whether the source has a name of its own: a file or a table of a database, no dataframe."""
-    return isinstance(source, str | os.PathLike) or _is_ibis(source)
+    return isinstance(source, str | os.PathLike | Query) or _is_ibis(source)
 
 
 def public_name(source: object) -> str:
-    """What to call a table in a ledger or a report: the name of its file, without directories.
+    """What to call a table in a ledger or a report: without directories, servers and users.
 
+    >>> public_name("postgres://me@host/people::visits")
+    'postgres:people::visits'
     >>> public_name("data/people.duckdb::visits")
     'people.duckdb::visits'
     """
     if isinstance(source, Table):
         return source.name
+    if isinstance(source, Query):
+        return f"query on {public_name(source.source)}"
     if isinstance(source, str | os.PathLike):
+        if (found := engine_source(_text(source))) is not None:
+            return found.public_name
         path, mark, table = _text(source).partition(TABLE_MARK)
         return Path(path).name + mark + table
     if _is_ibis(source):
@@ -128,22 +162,45 @@ def public_name(source: object) -> str:
     return f"{type(source).__module__.partition('.')[0]} table in memory"
 
 
-def _from_file(source: str | os.PathLike[str]) -> Table:
-    found = locate(_text(source))
-    name = public_name(source)
+def _from_text(source: str | os.PathLike[str], query: str | None) -> Table:
+    found = engine_source(_text(source))
+    name = public_name(source if query is None else Query(source, query))
+    if found is None:
+        return _from_file(name, _text(source), query)
+    if isinstance(found, PostgresSource):
+        return _in_engine(name, open_postgres(found, query))
+    return _in_engine(name, open_spark(found, query))
+
+
+def _in_engine(name: str, opened: Opened) -> Table:
+    table = Table(name, opened.engine, opened.types, frozenset(), _reader(opened.rows))
+    if not isinstance(opened.engine, DuckDB):
+        weakref.finalize(table, _closed, opened.engine)
+    return table
+
+
+def _from_file(name: str, source: str, query: str | None) -> Table:
+    found = locate(source)
     if found.kind == "csv":
+        if query is not None:
+            raise TableError(
+                f"{shown(name)}: a CSV file has no types, so no query runs on it; write it as "
+                "Parquet first"
+            )
         return _from_csv(name, found.paths)
     engine = _started()
     try:
-        if found.kind == "parquet":
+        if query is not None:
+            rows = query_view(found, query, engine)
+        elif found.kind == "parquet":
             rows = parquet_table(found.paths, engine)
         else:
             rows = duckdb_table(found.paths, found.table, engine)
     except TableError:
         engine.close()  # an error may be kept for long, and the file with it
         raise
-    table = Table(name, engine, dict(rows.schema()), frozenset(), _reader(rows))
-    weakref.finalize(table, engine.close)
+    table = Table(name, engine, engine.types(rows), frozenset(), _reader(rows))
+    weakref.finalize(table, _closed, engine)
     return table
 
 
@@ -167,18 +224,10 @@ def _from_csv(name: str, paths: Sequence[str]) -> Table:
             engine.replace(shown, nothing)
 
         places = [f"x{names.index(column)}" for column in wanted]
-        return Reading(engine.upload(nothing, shown), places, steps())
+        engine.replace(shown, nothing)
+        return Reading(shown, places, steps())
 
     return Table(name, engine, dict.fromkeys(names, ibis.dtype("string")), frozenset(names), read)
-
-
-def _from_ibis(source: ir.Table) -> Table:
-    name = _ibis_name(source)
-    backend = sealed(source.get_backend, f"the ibis table {name!r} has no engine behind it")
-    engine = Engine(backend)
-    # Asking for no rows makes ibis hand its tables in memory, if any, to the engine.
-    sealed(source.limit(0).execute, f"the ibis table {name!r} cannot be run by its engine")
-    return Table(name, engine, dict(source.schema()), frozenset(), _reader(source))
 
 
 def _from_memory(source: object) -> Table:
@@ -191,14 +240,14 @@ def _from_memory(source: object) -> Table:
         held = columns.get(list(dict.fromkeys(wanted)))
         places = [f"x{i}" for i in range(len(wanted))]  # engines take "a" and "A" for one name
         rows = engine.upload(pa.table([held[name] for name in wanted], names=places))
-        return Reading(rows, places, [None])
+        return Reading(rows, places)
 
     known = {kind: _engine_type(engine, kind) for kind in set(columns.types.values())}
     types = {name: known[kind] for name, kind in columns.types.items()}
     return Table(public_name(source), engine, types, columns.untyped, read)
 
 
-def _engine_type(engine: Engine, kind: pa.DataType | None) -> dt.DataType:
+def _engine_type(engine: DuckDB, kind: pa.DataType | None) -> dt.DataType:
     """The type that a column of an Arrow type has in the engine, ``unknown`` if it has none."""
     import ibis.expr.datatypes as dt
     import pyarrow as pa
@@ -206,17 +255,32 @@ def _engine_type(engine: Engine, kind: pa.DataType | None) -> dt.DataType:
     if kind is None:
         return dt.unknown
     try:
-        return engine.upload(pa.table({"x": pa.array([], kind)})).schema()["x"]
+        name = engine.upload(pa.table({"x": pa.array([], kind)}))
+        return engine.types(name)["x"]
     except Exception:  # no rows were read; it matters only if the column is asked for
         return dt.unknown
 
 
-def _reader(rows: ir.Table) -> Callable[[Sequence[str]], Reading]:
-    return lambda wanted: Reading(rows, wanted, [None])
+def _reader(rows: str) -> Callable[[Sequence[str]], Reading]:
+    return lambda wanted: Reading(rows, wanted)
 
 
-def _started() -> Engine:
-    return sealed(Engine.start, "DuckDB cannot be started; check its installation")
+def _checked(query: str) -> str:
+    """The query without the mark at its end: it is put into others, and read there as one."""
+    text = query.strip().rstrip(";").strip()
+    if not text or "\0" in text:
+        raise TableError("the query of the source is empty or holds a zero byte; give a SELECT")
+    return text
+
+
+def _closed(engine: Engine) -> None:
+    # At the end of the process the server or the session may be gone before the table is.
+    with contextlib.suppress(Exception):
+        engine.close()
+
+
+def _started() -> DuckDB:
+    return sealed(DuckDB.start, "DuckDB cannot be started; check its installation")
 
 
 def _text(source: str | os.PathLike[str]) -> str:
@@ -232,6 +296,14 @@ def _is_ibis(source: object) -> TypeGuard[ir.Table]:
     import ibis.expr.types as ir
 
     return isinstance(source, ir.Table)
+
+
+def _is_spark(source: object) -> TypeGuard[DataFrame]:
+    if type(source).__module__.partition(".")[0] != "pyspark":
+        return False
+    from pyspark.sql import DataFrame
+
+    return isinstance(source, DataFrame)
 
 
 def _ibis_name(source: ir.Table) -> str:

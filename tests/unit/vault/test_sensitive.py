@@ -20,7 +20,7 @@ import sfumato
 from sfumato.domain import Boolean, Category, Domain, Integer
 from sfumato.errors import PlanError, SfumatoError, TableError
 from sfumato.vault.count import Counts, count_conditions, count_marginals
-from sfumato.vault.engine import Engine
+from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.sensitive import Sensitive, sealed
 from sfumato.vault.tables import open_table
 from sfumato.workload.predicates import In
@@ -113,10 +113,10 @@ def test_a_distinctive_count_is_found_nowhere(tmp_path, monkeypatch, caplog, cap
     assert met.reveal().tolist() == [CANARY, CANARY]
     logging.info("%s %s %s %s", counts, met, table, table.records)
 
-    def fail(_: Engine, query: str) -> None:
+    def fail(_: DuckDB, query: str, *__: object) -> None:
         raise RuntimeError(f"{query} gave {CANARY}")
 
-    monkeypatch.setattr(Engine, "fetch", fail)
+    monkeypatch.setattr(DuckDB, "batches", fail)
     with pytest.raises(TableError) as caught:
         count_marginals(table, domain, sets)
     logging.error("failed", exc_info=caught.value)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sources that are not files: ``postgres://user@host/database::schema.table``, ``spark:...``.
+
+An address is public: it stands in specs, ledgers and messages. Passwords are therefore refused in
+it; PostgreSQL's own ways to give one (PGPASSFILE, ~/.pgpass, PGPASSWORD) are not looked at here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from sfumato.errors import TableError
+from sfumato.wording import shown
+
+__all__ = ["TABLE_MARK", "PostgresSource", "SparkSource", "engine_source", "placed"]
+
+TABLE_MARK = "::"
+
+_POSTGRES = ("postgres://", "postgresql://")
+_SPARK = "spark:"
+_NAME = re.compile(r"[^./:*?\[\]{}]+(\.[^./:*?\[\]{}]+){0,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSource:
+    """A database on a server, and a table of it unless a query says what to read."""
+
+    address: str
+    database: str
+    table: str
+
+    @property
+    def public_name(self) -> str:
+        """Without the server and the user."""
+        table = f"{TABLE_MARK}{self.table}" if self.table else ""
+        return f"postgres:{self.database}{table}"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSource:
+    """A table of Spark's catalogue, or Parquet files; neither if a query says what to read."""
+
+    table: str
+    path: str
+
+    @property
+    def public_name(self) -> str:
+        """Without directories."""
+        return _SPARK + (self.table or Path(self.path.rstrip("/")).name)
+
+
+def engine_source(source: str) -> PostgresSource | SparkSource | None:
+    """What a source that names an engine stands for; None for files.
+
+    >>> engine_source("spark:sales.visits")
+    SparkSource(table='sales.visits', path='')
+    >>> engine_source("people.parquet") is None
+    True
+    """
+    if source.startswith(_POSTGRES):
+        return _postgres(source)
+    if source.startswith(_SPARK):
+        return _spark(source.removeprefix(_SPARK))
+    return None
+
+
+def placed(source: str, folder: Path) -> str:
+    """The source with its relative path, if it is one, beginning at a folder."""
+    if not source.startswith(_SPARK):
+        return source if "://" in source else str(folder / source)
+    found = _spark(source.removeprefix(_SPARK))
+    if not found.path or "://" in found.path:
+        return source
+    return _SPARK + str(folder / found.path)
+
+
+def _postgres(source: str) -> PostgresSource:
+    address, mark, table = source.rpartition(TABLE_MARK)
+    if not mark or "]" in table or "/" in table:  # a host such as [::1]
+        address, table = source, ""
+    try:
+        parts = urlsplit(address)
+        has_password = parts.password is not None
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    except ValueError:
+        raise TableError(
+            "the address of the PostgreSQL server cannot be read; it looks like "
+            "postgres://user@host/database::schema.table"
+        ) from None
+    if has_password or "password" in options:
+        raise TableError(
+            "the address of the PostgreSQL server holds a password; take it out, because addresses "
+            "are written into ledgers and reports, and give it in a file named by PGPASSFILE (or "
+            "~/.pgpass), or in the environment as PGPASSWORD"
+        )
+    database = parts.path.strip("/") or options.get("dbname", "")
+    if not database or "/" in database:
+        raise TableError(
+            f"{shown(source)} names no database; write postgres://user@host/database::schema.table"
+        )
+    return PostgresSource(address, database, table)
+
+
+def _spark(rest: str) -> SparkSource:
+    if rest and (Path(rest).suffix.lower() in (".parquet", ".pq") or not _NAME.fullmatch(rest)):
+        return SparkSource("", rest)
+    return SparkSource(rest, "")

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that live in an engine of their own: PostgreSQL, Spark, and ibis tables of either.
+
+Opening connects, and looks at names, rights and types. Rows stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from sfumato.errors import TableError
+from sfumato.vault.addresses import PostgresSource, SparkSource
+from sfumato.vault.engine import Engine, quoted
+from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.engine_postgres import Postgres
+from sfumato.vault.engine_spark import Spark
+from sfumato.vault.sensitive import sealed
+from sfumato.vault.spark_session import spark_session
+from sfumato.wording import did_you_mean, listing, shown
+
+if TYPE_CHECKING:
+    import ibis.expr.datatypes as dt
+    import ibis.expr.types as ir
+    from pyspark.sql import DataFrame
+
+__all__ = ["Opened", "open_dataframe", "open_ibis", "open_postgres", "open_spark"]
+
+_WAIT = 20  # seconds for a server to answer at all
+_RELATIONS = "('r', 'v', 'm', 'f', 'p')"  # tables, views, also stored, foreign and divided ones
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A table in its engine: what stands after FROM, and its columns."""
+
+    engine: Engine
+    rows: str
+    types: Mapping[str, dt.DataType]
+
+
+def open_postgres(source: PostgresSource, query: str | None) -> Opened:
+    """A table or a view of a PostgreSQL database, or what a query gives there."""
+    engine = _connected(source)
+    try:
+        _check_session(engine, source)
+        rows = f"({query})" if query is not None else _relation(engine, source)
+        types = sealed(lambda: engine.types(rows), _unreadable(source.public_name, query))
+    except TableError:
+        engine.close()
+        raise
+    return Opened(engine, rows, types)
+
+
+def _connected(source: PostgresSource) -> Postgres:
+    if find_spec("psycopg") is None:
+        raise TableError(
+            "a table of PostgreSQL needs the driver psycopg; install sfumato[postgres]"
+        )
+    import psycopg
+
+    # What libpq says about a failed connection is public: no table was touched.
+    try:
+        connection = psycopg.connect(
+            source.address, autocommit=True, connect_timeout=_WAIT, application_name="sfumato"
+        )
+        connection.execute("SET client_encoding = 'UTF8'")
+        return Postgres(connection, is_ours=True)
+    except psycopg.Error as error:
+        said = (str(error).strip().splitlines() or ["no reason given"])[-1]
+    raise TableError(
+        f"cannot connect to {shown(source.address)}: {said}; check server, database and user, and "
+        "give the password in a file named by PGPASSFILE, or as PGPASSWORD"
+    )
+
+
+def _check_session(engine: Postgres, source: PostgresSource) -> None:
+    query = (
+        "SELECT pg_is_in_recovery(), has_database_privilege(current_database(), 'TEMP'), "
+        "current_setting('server_version_num')::int >= 140000"
+    )
+    checks = sealed(lambda: engine.rows(query), f"{shown(source.address)} answers no query")
+    is_replica, may_keep, is_new = checks[0]
+    if not is_new:
+        raise TableError("counting needs PostgreSQL 14 or newer; the server is older")
+    if is_replica or not may_keep:
+        why = (
+            "the server is a replica, which holds none: connect to its primary"
+            if is_replica
+            else f"the user lacks the right: GRANT TEMP ON DATABASE {quoted(source.database)}"
+        )
+        raise TableError(f"counting needs a temporary table in {shown(source.database)}; {why}")
+
+
+def _relation(engine: Postgres, source: PostgresSource) -> str:
+    """The table that the source names, if it is there and may be read."""
+    if not source.table:
+        raise TableError(
+            f"{shown(source.address)} names no table; add it, as in "
+            f"{shown(source.address + '::schema.table')}, or give a query"
+        )
+    query = (
+        "SELECT n.nspname || '.' || c.relname, pg_table_is_visible(c.oid), "  # noqa: S608
+        "has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE') "
+        "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        f"WHERE c.relkind IN {_RELATIONS} "
+        "AND n.nspname NOT IN ('pg_catalog', 'information_schema') "
+        "AND n.nspname NOT LIKE 'pg_temp%' AND n.nspname NOT LIKE 'pg_toast%' ORDER BY 1"
+    )
+    found = sealed(lambda: engine.rows(query), "the catalogue of the server cannot be read")
+    there = {str(name): (bool(seen), bool(may)) for name, seen, may in found}
+    short = {name.partition(".")[2]: name for name, (seen, _) in there.items() if seen}
+    wanted = source.table if source.table in there else short.get(source.table, "")
+    if not wanted:
+        known = [name for name, (_, may) in there.items() if may]
+        raise TableError(
+            f"the database {shown(source.database)} has no table or view {shown(source.table)}; it "
+            f"has {listing(known) or 'none that this user may read'}"
+            f"{did_you_mean(source.table, [*known, *short])}"
+        )
+    if not there[wanted][1]:
+        raise TableError(
+            f"the user may not read {shown(wanted)}; its owner can GRANT SELECT on it (and USAGE "
+            "on its schema)"
+        )
+    schema, _, name = wanted.partition(".")
+    return f"{quoted(schema)}.{quoted(name)}"
+
+
+def open_spark(source: SparkSource, query: str | None) -> Opened:
+    """A table of Spark's catalogue or Parquet files; a query finds the files as ``data``."""
+    session = spark_session()
+    unreadable = _unreadable(source.public_name, query)
+    if not (source.table or source.path or query):
+        raise TableError(
+            "spark: names no table; write spark:database.table or spark:path/to/*.parquet, or give "
+            "a query"
+        )
+
+    def rows() -> DataFrame:
+        if query is None and source.table:
+            return session.table(source.table)
+        if source.path:
+            # Dates before 1582 are read by the calendar that all others use.
+            reader = session.read.option("datetimeRebaseMode", "CORRECTED")
+            files = reader.option("int96RebaseMode", "CORRECTED").parquet(source.path)
+            if query is None:
+                return files
+            return session.sql(query.replace("{", "{{").replace("}", "}}"), data=files)
+        return session.sql(str(query))
+
+    return _opened(sealed(rows, unreadable), unreadable)
+
+
+def open_dataframe(rows: DataFrame) -> Opened:
+    """A dataframe of Spark, in its own session."""
+    return _opened(rows, "the dataframe of Spark cannot be read")
+
+
+def _opened(rows: DataFrame, unreadable: str) -> Opened:
+    import ibis.expr.datatypes as dt
+    from ibis.backends.pyspark.datatypes import PySparkType
+
+    engine = Spark(rows.sparkSession)
+
+    def look() -> Opened:
+        types = {}
+        plain = []
+        for field in rows.schema.fields:
+            try:
+                types[field.name] = PySparkType.to_ibis(field.dataType)
+            except Exception:  # it matters only if the column is asked for
+                types[field.name] = dt.unknown
+            collation = getattr(field.dataType, "collation", "UTF8_BINARY")
+            name = engine.column(field.name)
+            plain.append(
+                name if collation == "UTF8_BINARY" else f"{name} COLLATE UTF8_BINARY AS {name}"
+            )
+        return Opened(engine, engine.view(rows.selectExpr(*plain)), types)
+
+    return sealed(look, unreadable)
+
+
+def open_ibis(source: ir.Table, name: str) -> Opened:
+    """An ibis table, counted by the engine that it lives in."""
+    backend: Any = sealed(source.get_backend, f"the ibis table {name!r} has no engine behind it")
+    if backend.name not in ("duckdb", "postgres", "pyspark"):
+        raise TableError(
+            f"this table lives in {backend.name}; counting runs on DuckDB, PostgreSQL and Spark: "
+            "export the table to Parquet, or give a dataframe"
+        )
+    unrun = f"the ibis table {name!r} cannot be run by its engine"
+    # Asking for no rows makes ibis hand its tables in memory, if any, to the engine.
+    sealed(source.limit(0).execute, unrun)
+    query = str(sealed(lambda: backend.compile(source), unrun))
+    if backend.name == "pyspark":
+        return sealed(lambda: open_dataframe(backend._session.sql(query)), unrun)
+    types = dict(source.schema())
+    if backend.name == "postgres":
+        return Opened(Postgres(backend.con, is_ours=False), f"({query})", types)
+    return Opened(DuckDB(backend), f"({query})", types)
+
+
+def _unreadable(name: str, query: str | None) -> str:
+    what = "the table" if query is None else "the query"
+    return (
+        f"{what} of {shown(name)} cannot be read; check that it is there, that it may be read, and "
+        "that its columns have names of their own and types that the engine knows"
+    )
