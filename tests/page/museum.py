@@ -14,7 +14,7 @@ from threading import Thread
 
 from sfumato.app.server.tokens import hash_of
 
-ADA, BOB, CORA = "sfu_ada", "sfu_bob", "sfu_cora"
+ADA, BOB, CORA, DAN = "sfu_ada", "sfu_bob", "sfu_cora", "sfu_dan"
 
 DOMAIN = """\
 [domain.age]
@@ -75,6 +75,11 @@ allowance.museum = {{epsilon = 2.5, delta = 1e-9}}
 [analysts.bob]
 token = "{hash_of(BOB)}"
 datasets = ["archive"]
+
+[analysts.dan]
+token = "{hash_of(DAN)}"
+datasets = ["museum"]
+allowance.museum = {{epsilon = 1e-6, delta = 1e-15}}
 
 [analysts.cora]
 token = "{hash_of(CORA)}"

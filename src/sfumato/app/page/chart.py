@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
+
+from sfumato.app.page.porch import PREFIX
 
 if TYPE_CHECKING:
     from sfumato.release.charts import Chart as Drawn
 
 __all__ = ["LIBRARY", "Chart"]
 
-LIBRARY = "/assets/vega.js"
+LIBRARY = f"{PREFIX}/assets/vega.js"
+Spec = dict[str, Any]
 
 
 class Chart(ui.element, component="assets/sfumato_chart.js"):
@@ -21,18 +24,19 @@ class Chart(ui.element, component="assets/sfumato_chart.js"):
     Charts made with ``width="container"`` are as wide as their place.
     """
 
-    def __init__(self, drawn: Drawn | None, label: str) -> None:
+    def __init__(self, drawn: Drawn | Spec | None, label: str) -> None:
         super().__init__()
         self._props["library"] = LIBRARY
         self.show(drawn, label)
 
-    def show(self, drawn: Drawn | None, label: str) -> None:
+    def show(self, drawn: Drawn | Spec | None, label: str) -> None:
         """Show another chart in the same place."""
         self._props["label"] = label
-        self._props["spec"] = None if drawn is None else _spec(drawn.to_dict())
+        spec = drawn if drawn is None or isinstance(drawn, dict) else drawn.to_dict()
+        self._props["spec"] = None if spec is None else _spec(spec)
         self.update()
 
 
-def _spec(chart: dict[str, object]) -> dict[str, object]:
+def _spec(chart: Spec) -> Spec:
     """Without the default look, which the page gives, and the address of the schema."""
     return {k: v for k, v in chart.items() if k not in ("config", "$schema")}

@@ -38,6 +38,7 @@ __all__ = [
     "key_reused",
     "no_dataset",
     "no_token",
+    "not_curator",
     "not_valid",
     "problem_of",
     "too_many",
@@ -111,6 +112,11 @@ def no_token() -> Problem:
         "a known token is needed; send the header Authorization: Bearer and your token",
         headers={"WWW-Authenticate": "Bearer"},
     )
+
+
+def not_curator() -> Problem:
+    """What only a curator may do."""
+    return Problem(403, "not-curator", "only a curator may do this; ask yours")
 
 
 def no_dataset() -> Problem:

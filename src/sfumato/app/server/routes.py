@@ -39,7 +39,7 @@ from sfumato.app.server.models import (
     SchemaShown,
     Trouble,
 )
-from sfumato.app.server.problems import Problem, not_valid
+from sfumato.app.server.problems import Problem, not_curator, not_valid
 from sfumato.version import VERSION
 
 __all__ = ["BUSY", "routes"]
@@ -63,7 +63,7 @@ async def _who(request: Request) -> Analyst:
 async def _curator(request: Request) -> Analyst:
     who = await _who(request)
     if not who.is_curator:
-        raise Problem(403, "not-curator", "only a curator may do this; ask yours")
+        raise not_curator()
     return who
 
 

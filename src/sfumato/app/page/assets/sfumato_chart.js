@@ -50,7 +50,7 @@ export default {
       place.className = "drawing";
       this.$el.append(place);
       try {
-        await loaded(window.path_prefix + this.library);
+        await loaded(this.library);
         const spec = JSON.parse(JSON.stringify(this.spec));
         const result = await vegaEmbed(place, spec,
           { actions: false, renderer: "svg", config: look() });

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the page asks: the path of HTTP, nothing paid twice, refusals with a way out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import sfumato as sf
+from sfumato.app.page.asked import (
+    advice,
+    ask,
+    counting_sql,
+    history,
+    listed,
+    problem_words,
+    takes_questions,
+)
+from sfumato.app.server.problems import _KINDS, Problem
+from sfumato.errors import SqlError
+from tests.page.museum import DOMAIN
+from tests.page.visiting import house_of, visit
+
+YOUNG = "SELECT COUNT(*) FROM data WHERE age < 18"
+
+
+@pytest.fixture
+def house(tmp_path):
+    with house_of(tmp_path / "museum") as found:
+        yield found
+
+
+@pytest.fixture
+def domain(tmp_path):
+    path = tmp_path / "museum.toml"
+    path.write_text(DOMAIN)
+    return sf.Domain.from_toml(path)
+
+
+def _ask(visitor, name, text):
+    return asyncio.run(ask(visitor, visitor.dataset(name), text))
+
+
+def test_an_answer_has_an_interval_and_is_remembered(house):
+    ada = visit(house, "ada")
+    found = _ask(ada, "museum", YOUNG)
+    (answer,) = found.answers
+    assert answer["low"] <= answer["value"] <= answer["high"]
+    assert found.how in ("free", "paid")
+    assert history(ada, ada.dataset("museum")) == [found]
+    assert len(found.rows()) == 1
+
+
+def test_the_same_question_again_is_stored_and_costs_nothing(house):
+    ada, cora = visit(house, "ada"), visit(house, "cora")
+    first = _ask(ada, "museum", YOUNG)
+    before = len(house.datasets["museum"].book.entries())
+    for visitor, text in ((ada, YOUNG), (cora, YOUNG), (ada, f"{YOUNG} ")):
+        again = _ask(visitor, "museum", text)
+        assert (again.how, again.answers) == ("stored", first.answers)
+    assert len(house.datasets["museum"].book.entries()) == before
+    assert [a.sql for a in history(ada, ada.dataset("museum"))] == [f"{YOUNG} ", YOUNG]
+
+
+def test_two_clicks_at_once_are_one_question(house):
+    ada = visit(house, "ada")
+
+    async def twice():
+        dataset = ada.dataset("museum")
+        return await asyncio.gather(*(ask(ada, dataset, YOUNG) for _ in range(2)))
+
+    first, second = asyncio.run(twice())
+    assert first.answers == second.answers
+    epochs = [e for e in house.datasets["museum"].book.entries() if "epoch" in e.key]
+    assert len(epochs) == 1
+
+
+def test_the_answer_is_the_one_that_http_gives(house):
+    ada = visit(house, "ada")
+    found = _ask(ada, "museum", YOUNG)
+    stored = ada.dataset("museum").stored(found.answers[0]["key"])
+    assert stored is not None
+    assert found.answers[0]["key"].encode() in stored
+
+
+def test_who_may_not_spend_reads_what_is_stored(house):
+    first = _ask(visit(house, "ada"), "museum", YOUNG)
+    found = _ask(visit(house, "dan"), "museum", YOUNG)
+    assert (found.how, found.answers) == ("stored", first.answers)
+
+
+def test_nobody_pays_beyond_their_allowance(house):
+    dan = visit(house, "dan")
+    with pytest.raises(Problem) as refused:
+        _ask(dan, "museum", YOUNG)
+    assert (refused.value.status, refused.value.code) == (409, "budget-exhausted")
+    assert "budget refused" in refused.value.message
+    message, what_to_do = problem_words(refused.value)
+    assert message.startswith("Allowance of analyst 'dan'")
+    assert "curator" in what_to_do
+    assert house.datasets["museum"].book.entries() == ()
+
+
+@pytest.mark.parametrize("text", ["", "x" * 4001])
+def test_what_is_no_text_is_refused_as_over_http(house, text):
+    with pytest.raises(Problem) as refused:
+        _ask(visit(house, "ada"), "museum", text)
+    assert (refused.value.status, refused.value.code) == (422, "request")
+
+
+def test_what_is_no_question_says_why(house):
+    with pytest.raises(SqlError, match="MEDIAN"):
+        _ask(visit(house, "ada"), "museum", "SELECT MEDIAN(age) FROM data")
+
+
+def test_a_frozen_dataset_gives_stored_answers_only(house):
+    ada = visit(house, "ada")
+    first = _ask(ada, "museum", YOUNG)
+    house.datasets["museum"].set_frozen(True, "review")
+    assert _ask(ada, "museum", YOUNG).answers == first.answers
+    with pytest.raises(Exception, match="frozen"):
+        _ask(ada, "museum", "SELECT COUNT(*) FROM data WHERE age < 40")
+
+
+def test_foreign_datasets_are_not_there(house):
+    with pytest.raises(Problem, match="no dataset of this name"):
+        visit(house, "bob").dataset("museum")
+
+
+def test_there_is_advice_for_every_refusal_of_a_question():
+    codes = {code for _, _, code, _ in _KINDS} - {"plan", "budget"}
+    assert all(advice(code) for code in codes | {"too-many"})
+    assert advice("sql") == advice("workload")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "queries"),
+    [
+        ({}, 1),
+        ({"name": "age", "low": 18, "high": 64}, 1),
+        ({"name": "age", "low": 65}, 1),
+        ({"name": "age", "high": 17, "by": "ticket"}, 5),
+        ({"name": "ticket", "values": ["'adult'"]}, 1),
+        ({"name": "ticket", "values": ["'adult'", "'child'"], "by": "weekday"}, 7),
+        ({"name": "guided", "values": ["TRUE"]}, 1),
+        ({"by": "guided"}, 2),
+    ],
+)
+def test_controls_write_questions_that_can_be_asked(domain, arguments, queries):
+    arguments = dict(arguments)
+    name = arguments.pop("name", None)
+    assert sf.sql(domain, counting_sql(domain, name, **arguments)).queries == queries
+
+
+def test_odd_names_are_quoted():
+    domain = sf.Domain({'a "b"': 3})
+    assert sf.sql(domain, counting_sql(domain, 'a "b"', low=1)).queries == 1
+
+
+def test_few_values_are_listed_as_constants(domain):
+    assert listed(domain["ticket"])[0] == "'adult'"
+    assert listed(domain["guided"]) == ["FALSE", "TRUE"]
+    assert listed(domain["age"]) is None
+
+
+def test_both_datasets_take_questions(house):
+    assert all(takes_questions(d) for d in house.datasets.values())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roles are kept by what is done, not by what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from sfumato.app.page.asked import ask
+from sfumato.app.page.spending import allowances, budget_chart, freeze, spending, verified
+from sfumato.app.server.problems import Problem
+from tests.page.visiting import house_of, visit
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def house(tmp_path):
+    with house_of(tmp_path / "museum") as found:
+        yield found
+
+
+@pytest.fixture
+def spent(house):
+    """A house in which ada and cora have asked."""
+    for name, age in (("ada", 18), ("cora", 65)):
+        visitor = visit(house, name)
+        text = f"SELECT COUNT(*) FROM data WHERE age < {age}"
+        asyncio.run(ask(visitor, visitor.dataset("museum"), text))
+    return house
+
+
+def test_a_curator_sees_what_the_ledger_has(spent):
+    cora, dataset = visit(spent, "cora"), spent.datasets["museum"]
+    found = spending(dataset, cora.who)
+    assert found.entries == tuple(dataset.book.entries())
+    assert found.budget == dataset.book.budget
+    assert list(found.shares) == sorted(found.shares)
+    assert found.shares[-1] == pytest.approx(1 - float(found.remaining.share), abs=1e-12)
+
+
+def test_an_analyst_sees_their_own_debits_against_their_allowance(spent):
+    ada, dataset = visit(spent, "ada"), spent.datasets["museum"]
+    found = spending(dataset, ada.who)
+    assert {e.analyst for e in found.entries} == {"ada"}
+    assert found.is_own
+    assert found.budget == ada.who.allowances["museum"]
+    assert found.shares[-1] == pytest.approx(1 - float(found.remaining.share), abs=1e-12)
+
+
+def test_who_has_spent_nothing_sees_nothing(spent):
+    found = spending(spent.datasets["museum"], visit(spent, "dan").who)
+    assert (found.entries, found.points(NOW)) == ((), [])
+
+
+def test_the_chart_begins_at_nothing_and_ends_now(spent):
+    found = spending(spent.datasets["museum"], visit(spent, "cora").who)
+    points = found.points(NOW)
+    assert points[0] == (found.entries[0].time, 0.0)
+    assert points[-1] == ("2030-01-01T00:00:00+00:00", found.shares[-1])
+    assert len(points) == len(found.entries) + 2
+    drawn = budget_chart(found, NOW).to_dict()
+    assert len(drawn["layer"]) == 2
+    (rows,) = drawn["datasets"].values()
+    assert rows[-1]["s"] == found.shares[-1]
+
+
+def test_curators_verify_freeze_and_unfreeze(spent):
+    cora = visit(spent, "cora")
+    assert asyncio.run(verified(cora, "museum")).is_whole
+    asyncio.run(freeze(cora, "museum", True, " quarterly review "))
+    assert spending(spent.datasets["museum"], cora.who).is_frozen
+    asyncio.run(freeze(cora, "museum", False, "done"))
+    assert not spent.datasets["museum"].book.is_frozen()
+    assert asyncio.run(verified(cora, "museum")).is_whole
+
+
+def test_analysts_do_none_of_this(spent):
+    ada = visit(spent, "ada")
+    for action in (
+        lambda: asyncio.run(verified(ada, "museum")),
+        lambda: asyncio.run(freeze(ada, "museum", True, "because")),
+        lambda: allowances(ada, spent.datasets["museum"]),
+    ):
+        with pytest.raises(Problem) as refused:
+            action()
+        assert (refused.value.status, refused.value.code) == (403, "not-curator")
+    assert not spent.datasets["museum"].book.is_frozen()
+
+
+@pytest.mark.parametrize("reason", ["", "   ", "x" * 201, "two\nlines"])
+def test_a_reason_is_needed(spent, reason):
+    cora = visit(spent, "cora")
+    with pytest.raises(Problem) as refused:
+        asyncio.run(freeze(cora, "museum", True, reason))
+    assert (refused.value.status, refused.value.code) == (422, "request")
+    assert not spent.datasets["museum"].book.is_frozen()
+
+
+def test_a_curator_sees_who_may_ask(spent):
+    rows = allowances(visit(spent, "cora"), spent.datasets["museum"])
+    assert [row[0] for row in rows] == ["ada", "dan", "cora"]
+    assert rows[2][1:3] == ("curator", "the table's")
+    assert rows[0][1:3] == ("analyst", "epsilon = 2.5, delta = 1e-9")

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Visitors of the page without a browser: the same house, login and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from sfumato.app.page.logins import Logins
+from sfumato.app.page.shell import Visitor
+from sfumato.app.server.config import read_config
+from sfumato.app.server.house import House
+from tests.page.museum import write_museum
+
+
+@contextmanager
+def house_of(folder: Path) -> Iterator[House]:
+    """The museum, open; closed at the end."""
+    house = House(read_config(write_museum(folder)))
+    try:
+        yield house
+    finally:
+        house.close()
+
+
+def visit(house: House, name: str) -> Visitor:
+    """Somebody who has just signed in."""
+    who = next(a for a in house.config.analysts if a.name == name)
+    logins = Logins()
+    login = logins.find(logins.begin(who))
+    assert login is not None
+    return Visitor(house, login, logins, cast(Any, None))
