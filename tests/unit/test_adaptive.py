@@ -28,7 +28,7 @@ from sfumato.refine.learning.transcript import Transcript
 from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS, ExactTables, read_tables
 from sfumato.vault.count import Counts
 from sfumato.vault.mwem import answer_moves
-from sfumato.vault.rounds import Task, adaptive_rounds
+from sfumato.vault.rounds import Task, _Loop, adaptive_rounds
 from sfumato.vault.tables import open_table
 from tests.words import SeededWords
 
@@ -367,3 +367,47 @@ def test_rounds_tell_how_far_they_are(people: pd.DataFrame, method: str) -> None
         assert done[0] < 60 < 98 <= done[-1] <= 100
     else:
         assert done == list(range(1, total + 1))
+
+
+def shares_of_rounds(taught: list[bool], monkeypatch: pytest.MonkeyPatch) -> list[Fraction]:
+    """What each round may spend, if rounds teach what is said and spend all that they may."""
+    shares: list[Fraction] = []
+
+    def one_round(loop: _Loop, amount: Fraction) -> bool:
+        shares.append(amount)
+        loop.purse.take(amount)
+        return taught[len(shares) - 1]
+
+    monkeypatch.setattr(_Loop, "round", one_round)
+    monkeypatch.setattr(_Loop, "look_at_attributes", lambda _: None)
+    purse = Spending("gaussian", Fraction(1))
+    task = Task(Learner(DOMAIN, None), {("a", "b"): 1}, 20, moves_of("add-remove"))
+    adaptive_rounds(None, None, task, purse, SeededWords(1))  # type: ignore[arg-type]
+    assert purse.left == 0
+    return [share * 20 for share in shares]
+
+
+def test_rounds_that_teach_spend_equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shares_of_rounds([True] * 20, monkeypatch) == [1] * 20
+    alternating = [True, False] * 10
+    assert shares_of_rounds(alternating, monkeypatch) == [1] * 20
+
+
+def test_after_two_rounds_in_a_row_that_taught_nothing_four_times_as_much_is_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 2 of 20, 2 times 4 of the 18 left, and the 10 that are left are not twice 16: all of them.
+    assert shares_of_rounds([False] * 9, monkeypatch) == [1, 1, 4, 4, 10]
+    # Two misses that are not in a row count for nothing; what is left over goes to the last round.
+    mixed = [False, True, False, False, *[True] * 9]
+    assert shares_of_rounds(mixed, monkeypatch) == [1, 1, 1, 1, 4, 4, 4, 4]
+
+
+@pytest.mark.parametrize("method", ["mwem", "boosting"])
+def test_noise_of_single_answers_lies_on_a_fine_grid(people: pd.DataFrame, method: str) -> None:
+    """On whole counts a standard deviation of a few steps would round most of it away."""
+    work = sf.marginals(DOMAIN, [("a",), ("d",)])
+    plan = sf.plan_adaptive(work, sf.Budget(rho=5), method=method)  # type: ignore[arg-type]
+    for step in plan.release(people).transcript.steps[1:]:
+        assert step.measurement.noise.units >= 2**16
+        assert step.measurement.noise.grid_bits > 0

@@ -137,3 +137,12 @@ def test_the_modules_of_nouns_import_no_heavy_package():
     )
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert seen.stdout.strip() == "[]"
+
+
+def test_long_values_are_cut_in_messages():
+    text = "9" * 58
+    with pytest.raises(BudgetError, match=f"got '{text}'"):
+        Budget(epsilon=text)
+    with pytest.raises(BudgetError, match=f"got '{text[:56]}" + r"\.\.\.;") as caught:
+        Budget(epsilon=text + "9")
+    assert text not in str(caught.value)

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from sfumato.budget.connections import Connections
+from sfumato.budget.store import open_store
 
 
 class Made:
@@ -149,3 +150,18 @@ def test_a_fork_waits_for_other_threads_and_holds_back_new_ones(made):
     first.join()
     assert inside.is_set()
     assert made.closed == [True, False]
+
+
+def test_a_transaction_that_is_not_kept_is_undone_at_once(tmp_path):
+    store = open_store(tmp_path / "t.db", keep_open=True)
+    with store.writing() as transaction:
+        transaction.change("CREATE TABLE x (y INTEGER)")
+    with store.writing() as transaction:
+        transaction.change("INSERT INTO x VALUES (1)")
+        transaction.is_kept = False
+    (kept,) = store.connections._idle
+    assert not kept.in_transaction
+    with store.reading() as transaction:
+        assert transaction.row("SELECT count(*) FROM x") == (0,)
+    store.close()
+    assert store.connections._idle == []

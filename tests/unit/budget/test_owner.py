@@ -121,3 +121,12 @@ def test_unreadable_and_empty_files_tell_nothing(tmp_path):
     assert owner._first_line(str(tmp_path / "empty")) is None
     assert owner._first_line(str(tmp_path / "bytes")) is None
     assert owner._first_line(str(tmp_path / "two")) == "first"
+
+
+def test_the_machine_and_the_boot_are_those_that_the_system_names(monkeypatch):
+    monkeypatch.setattr(owner, "_first_line", lambda path: path)
+    machine, boot, namespace = owner._place()
+    assert (machine, boot) == ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
+    assert " " not in namespace
+    monkeypatch.setattr(owner, "_first_line", lambda _: None)
+    assert owner._place() == ("-", "-", namespace)

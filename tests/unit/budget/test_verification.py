@@ -269,3 +269,11 @@ def test_random_damage_to_the_file_never_ends_in_another_error(filed):
         except LedgerError:
             found += 1
     assert found > 0
+
+
+def test_a_ledger_that_never_had_a_head_file_needs_no_vouching(postgres, tmp_path):
+    place = Home.at("postgresql", tmp_path, postgres).place
+    Ledger.create(place, Budget(rho=1), "t", "add-remove").debit(COST, {}, "k")
+    with pytest.raises(LedgerError, match="needs vouching"):
+        Ledger.vouch(place)
+    assert not Ledger.open(place).verify().head_file_checked

@@ -213,9 +213,9 @@ def test_too_many_cells_are_refused_before_the_table_is_touched():
     table = open_table(pa.table({"a": [0], "b": [0], "c": [0]}))
     blind = Untouchable(table.name, table.engine, table.types, table.untyped, lambda _: None)
     with pytest.raises(TooLarge) as caught:
-        count_marginals(blind, domain, [("a",), ("a", "b")])
+        count_marginals(blind, domain, [("a",), ("a", "b"), ("b",)])
     message = str(caught.value)
-    assert "1,000,001,000,000 cells (8,000,008,000,000 bytes)" in message
+    assert "1,000,002,000,000 cells (8,000,016,000,000 bytes)" in message
     assert "over a, b" in message
     assert "at most 134,217,728 (1,073,741,824 bytes)" in message
     with pytest.raises(TooLarge):
@@ -443,3 +443,40 @@ def test_every_table_is_summed_from_the_smallest_wider_one() -> None:
             else:
                 assert found[names] in wider
                 assert domain.cells(found[names]) == least
+
+
+@pytest.mark.parametrize("bits", [7, 8, 15, 16])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_the_last_codes_of_attributes_of_any_size_are_counted(bits: int, more: int) -> None:
+    """Codes are kept in as few bytes as hold them."""
+    size = 2**bits + more
+    rows = pd.DataFrame({"x": [0, size - 2, size - 1, size - 1, size]})
+    domain = Domain([Integer("x", 0, size - 1)])
+    counts = count_marginals(open_table(rows), domain, [("x",)]).reveal(("x",))
+    assert (counts[0], counts[-2], counts[-1], counts.sum()) == (1, 1, 2, 4)
+    last = In("x", (size - 1,))
+    assert count_conditions(open_table(rows), domain, [last]).reveal().tolist() == [2]
+
+
+def test_codes_beyond_two_and_four_billion_are_told_apart() -> None:
+    for size in (2**31 - 1, 2**31, 2**31 + 1, 2**32 + 1):
+        rows = pd.DataFrame({"x": [0, size - 2, size - 1, size - 1]})
+        domain = Domain([Integer("x", 0, size - 1)])
+        found = count_conditions(open_table(rows), domain, [In("x", (c,)) for c in (0, size - 1)])
+        assert found.reveal().tolist() == [1, 2]
+
+
+def test_conditions_are_counted_only_in_columns_that_are_there() -> None:
+    table = open_table(pd.DataFrame({"y": [1]}))
+    with pytest.raises(TableError, match="lacks 'x'"):
+        count_conditions(table, Domain({"x": 2}), [In("x", (0,))])
+    with pytest.raises(TableError, match="lacks 'x'"):
+        count_marginals(table, Domain({"x": 2}), [("x",)])
+
+
+def test_the_rows_of_units_are_drawn_with_a_key_of_256_bits() -> None:
+    table = open_table(visits())
+    words = SeededWords(3)
+    read_records(table, VISITS, VISITS.names, PrivacyUnit("person", 2), words)
+    assert table.secret == SeededWords(3).words(4).tobytes().hex()
+    assert len(table.secret) == 64

@@ -118,3 +118,12 @@ def test_a_distance_moves_by_at_most_what_its_answer_does() -> None:
     for a, b, p in itertools.product(range(-4, 5), range(-4, 5), range(-4, 5)):
         one, other = (apart(Sensitive([x]), [p]).reveal()[0] for x in (a, b))
         assert abs(one - other) <= abs(a - b)
+
+
+def test_distances_are_those_of_the_answers_from_a_place_on():
+    exact = Sensitive([10, 20, 30, 40])
+    assert apart(exact, [25, 25], first=1).reveal() == [5, 5]
+    assert apart(exact, [0]).reveal() == [10]
+    with pytest.raises(ValueError, match="longer"):
+        apart(exact, [0, 0], first=3)
+    assert times(exact, 3).reveal() == [30, 60, 90, 120]

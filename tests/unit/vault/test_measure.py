@@ -5,15 +5,18 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import sfumato as sf
 from sfumato.plan.calibrate import BlockNoise, privacy_loss
 from sfumato.plan.optimal.pieces import pieces
 from sfumato.plan.strategy import Block
+from sfumato.vault.adaptive import read_answers, read_tables
 from sfumato.vault.measure import Exact, add_noise, exact_values, measure
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Sensitive
+from sfumato.vault.tables import open_table
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 6, "b": 4})
@@ -121,3 +124,30 @@ def test_measuring_tells_how_far_it_is_and_keeps_the_laws_and_the_number_of_reco
     assert [m.noise for m in found.measurements] == laws
     with pytest.raises(ValueError, match="shorter"):
         measure(exact, blocks, laws[:1], SeededWords(3))
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_rounds_add_the_noise_of_their_words_to_exact_integers(noise: str) -> None:
+    law = BlockNoise(noise, 2**10, 3)  # type: ignore[arg-type]
+    draw = rounded_gaussian if noise == "gaussian" else discrete_laplace
+
+    def z(size: int) -> list[int]:
+        return draw(Fraction(2**10), size, SeededWords(4)).tolist()
+
+    rows = pd.DataFrame({"a": [0, 0, 5], "b": [1, 1, 3]})
+    tables, _ = read_tables(open_table(rows), DOMAIN, [("a",)], "add-remove")
+    found = tables.measure(("a",), law, SeededWords(4))
+    assert found.noise == law
+    assert (found.units - z(6)).tolist() == [16, 0, 0, 0, 0, 8]
+
+    work = sf.product(DOMAIN, {"a": [[0.5, 0, 0, 0, 0, 0.5], [1, 1, 1, 1, 1, 0]]})
+    answers, _ = read_answers(open_table(rows), work, "add-remove")
+    assert answers.bits == 1  # halves: 3 and 4 of them
+    some = answers.measure_some([1, 0], law, SeededWords(4))
+    assert (some.units - z(2)).tolist() == [4 * 8, 3 * 8]
+    assert (answers.measure(0, law, SeededWords(4)).units - z(1)).tolist() == [3 * 8]
+    assert (answers.measure(None, law, SeededWords(4)).units - z(1)).tolist() == [3 * 8]
+    assert list(answers.at(4).reveal()) == [3 * 8, 4 * 8]
+    errors = answers.errors(np.array([0, 12]), 1, 6)  # |3 - 0| - 1 and |4 - 12| - 1, at most 6
+    assert errors.reveal().tolist() == [2, 6]
+    assert answers.errors(np.array([3, 4]), 1, 6).reveal().tolist() == [0, 0]

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import exp, log, pi
 
+import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -293,3 +294,41 @@ def test_what_is_wrong_with_a_choice_is_said_without_a_score() -> None:
         selection_cost(Fraction(0))
     with pytest.raises(BudgetError, match="above 0"):
         range_of_mu_squared_down(Fraction(-1))
+
+
+@pytest.mark.parametrize("amount", [0.5, 0, -1, Fraction(-1, 2)])
+def test_costs_of_choices_are_of_exact_positive_numbers(amount: object) -> None:
+    for function in (selection_cost, range_of_mu_squared_down):
+        with pytest.raises(BudgetError, match="exact number above 0"):
+            function(amount)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("noise", "law"), [(_GUMBEL, "gumbel"), (_EXPONENTIAL, "exponential")])
+def test_a_noisy_score_is_enclosed_by_the_ends_of_what_is_known_of_its_uniform(
+    noise: object, law: str
+) -> None:
+    def value(u: mpmath.mpf) -> mpmath.mpf:
+        return -mpmath.log(-mpmath.log(1 - u) if law == "gumbel" else u)
+
+    given = [12345 << 40, (2**64 - 1) // 3, 2**63]
+    scores = np.array([7, 5, 6])
+    race = _Race(scores, Fraction(1, 3), noise, GivenWords([*given, 99]))  # type: ignore[arg-type]
+    for place, word in enumerate(given):
+        low, high = race._enclosure(place)
+        with mpmath.workdps(50):
+            base = mpmath.mpf(int(scores[place]) - 7) / 3
+            for ball, v in ((low, (word >> 11) + 1), (high, word >> 11)):
+                exact = base + value(mpmath.mpf(v) / 2**53)
+                assert abs(mpmath.mpf(ball.mid().str(40, radius=False)) - exact) < 1e-30
+    race._uniforms[0] = ((given[0] >> 11) << 64 | 99, 117)  # one more word: further digits
+    low, high = race._enclosure(0)
+    assert 0 < float(high - low) < 1e-14
+
+
+def test_an_end_at_which_the_noise_is_infinite_is_open() -> None:
+    race = _Race(np.zeros(2, np.int64), RATE, _GUMBEL, GivenWords([0, 2**64 - 1]))
+    least, most = race._enclosure(0), race._enclosure(1)
+    assert least[0].is_finite()
+    assert not least[1].is_finite()
+    assert not most[0].is_finite()
+    assert most[1].is_finite()

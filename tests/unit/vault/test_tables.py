@@ -131,6 +131,7 @@ def test_types_come_without_reading_values(tmp_path):
         "age\tsex\n30\tF\n41\tM\n30\tM\n",
         '"age","sex"\r\n30,"F"\r\n41,"M"\r\n"30","M"\r\n',
         "\ufeffage, sex\n30, F\n41, M\n30, M",
+        'age, "sex"\n30, "F"\n41, "M"\n30, "M"\n',
         'id,age,sex,note\n1,30,F,x\n2,41,M,"a, b"\n3,30,M,"say ""no"""\n',
     ],
 )
@@ -148,6 +149,7 @@ def test_common_forms_of_csv_are_read(text, tmp_path):
         b'30,"F"x',
         b'3"0,F',
         b'3"0,"F',
+        b'30","F',
         b'"30","F""',
         b"30,\xff\xfe",
         b"",
@@ -321,3 +323,53 @@ def test_other_engines_are_refused_by_name(tmp_path):
     backend.raw_sql("CREATE TABLE people (age INTEGER)")
     assert other is not None
     assert "lives in sqlite" in refusal(backend.table("people"))
+
+
+def test_identifiers_of_128_bits_are_texts(tmp_path):
+    """As a category and as a privacy unit."""
+    path = str(tmp_path / "t.duckdb")
+    first, second = (f"00000000-0000-0000-0000-{k:012d}" for k in (1, 2))
+    with duckdb.connect(path) as connection:
+        connection.execute("CREATE TABLE t (u UUID, x INTEGER)")
+        connection.execute(
+            f"INSERT INTO t VALUES ('{first}', 0), ('{second}', 1), ('{second}', 1), (NULL, 0)"
+        )
+    table = open_table(path)
+    domain = Domain([Category("u", (first, second)), Integer("x", 0, 1)])
+    check_columns(table, domain, PrivacyUnit("u", 1))
+    counted = count_marginals(table, domain, [("u",), ("x",)])
+    assert counted.reveal(("u",)).tolist() == [1, 2]
+    bounded = count_marginals(table, Domain([Integer("x", 0, 1)]), [("x",)], PrivacyUnit("u", 1))
+    assert bounded.reveal(("x",)).tolist() == [1, 1]
+
+
+def test_record_batches_and_coarse_types_are_tables():
+    batch = PEOPLE.to_batches()[0]
+    assert ages(batch) == [30, 30, 41]
+    assert ages(pa.RecordBatchReader.from_batches(PEOPLE.schema, [batch])) == [30, 30, 41]
+    odd = pa.table(
+        {
+            "none": pa.nulls(3),
+            "half": pa.array(np.array([0.5, 1.5, 1.5], np.float16)),
+            "view": pa.array(["a", "b", "b"], pa.string_view()),
+            "words": pa.array(["a", "b", "b"]).dictionary_encode(),
+        }
+    )
+    assert column_types(odd) == dict.fromkeys(odd.column_names, "string") | {"half": "float32"}
+    domain = Domain(
+        [
+            Category("none", ("x",), nulls="missing"),
+            Numeric("half", (0.0, 1.0, 2.0)),
+            Category("view", ("a", "b")),
+            Category("words", ("b", "a")),
+        ]
+    )
+    counted = count_marginals(open_table(odd), domain, [(name,) for name in domain.names])
+    found = [counted.reveal((name,)).tolist() for name in domain.names]
+    assert found == [[0, 3], [1, 2], [1, 2], [2, 1]]
+
+
+def test_columns_of_one_name_are_refused():
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    with pytest.raises(TableError, match=r"names the column .x. twice"):
+        open_table(twice)
