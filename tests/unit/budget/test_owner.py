@@ -27,9 +27,9 @@ def test_this_process_is_there():
     assert not is_gone(this_process())
 
 
-@pytest.mark.parametrize("text", ["", "a b c", "a b c d e", named() + " more", named(pid="-1")])
-def test_what_names_no_process_is_never_gone(text):
-    assert not is_gone(text)
+def test_what_names_no_process_is_never_gone():
+    for text in ("", "a b c", "a b c d e", named() + " more", named(pid="-1")):
+        assert not is_gone(text)
 
 
 def test_processes_elsewhere_are_never_gone():
