@@ -10,7 +10,9 @@ before its threshold is drawn. Where the number of records is private, a little 
 
 Two ways to choose the rest. ``learning="fit"``: as many updates as balance what one of them must
 teach, ``2 (T/n)^2`` of relative entropy (Hoeffding's lemma and the entropy ``ln m`` of an even
-start), and a threshold T that an exact estimate crosses by noise in one epoch of five.
+start), and a threshold T that an exact estimate crosses by noise in one epoch of five. The noise of
+tests is one-sided where that is best: the pair of laws and the split of the budget are those with
+the least bound on free answers.
 ``learning="hedge"``: the parameters of the theorem in ``refine/widths/multiplicative.py`` (Hardt,
 Rothblum 2010; Dwork, Roth 2014, Algorithm 6), for which the number of updates is proved to do.
 Neither choice touches privacy, which is the ledger's; proof page: ``docs/proofs/online.md``.
@@ -23,7 +25,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil, log, sqrt
 from typing import Final
 
@@ -34,7 +36,7 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.online.estimate import Learning
 from sfumato.plan.adaptive import Spending
-from sfumato.plan.discovery import alarm_probability, tolerance
+from sfumato.plan.discovery import PIECES, alarm_probability, alarmed, missed
 from sfumato.plan.sparse import noise_of, sparse_of_epsilon, sparse_of_mu_squared
 from sfumato.plan.tails import gaussian_quantile, laplace_quantile
 from sfumato.refine.widths.multiplicative import Weights, multiplicative_weights, rows_needed
@@ -49,11 +51,13 @@ BETA: Final = 0.05
 QUESTIONS: Final = 10_000
 MOST_QUESTIONS: Final = 10**12
 MOST_UPDATES: Final = 10_000
-FEWEST, USUAL = 4, 200  # updates unless told
+FEWEST, MOST_BALANCED = 4, 400  # updates unless told; a third of the latter is used
 GUESSED_RECORDS: Final = 10_000  # where nobody says how many there are
 ANSWER_SHARE: Final = Fraction(2, 5)  # of an epoch, for the noisy answer
 RECORDS_SHARE: Final = Fraction(1, 50)  # of all, for the number of records where it is private
 FALSE_ALARMS: Final = 0.2  # epochs that an exact estimate would end, as a share of all
+SHARES: Final = tuple(Fraction(i, 16) for i in range(4, 9))  # of an epoch's tests, for thresholds
+ROUGH: Final = 2**9  # pieces of a law while laws are compared
 SPARE: Final = 1 - Fraction(1, 2**20)  # for rounding up to units of the ledger
 
 
@@ -113,7 +117,7 @@ class SessionPlan:
 
         For the question at any one place of an epoch: docs/proofs/online.md, Theorem 3.
         """
-        return (self.threshold + tolerance(self.sparse, 1, 2 * (1 - self.level))) / UNIT
+        return (self.threshold + missed(self.sparse, 1, 1 - self.level)) / UNIT
 
     @cached_property
     def paid_bound(self) -> float:
@@ -123,7 +127,7 @@ class SessionPlan:
     @cached_property
     def error(self) -> float:
         """With chance ``1 - beta`` no answer to all the questions is farther off, in persons."""
-        tests = self.threshold + tolerance(
+        tests = self.threshold + missed(
             self.sparse, self.questions, self.beta / 2, epochs=self.updates
         )
         return max(tests / UNIT, _noise_bound(self.noise, self.beta / 2 / self.updates))
@@ -144,7 +148,7 @@ class SessionPlan:
 
     def _gap(self, records: float) -> float:
         """The least error, as a share of all records, of a question that is rightly found wrong."""
-        near = tolerance(self.sparse, self.questions, self.beta, epochs=self.updates)
+        near = alarmed(self.sparse, self.questions, self.beta, epochs=self.updates)
         least = max(self.threshold - near, self.threshold / 2) / (UNIT * max(records, 1.0))
         return min(least, 1.0)  # no answer is off by more than all records
 
@@ -202,7 +206,7 @@ def plan_session(
 
     >>> plan = plan_session(Domain({"age": 100, "sex": 2}), Budget(epsilon=1), records=50_000)
     >>> plan.updates, plan.epoch_cost.pure_epsilon <= 1 / Fraction(plan.updates)
-    (72, True)
+    (59, True)
     """
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
@@ -226,7 +230,8 @@ def plan_session(
     left, n = total - first, float(records or GUESSED_RECORDS)
 
     def tests(count: int) -> tuple[SparseLaw, int]:
-        law = _sparse((1 - ANSWER_SHARE) * left / count, kind)
+        amount = (1 - ANSWER_SHARE) * left / count
+        law = _sparse(amount, kind, _seldom(questions, count), level)
         return law, _threshold(law, questions, count, beta, learning)
 
     chosen = updates or _updates(log(domain.size), n, questions, learning, tests)
@@ -248,11 +253,23 @@ def plan_session(
     )
 
 
-def _sparse(amount: Fraction, kind: NoiseKind) -> SparseLaw:
-    """One epoch's tests: of ``|truth - estimate|``, which is not monotone."""
+def _sparse(amount: Fraction, kind: NoiseKind, seldom: float, level: float) -> SparseLaw:
+    """One epoch's tests: of ``|truth - estimate|``, which is not monotone.
+
+    The law that bounds free answers best, when noise alone is found wrong so seldom.
+    """
+    one_sided: NoiseKind = "exponential"
     if kind == "gaussian":
-        return sparse_of_mu_squared(amount, sensitivity=UNIT)
-    return sparse_of_epsilon(amount, sensitivity=UNIT)
+        make = partial(sparse_of_mu_squared, amount, sensitivity=UNIT, query=one_sided)
+    else:
+        make = partial(sparse_of_epsilon, amount, sensitivity=UNIT, query=one_sided)
+    laws = [make(threshold=one_sided, share=share) for share in SHARES]
+    if kind == "gaussian":
+        laws += [make(threshold=kind, share=share) for share in SHARES]
+    return min(
+        laws,
+        key=lambda law: _crossed(law, seldom, ROUGH) + missed(law, 1, 1 - level, pieces=ROUGH),
+    )
 
 
 def _threshold(
@@ -260,14 +277,24 @@ def _threshold(
 ) -> int:
     """So far above 0 that noise alone is seldom found wrong; for Hedge, thrice its reach."""
     if learning == "hedge":
-        return 3 * tolerance(law, questions, beta, epochs=updates)
-    seldom = min(FALSE_ALARMS * updates / questions, 0.25)
+        return 3 * alarmed(law, questions, beta, epochs=updates)
+    return _crossed(law, _seldom(questions, updates))
+
+
+def _seldom(questions: int, updates: int) -> float:
+    """How often an exact estimate is found wrong, as a share of all questions."""
+    return min(FALSE_ALARMS * updates / questions, 0.25)
+
+
+def _crossed(law: SparseLaw, seldom: float, pieces: int = PIECES) -> int:
+    """The threshold that noise alone crosses so seldom, about."""
     low, high = 0, max(1, ceil(4 * (law.threshold.scale + law.query.scale)))
-    while alarm_probability(law, high) > seldom:
+    while alarm_probability(law, high, pieces) > seldom:
         low, high = high, 2 * high
     while high - low > max(1, high // 256):
         middle = (low + high) // 2
-        low, high = (middle, high) if alarm_probability(law, middle) > seldom else (low, middle)
+        is_often = alarm_probability(law, middle, pieces) > seldom
+        low, high = (middle, high) if is_often else (low, middle)
     return high
 
 
@@ -280,13 +307,16 @@ def _updates(
 ) -> int:
     """The least number that is enough: thresholds rise with it, so that each teaches more.
 
-    Hedge: ``c >= ln m n^2 / (2 (T - T/3)^2)``. Fit: half of what balances at half the entropy, for
-    data are not a worst case and answers are used again (measured: ``python -m bench online``).
+    Hedge: ``c >= ln m n^2 / (2 (T - T/3)^2)``. Fit: a third of what balances at half the entropy,
+    for data are not a worst case and answers are used again (measured: ``python -m bench online``).
     """
-    most = min(questions, MOST_UPDATES) if learning == "hedge" else 2 * USUAL
+    most = min(questions, MOST_UPDATES) if learning == "hedge" else MOST_BALANCED
 
     def is_enough(count: int) -> bool:
-        found = tests(count)[1] / (UNIT * records)
+        law, threshold = tests(count)
+        if learning == "fit":
+            threshold += missed(law, 1, 0.5)  # where half of what is wrong is found
+        found = threshold / (UNIT * records)
         if learning == "hedge":
             return count * 2 * (2 * found / 3) ** 2 >= entropy
         return count * 2 * found**2 >= entropy / 2
@@ -297,7 +327,7 @@ def _updates(
         low, high = (low, middle) if is_enough(middle) else (middle, high)
     if learning == "hedge":
         return high
-    return min(questions, max(FEWEST, high // 2))
+    return min(questions, max(FEWEST, high // 3))
 
 
 def _cost(law: NoiseLaw) -> Cost:

@@ -8,6 +8,7 @@ Proof page: ``docs/proofs/sparse-vector.md``, Theorem 5.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil, expm1, log, log1p
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from sfumato.budget.sparse import NoiseLaw, SparseLaw
 from sfumato.errors import PlanError
 
-__all__ = ["alarm_probability", "centred", "failure_probability", "tolerance"]
+__all__ = ["alarm_probability", "alarmed", "centred", "failure_probability", "missed", "tolerance"]
 
 PIECES: Final = 2**14  # of the threshold's law; wider than one step only at scales above some 100
 FEW_PIECES: Final = 2**9  # while searching for an offset
@@ -41,11 +42,49 @@ def tolerance(law: SparseLaw, queries: int, beta: float, epochs: int = 1) -> int
     >>> tolerance(sparse_of_epsilon(Fraction(1), is_monotone=True), queries=100, beta=0.05)
     17
     """
+    return _least(lambda x: failure_probability(law, queries, x, epochs), beta, law)
+
+
+@lru_cache(maxsize=256)
+def missed(law: SparseLaw, queries: int, beta: float, epochs: int = 1, pieces: int = PIECES) -> int:
+    """The least x such that with probability ``1 - beta`` no score above by x is found below.
+
+    In steps; below 0 where noise lifts most scores. ``tolerance`` counts false alarms too, which
+    cost budget but tell nothing wrong.
+
+    >>> from fractions import Fraction
+    >>> from sfumato.plan.sparse import sparse_of_epsilon
+    >>> law = sparse_of_epsilon(Fraction(1), threshold="exponential", query="exponential")
+    >>> missed(law, 1, 0.05), missed(sparse_of_epsilon(Fraction(1)), 1, 0.05)
+    (6, 10)
+    """
+    return _least(
+        lambda x: _outside(law, queries, law.offset - x, None, epochs, pieces),
+        beta,
+        law,
+        -_far(law),
+    )
+
+
+@lru_cache(maxsize=256)
+def alarmed(law: SparseLaw, queries: int, beta: float, epochs: int = 1) -> int:
+    """The least x such that with probability ``1 - beta`` no score below by x is found above."""
+    return _least(
+        lambda x: _outside(law, queries, None, law.offset + x, epochs), beta, law, -_far(law)
+    )
+
+
+def _far(law: SparseLaw) -> int:
+    """Steps that noise hardly ever reaches."""
+    return int(80 * (law.threshold.scale + law.query.scale)) + abs(law.offset) + 1
+
+
+def _least(failure: Callable[[int], float], beta: float, law: SparseLaw, low: int = -1) -> int:
+    """The least distance, above ``low``, at which the probability of a failure is at most beta."""
     if not 0 < beta < 1:
         raise PlanError(f"beta, the probability of a failure, must lie in (0, 1), got {beta!r}")
-    far = law.threshold.scale + law.query.scale
-    low, high = -1, max(1, int(8 * far) + abs(law.offset))
-    while failure_probability(law, queries, high, epochs) > beta:
+    high = max(1, int(8 * (law.threshold.scale + law.query.scale)) + abs(law.offset))
+    while failure(high) > beta:
         low, high = high, 2 * high
         if high > 2**50:
             raise PlanError(
@@ -54,10 +93,7 @@ def tolerance(law: SparseLaw, queries: int, beta: float, epochs: int = 1) -> int
             )
     while high - low > 1:
         middle = (low + high) // 2
-        if failure_probability(law, queries, middle, epochs) > beta:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if failure(middle) > beta else (low, middle)
     return high
 
 
@@ -105,21 +141,33 @@ def centred(law: SparseLaw, queries: int, beta: float, epochs: int = 1) -> Spars
 
 
 def _outside(
-    law: SparseLaw, queries: int, low: int, high: int, epochs: int, pieces: int = PIECES
+    law: SparseLaw,
+    queries: int,
+    low: int | None,
+    high: int | None,
+    epochs: int,
+    pieces: int = PIECES,
 ) -> float:
-    """P(the noise of some score, minus the threshold's, is not within low to high), or more."""
+    """P(the noise of some score, minus the threshold's, is not within low to high), or more.
+
+    None: nothing is outside on that side.
+    """
     left, right, mass, rest = _pieces(law.threshold, pieces)
-    above = _survival(law.query, left + high + 1)
-    if law.reach is not None:
-        above = np.maximum(above, _survival(law.query, np.array([law.reach])))
-    outside = np.minimum(above + _below(law.query, right + low - 1), 1.0)
+    outside = np.zeros(len(left))
+    if high is not None:
+        outside += _survival(law.query, left + high + 1)
+        if law.reach is not None:
+            outside = np.maximum(outside, _survival(law.query, np.array([law.reach])))
+    if low is not None:
+        outside += _below(law.query, right + low - 1)
+    outside = np.minimum(outside, 1.0)
     with np.errstate(divide="ignore"):
         some = -np.expm1(queries / epochs * np.log1p(-outside))
     once = min(float((mass * some).sum()) + rest, 1.0)
     return -expm1(epochs * log1p(-once)) if once < 1 else 1.0
 
 
-def alarm_probability(law: SparseLaw, gap: int) -> float:
+def alarm_probability(law: SparseLaw, gap: int, pieces: int = PIECES) -> float:
     """P(a score ``gap`` steps below its threshold is found above); a negative gap is above it.
 
     >>> from fractions import Fraction
@@ -127,7 +175,7 @@ def alarm_probability(law: SparseLaw, gap: int) -> float:
     >>> round(alarm_probability(sparse_of_epsilon(Fraction(1)), 0), 3)
     0.544
     """
-    left, right, mass, _ = _pieces(law.threshold, PIECES)
+    left, right, mass, _ = _pieces(law.threshold, pieces)
     gaps = gap + law.offset + (left + right) // 2
     if law.reach is not None:
         gaps = np.minimum(gaps, law.reach)

@@ -50,11 +50,13 @@ def sparse_of_epsilon(
     threshold: NoiseKind = "laplace",
     query: NoiseKind = "laplace",
     false_alarm: Fraction = FALSE_ALARM,
+    share: Fraction | None = None,
 ) -> SparseLaw:
     """The sparse vector of the least noise that is ``epsilon``-DP.
 
     The noise of its threshold is Laplace or exponential; one-sided noise should then be centred
-    (``plan.discovery.centred``).
+    (``plan.discovery.centred``). ``share`` of epsilon is the threshold's, by default the one with
+    the least variance of a comparison.
 
     >>> law = sparse_of_epsilon(Fraction(9), discoveries=8, is_monotone=True)
     >>> round(1 / float(law.threshold.scale), 6), round(1 / float(law.query.scale), 6)
@@ -67,8 +69,9 @@ def sparse_of_epsilon(
     # Var = v1 (D/e1)^2 + v2 (c moved/e2)^2 is least at e2/e1 = (v2/v1)^(1/3) (c moved/D)^(2/3).
     spread = _variance(query, false_alarm) / _variance(threshold, false_alarm)
     parts = spread ** (1 / 3) * (discoveries * moved / sensitivity) ** (2 / 3)
-    first = epsilon * Fraction(max(round(2**SCALE_BITS / (1 + parts)), 1), 2**SCALE_BITS)
-    kept = _law(threshold, sensitivity / first)
+    if share is None:
+        share = Fraction(max(round(2**SCALE_BITS / (1 + parts)), 1), 2**SCALE_BITS)
+    kept = _law(threshold, sensitivity / (epsilon * _part(share)))
     rest = (epsilon - sensitivity / kept.scale) / discoveries
     noise, reach = _query(rest, moved, query, false_alarm)
     return SparseLaw(kept, noise, discoveries, sensitivity, is_monotone, reach)
@@ -83,8 +86,11 @@ def sparse_of_mu_squared(
     threshold: NoiseKind = "gaussian",
     query: NoiseKind = "laplace",
     false_alarm: Fraction = FALSE_ALARM,
+    share: Fraction | None = None,
 ) -> SparseLaw:
     """The sparse vector of the least noise that is mu-GDP; pure unless its threshold is Gaussian.
+
+    ``share`` of mu is the threshold's, by default the one with the least variance of a comparison.
 
     >>> law = sparse_of_mu_squared(Fraction(1))
     >>> law.cost.mu_squared <= 1
@@ -101,10 +107,13 @@ def sparse_of_mu_squared(
             threshold=threshold,
             query=query,
             false_alarm=false_alarm,
+            share=share,
         )
     moved = sensitivity if is_monotone else 2 * sensitivity
-    share = _best_share(float(mu), _variance(query, false_alarm), discoveries * moved / sensitivity)
-    first = _law("gaussian", sensitivity / (mu * share))
+    if share is None:
+        spread = _variance(query, false_alarm)
+        share = _best_share(float(mu), spread, discoveries * moved / sensitivity)
+    first = _law("gaussian", sensitivity / (mu * _part(share)))
     rest = curve.loss_of_mu_down(mu, (sensitivity / first.scale) ** 2)
     noise, reach = _query(Fraction(rest) / discoveries, moved, query, false_alarm)
     return SparseLaw(first, noise, discoveries, sensitivity, is_monotone, reach)
@@ -166,6 +175,12 @@ def _law(kind: NoiseKind, scale: Fraction) -> NoiseLaw:
             "finer grid for a large budget, a larger budget or fewer discoveries for a small one"
         )
     return NoiseLaw(kind, Fraction(ceil(scale * 2**SCALE_BITS), 2**SCALE_BITS))
+
+
+def _part(share: Fraction) -> Fraction:
+    if not isinstance(share, Fraction) or not 0 < share < 1:
+        raise PlanError(f"the share of the threshold is a Fraction between 0 and 1, got {share!r}")
+    return share
 
 
 def _positive(amount: Fraction) -> None:

@@ -115,23 +115,31 @@ def test_a_session_is_the_mechanism_that_is_proved(
 
 
 def _upper(law: NoiseLaw, at: np.ndarray) -> np.ndarray:
-    """P(N >= at), N discrete Laplace."""
+    """P(N >= at), N discrete Laplace or, one-sided, geometric."""
     q = np.exp(-1 / float(law.scale))
+    if law.kind == "exponential":
+        return q ** np.maximum(at, 0).astype(float)
     tail = q ** np.abs(np.where(at > 0, at, 1 - at)) / (1 + q)
     return np.where(at > 0, tail, 1 - tail)
 
 
 def _log_mass(law: NoiseLaw, at: np.ndarray) -> np.ndarray:
-    """log P(N = at), N discrete Laplace."""
+    """log P(N = at), N discrete Laplace or, one-sided and at 0 or above, geometric."""
     scale = float(law.scale)
+    if law.kind == "exponential":
+        return log(-np.expm1(-1 / scale)) - at / scale
     return log(tanh(1 / (2 * scale))) - np.abs(at) / scale
 
 
 def _thresholds(law: NoiseLaw) -> tuple[np.ndarray, np.ndarray]:
     """Nearly all values of the threshold's noise, and their probabilities."""
     reach = int(40 * law.scale)
-    rho = np.arange(-reach, reach + 1)
+    rho = np.arange(0 if law.kind == "exponential" else -reach, reach + 1)
     return rho, np.exp(_log_mass(law, rho))
+
+
+def _log(chance: float) -> float:
+    return log(chance) if chance > 0 else -inf
 
 
 def _log_chance(
@@ -153,11 +161,11 @@ def _log_chance(
         moved = max(abs(question.low), abs(question.high), 1)
         noise = NoiseLaw("laplace", plan.noise.scale * moved)
         z = outcome - 256 * _exact(question, counts)
-        log_chance += log(float((chance * above).sum())) + float(_log_mass(noise, np.array(z)))
+        log_chance += _log((chance * above).sum()) + float(_log_mass(noise, np.array(z)))
         _learn(estimate, question, outcome, plan)
         chance = weight
         epochs += 1
-    return log_chance + log(float(chance.sum())), epochs
+    return log_chance + _log(chance.sum()), epochs
 
 
 def _sequences() -> list[tuple[int | None, ...]]:
@@ -172,7 +180,8 @@ def _greatest(pair: tuple[list[int], list[int]], plan: SessionPlan) -> float:
     excess = -inf
     for sequence in _sequences():
         (one, epochs), (other, _) = (_log_chance(c, sequence, plan) for c in pair)
-        excess = max(excess, abs(one - other) - epochs * cost)
+        if one != other:  # equal ones may both be -inf
+            excess = max(excess, abs(one - other) - epochs * cost)
     return excess
 
 

@@ -14,7 +14,14 @@ from sfumato.budget import curve
 from sfumato.budget.accounting import Cost, mu_squared_of
 from sfumato.budget.sparse import NoiseLaw, SparseLaw, noise_cost
 from sfumato.errors import BudgetError, PlanError
-from sfumato.plan.discovery import alarm_probability, centred, failure_probability, tolerance
+from sfumato.plan.discovery import (
+    alarm_probability,
+    alarmed,
+    centred,
+    failure_probability,
+    missed,
+    tolerance,
+)
 from sfumato.plan.sparse import noise_of, sparse_of_epsilon, sparse_of_mu_squared
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import answer
@@ -134,6 +141,41 @@ def test_the_tolerance_is_the_least_that_keeps_beta(law: SparseLaw) -> None:
     assert 1 - low <= 0.05
     near = law_of_patterns(law, [law.offset + alpha // 3] * 10)[(False,) * 10]
     assert 1 - near > 0.05  # a smaller one
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("beta", [0.05, 0.5, 0.9])
+def test_misses_and_alarms_are_bounded_as_closely_as_can_be(law: SparseLaw, beta: float) -> None:
+    """Against all outcomes of scores at the bound and one step nearer."""
+
+    x = missed(law, 1, beta)
+    found = [law_of_patterns(law, [law.offset - by])[(False,)] for by in (x, x - 1)]
+    assert found[0] <= beta + 1e-12
+    assert found[1] > beta - 1e-12
+    for k in (1, 10):
+        x = alarmed(law, k, beta)
+        found = [1 - law_of_patterns(law, [law.offset + by] * k)[(False,) * k] for by in (x + 1, x)]
+        assert found[0] <= beta + 1e-12
+        assert found[1] > beta - 1e-12
+    assert missed(law, 10, beta) >= missed(law, 1, beta)
+    assert missed(law, 10, beta, epochs=2) >= missed(law, 5, beta)
+
+
+@pytest.mark.parametrize("share", [Fraction(0), Fraction(1), 0.5])
+def test_the_threshold_takes_a_part_of_the_budget(share: object) -> None:
+    for of in (sparse_of_epsilon, sparse_of_mu_squared):
+        with pytest.raises(PlanError, match="between 0 and 1"):
+            of(Fraction(1), share=share)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 4), Fraction(1, 2)])
+@pytest.mark.parametrize("query", ["laplace", "exponential"])
+def test_whatever_the_threshold_takes_the_budget_is_kept(share: Fraction, query: str) -> None:
+    pure = sparse_of_epsilon(Fraction(1), share=share, query=query)  # type: ignore[arg-type]
+    assert 0.999 < pure.cost.pure_epsilon <= 1
+    assert float(1 / pure.threshold.scale) == pytest.approx(float(share), rel=1e-6)
+    mixed = sparse_of_mu_squared(Fraction(1), share=share, query=query)  # type: ignore[arg-type]
+    assert 0.999 < mixed.cost.mu_squared <= 1
 
 
 def test_several_epochs_fail_at_most_as_often_as_the_forecast_says() -> None:
