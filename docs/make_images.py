@@ -4,11 +4,15 @@
 age-cdf.png     the running totals of age by sex from a release of Adult, with 95% intervals
 mechanisms.png  the forecast error of every mechanism on the workload of ``sfumato demo``
 approximate.png worst error against the allowed bias, for prefixes and for wide conjunctions
+
+and one figure for every mechanism page, from ``docs/figures.py``; ``python docs/make_images.py
+streams widths`` draws only those that are named.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from math import comb, hypot, sqrt
 from pathlib import Path
@@ -25,6 +29,9 @@ from sfumato.release.charts import (
     error_against_alpha,
     write_chart,
 )
+
+sys.path.insert(0, str(Path(__file__).parent))
+from figures import FIGURES
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -94,5 +101,15 @@ def pack(path: Path) -> None:
     path.write_bytes(out)
 
 
+def figures(names: list[str]) -> None:
+    """The figures of the mechanism pages, all or those that are named."""
+    for name in names or FIGURES:
+        print(name, flush=True)
+        write_chart(FIGURES[name](), IMAGES / f"{name}.png")
+        pack(IMAGES / f"{name}.png")
+
+
 if __name__ == "__main__":
-    main()
+    if not sys.argv[1:]:
+        main()
+    figures(sys.argv[1:])

@@ -70,3 +70,34 @@ def test_every_proof_is_in_the_index_and_names_tests_that_exist(page):
     tests = TEST.findall(page.read_text())
     assert tests
     assert [t for t in tests if not (ROOT / t).exists()] == []
+
+
+# One form for every page: a reader finds the same part at the same name.
+PARTS = ("Claim", "Pseudocode", "Proof", "Error", "When the planner picks it", "Tests")
+PAGES = [p for p in sorted((DOCS / "mechanisms").glob("*.md")) if p.name != "README.md"]
+
+
+def parts_of(text: str) -> dict[str, str]:
+    """The sections of a page, by heading, without what stands in fences."""
+    found = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    return {
+        title.strip(): body.strip() for title, body in zip(found[1::2], found[2::2], strict=True)
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_mechanism_page_has_all_parts(page):
+    found = parts_of(page.read_text())
+    assert [part for part in PARTS if part not in found] == []
+    assert [part for part in PARTS if len(found[part]) < 40] == []
+    assert "```" in found["Pseudocode"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_mechanism_page_shows_a_figure_and_is_in_the_overview(page):
+    assert re.search(r"!\[[^\]]+\]\(\.\./images/[\w-]+\.png\)", page.read_text())
+    assert f"({page.name})" in (DOCS / "mechanisms" / "README.md").read_text()
+
+
+def test_a_page_without_a_part_is_noticed():
+    assert parts_of("# x\n\n## Claim\n\na\n\n## Error\n\nb") == {"Claim": "a", "Error": "b"}
