@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from sfumato.budget.entries import Entry
     from sfumato.budget.ledger import Ledger
+    from sfumato.randomness import WordSource
     from sfumato.vault.sensitive import Sensitive
     from sfumato.watching import Watching
 
@@ -212,21 +213,26 @@ class Watch:
         canonical = json.dumps(request, sort_keys=True).encode()
         key = key or f"watch {hashlib.sha256(canonical).hexdigest()}"
         if book is None:
-            stored = self._drawn(counts())
+            stored = self.drawn(counts())
         elif book.answer(key) is not None:
             stored = book.answer_once(self.plan.cost, request, key, never_drawn)
         else:
             exact = counts()  # what can fail for want of memory comes before the debit
-            stored = book.answer_once(self.plan.cost, request, key, lambda: self._drawn(exact))
+            stored = book.answer_once(self.plan.cost, request, key, lambda: self.drawn(exact))
         told = json.loads(stored)
         numbers = told["numbers"] or [None] * len(told["alerts"])
         alerts = [self.alert(p, n) for p, n in zip(told["alerts"], numbers, strict=True)]
         return told["tested"], tuple(alerts), None if book is None else paid_entry(book, key)
 
-    def _drawn(self, counts: Sensitive[Sequence[int]]) -> bytes:
+    def drawn(self, counts: Sensitive[Sequence[int]], words: WordSource | None = None) -> bytes:
+        """Which counts gave alerts, and their noisy numbers if they are told, as JSON.
+
+        Privacy: costs ``plan.cost``, which is debited before: docs/proofs/sparse-vector.md.
+        Neighbours: those of ``watch``.
+        """
         from sfumato.vault.discover import Discoverer, times
 
-        finder = Discoverer(self.plan)
+        finder = Discoverer(self.plan, words)
         limits = [self.sign * self.limit(i) for i in range(self.steps)]
         outcomes = finder.test_many(times(counts, self.sign * STEP), limits)
         alerts = [i for i, is_above in enumerate(outcomes) if is_above]

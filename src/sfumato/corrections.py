@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from sfumato.budget.entries import Entry
     from sfumato.budget.ledger import Ledger
+    from sfumato.randomness import WordSource
     from sfumato.vault.adaptive import ExactAnswers
 
 __all__ = ["Corrected", "Correction", "Predictions", "Predictor", "correct"]
@@ -121,7 +122,7 @@ class Correction:
             exact, _ = read_answers(records, self.workload, self.neighbours, self.unit)
 
             def draw() -> bytes:
-                return self._drawn(exact, predictions, known)
+                return self.drawn(exact, predictions, known)
 
             stored = (
                 draw() if book is None else book.answer_once(self.plan.cost, request, key, draw)
@@ -143,13 +144,22 @@ class Correction:
             "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
         }
 
-    def _drawn(
-        self, answers: ExactAnswers, predictions: Predictions, known: list[int] | None
+    def drawn(
+        self,
+        answers: ExactAnswers,
+        predictions: Predictions,
+        known: list[int] | None,
+        words: WordSource | None = None,
     ) -> bytes:
+        """Which predictions were corrected, and by which noisy answers, as JSON.
+
+        Privacy: costs ``plan.cost``, which is debited before: docs/proofs/sparse-vector.md.
+        Neighbours: those of ``correct``.
+        """
         from sfumato.vault.discover import Discoverer, apart
 
         exact = answers.at(self.bits)
-        finder = Discoverer(self.plan)
+        finder = Discoverer(self.plan, words)
         told: dict[str, object]
         if known is not None:
             outcomes = finder.test_many(apart(exact, known), [self.threshold] * len(known))

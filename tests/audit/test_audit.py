@@ -13,8 +13,8 @@ import pytest
 
 from sfumato.audit import registry
 from sfumato.audit.bounds import chance_of_missing, hit_bounds
-from sfumato.audit.broken import broken_subjects
-from sfumato.audit.examine import FAST, FULL, KEPT, SURE, Effort, examine
+from sfumato.audit.broken import ONE, broken_subjects
+from sfumato.audit.examine import FAST, FULL, KEPT, NO_CHOICE, SHOWN, SURE, Effort, examine
 from sfumato.audit.subjects.local import local_subjects
 from sfumato.audit.subjects.measured import Measuring, measured_subject
 from sfumato.budget import Budget
@@ -39,6 +39,44 @@ def test_what_is_known_to_be_wrong_is_caught(name):
     assert missed < 1e-6, (found, missed)
 
 
+def third(low: int, high: int) -> float:
+    """The probability of the event of sparse vector 3, integrated over its threshold."""
+    from scipy.stats import laplace
+
+    from sfumato.audit.broken import LAST, LOW
+
+    law = laplace(scale=2)
+    at = np.linspace(-60, 60, 240_001)
+    inside = np.clip(law.cdf(LOW - high) - law.cdf(at - high), 0, None)
+    return float((law.pdf(at) * law.cdf(at - low) ** LAST * inside).sum() * (at[1] - at[0]))
+
+
+def test_sparse_vector_3_is_missed_with_a_chance_below_one_in_a_million():
+    """From the probabilities of its event, which is tested in every audit: no luck is needed."""
+    from scipy.stats import binom
+
+    p, q = third(0, 1), third(1, 0)
+    assert p == pytest.approx(0.0137, abs=1e-4)
+    assert q == pytest.approx(0.0020, abs=1e-4)
+    assert chance_of_missing(ONE, p, q, FAST.test, SURE / KEPT) < 1e-12
+    # The search must find it likelier on the left, or else it tests "anything happens": over all
+    # hits in the half of the runs that cuts are chosen on.
+    half = FAST.search // 2
+    a, b = np.meshgrid(np.arange(300.0), np.arange(150.0), indexing="ij")
+    low, high = hit_bounds(a, b, half, NO_CHOICE)
+    hits = np.floor(low * FAST.test), np.ceil(high * FAST.test)
+    is_lost = ONE.least(*hit_bounds(*hits, FAST.test, SHOWN / KEPT)) <= 0
+    mass = binom.pmf(a, half, p) * binom.pmf(b, half, q)
+    assert mass.sum() > 1 - 1e-12
+    assert mass[is_lost].sum() < 1e-7
+
+
+def test_sparse_vector_3_is_caught_with_any_words():
+    name = next(n for n in BROKEN if n.startswith("sparse vector 3"))
+    for seed in range(4):
+        assert examine(BROKEN[name], SeededWords(f"third {seed}"), FAST).is_refuted
+
+
 def test_the_list_of_wrong_mechanisms_holds_what_it_must():
     wanted = [
         "sparse vector 3",
@@ -51,6 +89,8 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
         "sigma 10% low",
         "data-dependent domain",
         "post-selection",
+        "privacy unit: the bound is not applied",
+        "privacy unit: the first rows",
     ]
     assert all(any(name.startswith(w) for name in BROKEN) for w in wanted)
 

@@ -14,7 +14,7 @@ from sfumato.audit import registry
 from sfumato.audit.broken import broken_subjects
 from tests.words import SeededWords
 
-KINDS = ("mechanism:", "method:", "stream:", "choice:", "cost:")
+KINDS = ("mechanism:", "method:", "stream:", "choice:", "cost:", "unit:")
 SOURCES = Path(sfumato.__file__).parent
 
 

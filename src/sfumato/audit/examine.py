@@ -33,7 +33,9 @@ Sampler = Callable[[int, WordSource], Array]
 SHOWN = 1e-3  # the chance that a shown bound is too high
 SURE = 1e-9  # the chance that a sound mechanism is called refuted
 CAUTION = 1e-3  # the chance that an event is taken for more telling than it is
+NO_CHOICE = 0.5  # the same where a score is yes or no, and so one event
 KEPT = 2  # events that are tested
+KNOWN = "likelihood"  # the name of a score that is known beforehand
 LEAST = 400  # runs per table, however slow
 CUTS = 96  # thresholds of a score that are considered
 BLOCK = 2**20  # numbers that are held at a time
@@ -60,7 +62,8 @@ class Subject(Generic[T]):
 
     ``sampler`` prepares one table (counts it, once) and returns what runs the mechanism on it.
     ``covers`` names the code that is run: mechanisms, methods, and functions that promise privacy.
-    ``hint`` is a score that is known beforehand, such as the claimed likelihood ratio.
+    ``hint`` is a score that is known beforehand, such as the claimed likelihood ratio: one of its
+    events is always tested.
     ``slowness`` divides the runs of mechanisms that cannot be run many at a time.
     """
 
@@ -135,7 +138,7 @@ def examine(subject: Subject[T], words: WordSource, effort: Effort = FAST) -> Fi
     found: list[_Event[T]] = []
     for pair in pairs:
         found += _search(subject, pair, search, test, words)
-    kept = sorted(found, key=lambda e: -e.expected)[:KEPT]
+    kept = _kept(found)
     hits: dict[int, Hits] = {}
     for pair in {id(e.pair): e.pair for e in kept}.values():
         hits |= _hits(subject, pair, [e for e in kept if e.pair is pair], test, words)
@@ -158,31 +161,44 @@ def examine(subject: Subject[T], words: WordSource, effort: Effort = FAST) -> Fi
     )
 
 
+def _kept(found: Sequence[_Event[T]]) -> list[_Event[T]]:
+    """The most telling events; one of them is of the score that was known, if there is one.
+
+    What is known beforehand is not lost by bad luck in the search.
+    """
+    ordered = sorted(found, key=lambda e: -e.expected)
+    known = [e for e in ordered if e.name == KNOWN][:1]
+    learnt = [e for e in ordered if e not in known]
+    return sorted([*known, *learnt][:KEPT], key=lambda e: -e.expected)
+
+
 def _search(
     subject: Subject[T], pair: Pair[T], runs: int, test: int, words: WordSource
 ) -> list[_Event[T]]:
-    """The most telling event of either direction for one pair."""
+    """The most telling events of either direction for one pair: learnt, and known beforehand."""
     left, right = (subject.sampler(side)(runs, words) for side in (pair.left, pair.right))
     half = runs // 2
     scores = learn_scores(left[:half], right[:half])
     if subject.hint is not None:
-        scores["likelihood"] = subject.hint(pair)
-    best: dict[bool, _Event[T]] = {}
+        scores[KNOWN] = subject.hint(pair)
+    best: dict[tuple[bool, bool], _Event[T]] = {}
     for name, score in scores.items():
         on_left, on_right = score(left[half:]), score(right[half:])
         cuts = _cuts(on_left, on_right)
+        # Cautious estimates: of many events the luckiest would be taken for the best.
+        caution = CAUTION if cuts.size > 2 else NO_CHOICE
         for is_flipped in (False, True):
             likely, unlikely = (on_right, on_left) if is_flipped else (on_left, on_right)
             a, b = (_counted(side, cuts, is_flipped) for side in (likely, unlikely))
-            # Cautious estimates: of many events the luckiest would be taken for the best.
-            p, q = hit_bounds(a, b, half, CAUTION)
+            p, q = hit_bounds(a, b, half, caution)
             expected = _least(
                 subject.claim, np.floor(p * test), np.ceil(q * test), test, SHOWN / KEPT
             )
             place = int(np.argmax(expected))
-            if is_flipped not in best or expected[place] > best[is_flipped].expected:
+            kind = (name == KNOWN, is_flipped)
+            if kind not in best or expected[place] > best[kind].expected:
                 telling = [int(np.argmax(p - np.exp(e) * q)) for e in EPSILONS]
-                best[is_flipped] = _Event(
+                best[kind] = _Event(
                     pair,
                     name,
                     score,

@@ -2,7 +2,8 @@
 """What is audited, what would have to be, and whether anything is left out.
 
 ``required`` is read off the code: every mechanism and method by name, every kind of cost, and every
-function of the vault and of the local model whose docstring promises privacy. A new one without a
+function of the vault, of the local model, of watches and of corrections whose docstring promises
+privacy. A new one without a
 subject that ``covers`` it fails a test, and `sfumato audit`.
 """
 
@@ -24,6 +25,7 @@ __all__ = ["audit", "required", "sound_subjects", "subjects", "uncovered"]
 Progress = Callable[[int, int, str], None]
 
 ROOMS = ("sfumato.vault", "sfumato.local")
+DESKS = ("sfumato.alerts", "sfumato.corrections")  # draw what they tell themselves
 # "Privacy: none" says that what is returned stays in the vault; post-processing touches no data.
 PROMISE = re.compile(r"Privacy: (?!none|post-processing|public by)")
 
@@ -36,9 +38,11 @@ def sound_subjects() -> list[Subject[Any]]:
     from sfumato.audit.subjects.planned import planned_subjects
     from sfumato.audit.subjects.sparse import sparse_subjects
     from sfumato.audit.subjects.streams import stream_subjects
+    from sfumato.audit.subjects.units import unit_subjects
 
     return [
         *planned_subjects(),
+        *unit_subjects(),
         *stream_subjects(),
         *local_subjects(),
         *chosen_subjects(),
@@ -84,6 +88,7 @@ def required() -> frozenset[str]:
     names += [f"stream:{name}" for name in STRATEGIES]
     names += [f"choice:{name}" for name in get_args(ChoiceNoise)]
     names += [f"cost:{part.__name__}" for part in get_args(Part)]
+    names.append("unit:rows")  # people with several rows, of which some are kept
     return frozenset(names) | frozenset(_promising())
 
 
@@ -101,6 +106,8 @@ def _promising() -> Iterator[str]:
         package = import_module(room)
         for found in pkgutil.walk_packages(package.__path__, f"{room}."):
             yield from _of_module(import_module(found.name))
+    for name in DESKS:
+        yield from _of_module(import_module(name))
 
 
 def _of_module(module: ModuleType) -> Iterator[str]:

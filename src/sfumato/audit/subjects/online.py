@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
 
+from sfumato.alerts import Watch, watch
 from sfumato.audit.bounds import Array, Claim
 from sfumato.audit.examine import Sampler, Subject
 from sfumato.audit.pairs import Pair, Table
 from sfumato.audit.subjects.measured import opened
 from sfumato.budget import Budget
 from sfumato.budget.accounting import Cost
+from sfumato.corrections import Correction, correct
 from sfumato.domain import Domain
 from sfumato.errors import BudgetExhausted
 from sfumato.online.book import MemoryBook
@@ -21,9 +24,11 @@ from sfumato.online.parameters import SessionPlan, plan_session
 from sfumato.online.session import Session
 from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
 from sfumato.randomness import WordSource
+from sfumato.vault.adaptive import read_answers
 from sfumato.vault.discover import Discoverer, times
 from sfumato.vault.questions import ExactQuestions
 from sfumato.vault.sensitive import Sensitive
+from sfumato.workload import marginals
 
 __all__ = ["online_subjects"]
 
@@ -32,7 +37,13 @@ Counts = tuple[int, ...]
 STEPS = 16  # grid steps of one count
 SLOW_SESSION = 750
 SLOW_WATCH = 48
+SLOW_DESK = 120
 VAULT = "sfumato.vault"
+DAYS: tuple[Pair[Counts], ...] = (
+    Pair("low counts, one record more on the first day", (0,) * 6, (1, *(0,) * 5)),
+    Pair("low counts, one record more on every day", (0,) * 6, (1,) * 6),
+    Pair("high counts, one record less on every day", (2,) * 6, (1,) * 6),
+)
 QUESTIONS = (
     "SELECT COUNT(*) FROM data WHERE age < 1",
     "SELECT COUNT(*) FROM data WHERE age < 2",
@@ -49,6 +60,10 @@ def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
         _session("session", gaussian),
         _watch("watch, pure", pure),
         _watch("watch", gaussian),
+        _alerts("sf.watch, pure", pure),
+        _alerts("sf.watch", gaussian),
+        _correction("sf.correct, pure", pure),
+        _correction("sf.correct", gaussian),
     )
 
 
@@ -102,15 +117,69 @@ def _watch(name: str, budget: Budget) -> Subject[Counts]:
             [_watched(plan, parts, half, words) for _ in range(runs)]
         )
 
-    pairs = (
-        Pair("low counts, one record more on the first day", (0,) * 6, (1, *(0,) * 5)),
-        Pair("low counts, one record more on every day", (0,) * 6, (1,) * 6),
-        Pair("high counts, one record less on every day", (2,) * 6, (1,) * 6),
-    )
     doors = ("Discoverer", "Discoverer.test_many", "Discoverer.numbers", "Discoverer.restored")
     covers = frozenset(f"{VAULT}.discover.{door}" for door in doors)
     claim = Claim.of(plan.cost)
-    return Subject(name, claim, pairs, sampler, covers, None, lambda _: _sum, SLOW_WATCH)
+    return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_WATCH)
+
+
+def _alerts(name: str, budget: Budget) -> Subject[Counts]:
+    """The same by ``sf.watch``: alerts where a count is 1 or more, with their numbers."""
+
+    def planned() -> Watch:
+        return watch(6, budget, 1, alerts=2, counts=True)
+
+    def sampler(counts: Counts) -> Sampler:
+        plan, exact = planned(), Sensitive[Sequence[int]](counts)
+        return lambda runs, words: np.array(
+            [_told(plan.drawn(exact, words), "alerts", plan.steps) for _ in range(runs)]
+        )
+
+    covers = frozenset({"sfumato.alerts.watch", "sfumato.alerts.Watch.drawn"})
+    claim = Claim.of(planned().plan.cost)
+    return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_DESK)
+
+
+def _correction(name: str, budget: Budget) -> Subject[Table]:
+    """Four counts predicted by the answer before them, two of them corrected."""
+    work = marginals(Domain({"age": 4}), 1)
+
+    def planned() -> Correction:
+        return correct(work, budget, 1, corrections=2)
+
+    def sampler(table: Table) -> Sampler:
+        plan = planned()
+        exact, _ = read_answers(opened(work.domain, table), work, plan.neighbours)
+
+        def run(runs: int, words: WordSource) -> Array:
+            drawn = [plan.drawn(exact, _as_before, None, words) for _ in range(runs)]
+            return np.array([_told(each, "corrected", work.queries) for each in drawn])
+
+        return run
+
+    few = ((3,),) * 4
+    pairs = (
+        Pair("four records, one in the first cell more", few, (*few, (0,))),
+        Pair("two records in the first cell, or three", ((0,),) * 2, ((0,),) * 3),
+    )
+    covers = frozenset({"sfumato.corrections.correct", "sfumato.corrections.Correction.drawn"})
+    claim = Claim.of(planned().plan.cost)
+    return Subject(name, claim, pairs, sampler, covers, None, lambda _: _sum, SLOW_DESK)
+
+
+def _as_before(_: int, given: Sequence[float]) -> float:
+    return given[-1] if given else 0.0
+
+
+def _told(stored: bytes, found: str, steps: int) -> list[float]:
+    """What is stored of a watch or a correction: per step whether it was found, and its number."""
+    told = json.loads(stored)
+    numbers = dict(zip(told[found], told["numbers"], strict=True))
+    row: list[float] = []
+    for step in range(steps):
+        is_found = float(step in numbers) if step < told["tested"] else np.nan
+        row += [is_found, numbers.get(step, np.nan)]
+    return row
 
 
 def _sum(outputs: Array) -> Array:
