@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
     from sfumato.refine.widths.projected_plan import AfterProjection
     from sfumato.release import Release
+    from sfumato.resources import EngineName, Resources
     from sfumato.vault.measure import Exact
 
 __all__ = ["Plan", "Progress", "plan"]
@@ -91,6 +92,16 @@ class Plan(Forecast):
 
         return after_projection(self, records)
 
+    def resources(self, records: int | None = None, engine: EngineName = "duckdb") -> Resources:
+        """Scans, cells, memory and rough times of every step of a release; opens no table.
+
+        ``records`` is a public number or a guess; without it times and memory are given per
+        million records. ``.frame()`` has one row per step, ``.check()`` refuses what cannot fit.
+        """
+        from sfumato.resources import resources
+
+        return resources(self, records, engine)
+
     def release(
         self,
         table: object,
@@ -130,6 +141,7 @@ class Plan(Forecast):
 
         domain, blocks = self.workload.domain, self.strategy.blocks
         check_listed(self.workload)
+        self.resources().check()
         known = _known(constraints, self.workload, project)
         check_intervals(intervals, self, project, known)
         guess = None if public is None else public_records(public, self.workload)
@@ -169,6 +181,7 @@ class Plan(Forecast):
         del exact, records, draw  # below this line everything is public
 
         measured = Measured.from_bytes(stored, self.noise)
+        del stored
         entry = None if book is None else paid_entry(book, key)
         return publish(measured, entry=entry)
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sfumato.release.provenance import cost_in_words
+from sfumato.resources import Resources, as_rows
 
 if TYPE_CHECKING:
     from sfumato.budget import Budget
@@ -30,6 +31,7 @@ __all__ = [
     "neighbours_in_words",
     "plan_document",
     "plan_facts",
+    "resources_table",
     "table",
 ]
 
@@ -149,6 +151,11 @@ def groups_table(groups: Sequence[GroupForecast], show_all: bool = False) -> Tab
     if hidden > 1 and not show_all:
         rows[FIRST_GROUPS:-LAST_GROUPS] = [(f"... {hidden} more, see --all", "", "", "")]
     return table(["group", "queries", "rmse", "largest"], rows)
+
+
+def resources_table(found: Resources) -> Table:
+    """Every step of a release; ``/M`` is for every million records."""
+    return table(["step", "scans", "cells", "memory", "time"], as_rows(found))
 
 
 def budget_document(budget: Budget) -> dict[str, float]:

@@ -31,7 +31,7 @@ from sfumato.plan.transforms.invertible import (
     total_variance,
 )
 from sfumato.plan.transforms.tree import Tree
-from sfumato.workload.queries import Array, Identity, QuerySet, Total
+from sfumato.workload.queries import Array, Identity, QuerySet, Total, repeated
 from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
@@ -88,7 +88,7 @@ class Blockwise(Strategy):
         asked, block = self._pair(term)
         noise = block_variances[self.source[term]]
         if block is None:
-            return np.full(asked.rows, noise)
+            return repeated(noise, asked.rows)
         if not isinstance(asked, Product):
             return noise * _outside(asked, block) * asked.row_powers(2)
         parts = [row_variances(m, q) for m, q in _aligned(asked, block)]
@@ -128,7 +128,7 @@ class Blockwise(Strategy):
         """``(sum r^2)^2 / sum r^4``; both multiply over the factors of a product."""
         asked, block = self._pair(term)
         if block is None:
-            return np.ones(asked.rows)
+            return repeated(1.0, asked.rows)
         outside = _outside(asked, block) ** 2 / _outside_fourths(asked, block)
         if not isinstance(asked, Product):
             squares, fourths = asked.row_powers(2), asked.row_powers(4)

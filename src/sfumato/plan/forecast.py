@@ -31,7 +31,9 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     from sfumato.plan.combination import Coefficients
 
-__all__ = ["Candidate", "Forecast", "GroupForecast"]
+__all__ = ["ALL", "Candidate", "Forecast", "GroupForecast", "Spread"]
+
+ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,35 @@ class GroupForecast:
     rmse: float
     largest: float
     bias: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """The law of the error of every answer of a group; ``shapes`` is None where it is normal.
+
+    Of a large group some rows are looked at a time: arrays that repeat one number take no memory.
+    """
+
+    variances: Array
+    shapes: Array | None = None
+    biases: Array | None = None
+
+    def standard_errors(self, rows: slice = ALL) -> Array:
+        """The standard deviations of the noise."""
+        return np.sqrt(self.variances[rows])
+
+    def half_widths(self, level: float, rows: slice = ALL) -> Array:
+        """Half the width of the confidence intervals: `Forecast.half_widths`."""
+        errors = self.standard_errors(rows)
+        if self.biases is not None:
+            return self._widened(errors, self.biases[rows], level)
+        shapes = np.array([np.inf]) if self.shapes is None else self.shapes[rows]
+        return np.asarray(errors * laplace_mixture_quantile(shapes, level), dtype=np.float64)
+
+    def _widened(self, errors: Array, biases: Array, level: float) -> Array:
+        ratio = np.divide(biases, errors, out=np.zeros_like(errors), where=errors > 0)
+        half = errors * folded_normal_quantile(ratio, level)
+        return np.asarray(np.where(errors > 0, half, biases), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,9 +221,21 @@ class Forecast:
 
     def standard_errors(self, term: int) -> Array:
         """The standard error of every answer of a group, unless they are too many to be listed."""
+        return Spread(self.variances(term)).standard_errors()
+
+    def variances(self, term: int) -> Array:
+        """Their squares."""
         asked = self.workload.terms[term]
         check_entries(asked.rows, f"the standard errors of group {asked.name!r}")
-        return np.sqrt(self.strategy.variances(term, self.block_variances))
+        return self.strategy.variances(term, self.block_variances)
+
+    def spread(self, term: int) -> Spread:
+        """The law of the error of every answer of a group."""
+        variances = self.variances(term)
+        if self.strategy.records is not None:
+            return Spread(variances, biases=self._biases(term))
+        is_normal = self.strategy.noise == "gaussian"
+        return Spread(variances, None if is_normal else self.strategy.effective_terms(term))
 
     def covariance(self, group: str, queries: Sequence[int]) -> Array:
         """The covariance matrix of the listed answers of a group, by their numbers."""
@@ -217,19 +260,7 @@ class Forecast:
         single draws and sums of equal draws, kurtosis-matched for other combinations. Where the
         strategy is biased it holds for the worst bias (``folded.py``).
         """
-        errors = self.standard_errors(term)
-        if self.strategy.records is not None:
-            return self._widened(errors, self._biases(term), level)
-        if self.strategy.noise == "gaussian":
-            quantile = laplace_mixture_quantile(np.array([np.inf]), level)
-            return np.asarray(errors * quantile, dtype=np.float64)
-        shape = self.strategy.effective_terms(term)
-        return np.asarray(errors * laplace_mixture_quantile(shape, level), dtype=np.float64)
-
-    def _widened(self, errors: Array, biases: Array, level: float) -> Array:
-        ratio = np.divide(biases, errors, out=np.zeros_like(errors), where=errors > 0)
-        half = errors * folded_normal_quantile(ratio, level)
-        return np.asarray(np.where(errors > 0, half, biases), dtype=np.float64)
+        return self.spread(term).half_widths(level)
 
     def error_bound(self, beta: float) -> float:
         """A bound on the error of every query at once, holding with probability ``1 - beta``.

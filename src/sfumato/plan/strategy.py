@@ -29,7 +29,7 @@ from sfumato.workload.workload import Workload
 
 __all__ = ["Block", "Noise", "Objective", "Strategy", "check_measured"]
 
-MEASURED = 2**28  # values measured in one release (2 GiB)
+MEASURED = 2**27  # values measured in one release: 3 GiB with noise and stored form, 1 GiB stored
 
 MOST_FOLLOWED = 2**12  # measured values, each taken through the reconstruction once
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfumato.workload.constraints import Constraints, Published
-from sfumato.workload.queries import DENSE_LIMIT, Array
+from sfumato.workload.queries import DENSE_LIMIT, Array, once
 from sfumato.workload.terms import Product, Term
 
 __all__ = ["Bounds", "feasible_bounds", "sure_bounds"]
@@ -32,6 +32,10 @@ class Bounds:
     low: Array
     high: Array
     is_whole: bool
+
+    def at(self, rows: slice) -> Bounds:
+        """Those of some queries."""
+        return Bounds(self.low[rows], self.high[rows], self.is_whole)
 
     def clamp(self, answers: Array) -> Array:
         """The nearest answers within the bounds: never farther from a feasible truth."""
@@ -74,10 +78,12 @@ def feasible_bounds(term: Term, rows: float | None) -> tuple[Array, Array]:
     A query with coefficients in [a, b] on n records lies in [n a, n b]; for unknown n that is
     [0, inf) when a >= 0, (-inf, 0] when b <= 0, and no bound otherwise.
     """
-    low, high = term.coefficient_bounds()
+    low, high = (once(b) for b in term.coefficient_bounds())
     if rows is not None:
-        return low * rows, high * rows
-    return np.where(low >= 0, 0.0, -np.inf), np.where(high <= 0, 0.0, np.inf)
+        low, high = low * rows, high * rows
+    else:
+        low, high = np.where(low >= 0, 0.0, -np.inf), np.where(high <= 0, 0.0, np.inf)
+    return np.broadcast_to(low, (term.rows,)), np.broadcast_to(high, (term.rows,))
 
 
 def _possible(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
@@ -15,6 +16,8 @@ from sfumato.plan.calibrate import BlockNoise
 from sfumato.workload.queries import Array, Numbers
 
 __all__ = ["Measured", "Measurement", "stored_arrays"]
+
+AT_ONCE = 2**20  # values that are written at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +34,8 @@ class Measurement:
     @property
     def values(self) -> Array:
         """The noisy values, in counts."""
-        return np.ldexp(self.units.astype(np.float64), -self.noise.grid_bits)
+        values = self.units.astype(np.float64)
+        return np.ldexp(values, -self.noise.grid_bits, out=values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +50,15 @@ class Measured:
         units = [m.units for m in self.measurements]
         rows = -1 if self.rows is None else self.rows
         return _zipped(
-            rows=np.array([rows], dtype=np.int64),
-            lengths=np.array([len(u) for u in units], dtype=np.int64),
-            units=_compact(np.concatenate(units)),
+            rows=[np.array([rows], dtype=np.int64)],
+            lengths=[np.array([len(u) for u in units], dtype=np.int64)],
+            units=units,
         )
 
     @classmethod
     def from_bytes(cls, stored: bytes, noise: Sequence[BlockNoise]) -> Measured:
         """Read the byte form back."""
-        found = stored_arrays(stored, ("rows", "lengths", "units"))
+        found = stored_arrays(stored, ("rows", "lengths", "units"), texts=["units"])
         rows, lengths, units = int(found["rows"][0]), found["lengths"], _expand(found["units"])
         if len(lengths) != len(noise) or lengths.sum() != len(units):
             raise LedgerError(
@@ -65,40 +69,56 @@ class Measured:
         return cls(parts, None if rows < 0 else rows)
 
 
-def stored_arrays(stored: bytes, names: Sequence[str]) -> dict[str, Numbers]:
-    """Integer arrays out of their zipped form; bytes that were never written so are refused."""
+def stored_arrays(
+    stored: bytes, names: Sequence[str], texts: Sequence[str] = ()
+) -> dict[str, Numbers]:
+    """Integer arrays out of their zipped form; bytes that were never written so are refused.
+
+    Those named in ``texts`` may hold integers beyond 64 bits, as texts.
+    """
     try:
         with np.load(io.BytesIO(stored), allow_pickle=False) as file:
             found = {name: file[name] for name in names}
     except Exception as error:  # zip files and arrays fail in a dozen ways: all mean damage
         raise LedgerError("the stored answer of this request cannot be read") from error
+    kinds = {name: "iuU" if name in texts else "iu" for name in names}
     if (
-        any(a.dtype.kind not in "iu" or not a.ndim for a in found.values())
+        any(a.dtype.kind not in kinds[name] or not a.ndim for name, a in found.items())
         or not found["rows"].size
     ):
         raise LedgerError("the stored answer of this request is damaged; restore the ledger")
     return found
 
 
-def _zipped(**arrays: Numbers) -> bytes:
-    """As ``numpy.savez_compressed``, at the quickest level: noise does not shrink by trying."""
+def _zipped(**arrays: Sequence[Numbers]) -> bytes:
+    """As ``numpy.savez_compressed``, at the quickest level: noise does not shrink by trying.
+
+    An array is given in parts, which are joined as they are written, never in memory.
+    """
     out = io.BytesIO()
     with ZipFile(out, "w", ZIP_DEFLATED, compresslevel=1) as file:
-        for name, array in arrays.items():
-            with file.open(f"{name}.npy", "w", force_zip64=True) as part:
-                np.lib.format.write_array(part, array, allow_pickle=False)
+        for name, parts in arrays.items():
+            kind = _narrowest(parts)
+            length = sum(len(p) for p in parts)
+            with file.open(f"{name}.npy", "w", force_zip64=True) as written:
+                descr = np.lib.format.dtype_to_descr(kind)
+                header = {"descr": descr, "fortran_order": False, "shape": (length,)}
+                np.lib.format.write_array_header_1_0(written, header)
+                for part in parts:
+                    for start in range(0, len(part), AT_ONCE):
+                        written.write(part[start : start + AT_ONCE].astype(kind).tobytes())
     return out.getvalue()
 
 
-def _compact(units: Numbers) -> Numbers:
-    """int32 where it fits; Python integers as text."""
-    if units.dtype.kind == "O":
-        return np.array([str(v) for v in units])
-    fits = bool((np.abs(units) < 2**31).all())
-    return units.astype(np.int32) if fits else units
+def _narrowest(parts: Sequence[Numbers]) -> np.dtype[Any]:
+    """int32 where all numbers fit, texts of one length for Python integers."""
+    if any(p.dtype.kind == "O" for p in parts):
+        return np.dtype(f"<U{max(len(str(v)) for p in parts for v in p)}")
+    fits = all(p.min(initial=0) > -(2**31) and p.max(initial=0) < 2**31 for p in parts)
+    return np.dtype(np.int32 if fits else np.int64)
 
 
 def _expand(units: Numbers) -> Numbers:
     if units.dtype.kind == "U":
         return np.array([int(v) for v in units], dtype=object)
-    return units.astype(np.int64)
+    return units

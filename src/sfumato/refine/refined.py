@@ -67,7 +67,7 @@ ENOUGH = 0.02  # or by so much of the expected distance of the unbiased answers 
 SECONDS = 60.0
 MOST_GAMES = 2**12  # cells, and answers, up to which the largest difference is made least
 LARGEST = 0.01  # relative gap of it
-TABLES = 2**26  # cells of all tables that rows are fitted to
+TABLES = 2**24  # cells of all tables that rows are fitted to, some 140 bytes each; answers too
 EXPLAINED = 1.2  # times the expected squared noise
 MOST_PRECISE = 1e-6  # of the greatest variance; better known answers weigh no more
 NEAR = 0.3  # times the expected distance of the unbiased answers from the truth
@@ -154,7 +154,7 @@ def refined(
     """
     shown = None if progress is None else partial(_labelled, progress)
     workload = forecast.workload
-    if any(t.rows > DENSE_LIMIT for t in workload.terms):
+    if any(t.rows > DENSE_LIMIT for t in workload.terms) or workload.queries > TABLES:
         return None
     fit = objective_fit(workload, unbiased)
     grid = None if has_wide(workload) else Grid.of(fit, constraints)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.plan.forecast import Forecast
+from sfumato.plan.forecast import ALL, Forecast, Spread
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.refine.bootstrap import Bootstrap
 from sfumato.refine.bounds import Bounds, sure_bounds
@@ -29,7 +30,7 @@ from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array
 from sfumato.workload.terms import Term
 
-__all__ = ["LEVEL", "Estimates", "check_level", "half_widths", "widest_quantile"]
+__all__ = ["LEVEL", "Estimates", "GroupAnswers", "check_level", "half_widths", "widest_quantile"]
 
 LEVEL = 0.95
 _SHAPES = 1 / np.linspace(1e-3, 1, 64)
@@ -49,11 +50,29 @@ def half_widths(forecast: Forecast, term: int, level: float) -> Array:
     Where the exact tails of so many answers do not fit in memory, the widest law that such an
     answer can have takes their place.
     """
-    try:
-        return forecast.half_widths(term, level)
-    except TooLarge:
-        quantile = widest_quantile(forecast, level)
-        return np.asarray(quantile * forecast.standard_errors(term), dtype=np.float64)
+    return _Law.of(forecast, term).half_widths(level)
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """The law of the errors of a group, or the widest that such answers can have."""
+
+    forecast: Forecast
+    spread: Spread
+    is_exact: bool
+
+    @classmethod
+    def of(cls, forecast: Forecast, term: int) -> _Law:
+        try:
+            return cls(forecast, forecast.spread(term), True)
+        except TooLarge:
+            return cls(forecast, Spread(forecast.variances(term)), False)
+
+    def half_widths(self, level: float, rows: slice = ALL) -> Array:
+        if self.is_exact:
+            return self.spread.half_widths(level, rows)
+        quantile = widest_quantile(self.forecast, level)
+        return np.asarray(quantile * self.spread.standard_errors(rows), dtype=np.float64)
 
 
 def widest_quantile(forecast: Forecast, level: float) -> float:
@@ -91,12 +110,21 @@ class Estimates:
         """What the answers of a group can be."""
         return sure_bounds(term, self.rows, self.constraints)
 
+    def group(self, term: int) -> GroupAnswers:
+        """All that is known of a group, to be looked at some rows at a time."""
+        unbiased = np.asarray(self.unbiased[term], dtype=np.float64)
+        return GroupAnswers(
+            self.forecast,
+            term,
+            unbiased,
+            unbiased if self.refined is None else self.refined.answers[term],
+            self.bounds(self.forecast.workload.terms[term]) if self.is_projected else None,
+            self.bootstrap,
+        )
+
     def value(self, term: int) -> Array:
         """The published answers of a group: those that agree, or unbiased ones, feasible."""
-        found = self.unbiased[term] if self.refined is None else self.refined.answers[term]
-        if not self.is_projected:
-            return np.asarray(found, dtype=np.float64)
-        return self.bounds(self.forecast.workload.terms[term]).clamp(found)
+        return self.group(term).value()
 
     def standard_error(self, term: int) -> Array:
         """The standard deviation of the unbiased answers of a group."""
@@ -107,13 +135,40 @@ class Estimates:
 
         Approximately so, with a bootstrap (``refine/bootstrap.py``).
         """
-        if self.bootstrap is not None:
-            value, half = self.value(term), self.bootstrap.half_widths(term, level)
-            bounds = self.bounds(self.forecast.workload.terms[term])
-            return bounds.interval(value - half, value + half, value, value)
-        half = half_widths(self.forecast, term, level)
-        unbiased = self.unbiased[term]
-        if not self.is_projected:
-            return unbiased - half, unbiased + half
-        bounds = self.bounds(self.forecast.workload.terms[term])
-        return bounds.interval(unbiased - half, unbiased + half, unbiased, self.value(term))
+        return self.group(term).interval(level)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupAnswers:
+    """The answers of one group; every method gives those of some rows, by default of all."""
+
+    forecast: Forecast
+    term: int
+    unbiased: Array
+    agreed: Array
+    bounds: Bounds | None
+    bootstrap: Bootstrap | None
+
+    @cached_property
+    def _law(self) -> _Law:
+        return _Law.of(self.forecast, self.term)
+
+    def value(self, rows: slice = ALL) -> Array:
+        """The published answers."""
+        found = np.asarray(self.agreed[rows], dtype=np.float64)
+        return found if self.bounds is None else self.bounds.at(rows).clamp(found)
+
+    def standard_error(self, rows: slice = ALL) -> Array:
+        """The standard deviations of the unbiased answers."""
+        return self._law.spread.standard_errors(rows)
+
+    def interval(self, level: float, rows: slice = ALL) -> tuple[Array, Array]:
+        """The ends of the intervals."""
+        value = centre = self.value(rows)
+        if self.bootstrap is None:
+            centre, half = self.unbiased[rows], self._law.half_widths(level, rows)
+        else:
+            half = self.bootstrap.half_widths(self.term, level)[rows]
+        if self.bounds is None:
+            return centre - half, centre + half
+        return self.bounds.at(rows).interval(centre - half, centre + half, centre, value)

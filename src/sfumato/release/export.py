@@ -2,7 +2,7 @@
 """Answers as files: Arrow, Parquet and CSV, each complete or not there at all.
 
 One long table: group, query in words, one labelled column per attribute (null where a group does
-not ask about it), numbers. It is made and written group by group, so that a file may be larger
+not ask about it), numbers. It is made and written some rows at a time, so that a file may be larger
 than what fits in memory.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,13 @@ from sfumato.release.frames import (
     NUMBERS,
     Group,
     key_term,
-    long_numbers,
     named_groups,
+    number_parts,
+    parts_of,
 )
-from sfumato.release.labels import Labels, axes_of, label_text, places_along, texts_of
+from sfumato.release.labels import Axis, axes_of, label_text, places_along
 from sfumato.release.provenance import provenance_json
-from sfumato.workload.queries import Array, Integers
+from sfumato.workload.queries import Array
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -46,16 +48,20 @@ __all__ = [
 
 METADATA_KEY = b"sfumato"
 ROW_GROUP = 2**17
+AT_ONCE = 2**18  # rows that are made at a time
 
 
 def arrow_tables(
     estimates: Estimates, provenance: Mapping[str, object], level: float
 ) -> Iterator[pa.Table]:
-    """The long table group by group, all parts with one schema."""
+    """The long table in parts of at most ``AT_ONCE`` rows, all with one schema."""
     workload = estimates.forecast.workload
     schema = _schema(workload, provenance, NUMBERS)
     for group, name in named_groups(workload).items():
-        yield _part(workload, group, name, schema, long_numbers(estimates, group, level))
+        labels = _GroupLabels.of(workload, group, name, schema)
+        rows = parts_of(labels.rows, AT_ONCE)
+        numbers = number_parts(estimates, group, level, AT_ONCE)
+        yield from map(labels.table, rows, numbers)
 
 
 def arrow_table(estimates: Estimates, provenance: Mapping[str, object], level: float) -> pa.Table:
@@ -82,11 +88,14 @@ def write_numbers(
 ) -> None:
     """As `write_parquet` for other numbers of every group than a forecast gives."""
     schema = _schema(workload, provenance, columns)
-    parts = (
-        _part(workload, group, name, schema, numbers(group))
-        for group, name in named_groups(workload).items()
-    )
-    _write_parts(parts, schema, path)
+
+    def parts() -> Iterator[pa.Table]:
+        for group, name in named_groups(workload).items():
+            labels, whole = _GroupLabels.of(workload, group, name, schema), numbers(group)
+            for rows in parts_of(labels.rows, AT_ONCE):
+                yield labels.table(rows, [column[rows] for column in whole])
+
+    _write_parts(parts(), schema, path)
 
 
 def _write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> None:
@@ -97,7 +106,7 @@ def _write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> No
         held: list[pa.Table] = []
         for part in parts:
             held.append(part)
-            # Groups are gathered into row groups of a fair size, never split across calls.
+            # Small groups are gathered into row groups of a fair size.
             if sum(p.num_rows for p in held) >= ROW_GROUP:
                 writer.write_table(pa.concat_tables(held), row_group_size=ROW_GROUP)
                 held = []
@@ -190,39 +199,64 @@ def _schema(
     return pa.schema(fields, metadata={METADATA_KEY: provenance_json(provenance).encode()})
 
 
-def _part(
-    workload: Workload, group: Group, name: str, schema: pa.Schema, numbers: Sequence[Array]
-) -> pa.Table:
-    """One group under ``schema``, whose last columns are the numbers."""
-    import pyarrow as pa
+@dataclass(frozen=True, eq=False)
+class _GroupLabels:
+    """What stands beside the numbers of a group: texts are kept once per axis, not per row."""
 
-    term = key_term(workload, group)
-    columns: dict[str, pa.Array] = {
-        column: pa.array(found, pa.float64(), from_pandas=True)  # NaN becomes null
-        for column, found in zip(schema.names[-len(numbers) :], numbers, strict=True)
-    }
-    named = pa.array([name], pa.string())
-    codes = pa.array(np.zeros(term.rows, dtype=np.int32))
-    columns["group"] = pa.DictionaryArray.from_arrays(codes, named)
-    columns["query"] = pa.array(texts_of(term), pa.string())
-    axes = axes_of(term)
-    for i, axis in enumerate(axes):
-        places = places_along([a.rows for a in axes], i)
-        for column, labels in axis.columns:
-            columns[column] = _labels(labels, places, schema.field(column).type)
-    absent = (f for f in schema if f.name not in columns)
-    columns |= {f.name: pa.nulls(term.rows, f.type) for f in absent}
-    return pa.Table.from_arrays([columns[f.name] for f in schema], schema=schema)
+    rows: int
+    name: str
+    axes: tuple[Axis, ...]
+    texts: tuple[pa.Array, ...]
+    columns: tuple[tuple[int, str, pa.Array], ...]  # axis, name, labels along the axis
+    schema: pa.Schema
 
+    @classmethod
+    def of(cls, workload: Workload, group: Group, name: str, schema: pa.Schema) -> _GroupLabels:
+        import pyarrow as pa
 
-def _labels(labels: Labels, places: Integers, kind: pa.DataType) -> pa.Array:
-    """The labels of an axis at the given places, texts as codes into the few there are."""
-    import pyarrow as pa
+        term = key_term(workload, group)
+        axes = axes_of(term)
+        columns = []
+        for i, axis in enumerate(axes):
+            for column, labels in axis.columns:
+                kind = schema.field(column).type
+                if pa.types.is_dictionary(kind):
+                    words = [label_text(v) for v in labels.tolist()]
+                    along = pa.array(words, pa.string()).dictionary_encode()
+                else:
+                    along = pa.array(labels, kind)
+                columns.append((i, column, along))
+        texts = tuple(pa.array(axis.texts, pa.string()) for axis in axes)
+        return cls(term.rows, name, axes, texts, tuple(columns), schema)
 
-    if not pa.types.is_dictionary(kind):
-        return pa.array(labels, kind).take(pa.array(places))
-    texts = pa.array([label_text(v) for v in labels.tolist()], pa.string()).dictionary_encode()
-    return pa.DictionaryArray.from_arrays(texts.indices.take(pa.array(places)), texts.dictionary)
+    def table(self, rows: slice, numbers: Sequence[Array]) -> pa.Table:
+        """Some rows under the schema, whose last columns are the numbers."""
+        import pyarrow as pa
+
+        count = len(numbers[0])
+        shape = [axis.rows for axis in self.axes]
+        places = [pa.array(places_along(shape, i, rows)) for i in range(len(shape))]
+        columns: dict[str, pa.Array] = {
+            column: pa.array(found, pa.float64(), from_pandas=True)  # NaN becomes null
+            for column, found in zip(self.schema.names[-len(numbers) :], numbers, strict=True)
+        }
+        codes = pa.array(np.zeros(count, dtype=np.int32))
+        columns["group"] = pa.DictionaryArray.from_arrays(codes, pa.array([self.name], pa.string()))
+        columns["query"] = self._queries(places, count)
+        columns |= {column: along.take(places[i]) for i, column, along in self.columns}
+        absent = (f for f in self.schema if f.name not in columns)
+        columns |= {f.name: pa.nulls(count, f.type) for f in absent}
+        return pa.Table.from_arrays([columns[f.name] for f in self.schema], schema=self.schema)
+
+    def _queries(self, places: Sequence[pa.Array], count: int) -> pa.Array:
+        """As `labels.texts_of` has it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not self.texts:
+            return pa.array(["everything"] * count, pa.string())
+        taken = [text.take(at) for text, at in zip(self.texts, places, strict=True)]
+        return pc.binary_join_element_wise(*taken, ", ")
 
 
 def _harmless(texts: pa.ChunkedArray) -> pa.ChunkedArray:

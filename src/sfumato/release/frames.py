@@ -6,7 +6,7 @@ Built from whole arrays, never row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,9 +37,11 @@ __all__ = [
     "long_frame",
     "long_numbers",
     "named_groups",
+    "number_parts",
+    "parts_of",
 ]
 
-MOST_ROWS = 5 * 10**7
+MOST_ROWS = 2 * 10**7  # some 150 bytes each: 3 GiB
 NUMBERS = ("value", "standard_error", "low", "high", "unbiased")
 
 Group = int | Ratio  # the number of a term, or a ratio of two terms
@@ -162,12 +164,33 @@ def long_numbers(estimates: Estimates, group: Group, level: float) -> tuple[Arra
 
     A quotient of two noisy numbers has no unbiased estimate: NaN.
     """
+    rows = max(1, key_term(estimates.forecast.workload, group).rows)
+    return next(number_parts(estimates, group, level, rows))
+
+
+def number_parts(
+    estimates: Estimates, group: Group, level: float, most: int
+) -> Iterator[tuple[Array, ...]]:
+    """The same in parts of at most ``most`` queries, so that a large group needs little memory."""
     if isinstance(group, Ratio):
         m = means_of(estimates, group, level)
-        return m.mean, m.standard_error, m.low, m.high, np.full(m.mean.shape, np.nan)
-    low, high = estimates.interval(group, level)
-    value, error = estimates.value(group), estimates.standard_error(group)
-    return value, error, low, high, np.asarray(estimates.unbiased[group], dtype=np.float64)
+        whole = m.mean, m.standard_error, m.low, m.high, np.full(m.mean.shape, np.nan)
+        yield from (tuple(n[part] for n in whole) for part in parts_of(len(m.mean), most))
+        return
+    found = estimates.group(group)
+    for part in parts_of(len(found.unbiased), most):
+        low, high = found.interval(level, part)
+        error = found.standard_error(part)
+        yield found.value(part), error, low, high, found.unbiased[part]
+
+
+def parts_of(rows: int, most: int) -> list[slice]:
+    """Rows in parts of at most so many.
+
+    >>> parts_of(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return [slice(start, min(start + most, rows)) for start in range(0, max(rows, 1), most)]
 
 
 def long_frame(estimates: Estimates, level: float) -> pd.DataFrame:

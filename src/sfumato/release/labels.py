@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -81,16 +82,14 @@ def columns_of(term: Term) -> dict[str, Labels]:
     }
 
 
-def places_along(shape: Sequence[int], axis: int) -> Integers:
-    """The position along one axis of every entry of an array, in row-major order.
+def places_along(shape: Sequence[int], axis: int, rows: slice = slice(None)) -> Integers:
+    """The position along one axis of every entry of an array, or of some, in row-major order.
 
     >>> places_along([2, 3], 0).tolist(), places_along([2, 3], 1).tolist()
     ([0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2])
     """
-    along = [1] * len(shape)
-    along[axis] = shape[axis]
-    places = np.arange(shape[axis], dtype=np.int64).reshape(along)
-    return np.broadcast_to(places, shape).reshape(-1)
+    entries = np.arange(*rows.indices(prod(shape)), dtype=np.int64)
+    return entries // prod(shape[axis + 1 :]) % shape[axis]
 
 
 def texts_of(term: Term) -> npt.NDArray[np.object_]:

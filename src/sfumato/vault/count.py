@@ -31,7 +31,14 @@ from sfumato.vault.tables import Table
 from sfumato.wording import shown
 from sfumato.workload.predicates import Condition, check_conditions
 
-__all__ = ["GREATEST_COUNT", "MOST_CELLS", "Counts", "count_conditions", "count_marginals"]
+__all__ = [
+    "GREATEST_COUNT",
+    "MOST_CELLS",
+    "Counts",
+    "count_conditions",
+    "count_marginals",
+    "scanned_tables",
+]
 
 GREATEST_COUNT: Final = 2**40
 """Counts are clamped here: min(x, 2^40) moves by at most 1 when x does."""
@@ -98,11 +105,10 @@ def count_marginals(
     _check_sets(asked, domain, most_cells)
     check_columns(table, domain, unit)
     sources = _sources(asked, domain)
-    scanned = [names for names in asked if sources[names] == names]
-    covers = cover(scanned, domain)
+    covers = scanned_tables(asked, domain)
     tell = progress or _silent
     tell(0, len(covers) + 1, "reading")
-    records = read_records(table, domain, {name for names in scanned for name in names}, unit)
+    records = read_records(table, domain, {name for names in covers for name in names}, unit)
     tables: dict[AttributeSet, Integers] = {}
     done = 1
     for group in _grouped(list(covers), domain, table.engine.marginals_per_query):
@@ -116,6 +122,14 @@ def count_marginals(
             tables[names] = _summed(tables[sources[names]], sources[names], names)
     tell(len(covers) + 1, len(covers) + 1, "counting")
     return Counts({names: _clamped(tables[names], greatest) for names in asked})
+
+
+def scanned_tables(
+    asked: Sequence[AttributeSet], domain: Domain
+) -> dict[AttributeSet, list[AttributeSet]]:
+    """The tables that the engine counts, each with asked ones that are summed from it. Public."""
+    sources = _sources(asked, domain)
+    return cover([names for names in asked if sources[names] == names], domain)
 
 
 def count_conditions(
@@ -245,14 +259,17 @@ def _summed(wide: Integers, source: AttributeSet, names: AttributeSet) -> Intege
     """The table over ``names`` from one over more attributes."""
     if source == names:
         return wide
+    if names == source:
+        return wide
     axes = tuple(i for i, name in enumerate(source) if name not in names)
     return np.asarray(wide.sum(axis=axes, dtype=np.int64))
 
 
 def _clamped(counts: Integers, greatest: int | None) -> Integers:
-    clamped = np.minimum(counts, GREATEST_COUNT if greatest is None else greatest)
-    clamped.setflags(write=False)
-    return np.asarray(clamped)
+    """In place: the largest tables are held once."""
+    np.minimum(counts, GREATEST_COUNT if greatest is None else greatest, out=counts)
+    counts.setflags(write=False)
+    return counts
 
 
 def _silent(done: int, total: int, label: str) -> None:

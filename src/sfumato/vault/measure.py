@@ -31,11 +31,11 @@ from sfumato.vault.tables import Table
 from sfumato.workload.queries import Integers, Numbers
 from sfumato.workload.terms import Predicates, Term
 
-__all__ = ["Exact", "add_noise", "count", "exact_values", "measure", "mixed_values"]
+__all__ = ["Exact", "add_noise", "count", "counted_sets", "exact_values", "measure", "mixed_values"]
 
 # Sums of at most 2^27 floats below 2^87 err by less than 2^(27 - 53 + 87) = 2^61.
 FLOAT_BITS = 87
-AT_ONCE = 2**20  # values that are Python integers at a time
+AT_ONCE = 2**20  # values that noise is added to at a time
 
 Progress = Callable[[int, int, str], None]
 
@@ -62,8 +62,7 @@ def count(
     only when replacing a record cannot change it: no rule drops records, and one row is one person.
     """
     is_mixed = any(isinstance(b.term, Mixture) for b in blocks)
-    sources = [(t, b.term) for b in blocks for t in _sources(b.term)]
-    narrow = sorted({t.attributes for t, block in sources if not _is_counted(t, block)})
+    narrow, _ = counted_sets(blocks)
     is_public = neighbours == "replace-one" and unit is None and domain.keeps_every_record
     sets = [*narrow, ()] if is_public else narrow
     # Counts are clamped far away, each by itself. A mixture moves by a column of its matrix only
@@ -83,6 +82,16 @@ def count(
         mixture = block.term if isinstance(block.term, Mixture) else None
         values.append(found[0] if mixture is None else mixed_values(mixture, found))
     return Exact(Sensitive(tuple(values)), int(counts.reveal(())) if is_public else None)
+
+
+def counted_sets(
+    blocks: Sequence[Block],
+) -> tuple[list[tuple[str, ...]], list[Predicates]]:
+    """What the engine is asked for: tables over attributes, and single conditions; public."""
+    sources = [(t, b.term) for b in blocks for t in _sources(b.term)]
+    tables = sorted({t.attributes for t, block in sources if not _is_counted(t, block)})
+    conditions = [t for t, b in sources if isinstance(t, Predicates) and _is_counted(t, b)]
+    return tables, conditions
 
 
 def measure(
@@ -158,7 +167,9 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
     if shift < 0:  # to the nearest step
         exact, shift = (exact + 2 ** (-shift - 1)) >> -shift, 0
     if exact.dtype.kind != "O" and _reach_bits(term) + shift <= WORD_BITS:
-        return np.asarray((exact << shift) + z)
+        for i in range(0, exact.size, AT_ONCE):  # in place: no third array of this length
+            z[i : i + AT_ONCE] += exact[i : i + AT_ONCE] << shift
+        return z
     # A Python integer takes five times the memory of a word: some at a time, after the debit.
     parts = [
         _narrowed(exact[i : i + AT_ONCE].astype(object) * 2**shift + z[i : i + AT_ONCE])

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from sfumato.errors import WorkloadError
-from sfumato.workload.queries import Array, Identity, Numbers, QuerySet, widened
+from sfumato.workload.queries import Array, Identity, Numbers, QuerySet, repeated, widened
 from sfumato.workload.term import Term, check_order
 
 __all__ = ["Product"]
@@ -99,10 +99,15 @@ class Product(Term):
         """Products of bounds: the extremes are among the products of the ends."""
         self._check_rows()
         low, high = np.ones(1), np.ones(1)
-        for _, queries in self.factors:
-            a, b = queries.coefficient_bounds()
+        bounds = [queries.coefficient_bounds() for _, queries in self.factors]
+        is_even = all(np.ptp(a) == 0 and np.ptp(b) == 0 for a, b in bounds)
+        for a, b in bounds:
+            if is_even:  # as for tables: the same for all queries
+                a, b = a[:1], b[:1]
             ends = [np.outer(x, y).ravel() for x in (low, high) for y in (a, b)]
             low, high = np.min(ends, axis=0), np.max(ends, axis=0)
+        if is_even:
+            return repeated(low[0], self.rows), repeated(high[0], self.rows)
         return low, high
 
     @property

@@ -33,6 +33,8 @@ __all__ = [
     "Total",
     "Windows",
     "check_entries",
+    "once",
+    "repeated",
     "widened",
 ]
 
@@ -50,6 +52,16 @@ def check_entries(count: int, what: str) -> None:
             f"{what} would hold {count:,} numbers ({count / 2**27:,.1f} GiB), the limit is "
             f"{DENSE_LIMIT:,}; ask about fewer or coarser cells, or fewer queries at once"
         )
+
+
+def repeated(value: float, count: int) -> Array:
+    """One number so many times, in the memory of one; it cannot be written to."""
+    return np.broadcast_to(np.float64(value), (count,))
+
+
+def once(numbers: Array) -> Array:
+    """The one number that an array repeats (`repeated`), or the array."""
+    return numbers[:1] if numbers.strides == (0,) else numbers
 
 
 def widened(x: Numbers) -> Numbers:

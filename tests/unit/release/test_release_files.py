@@ -37,7 +37,7 @@ def release():
 @pytest.fixture
 def plain_report(monkeypatch):
     """Bundling the charting library takes seconds and is tested elsewhere."""
-    monkeypatch.setattr("sfumato.release.page._library", lambda: "")
+    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
 
 
 def test_parquet_holds_the_long_frame_with_typed_labels(release, tmp_path):
@@ -178,3 +178,19 @@ def test_files_get_the_usual_permissions(release, tmp_path):
     finally:
         os.umask(before)
     assert stat.S_IMODE(Path(tmp_path / "a.csv").stat().st_mode) == 0o644
+
+
+def test_parts_of_a_few_rows_make_the_same_files(release, tmp_path, monkeypatch):
+    whole = release.to_arrow()
+    release.to_csv(tmp_path / "whole.csv")
+    monkeypatch.setattr("sfumato.release.export.AT_ONCE", 7)
+    monkeypatch.setattr("sfumato.release.export.ROW_GROUP", 10)
+    assert release.to_arrow().equals(whole, check_metadata=True)
+    release.to_csv(tmp_path / "parts.csv")
+    assert (tmp_path / "parts.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    release.to_parquet(tmp_path / "parts.parquet")
+    file = pq.ParquetFile(tmp_path / "parts.parquet")
+    assert file.read().unify_dictionaries().equals(whole)
+    sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+    assert max(sizes) <= 10
+    assert sum(sizes) == whole.num_rows

@@ -15,10 +15,12 @@ from sfumato.app.show import (
     heading,
     plan_document,
     plan_facts,
+    resources_table,
     table,
 )
 from sfumato.app.spec import Spec, read_spec
 from sfumato.errors import PlanError
+from sfumato.resources import engine_of, in_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,7 +54,10 @@ def plan(
         known = spec.records if records is None else records
         after = None if known is None else found.projected(known)
         advice = None if known is None else _advice(spec, found, known, bars.phase("trying"))
+        needed = found.resources(known, engine_of(spec.source))
+        needed.check()
         document = plan_document(found, after)
+        document["resources"] = needed.as_json()
         document["recommendation"] = None if advice is None else advice.as_json()
     output.result(
         document,
@@ -64,6 +69,13 @@ def plan(
         "",
         heading("Query groups", "forecast errors in counts"),
         groups_table(found.groups, show_all),
+        "",
+        heading(
+            "Resources",
+            f"{needed.engine}; {needed.in_words}, roughly; at most "
+            f"{in_bytes(needed.memory)} of memory",
+        ),
+        resources_table(needed),
         *([] if advice is None else _advised(advice)),
     )
 

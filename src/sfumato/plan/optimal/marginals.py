@@ -40,7 +40,7 @@ from sfumato.plan.optimal.split import Split, centred_split
 from sfumato.plan.solve.lattice import Lattice, asked_sets, lattice
 from sfumato.plan.solve.optimum import certified_optimum
 from sfumato.plan.strategy import Block, Strategy
-from sfumato.workload.queries import Array
+from sfumato.workload.queries import Array, repeated
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
@@ -111,7 +111,7 @@ class Marginals(Strategy):
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """All cells of a marginal have the same."""
         rows = self.workload.terms[term].rows
-        return np.full(rows, self.greatest_variance(term, block_variances))
+        return repeated(self.greatest_variance(term, block_variances), rows)
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The number of cells times their variance."""
@@ -140,7 +140,7 @@ class Marginals(Strategy):
 
     def effective_terms(self, term: int) -> Array:
         """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
+        return repeated(np.inf, self.workload.terms[term].rows)
 
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
         """Exact: all cells have columns of the same norm in every block."""
