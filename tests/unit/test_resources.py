@@ -122,7 +122,7 @@ def test_a_release_that_cannot_fit_is_refused_before_the_debit(plan, monkeypatch
         plan.release(table(), ledger=ledger, name="people")
     assert not ledger.exists()
     monkeypatch.setattr("sfumato.resources.machine_memory", lambda: None)  # not known: tried
-    assert plan.release(table()).groups
+    assert plan.release(table(), project=False).groups
 
 
 def test_wrong_numbers_and_engines_are_refused(plan):
