@@ -98,8 +98,8 @@ class Table:
 class Query:
     """What a query of the curator's own gives, on a source: a database, or files named ``data``.
 
-    Privacy: each row must come from one row of one person, as if it were a table; a join or an
-    aggregate can break that (docs/engines.md), and nothing checks it.
+    Privacy: none of its own; each row must come from one row of one person, as if it were a table.
+    A join or an aggregate can break that (docs/engines.md), and nothing checks it.
 
     >>> Query("visits.parquet", "SELECT * FROM data WHERE year = 2024").source
     'visits.parquet'
