@@ -78,7 +78,8 @@ def ask(path: Path, wanted: Wanted, output: Output) -> None:
             remark = session.left().describe()
             if session.is_dummy:
                 remark = "from made-up records; nothing was spent"
-    output.result(document, heading(f"{len(questions)} questions", remark), shown)
+    asked = "1 question" if len(questions) == 1 else f"{len(questions):,} questions"
+    output.result(document, heading(asked, remark), shown)
 
 
 def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack) -> Ledger | None:
