@@ -201,3 +201,11 @@ def test_other_methods_are_refused_by_name() -> None:
     with pytest.raises(PlanError, match='"mwem" or "boosting"'):
         sf.plan_adaptive(WORK, BUDGETS[0], method="boosted")  # type: ignore[arg-type]
     assert sf.plan_adaptive(WORK, BUDGETS[0], method="boosting").rounds == 5
+
+
+def test_a_single_round_has_no_choices_to_pay_for_and_measures_with_all() -> None:
+    table = open_table(pd.DataFrame({"a": [0, 1, 2], "b": [0, 1, 3]}))
+    exact, _ = read_answers(table, WORK, "replace-one")
+    purse = Spending.of(sf.Budget(mu=1))
+    boosting_rounds(exact, 3, WORK, "replace-one", None, 1, 4, purse, SeededWords(6))
+    assert Fraction(999, 1000) * purse.total < purse.spent <= purse.total
