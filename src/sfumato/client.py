@@ -262,7 +262,7 @@ def _parsed(reply: Reply) -> object:
     """The document of a reply; a refusal is raised as the error it stands for."""
     try:
         document = json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ServerError(
             f"the server answered {reply.status} with something else than JSON; check the address"
         ) from None

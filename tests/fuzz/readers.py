@@ -7,22 +7,49 @@ drives them with atheris, ``test_readers.py`` with a few hundred repeatable muta
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
 
 import sfumato as sf
+from sfumato.app.asking import read_session
+from sfumato.app.server.config import read_config
+from sfumato.app.server.limits import (
+    Limits,
+    check_entries,
+    check_questions,
+    check_workload,
+    is_too_deep,
+)
+from sfumato.app.server.models import AskAsked, PlanAsked
 from sfumato.app.spec import read_spec
 from sfumato.budget.entries import Record
+from sfumato.budget.sparse import SparseLaw
+from sfumato.client import Reply, _parsed
 from sfumato.domain.schema import domain_from
 from sfumato.errors import SchemaError, SfumatoError
+from sfumato.online.answers import Answer, paid_answer
+from sfumato.plan.calibrate import BlockNoise
+from sfumato.plan.sparse import sparse_of_epsilon
+from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
 from sfumato.refine.learning.transcript import Transcript
-from sfumato.tomlfile import parse_toml
+from sfumato.refine.measurement import Measured, Measurement
+from sfumato.tomlfile import TomlFile, parse_toml
 from sfumato.vault import csvfile
+from sfumato.vault.discover import Discoverer
+from sfumato.vault.sparse import SparseVector
 from sfumato.workload.constraints_toml import constraints_from
+from sfumato.workload.question import questions_of
 from sfumato.workload.sql import sql_condition
 from sfumato.workload.toml import workload_from
+from tests.http import served
 
 ROOT = Path(__file__).parents[2]
 DOMAIN = ROOT / "examples/adult/adult.toml"
@@ -88,6 +115,92 @@ def record(data: bytes) -> None:
     Record.read(_text(data))
 
 
+def config(data: bytes) -> None:
+    """The configuration of the server."""
+    path = _folder() / "server.toml"
+    path.write_bytes(data)
+    for name, text in {"people.toml": served.DOMAIN, "people.csv": served.people(3)}.items():
+        if not (_folder() / name).exists():
+            (_folder() / name).write_text(text)
+    read_config(path)
+
+
+def session(data: bytes) -> None:
+    """A spec, read for a session."""
+    path = _folder() / "session.toml"
+    path.write_bytes(data)
+    read_session(path)
+
+
+def plan(data: bytes) -> None:
+    """The body of a request for a plan, up to the workload."""
+    limits = Limits()
+    asked = _validated(PlanAsked, data)
+    check_entries(asked.workload, SMALL, limits)
+    given = TomlFile("request", "", {"workload": asked.workload})
+    check_workload(workload_from(given, SMALL), limits)
+    sf.Budget(**asked.budget.model_dump())
+
+
+def question(data: bytes) -> None:
+    """The body of a question, up to the questions."""
+    work = sf.sql(SMALL, _validated(AskAsked, data).sql)
+    check_questions(work, Limits())
+    questions_of(work)
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def _validated(model: type[ModelT], data: bytes) -> ModelT:
+    if is_too_deep(data, Limits().json_depth):
+        raise SchemaError("nested too deeply")
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        raise SchemaError(f"{error.error_count()} faults") from None
+
+
+def measured(data: bytes) -> None:
+    """A stored release."""
+    Measured.from_bytes(data, [BlockNoise("laplace", 5, 0), BlockNoise("gaussian", 5, 3)])
+
+
+def answer(data: bytes) -> None:
+    """A stored answer of a session."""
+    Answer.from_bytes(data)
+
+
+def paid(data: bytes) -> None:
+    """A stored answer that was paid for, with what was learnt from it."""
+    paid_answer(data, SMALL)
+
+
+def reply(data: bytes) -> None:
+    """What a server sends to the client, with any status."""
+    _parsed(Reply(200 if data.startswith(b"{") else 422, {}, data))
+
+
+def vector(data: bytes) -> None:
+    """The stored state of a sparse vector."""
+    SparseVector.restored(_law(), data)
+
+
+def discoverer(data: bytes) -> None:
+    """The stored state of a watch."""
+    Discoverer.restored(_watch(), data)
+
+
+@cache
+def _law() -> SparseLaw:
+    return sparse_of_epsilon(Fraction(1), 3, 16)
+
+
+@cache
+def _watch() -> SparsePlan:
+    return plan_sparse(sf.Budget(epsilon=1), 2, 6, 16, is_monotone=True, with_numbers=True)
+
+
 READERS: Mapping[str, Callable[[bytes], None]] = {
     f.__name__: f
     for f in (
@@ -101,6 +214,16 @@ READERS: Mapping[str, Callable[[bytes], None]] = {
         csv,
         transcript,
         record,
+        config,
+        session,
+        plan,
+        question,
+        measured,
+        answer,
+        paid,
+        reply,
+        vector,
+        discoverer,
     )
 }
 
@@ -114,6 +237,31 @@ def read(name: str, data: bytes) -> bool:
             raise AssertionError("an error without words") from error
         return False
     return True
+
+
+def _stored_release() -> bytes:
+    noise = BlockNoise("laplace", 5, 0), BlockNoise("gaussian", 5, 3)
+    units = np.arange(4), np.arange(-2, 1)
+    parts = tuple(Measurement(u, n) for u, n in zip(units, noise, strict=True))
+    return Measured(parts, 7).to_bytes()
+
+
+def _stored_answer() -> bytes:
+    told = dict.fromkeys(Answer.__slots__, 1.5) | {"key": "k", "question": "q", "how": "free"}
+    return json.dumps(told | {"epoch": 1, "cost": [], "is_dummy": False}).encode()
+
+
+def _stored_payment() -> bytes:
+    learnt = {
+        "table": [0, 1],
+        "shape": [2],
+        "class_of": [[0, 1]],
+        "attributes": ["sex"],
+        "bits": 0,
+        "value": 3.0,
+        "variance": 2.0,
+    }
+    return json.dumps({"answer": json.loads(_stored_answer()), "learnt": learnt}).encode()
 
 
 def seeds(name: str) -> list[bytes]:
@@ -138,6 +286,19 @@ def seeds(name: str) -> list[bytes]:
         "csv": [b'a,b,c\n1,"x, y",3\n4,"say ""no""",6\r\n7,8,9\n'],
         "transcript": [Transcript((), 5).to_bytes()],
         "record": [],
+        "config": [served.CONFIG.encode()],
+        "session": [release],
+        "plan": [
+            b'{"workload": [{"marginals": 1}, {"prefix": "age"}], "budget": {"epsilon": "0.5"}}',
+            b'{"workload": [{"product": {"sex": [[1, 0.5]]}}], "budget": {"rho": 1}}',
+        ],
+        "question": [b'{"sql": "SELECT sex, COUNT(*) FROM t WHERE age < 5 GROUP BY sex"}'],
+        "measured": [_stored_release()],
+        "answer": [_stored_answer()],
+        "paid": [_stored_payment()],
+        "reply": [b'{"queries": 3, "mechanism": "gaussian"}'],
+        "vector": [SparseVector(_law()).state()],
+        "discoverer": [Discoverer(_watch()).state()],
     }
     found = tables[name]
     for data in found:

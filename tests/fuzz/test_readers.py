@@ -55,6 +55,26 @@ def test_mutants_are_read_or_refused_in_our_own_words(name, tmp_path):
     assert not all(taken)
 
 
+DEEP = b"[" * 100_000
+FOUND = [
+    # What fuzzing found: neither a value nor an error of ours came out.
+    ("answer", DEEP),
+    ("paid", DEEP),
+    ("reply", DEEP),
+    ("vector", DEEP),
+    ("vector", b'{"noise": 1e999, "left": 1}'),
+    ("discoverer", DEEP),
+    ("discoverer", b'{"begun": 1e999, "owed": 1}'),
+    ("record", DEEP),
+    ("record", b'{"version": 1, "sequence": 1e999}'),
+]
+
+
+@pytest.mark.parametrize(("name", "data"), FOUND)
+def test_what_fuzzing_found_is_refused_in_our_own_words(name, data):
+    assert not read(name, data)
+
+
 def test_a_reader_that_lets_another_error_out_is_found(monkeypatch):
     """The twin: without its own refusal a reader fails the test above."""
     monkeypatch.setitem(READERS, "sql", lambda data: int(data))  # type: ignore[arg-type]

@@ -64,6 +64,10 @@ Stage: TypeAlias = Literal["reserved", "answered", "burnt"]
 """A debit is reserved until its answer is stored, or burnt if it never will be."""
 
 
+# What reading a damaged line can raise: JSON of any depth, with numbers of any size.
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
 @dataclass(frozen=True, slots=True)
 class Commitment:
     """That a private state was written: its name, its version and a salted hash of its bytes."""
@@ -211,7 +215,7 @@ class Record:
                 frozen=line.get("frozen") is True,
                 version=version,
             )
-        except (ValueError, KeyError, TypeError, AttributeError, BudgetError) as error:
+        except (*_DAMAGE, BudgetError) as error:
             raise LedgerError(
                 f"the ledger has a record that cannot be read ({type(error).__name__}); "
                 "restore the newest backup and its head file"

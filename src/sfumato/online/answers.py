@@ -70,7 +70,7 @@ class Answer:
         """Read what `to_bytes` wrote."""
         try:
             return cls._of(json.loads(stored))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             pass
         raise LedgerError(
             "a stored answer of the session cannot be read; restore the newest backup"
@@ -150,6 +150,6 @@ def paid_answer(stored: bytes, domain: Domain) -> tuple[Answer, Question, float,
         names = tuple(learnt["attributes"])
         question = Question(domain, answer.question, names, class_of, table, learnt["bits"])
         return answer, question, float(learnt["value"]), float(learnt["variance"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         pass
     raise LedgerError("a paid answer of the session cannot be read; restore the newest backup")

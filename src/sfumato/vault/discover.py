@@ -133,6 +133,6 @@ class Discoverer(Redacted):
             found._vector = SparseVector.restored(plan.law, kept["vector"].encode(), words)
             if 1 <= found._begun <= plan.epochs and 0 <= found._owed <= plan.discoveries:
                 return found
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             pass  # raised below, so that the message carries no context
         raise PlanError(DAMAGED)

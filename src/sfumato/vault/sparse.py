@@ -177,6 +177,6 @@ def _read(law: SparseLaw, state: bytes) -> tuple[int, int]:
         is_ours = kept["version"] == VERSION and kept["law"] == law.as_json()
         if is_ours and type(left) is int and 0 <= left <= law.discoveries:
             return noise, left
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         pass  # raised below, so that the message carries no context
     raise PlanError(DAMAGED)
