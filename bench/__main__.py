@@ -33,9 +33,10 @@ SECTIONS = {
     "ledger": "debits, free answers and refusals per second, on SQLite and PostgreSQL",
     "server": "requests per second and latencies of `sfumato serve` at 64 clients",
     "sizes": "time and memory to refuse giant inputs",
+    "scale": "growth with records, attributes and cells, beside bare DuckDB",
 }
 QUICK = ("noise", "counting", "factorization", "projection", "sparse", "online", "streams")
-WITH_EFFORT = ("noise", "factorization", "projection", "cells", "online", "streams")
+WITH_EFFORT = ("noise", "factorization", "projection", "cells", "online", "streams", "scale")
 
 
 def main() -> None:
