@@ -35,7 +35,7 @@ def in_postgres(address: str, name: str, rows: pa.Table, **types: str) -> str:
             f'"{f.name}" {types.get(f.name) or _POSTGRES.get(str(f.type)) or "numeric"}'
             for f in rows.schema
         )
-        server.execute(f"DROP TABLE IF EXISTS {name}; CREATE TABLE {name} ({columns})")
+        server.execute(f"DROP TABLE IF EXISTS {name} CASCADE; CREATE TABLE {name} ({columns})")
         with server.cursor().copy(f"COPY {name} FROM STDIN") as copy:
             for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 copy.write_row(row)

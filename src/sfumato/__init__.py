@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sfumato.refine.widths.width import mean_width as mean_width
     from sfumato.release import Release as Release
     from sfumato.stream import Counter as Counter
+    from sfumato.vault.addresses import SqlSource as SqlSource
     from sfumato.workload import Constraints as Constraints
     from sfumato.workload import Workload as Workload
     from sfumato.workload import attribute as attribute
@@ -65,6 +66,7 @@ _HOMES = {
     "Plan": "sfumato.flow",
     "Release": "sfumato.release",
     "Session": "sfumato.online.session",
+    "SqlSource": "sfumato.vault.addresses",
     "Watch": "sfumato.alerts",
     "Workload": "sfumato.workload",
     "attribute": "sfumato.workload",

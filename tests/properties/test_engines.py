@@ -6,24 +6,34 @@ Real servers; Spark is slow to answer, so that many cases stand in one table.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import math
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Numeric
+from sfumato.domain import Attribute, Boolean, Category, DateTime, Domain, Integer, Numeric
 from sfumato.domain.unit import PrivacyUnit
+from sfumato.errors import TableError
+from sfumato.vault import engine_spark
+from sfumato.vault.addresses import SqlSource
 from sfumato.vault.count import count_conditions, count_marginals
+from sfumato.vault.engine_spark import Spark
 from sfumato.vault.records import read_records
-from sfumato.vault.tables import open_table
+from sfumato.vault.tables import open_table, public_name
 from sfumato.workload.predicates import And, Everything, In, Not
-from tests.engine_tables import on_all_engines
+from tests.domain_strategies import booleans, categories, datetimes, numerics
+from tests.engine_tables import in_postgres, on_all_engines
+from tests.properties.test_count_cells import fits_words, values, whole
 from tests.vault_reference import codes_of, marginal
 from tests.words import SeededWords
-
-pytestmark = pytest.mark.usefixtures("spark")
 
 PEOPLE = Domain(
     [
@@ -63,6 +73,7 @@ def sources(postgres, tmp_path_factory):
 
 
 @pytest.mark.parametrize("unit", [None, PrivacyUnit("person", 2)], ids=["rows", "persons"])
+@pytest.mark.usefixtures("spark")
 def test_a_release_counts_the_same_on_every_engine(sources, unit):
     """Also under a privacy unit: the same key keeps the same rows."""
     conditions = [Everything(), And((In("sex", (0,)), Not(In("age", (3, 4)))))]
@@ -79,3 +90,215 @@ def test_a_release_counts_the_same_on_every_engine(sources, unit):
     if unit is None:
         codes = codes_of(PEOPLE, people(600).to_pylist())
         assert found["duckdb"][:-1] == [marginal(PEOPLE, codes, s).tolist() for s in PAIRS]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Domain, pa.Table]:
+    """Two dozen attributes that drop no record, each over a column of values made for it."""
+    rows, columns, attributes = 24, {}, []
+    kinds = (categories, booleans, numerics, datetimes, whole)
+    for i in range(24):
+        name = f"x{i}"
+        make = kinds[i % len(kinds)]
+        made = draw((make(name) if make is whole else make(st.just(name))).filter(fits_words))
+        outside = draw(st.sampled_from(["other", "clamp"] if made.is_ordered else ["other"]))
+        attribute = replace(made, outside=outside, nulls="missing")
+        if attribute.size > 10**4 or not storable(attribute):
+            continue
+        value, kind = values(attribute)
+        kept = st.none() | value.filter(lambda v: not isinstance(v, str) or "\0" not in v)
+        columns[name] = pa.array(draw(st.lists(kept, min_size=rows, max_size=rows)), kind)
+        attributes.append(attribute)
+    row = Integer("row", 0, rows - 1, outside="other", nulls="missing")
+    return Domain([row, *attributes]), pa.table({"row": pa.array(range(rows)), **columns})
+
+
+def storable(attribute: Attribute) -> bool:
+    """No text of PostgreSQL holds a zero byte, so that no query can ask for one."""
+    declared = attribute.values if isinstance(attribute, Category) else ()
+    return not any("\0" in v for v in declared if isinstance(v, str))
+
+
+def check_batch(made: tuple[Domain, pa.Table], source: object) -> None:
+    domain, rows = made
+    sets = [("row", a.name) for a in list(domain)[1:]]
+    counts = count_marginals(open_table(source), domain, sets)
+    codes = codes_of(domain, rows.to_pylist())
+    for names in sets:
+        np.testing.assert_array_equal(counts.reveal(names), marginal(domain, codes, names))
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(made=batches())
+def test_any_values_are_counted_by_postgresql_as_by_hand(made, postgres):
+    check_batch(made, in_postgres(postgres, "batch", made[1]))
+
+
+@pytest.mark.usefixtures("spark")
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@given(made=batches())
+def test_any_values_are_counted_by_spark_as_by_hand(made, tmp_path_factory):
+    path = tmp_path_factory.mktemp("batch") / "rows.parquet"
+    pq.write_table(made[1], path)
+    check_batch(made, f"spark:{path}")
+
+
+KEPT = {"outside": "clamp", "nulls": "missing"}
+MORE = Domain(
+    [
+        Integer("row", 0, 15, outside="other", nulls="missing"),
+        Numeric("short", (0, 0.1, 0.2, 0.3), outside="clamp", nulls="missing"),
+        Numeric("long", (0, 0.1, 0.2, 0.3), outside="clamp", nulls="missing"),
+        Integer("digits", 0, 2**40, 2**38, outside="other", nulls="missing"),
+        Integer("great", -(2**61), 2**61, 2**60, outside="clamp", nulls="missing"),
+        Category("word", ("é", "a\\b", "it's", "A ", ""), outside="other", nulls="missing"),
+        Category("many", tuple(f"w{i}" for i in range(99)), outside="other", nulls="missing"),
+        Category("code", tuple(range(70)), outside="other", nulls="missing"),
+        Numeric("fine", tuple(i / 7 for i in range(300)), outside="clamp", nulls="missing"),
+        DateTime("day", datetime(1500, 1, 28), datetime(2100, 1, 1), "quarter", **KEPT),
+        DateTime("local", datetime(1969, 1, 1), datetime(2021, 1, 1), "week", **KEPT),
+        DateTime("zoned", datetime(1969, 1, 1), datetime(2021, 1, 1), "week", **KEPT),
+        Boolean("flag", outside="other", nulls="missing"),
+    ]
+)
+
+
+def more() -> pa.Table:
+    """Sixteen rows of what engines like to read in ways of their own."""
+    some = np.random.default_rng(11)
+    decimals = ["0.1", "0.1000000000000000055", "0.3", "-9", "7", "0.29999999999999998890"]
+    days = [date(1500, 1, 27), date(1582, 10, 10), date(1, 1, 1), date(9999, 12, 31), None]
+    moments = [datetime(1970, 1, 1) - timedelta(microseconds=1), datetime(2020, 3, 29, 2, 30)]
+    moments += [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999), None]
+    words = ["é", "É", "a\\b", "it's", "A", "A ", "", " ", None, "e\u0301", "😀"]
+
+    def of(values: list, kind: pa.DataType) -> pa.Array:
+        return pa.array([values[i % len(values)] for i in range(16)], kind)
+
+    def numbers(*parts: str) -> list[Decimal]:
+        return [Decimal(part) for part in parts]
+
+    return pa.table(
+        {
+            "row": pa.array(range(16), pa.int16()),
+            "short": of(numbers("0.1", "0.3", "-9", "0.2"), pa.decimal128(9, 2)),
+            "long": of(numbers(*decimals), pa.decimal128(30, 20)),
+            "digits": of(numbers("5", "274877906943.5", "274877906944"), pa.decimal128(38, 1)),
+            "great": of([2**63 - 1, -(2**63), 2**60 - 1, 2**60, None, 0], pa.int64()),
+            "word": of(words, pa.string()),
+            "many": of(["w0", "w98", "w99", "W1", None], pa.string()),
+            "code": of([0.0, -0.0, 69.0, 69.5, math.nan, None, math.inf], pa.float64()),
+            "fine": pa.array([*some.uniform(-1, 44, 12), 0, 1 / 7, 299 / 7, math.nan]),
+            "day": of(days, pa.date32()),
+            "local": of(moments, pa.timestamp("us")),
+            "zoned": of(moments, pa.timestamp("us", "UTC")),
+            "flag": of([True, False, None], pa.bool_()),
+        }
+    )
+
+
+def test_odd_values_are_counted_alike_whatever_a_session_is_set_to(spark, postgres, tmp_path):
+    sets = [("row", a.name) for a in list(MORE)[1:]]
+    read = [{k: plain(v) for k, v in record.items()} for record in more().to_pylist()]
+    codes = codes_of(MORE, read)
+    settings = {
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.parser.escapedStringLiterals": "true",
+    }
+    before = {key: spark.conf.get(key) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        for source in on_all_engines(more(), "more", postgres, tmp_path).values():
+            counts = count_marginals(open_table(source), MORE, sets)
+            for names in sets:
+                found = counts.reveal(names).argmax(axis=1).tolist()
+                wanted = marginal(MORE, codes, names).argmax(axis=1).tolist()
+                assert found == wanted, (source, names)
+                assert counts.reveal(names).sum() == 16
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
+
+
+def plain(value: object) -> object:
+    """As the vault compares it: decimals as floats, times without their zone, in UTC."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None)
+    return value
+
+
+def test_spark_keeps_the_same_rows_of_a_unit_whatever_it_computes_again(spark):
+    """Other partitions, another order, nothing cached: the same rows, which are DuckDB's."""
+    some = np.random.default_rng(5)
+    rows = pa.table(
+        {"kind": some.integers(0, 4, 200), "person": [f"é, {p}" for p in some.integers(0, 30, 200)]}
+    )
+    domain, unit = Domain({"kind": 4}), PrivacyUnit("person", 2)
+
+    def kept(source: object) -> list[list[int]]:
+        table = open_table(source)
+        records = read_records(table, domain, domain.names, unit, SeededWords("again"))
+        found = [count_marginals(table, domain, [("kind",)], unit).reveal(("kind",)).tolist()]
+        if isinstance(table.engine, Spark):
+            plan = table.engine._held[records.name]._jdf.queryExecution().toString()
+            assert "sha2" in plan
+            assert table.secret not in plan
+            spark.catalog.clearCache()
+            found.append(
+                count_marginals(table, domain, [("kind",)], unit).reveal(("kind",)).tolist()
+            )
+            assert found[0] == found[1]
+        return found[:1]
+
+    frame = spark.createDataFrame(rows.to_pandas())
+    assert kept(rows) == kept(frame.repartition(3, "kind"))
+
+
+def test_spark_takes_tables_views_dataframes_ibis_and_queries(spark, tmp_path):
+    import ibis
+
+    rows = pa.table({"x": [0, 1, 1, 2, None], "word": ["a", "A", "b", None, "a "]})
+    domain = Domain(
+        [Integer("x", 0, 1), Category("word", ("a", "A"), outside="other", nulls="missing")]
+    )
+    path = tmp_path / "rows.parquet"
+    pq.write_table(rows, path)
+    frame = spark.read.parquet(str(path))
+    frame.createOrReplaceTempView("rows_view")
+    lowered = frame.selectExpr("x", "word COLLATE UTF8_LCASE AS word")
+    backend = ibis.pyspark.connect(spark)
+    where = "SELECT * FROM data WHERE x >= 0 OR 'a{b' = 'c'"
+    sources = [
+        frame,
+        lowered,
+        "spark:rows_view",
+        f"spark:{tmp_path}/*.parquet",
+        backend.table("rows_view").mutate(x=ibis._.x + 0),
+        SqlSource(f"spark:{path}", where),
+        SqlSource("spark:", "SELECT * FROM rows_view;"),
+    ]
+    names = [public_name(source) for source in sources]
+    assert names[2:4] == ["spark:rows_view", "spark:*.parquet"]
+    assert names[-1] == "query on spark:"
+    for source in sources:
+        counts = count_marginals(open_table(source), domain, [domain.names])
+        assert counts.reveal(domain.names).tolist() == [[1, 0, 0, 0], [0, 1, 1, 0]], source
+    for wrong in ("spark:no_such_table", "spark:/no/such.parquet", SqlSource("spark:", "SELEC 1")):
+        with pytest.raises(TableError, match="cannot be read; check"):
+            open_table(wrong)
+    with pytest.raises(TableError, match="names no table"):
+        open_table("spark:")
+    spark.catalog.dropTempView("rows_view")
+
+
+def test_great_results_of_spark_come_in_parts(spark, monkeypatch):
+    monkeypatch.setattr(engine_spark, "_ROWS_AT_ONCE", 40)
+    parts = list(
+        Spark(spark).batches("SELECT id AS n, id * 2 AS m FROM range(100)", ["n", "m"], 100)
+    )
+    assert len(parts) == 3
+    assert sorted(np.concatenate([part["m"] for part in parts])) == list(range(0, 200, 2))

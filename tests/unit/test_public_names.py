@@ -17,6 +17,7 @@ PUBLIC = {
     "Plan",
     "Release",
     "Session",
+    "SqlSource",
     "Watch",
     "Workload",
     "attribute",

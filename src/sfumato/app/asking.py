@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from sfumato.app.given import budget_from, source_from, unit_from
+from sfumato.app.given import budget_from, source_from, table_from, unit_from
 from sfumato.app.show import counts, table
 from sfumato.app.spec import LedgerSpec, SessionTable, SpecTables, domain_of, ledger_from
 from sfumato.budget import Budget, Neighbours
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
     from sfumato.online.answers import Answer, QuestionForecast
     from sfumato.online.session import Session
+    from sfumato.vault.addresses import SqlSource
 
 __all__ = [
     "SessionSpec",
@@ -43,7 +44,7 @@ class SessionSpec:
     """A session: the table, its domain, the budget, the ledger."""
 
     path: Path
-    source: str | None
+    source: str | SqlSource | None
     name: str | None
     domain: Domain
     neighbours: Neighbours
@@ -95,7 +96,7 @@ def read_session(path: str | Path) -> SessionSpec:
     asked = tables.session or SessionTable()
     return SessionSpec(
         path=Path(path),
-        source=source_from(file, tables.data.source, ("data", "source")),
+        source=table_from(file, tables.data.source, tables.data.query, ("data",)),
         name=tables.data.name,
         domain=domain_of(file, tables),
         neighbours=tables.data.neighbours,

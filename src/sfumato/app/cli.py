@@ -83,15 +83,25 @@ def demo(
         "sfumato draft people.parquet",
         "sfumato draft people.csv --out schema.toml",
         "sfumato draft survey.duckdb::answers --out schema.toml",
+        "sfumato draft postgres://me@host/survey::public.answers",
     ),
 )
 def draft(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="CSV, Parquet (globs too) or FILE.duckdb::TABLE.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="CSV, Parquet (globs too), FILE.duckdb::TABLE, "
+            "postgres://USER@HOST/DATABASE::TABLE or spark:TABLE.",
+        ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the draft here instead of to stdout."),
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(metavar="SELECT", help="What to read of the source, in place of a table."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -102,7 +112,7 @@ def draft(
     """
     from sfumato.app.commands.draft import draft as body
 
-    body(file, out, Output(json))
+    body(file, out, Output(json), query)
 
 
 @app.command(

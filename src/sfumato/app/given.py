@@ -15,14 +15,14 @@ from sfumato.app.shipped import is_shipped, shipped_domain, shipped_table
 from sfumato.budget import Budget
 from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import BudgetError, SchemaError
+from sfumato.errors import BudgetError, SchemaError, TableError
 from sfumato.tomlfile import KeyPath, TomlFile, read_toml
-from sfumato.vault.addresses import placed
+from sfumato.vault.addresses import SqlSource, engine_source, placed
 
 if TYPE_CHECKING:
     from sfumato.domain import Domain
 
-__all__ = ["Amount", "budget_from", "named_domain", "source_from", "unit_from"]
+__all__ = ["Amount", "budget_from", "named_domain", "source_from", "table_from", "unit_from"]
 
 Amount = int | float | str
 
@@ -49,7 +49,23 @@ def source_from(file: TomlFile, named: str | None, at: KeyPath) -> str | None:
         return None
     if is_shipped(named):
         return str(_shipped(file, at, shipped_table, named))
+    try:
+        engine_source(named)
+    except TableError as error:
+        raise file.error(str(error), at) from None
     return placed(named, file.folder or Path())
+
+
+def table_from(
+    file: TomlFile, named: str | None, query: str | None, at: KeyPath
+) -> str | SqlSource | None:
+    """The source of the records, with the query that says what to read of it, if there is one."""
+    source = source_from(file, named, (*at, "source"))
+    if query is None or source is None:
+        if query is not None:
+            raise file.error("a query needs a source that it runs on", (*at, "query"))
+        return source
+    return SqlSource(source, query)
 
 
 def unit_from(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spec file: everything a release needs, in one TOML file that people can review.
 
-    [data]        source, name, domain, neighbours, unit, rows_per_unit
+    [data]        source, query, name, domain, neighbours, unit, rows_per_unit
     [domain.*]    the attributes (unless data.domain names a file that declares them)
     [[workload]]  what is asked
     [constraints] impossible combinations, published tables    (optional)
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sfumato.app.given import Amount, budget_from, named_domain, source_from, unit_from
+from sfumato.app.given import Amount, budget_from, named_domain, source_from, table_from, unit_from
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sfumato.adaptive import AdaptivePlan
     from sfumato.domain import Domain
     from sfumato.flow import Plan, Progress
+    from sfumato.vault.addresses import SqlSource
     from sfumato.workload import Constraints, Workload
 
 __all__ = [
@@ -60,6 +61,7 @@ class _Table(BaseModel):
 
 class _Data(_Table):
     source: Text | None = None
+    query: Text | None = None
     name: Text | None = None
     domain: Text | None = None
     neighbours: Literal["add-remove", "replace-one"] = "add-remove"
@@ -144,7 +146,7 @@ class Spec:
     """
 
     path: Path
-    source: str | None
+    source: str | SqlSource | None
     name: str | None
     domain: Domain
     workload: Workload
@@ -228,7 +230,7 @@ class Spec:
             )
         return found
 
-    def table(self) -> str:
+    def table(self) -> str | SqlSource:
         """The source of the records, for ``Plan.release``."""
         if self.source is None:
             raise SchemaError(
@@ -276,7 +278,7 @@ def read_spec(path: str | Path) -> Spec:
     budget, error, delta = _asked_budget(file, tables.budget)
     return Spec(
         path=Path(path),
-        source=source_from(file, tables.data.source, ("data", "source")),
+        source=table_from(file, tables.data.source, tables.data.query, ("data",)),
         name=tables.data.name,
         domain=domain,
         workload=workload_from(file, domain),

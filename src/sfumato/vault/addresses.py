@@ -7,6 +7,7 @@ it; PostgreSQL's own ways to give one (PGPASSFILE, ~/.pgpass, PGPASSWORD) are no
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,31 @@ from urllib.parse import parse_qsl, urlsplit
 from sfumato.errors import TableError
 from sfumato.wording import shown
 
-__all__ = ["TABLE_MARK", "PostgresSource", "SparkSource", "engine_source", "placed"]
+__all__ = ["TABLE_MARK", "PostgresSource", "SparkSource", "SqlSource", "engine_source", "placed"]
 
 TABLE_MARK = "::"
 
 _POSTGRES = ("postgres://", "postgresql://")
 _SPARK = "spark:"
 _NAME = re.compile(r"[^./:*?\[\]{}]+(\.[^./:*?\[\]{}]+){0,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSource:
+    """What a SELECT of the curator's own gives, in place of a table.
+
+    ``source`` is a database (without a table), ``"spark:"``, or Parquet files, which the text calls
+    ``data``. The text is trusted: it runs as it stands.
+
+    Privacy: none of its own; each row that it gives must come from one row (with a privacy unit: carry the unit of
+    all rows that it comes from); joins and aggregates can break that (docs/engines.md).
+
+    >>> SqlSource("visits.parquet", "SELECT * FROM data WHERE year = 2024").source
+    'visits.parquet'
+    """
+
+    source: str | os.PathLike[str]
+    sql: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,7 @@ class DuckDB(Engine):
     def number(self, column: str, kind: dt.DataType) -> str:
         """As a float; DuckDB rounds long decimals twice, so they go by their digits."""
         if kind.is_floating():
+            column = _seen(column)
             return f"CASE WHEN isnan({column}) THEN NULL ELSE CAST({column} AS DOUBLE) END"
         if kind.is_decimal() and (kind.precision or 38) > EXACT_DIGITS:
             column = f"CAST({column} AS VARCHAR)"
@@ -213,6 +214,7 @@ class DuckDB(Engine):
         """By family: see the class above."""
         text = f"CAST({column} AS VARCHAR)"
         if kind.is_floating():
+            column = _seen(column)
             is_whole = f"abs({column}) < {self.float_literal(1e15)} AND {column} = trunc({column})"
             whole = f"CAST(CAST({column} AS BIGINT) AS VARCHAR)"
             return (
@@ -241,6 +243,15 @@ class DuckDB(Engine):
     def read_as(self, text: str, kind: str) -> str:
         """What a text stands for; null if for nothing of that kind."""
         return f"TRY_CAST({text} AS {kind})"
+
+
+def _seen(column: str) -> str:
+    """A float column whose values are looked at.
+
+    Parquet files state the least and the greatest value of a column, without NaN; DuckDB takes that
+    for all there is, and answers comparisons (and ``isnan``) with it. It knows nothing of a TRY.
+    """
+    return f"TRY({column})"
 
 
 def _list(paths: Sequence[str]) -> str:

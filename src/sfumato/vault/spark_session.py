@@ -64,11 +64,14 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     """The active session of Spark; the configured one; else a local one, with these settings."""
     if find_spec("pyspark") is None:
         raise TableError("a table of Spark needs pyspark; install sfumato[spark]")
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if SparkContext._active_spark_context is not None:  # of another thread of this process
+        return SparkSession.builder.getOrCreate()
     if any(os.environ.get(name) for name in _CONFIGURED):
         return sealed(
             SparkSession.builder.appName("sfumato").getOrCreate,

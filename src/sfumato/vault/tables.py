@@ -4,7 +4,7 @@
     open_table("people.parquet")                          open_table("people-*.csv")
     open_table("people.duckdb::visits")                   open_table(dataframe)
     open_table("postgres://me@host/people::visits")       open_table("spark:people.visits")
-    open_table(Query("people.duckdb", "SELECT ..."))
+    open_table(SqlSource("people.duckdb", "SELECT ..."))
 
 Opening looks at column names and types only, which are public. What the columns hold is read
 when it is counted, and what does not fit the schema is refused before that (`fit`).
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from sfumato.errors import TableError
-from sfumato.vault.addresses import TABLE_MARK, PostgresSource, engine_source
+from sfumato.vault.addresses import TABLE_MARK, PostgresSource, SqlSource, engine_source
 from sfumato.vault.csvfile import blocks
 from sfumato.vault.engine import Engine, fresh_name
 from sfumato.vault.engine_duckdb import DuckDB
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from sfumato.vault.records import Records
 
-__all__ = ["Query", "Reading", "Table", "column_types", "is_named", "open_table", "public_name"]
+__all__ = ["Reading", "Table", "column_types", "is_named", "open_table", "public_name"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -94,21 +94,6 @@ class Table:
         return self._read(columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What a query of the curator's own gives, on a source: a database, or files named ``data``.
-
-    Privacy: none of its own; each row must come from one row of one person, as if it were a table.
-    A join or an aggregate can break that (docs/engines.md), and nothing checks it.
-
-    >>> Query("visits.parquet", "SELECT * FROM data WHERE year = 2024").source
-    'visits.parquet'
-    """
-
-    source: str | os.PathLike[str]
-    sql: str
-
-
 def open_table(source: object) -> Table:
     """The table behind a path, an address, a dataframe or an ibis table; rows are not looked at.
 
@@ -116,7 +101,7 @@ def open_table(source: object) -> Table:
     """
     if isinstance(source, Table):
         return source
-    if isinstance(source, Query):
+    if isinstance(source, SqlSource):
         return _from_text(source.source, _checked(source.sql))
     if isinstance(source, str | os.PathLike):
         return _from_text(source, None)
@@ -137,7 +122,7 @@ def column_types(source: object) -> dict[str, str]:
 
 def is_named(source: object) -> bool:
     """Whether the source has a name of its own: a file or a table of a database, no dataframe."""
-    return isinstance(source, str | os.PathLike | Query) or _is_ibis(source)
+    return isinstance(source, str | os.PathLike | SqlSource) or _is_ibis(source)
 
 
 def public_name(source: object) -> str:
@@ -150,7 +135,7 @@ def public_name(source: object) -> str:
     """
     if isinstance(source, Table):
         return source.name
-    if isinstance(source, Query):
+    if isinstance(source, SqlSource):
         return f"query on {public_name(source.source)}"
     if isinstance(source, str | os.PathLike):
         if (found := engine_source(_text(source))) is not None:
@@ -164,7 +149,7 @@ def public_name(source: object) -> str:
 
 def _from_text(source: str | os.PathLike[str], query: str | None) -> Table:
     found = engine_source(_text(source))
-    name = public_name(source if query is None else Query(source, query))
+    name = public_name(source if query is None else SqlSource(source, query))
     if found is None:
         return _from_file(name, _text(source), query)
     if isinstance(found, PostgresSource):

@@ -139,6 +139,8 @@ def open_spark(source: SparkSource, query: str | None) -> Opened:
             "a query"
         )
 
+    engine = Spark(session)
+
     def rows() -> DataFrame:
         if query is None and source.table:
             return session.table(source.table)
@@ -148,22 +150,21 @@ def open_spark(source: SparkSource, query: str | None) -> Opened:
             files = reader.option("int96RebaseMode", "CORRECTED").parquet(source.path)
             if query is None:
                 return files
-            return session.sql(query.replace("{", "{{").replace("}", "}}"), data=files)
+            held = f"SELECT * FROM {engine.view(files)}"  # noqa: S608 - the name is made here
+            return session.sql(f"WITH data AS ({held}) SELECT * FROM ({query})")  # noqa: S608
         return session.sql(str(query))
 
-    return _opened(sealed(rows, unreadable), unreadable)
+    return _opened(engine, sealed(rows, unreadable), unreadable)
 
 
 def open_dataframe(rows: DataFrame) -> Opened:
     """A dataframe of Spark, in its own session."""
-    return _opened(rows, "the dataframe of Spark cannot be read")
+    return _opened(Spark(rows.sparkSession), rows, "the dataframe of Spark cannot be read")
 
 
-def _opened(rows: DataFrame, unreadable: str) -> Opened:
+def _opened(engine: Spark, rows: DataFrame, unreadable: str) -> Opened:
     import ibis.expr.datatypes as dt
     from ibis.backends.pyspark.datatypes import PySparkType
-
-    engine = Spark(rows.sparkSession)
 
     def look() -> Opened:
         types = {}

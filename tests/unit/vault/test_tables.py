@@ -50,6 +50,25 @@ def test_an_ibis_table_is_counted_where_it_lives():
     assert ages(ibis.memtable(PEOPLE)) == [30, 30, 41]
 
 
+def test_not_a_number_in_parquet_is_seen_although_its_statistics_hide_it(tmp_path):
+    """They state the least and the greatest value; an engine that trusts them sees no NaN."""
+    rows = pa.table({"x": [1.0, float("nan"), 2.0, None], "y": [1.0, 2.0, float("nan"), 1.0]})
+    rows = rows.set_column(1, "y", rows["y"].cast(pa.float32()))
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    domain = Domain(
+        [
+            Numeric("x", (0, 1.5, 3), outside="clamp", nulls="missing"),
+            Integer("y", 0, 2, outside="clamp", nulls="missing"),
+        ]
+    )
+    counts = count_marginals(open_table(tmp_path / "rows.parquet"), domain, [("x",), ("y",)])
+    assert counts.reveal(("x",)).tolist() == [1, 1, 2]
+    assert counts.reveal(("y",)).tolist() == [0, 2, 1, 1]
+    unit = PrivacyUnit("x", 1)
+    kept = count_marginals(open_table(tmp_path / "rows.parquet"), domain, [()], unit)
+    assert kept.reveal(()) == 2
+
+
 def test_a_dataframe_without_types_is_read_as_text():
     """The type of such a column would otherwise hang on its values."""
     mixed = pd.DataFrame({"age": pd.Series([30, "41", None, "?"], dtype=object), "sex": ["F"] * 4})

@@ -14,12 +14,13 @@ from sfumato.errors import SfumatoError
 __all__ = ["draft"]
 
 
-def draft(source: str, out: Path | None, output: Output) -> None:
+def draft(source: str, out: Path | None, output: Output, query: str | None = None) -> None:
     """Write a draft of the domain of a table, and what to know about it.
 
     Privacy: column names and types are public; no row is read.
     """
     from sfumato.domain.draft import draft as drafted
+    from sfumato.vault.addresses import SqlSource
     from sfumato.vault.tables import column_types
 
     if out is not None and out.exists():
@@ -27,7 +28,7 @@ def draft(source: str, out: Path | None, output: Output) -> None:
             f"{out} exists and may hold your work; name another file, or remove it first"
         )
     table = str(shipped_table(source)) if is_shipped(source) else source
-    found = drafted(column_types(table))
+    found = drafted(column_types(table if query is None else SqlSource(table, query)))
     if out is not None:
         write_text(out, found.text)
     if output.as_json:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sfumato.app.given import Amount, budget_from, named_domain, source_from, unit_from
+from sfumato.app.given import Amount, budget_from, named_domain, source_from, table_from, unit_from
 from sfumato.app.server.limits import Limits
 from sfumato.app.server.tokens import HASH
 from sfumato.app.spec import LedgerSpec, SessionTable, read_spec
@@ -31,6 +31,7 @@ from sfumato.wording import did_you_mean, listing
 
 if TYPE_CHECKING:
     from sfumato.domain import Domain
+    from sfumato.vault.addresses import SqlSource
     from sfumato.workload import Constraints
 
 __all__ = ["Analyst", "Config", "DatasetConfig", "Role", "SessionConfig", "read_config"]
@@ -67,6 +68,7 @@ class _Dataset(_Table):
     about: str = ""
     spec: Text | None = None
     source: Text | None = None
+    query: Text | None = None
     name: Text | None = None
     domain: Text | None = None
     neighbours: Literal["add-remove", "replace-one"] = "add-remove"
@@ -106,7 +108,7 @@ class DatasetConfig:
 
     name: str
     about: str
-    source: str
+    source: str | SqlSource
     table_id: str
     domain: Domain
     neighbours: Neighbours
@@ -238,7 +240,7 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
                 "budget",
                 at,
             )
-    source = source_from(file, table.source, (*at, "source"))
+    source = table_from(file, table.source, table.query, at)
     assert source is not None  # noqa: S101  the loop above
     assert table.domain is not None  # noqa: S101
     assert table.ledger is not None  # noqa: S101
@@ -266,7 +268,7 @@ def _session(file: TomlFile, table: _Session | None, at: KeyPath) -> SessionConf
     return SessionConfig(budget_from(file, table, where), public, table)
 
 
-def _public_name(source: str) -> str:
+def _public_name(source: str | SqlSource) -> str:
     from sfumato.vault.tables import public_name
 
     return public_name(source)
