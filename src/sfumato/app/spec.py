@@ -239,6 +239,12 @@ class Spec:
             )
         return self.source
 
+    @property
+    def place(self) -> str | None:
+        """Where the records are, with or without a query."""
+        source = self.source
+        return source if source is None or isinstance(source, str) else str(source.source)
+
     def asking(
         self,
         mechanism: str | None = None,

@@ -32,8 +32,9 @@ class SqlSource:
     ``source`` is a database (without a table), ``"spark:"``, or Parquet files, which the text calls
     ``data``. The text is trusted: it runs as it stands.
 
-    Privacy: none of its own; each row that it gives must come from one row (with a privacy unit: carry the unit of
-    all rows that it comes from); joins and aggregates can break that (docs/engines.md).
+    Privacy: none of its own; each row that it gives must come from one row (with a privacy unit:
+    carry the unit of all rows that it comes from). Joins and aggregates can break that
+    (docs/engines.md), and nothing checks it.
 
     >>> SqlSource("visits.parquet", "SELECT * FROM data WHERE year = 2024").source
     'visits.parquet'

@@ -54,7 +54,7 @@ def plan(
         known = spec.records if records is None else records
         after = None if known is None else found.projected(known)
         advice = None if known is None else _advice(spec, found, known, bars.phase("trying"))
-        needed = found.resources(known, engine_of(spec.source))
+        needed = found.resources(known, engine_of(spec.place))
         needed.check()
         document = plan_document(found, after)
         document["resources"] = needed.as_json()
