@@ -24,7 +24,7 @@ def house(tmp_path):
 
 @pytest.fixture
 def spent(house):
-    """A house in which ada and cora have asked."""
+    """The same after ada and cora have asked."""
     for name, age in (("ada", 18), ("cora", 65)):
         visitor = visit(house, name)
         text = f"SELECT COUNT(*) FROM data WHERE age < {age}"
@@ -48,11 +48,8 @@ def test_an_analyst_sees_their_own_debits_against_their_allowance(spent):
     assert found.is_own
     assert found.budget == ada.who.allowances["museum"]
     assert found.shares[-1] == pytest.approx(1 - float(found.remaining.share), abs=1e-12)
-
-
-def test_who_has_spent_nothing_sees_nothing(spent):
-    found = spending(spent.datasets["museum"], visit(spent, "dan").who)
-    assert (found.entries, found.points(NOW)) == ((), [])
+    nothing = spending(dataset, visit(spent, "dan").who)
+    assert (nothing.entries, nothing.points(NOW)) == ((), [])
 
 
 def test_the_chart_begins_at_nothing_and_ends_now(spent):
@@ -90,17 +87,17 @@ def test_analysts_do_none_of_this(spent):
     assert not spent.datasets["museum"].book.is_frozen()
 
 
-@pytest.mark.parametrize("reason", ["", "   ", "x" * 201, "two\nlines"])
-def test_a_reason_is_needed(spent, reason):
-    cora = visit(spent, "cora")
-    with pytest.raises(Problem) as refused:
-        asyncio.run(freeze(cora, "museum", True, reason))
-    assert (refused.value.status, refused.value.code) == (422, "request")
-    assert not spent.datasets["museum"].book.is_frozen()
+def test_a_reason_is_needed(house):
+    cora = visit(house, "cora")
+    for reason in ("", "   ", "x" * 201, "two\nlines"):
+        with pytest.raises(Problem) as refused:
+            asyncio.run(freeze(cora, "museum", True, reason))
+        assert (refused.value.status, refused.value.code) == (422, "request")
+    assert not house.datasets["museum"].book.is_frozen()
 
 
-def test_a_curator_sees_who_may_ask(spent):
-    rows = allowances(visit(spent, "cora"), spent.datasets["museum"])
+def test_a_curator_sees_who_may_ask(house):
+    rows = allowances(visit(house, "cora"), house.datasets["museum"])
     assert [row[0] for row in rows] == ["ada", "dan", "cora"]
     assert rows[2][1:3] == ("curator", "the table's")
     assert rows[0][1:3] == ("analyst", "epsilon = 2.5, delta = 1e-9")

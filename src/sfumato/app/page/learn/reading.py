@@ -7,6 +7,7 @@ They are our own texts; nothing that a visitor writes is ever shown this way.
 from __future__ import annotations
 
 import re
+import sysconfig
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,11 @@ from sfumato.app.page.shell import Visitor, page
 
 __all__ = ["register", "text_of", "title_of"]
 
-_HERE: Final = Path(__file__).resolve().parent
-FOLDERS: Final = (_HERE / "mechanisms", _HERE.parents[4] / "docs" / "mechanisms")
-"""In a wheel, and in a checkout."""
+FOLDERS: Final = (
+    Path(__file__).resolve().parents[5] / "docs" / "mechanisms",
+    Path(sysconfig.get_path("data")) / "share" / "sfumato" / "mechanisms",
+)
+"""In a checkout, and where a wheel puts them."""
 _LINK: Final = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -28,7 +31,7 @@ _LINK: Final = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
 def _pages() -> dict[str, str]:
     """The text of every page by its name."""
     folder = next((f for f in FOLDERS if f.is_dir()), None)
-    files = [] if folder is None else sorted(folder.glob("*.md"))
+    files = [] if folder is None else sorted(folder.glob("[a-z]*.md"))
     return {file.stem: file.read_text(encoding="utf-8") for file in files}
 
 
