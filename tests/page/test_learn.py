@@ -43,6 +43,11 @@ def test_nodes_can_be_clicked_questions_asked_and_mechanisms_read_about(browser_
     page.get_by_role("button", name="Start over").click()
     page.locator(".notices li", has_text="At the start nothing is known").wait_for()
 
+    page.goto("/page/learn/repeated")
+    for number in (21, 22, 23):  # the slider stays where it was moved to
+        page.get_by_role("slider", name="Times it is asked").press("ArrowRight")
+        page.locator(".notices li", has_text=f"the square root of {number}").wait_for()
+
     page.goto("/page/learn/tree")
     page.locator('.figure .node[data-first="5"][data-last="8"]').click()
     page.locator(".notices li", has_text="Cells 5 to 8 are 5-8: 1 noisy sums").wait_for()

@@ -71,8 +71,10 @@ class _Asking:
                 ).props('aria-label="Dataset"')
             self.about = words("", "note")
             self.controls = ui.element("div").classes("stack")
+            # With its value from the start: a later one would come upon what is being typed.
+            first = asked.counting_sql(self.dataset.dataset.domain)
             self.text = (
-                ui.textarea("Question in SQL")
+                ui.textarea("Question in SQL", value=first)
                 .props('autogrow spellcheck=false aria-label="Question in SQL"')
                 .classes("mono")
                 .on("keydown.ctrl.enter", self.ask)

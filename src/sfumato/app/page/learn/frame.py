@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Final, Generic, TypeVar
+from typing import TypeVar
 
-from nicegui import events, ui
+from nicegui import ui
 
+from sfumato.app.page.dial import Dial
 from sfumato.app.page.porch import PREFIX
 from sfumato.app.page.shell import Visitor, card, told, words
 
-__all__ = ["Dial", "Drawn", "Exhibit", "Idea"]
+__all__ = ["Drawn", "Exhibit", "Idea"]
 
 T = TypeVar("T")
 Drawn = tuple[Sequence[str], Sequence[str]]
 """Figures as SVG, and what to notice about them."""
-_MOVED: Final = "(e) => emit(Number(e.target.value))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,62 +31,6 @@ class Idea:
     text: tuple[str, ...]
     reading: tuple[str, ...]
     notes: str
-
-
-class Dial(Generic[T]):
-    """A slider over a list of values, with its name and its value above it.
-
-    It is the browser's own: keyboards and screen readers know what it is.
-    """
-
-    def __init__(
-        self, name: str, values: Sequence[T], start: T, shown: Callable[[T], str] = str
-    ) -> None:
-        self._name, self._values, self._shown = name, values, shown
-        self._place = values.index(start)
-        self._heard: list[Callable[[], Awaitable[None]]] = []
-        with ui.element("div").classes("control"):
-            self._told = ui.html("", sanitize=False, tag="label").classes("name")
-            self._input = ui.element("input").props(
-                f"type=range min=0 max={len(values) - 1} step=1"
-            )
-        self._told.props(f"for={self._input.html_id}")
-        self._input.on("input", self._moved, js_handler=_MOVED, throttle=0.05)
-        self._show()
-        self._tell()
-
-    @property
-    def value(self) -> T:
-        """The value it stands at."""
-        return self._values[self._place]
-
-    async def set(self, value: T) -> None:
-        """Move it; those who listen hear of it."""
-        self._place = self._values.index(value)
-        self._show()
-        await self._changed()
-
-    def on_change(self, heard: Callable[[], Awaitable[None]]) -> None:
-        """Call this when it moves."""
-        self._heard.append(heard)
-
-    async def _moved(self, event: events.GenericEventArguments) -> None:
-        place = event.args
-        if isinstance(place, int) and 0 <= place < len(self._values):
-            self._place = place
-            await self._changed()
-
-    async def _changed(self) -> None:
-        self._tell()
-        for heard in self._heard:
-            await heard()
-
-    def _show(self) -> None:
-        self._input.props(f"value={self._place}")
-
-    def _tell(self) -> None:
-        value = escape(self._shown(self.value))
-        self._told.content = f"<span>{escape(self._name)}</span> <b>{value}</b>"
 
 
 class Exhibit:
