@@ -64,6 +64,7 @@ def open_browser(chromium, museum: Museum) -> Iterator[Callable]:
         context = chromium.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
             base_url=museum.address,
             accept_downloads=True,
         )
@@ -102,10 +103,10 @@ def _foreign(url: str, address: str) -> list[str]:
     return [] if url.startswith(own) else [f"a request to another place: {url}"]
 
 
-def check_accessible(page) -> None:
-    """No violation that axe can find."""
+def check_accessible(page, within: str | None = None) -> None:
+    """No violation that axe can find, on the page or within a part of it."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(page)
+    found = axe.Axe().run(page, context=within)
     assert found.violations_count == 0, found.generate_report()
 
 

@@ -190,6 +190,16 @@ class Book:
         """Return how many debits of this cost still fit, one after the other."""
         return min(account.how_many_more(cost) for account in self._accounts(analyst))
 
+    def share_after(self, cost: Cost, analyst: str | None = None) -> Fraction | None:
+        """Return the share that one more debit of this cost would leave; None if it does not fit.
+
+        Of the analyst's allowance if there is one, as in ``remaining``.
+        """
+        accounts = self._accounts(analyst)
+        if not all(account.how_many_more(cost) for account in accounts):
+            return None
+        return accounts[-1].plus(cost).remaining().share
+
     def _accounts(self, analyst: str | None) -> list[Account]:
         """The accounts that a debit must fit: the table's, then the analyst's."""
         from sfumato.budget import tables

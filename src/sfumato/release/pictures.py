@@ -17,7 +17,7 @@ from sfumato.workload.workload import Ratio, Workload
 if TYPE_CHECKING:
     from sfumato.release.charts import Chart
 
-__all__ = ["MOST_CHARTS", "chart_of", "chosen_groups"]
+__all__ = ["MOST_CHARTS", "chart_of", "chart_rank", "chosen_groups"]
 
 MOST_CHARTS = 12
 MOST_CELLS = 5000  # of a heat map
@@ -28,7 +28,9 @@ MOST_POINTS = 20_000
 
 def chosen_groups(workload: Workload, groups: list[Group]) -> list[Group]:
     """The groups that get a chart: running totals, then bars, then heat maps, in their order."""
-    ranked = [(rank, i) for i, g in enumerate(groups) if (rank := _rank(workload, g)) is not None]
+    ranked = [
+        (rank, i) for i, g in enumerate(groups) if (rank := chart_rank(workload, g)) is not None
+    ]
     chosen = {i for _, i in sorted(ranked)[:MOST_CHARTS]}
     return [g for i, g in enumerate(groups) if i in chosen]
 
@@ -57,7 +59,8 @@ def chart_of(estimates: Estimates, group: Group, level: float, width: Width) -> 
     return heat_map(frame, across, down, width=width)
 
 
-def _rank(workload: Workload, group: Group) -> int | None:
+def chart_rank(workload: Workload, group: Group) -> int | None:
+    """0 for running totals, 1 for bars, 2 for a heat map; None where a table says more."""
     kind = _kind(key_term(workload, group))
     halves = {t for r in workload.ratios for t in (r.numerator, r.denominator)}
     if kind is None or (not isinstance(group, Ratio) and group in halves):

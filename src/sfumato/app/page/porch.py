@@ -19,7 +19,9 @@ import math
 import re
 import secrets
 from collections import Counter
+from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -74,9 +76,9 @@ def policy(nonce: str | None) -> str:
 class Porch:
     """The application around the page."""
 
-    def __init__(self, app: ASGIApp, house: House, logins: Logins | None = None) -> None:
-        self.app, self.house, self.logins = app, house, logins or Logins()
-        self._guesses = Rates(*GUESSES)
+    def __init__(self, app: ASGIApp, house: House, clock: Callable[[], float] = monotonic) -> None:
+        self.app, self.house, self.logins = app, house, Logins(clock)
+        self._clock, self._guesses = clock, Rates(*GUESSES, clock)
         self._sockets: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -174,13 +176,14 @@ class Porch:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
-        messages = Rates(*MESSAGES)
+        messages = Rates(*MESSAGES, self._clock)
 
         async def limited() -> Message:
             message = await receive()
             if message["type"] == "websocket.receive" and (
                 messages.wait("") > 0 or not self.logins.use(login)
             ):
+                await send({"type": "websocket.close", "code": 1008})
                 return {"type": "websocket.disconnect", "code": 1008}
             return message
 

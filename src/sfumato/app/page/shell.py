@@ -37,11 +37,15 @@ __all__ = [
     "card",
     "empty",
     "facts",
+    "facts_html",
     "labelled",
     "page",
+    "say",
     "table",
+    "table_html",
     "told",
     "trouble",
+    "visitor_of",
     "words",
 ]
 
@@ -120,7 +124,7 @@ def page(path: str, title: str, lead: str = "", at: str = "") -> Callable[[Build
 
     def made(build: Builder) -> Builder:
         async def built(request: Request) -> None:
-            visitor = _visitor(request)
+            visitor = visitor_of(request)
             ui.page_title(f"{title} · sfumato")
             with _frame(visitor, at or title):
                 with ui.element("div").classes("title"):
@@ -138,7 +142,8 @@ def page(path: str, title: str, lead: str = "", at: str = "") -> Callable[[Build
     return made
 
 
-def _visitor(request: Request) -> Visitor:
+def visitor_of(request: Request) -> Visitor:
+    """Who sent a request that the porch let in."""
     scope = request.scope
     return Visitor(scope[HOUSE], scope[LOGIN], scope[LOGINS], request)
 
@@ -194,6 +199,11 @@ def words(text: str, kind: str = "") -> ui.html:
     return ui.html(escape(text), sanitize=False, tag="p").classes(kind)
 
 
+def say(element: ui.html, text: str) -> None:
+    """Another text in the place of ``words``."""
+    element.set_content(escape(text))
+
+
 def trouble(message: str) -> ui.html:
     """A refusal, read out at once by screen readers."""
     said = ui.html(escape(message), sanitize=False, tag="p").classes("trouble")
@@ -231,11 +241,15 @@ def _sentence(message: str) -> str:
 
 def facts(rows: Iterable[tuple[str, str, str]]) -> ui.html:
     """Name, value and remark, side by side."""
-    inside = "".join(
+    return ui.html(facts_html(rows), sanitize=False, tag="dl").classes("facts")
+
+
+def facts_html(rows: Iterable[tuple[str, str, str]]) -> str:
+    """The inside of ``facts``, to be shown anew with ``set_content``."""
+    return "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>"
         for name, value, note in rows
     )
-    return ui.html(inside, sanitize=False, tag="dl").classes("facts")
 
 
 def table(
@@ -246,16 +260,29 @@ def table(
     texts: int = 1,
     chosen: int | None = None,
 ) -> ui.html:
-    """A table of plain texts, the first ``texts`` columns to the left; ``label`` names it.
+    """A table of plain texts, the first ``texts`` (and any called note) to the left.
 
-    ``chosen`` is the number of a row that stands out.
+    ``label`` names it for screen readers; ``chosen`` is the number of a row that stands out.
     """
+    inside = table_html(columns, rows, label, texts=texts, chosen=chosen)
+    return labelled(ui.html(inside, sanitize=False).classes("wide tall").props("tabindex=0"), label)
+
+
+def table_html(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    label: str,
+    *,
+    texts: int = 1,
+    chosen: int | None = None,
+) -> str:
+    """The inside of ``table``, to be shown anew with ``set_content``."""
 
     def cells(row: Sequence[str], tag: str, more: str = "") -> str:
-        kinds = [
-            f' class="label{more}"' if i < texts else f' class="{more}"' for i in range(len(row))
-        ]
-        return "".join(f"<{tag}{k}>{escape(c)}</{tag}>" for k, c in zip(kinds, row, strict=True))
+        is_text = [i < texts or name == "note" for i, name in enumerate(columns)]
+        kinds = [("label" if yes else "figure") + more for yes in is_text]
+        pairs = zip(kinds, row, strict=True)
+        return "".join(f'<{tag} class="{k}">{escape(c)}</{tag}>' for k, c in pairs)
 
     body = "".join(
         f"<tr>{cells(row, 'td', ' chosen' if i == chosen else '')}</tr>"
@@ -263,8 +290,7 @@ def table(
     )
     head = f"<thead><tr>{cells(columns, 'th')}</tr></thead>"
     name = escape(label, quote=True)
-    inside = f'<table class="plain" aria-label="{name}">{head}<tbody>{body}</tbody></table>'
-    return labelled(ui.html(inside, sanitize=False).classes("wide tall").props("tabindex=0"), label)
+    return f'<table class="plain" aria-label="{name}">{head}<tbody>{body}</tbody></table>'
 
 
 def labelled(element: E, label: str, role: str = "region") -> E:

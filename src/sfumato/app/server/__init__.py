@@ -6,6 +6,7 @@ tokens.py     who is asking                       gate.py       every request pa
 routes.py     the table of contents               grid.py       when answers leave
 house.py      all that a running server holds     guarded.py    a table behind its ledger
 asking.py     questions, many in one commit       shelf.py      what was answered, by key
+planning.py   the plan of a request               newest.py     the newest few of a kind
 models.py     what requests and answers look like documents.py  public numbers as JSON
 problems.py   what a refusal looks like           metrics.py    counters for Prometheus
 app.py        the application, and how it is run

@@ -7,7 +7,7 @@ take long run in a worker thread, one release of a table at a time.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -22,28 +22,29 @@ from sfumato.app.server.documents import (
     entry_document,
     remaining_document,
 )
-from sfumato.app.server.limits import check_entries, check_workload
 from sfumato.app.server.models import PlanAsked, ReleaseAsked
+from sfumato.app.server.newest import Newest
+from sfumato.app.server.planning import plan_of
 from sfumato.app.server.problems import Problem, exhausted, key_reused
 from sfumato.app.show import budget_document, plan_document
-from sfumato.budget import Budget, Ledger
+from sfumato.budget import Ledger
 from sfumato.budget.entries import Entry, request_key
 from sfumato.domain.write import write_domain
 from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.release.provenance import cost_in_words
-from sfumato.tomlfile import TomlFile
-from sfumato.workload.toml import workload_from
 
 if TYPE_CHECKING:
     from sfumato.app.server.metrics import Metrics
     from sfumato.app.server.shelf import Shelf
-    from sfumato.flow import Plan
+    from sfumato.flow import Plan, Progress
     from sfumato.online.session import Session
     from sfumato.release import Release
 
 __all__ = ["Guarded", "ReleaseWanted"]
 
 KEPT_PLANS = 64
+KEPT_RESULTS = 4
+ASKED = "asked "  # before the key of a request on the shelf, whose body has the key itself
 KEPT_REFUSALS = 4_096
 REFUSED_SECONDS = 1.0  # for which a refusal stands without another look into the ledger
 PAGE = 1_000  # entries of a ledger in one response
@@ -87,7 +88,8 @@ class Guarded:
         unit = None if dataset.unit is None else [dataset.unit.column, dataset.unit.rows]
         told = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
         self._about = request_key({"table": told})
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._plans: Newest[Plan] = Newest(KEPT_PLANS)
+        self._results: Newest[Release] = Newest(KEPT_RESULTS)
         self._refused: dict[tuple[str, str], tuple[float, Problem]] = {}
         self._clock = monotonic
         self._releasing = Lock()
@@ -146,7 +148,7 @@ class Guarded:
 
     def forecast(self, asked: PlanAsked, who: Analyst) -> dict[str, object]:
         """The plan, and whether what remains covers it; touches no data and costs nothing."""
-        plan = self._planned(asked, _paid_key(self._about, asked))
+        plan = self.planned(asked)
         fits = self.book.how_many_more(plan.cost, who.name) > 0
         return {**plan_document(plan), "fits": fits}
 
@@ -166,7 +168,9 @@ class Guarded:
             raise refused[1].with_traceback(None)
         return self.shelf.body(self.name, wanted.key)
 
-    def release(self, wanted: ReleaseWanted, who: Analyst) -> bytes:
+    def release(
+        self, wanted: ReleaseWanted, who: Analyst, progress: Progress | None = None
+    ) -> bytes:
         """Plan, debit, measure and keep the body; or the body that another caller just kept.
 
         Privacy: that of ``Plan.release``; the body depends on its result and on public numbers.
@@ -179,17 +183,59 @@ class Guarded:
             plan = self._planned(asked, paid)
             if self.book.answer(paid) is None:
                 self._check_left(paid, plan, who)
-            result = plan.release(
-                self.dataset.source,
-                ledger=self.book,
-                project=asked.project,
-                constraints=self.dataset.constraints,
-                name=self.dataset.table_id,
-                key=paid,
-                analyst=who.name,
-            )
+            result = self._measured(plan, asked, paid, who.name, progress)
+            self._results.put(key, result)
             body = self._body(key, asked, plan, result, self.book.entry(paid))
-            return self.shelf.keep([(self.name, key, body)])[0]
+            request = canonical({"analyst": who.name, "asked": asked.model_dump()})
+            kept_bodies = [(self.name, key, body), (self.name, ASKED + key, request)]
+            return self.shelf.keep(kept_bodies)[0]
+
+    def released(self, key: str) -> tuple[ReleaseAsked, Release] | None:
+        """A release that was made before, from what the ledger keeps of it; spends nothing."""
+        request = self.shelf.body(self.name, ASKED + key)
+        if request is None:
+            return None
+        asked = ReleaseAsked.model_validate(json.loads(request)["asked"])
+        paid = _paid_key(self._about, asked)
+        if self.book.answer(paid) is None:
+            return None
+        with self._releasing:
+            result = self._results.get(key)
+            if result is None:
+                result = self._measured(self._planned(asked, paid), asked, paid, None, None)
+                self._results.put(key, result)
+        return asked, result
+
+    def releases(self, who: Analyst) -> list[tuple[str, Entry, ReleaseAsked]]:
+        """Releases that can be opened again: key, debit, request; all of them for a curator."""
+        found = []
+        for name, request in self.shelf.beginning(self.name, ASKED):
+            told = json.loads(request)
+            asked = ReleaseAsked.model_validate(told["asked"])
+            entry = self.book.entry(_paid_key(self._about, asked))
+            if entry is not None and (who.is_curator or told["analyst"] == who.name):
+                found.append((name.removeprefix(ASKED), entry, asked))
+        return sorted(found, key=lambda each: -each[1].sequence)
+
+    def _measured(
+        self,
+        plan: Plan,
+        asked: ReleaseAsked,
+        paid: str,
+        analyst: str | None,
+        progress: Progress | None,
+    ) -> Release:
+        """Debit and measure, or read what was measured under this key."""
+        return plan.release(
+            self.dataset.source,
+            ledger=self.book,
+            project=asked.project,
+            constraints=self.dataset.constraints,
+            name=self.dataset.table_id,
+            key=paid,
+            analyst=analyst,
+            progress=progress,
+        )
 
     def check_name(self, who: Analyst, name: str, key: str) -> None:
         """Refuse an idempotency key that was used for another request."""
@@ -237,31 +283,17 @@ class Guarded:
             self._asking.close()
         self.book.close()
 
-    def _planned(self, asked: PlanAsked, key: str) -> Plan:
+    def planned(self, asked: PlanAsked) -> Plan:
         """The plan of a request; the newest ones are remembered."""
-        from sfumato.flow import plan
+        return self._planned(asked, _paid_key(self._about, asked))
 
+    def _planned(self, asked: PlanAsked, key: str) -> Plan:
         known = self._plans.get(key)
         if known is not None:
-            self._plans.move_to_end(key)
             return known
-        domain, limits = self.dataset.domain, self.limits
-        check_entries(asked.workload, domain, limits)
-        workload = workload_from(TomlFile("request", "", {"workload": asked.workload}), domain)
-        check_workload(workload, limits)
-        found = plan(
-            workload,
-            Budget(**asked.budget.model_dump()),
-            self.dataset.neighbours,
-            asked.objective,
-            asked.mechanism,
-            unit=self.dataset.unit,
-            seconds=limits.planning_seconds,
-        )
-        self._plans[key] = found
-        while len(self._plans) > KEPT_PLANS:
-            self._plans.popitem(last=False)
-        return found
+        whose = self.dataset
+        found = plan_of(asked, whose.domain, whose.neighbours, whose.unit, self.limits)
+        return self._plans.put(key, found)
 
     def _check_left(self, paid: str, plan: Plan, who: Analyst) -> None:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""

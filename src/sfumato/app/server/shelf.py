@@ -59,6 +59,13 @@ class Shelf:
             row = self._database.execute(query, place).fetchone()
             return None if row is None else self._remember(place, bytes(row[0]))
 
+    def beginning(self, dataset: str, start: str) -> list[tuple[str, bytes]]:
+        """All keys of a dataset that begin so, with their bytes."""
+        query = "SELECT key, data FROM body WHERE dataset = ? AND substr(key, 1, ?) = ?"
+        with self._lock:
+            rows = self._database.execute(query, (dataset, len(start), start)).fetchall()
+        return [(str(key), bytes(data)) for key, data in rows]
+
     def recent(self, dataset: str, key: str) -> bytes | None:
         """The bytes that are held in memory under a key, if any."""
         with self._lock:

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a plan to a release: what it costs, what remains, one button, and a bar while it runs.
+
+The release goes the way of ``POST /datasets/NAME/release``: its key is made of what is asked, so a
+second click, a reload or another browser gets the stored answer and spends nothing.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log10
+from typing import TYPE_CHECKING
+
+from nicegui import ui
+
+from sfumato.app.page.draft import Draft
+from sfumato.app.page.shell import Visitor, facts, say, told, words
+from sfumato.app.server.documents import canonical
+from sfumato.budget.accounting import composed_epsilon
+from sfumato.budget.budget import number_text
+from sfumato.release.provenance import guarantee
+
+if TYPE_CHECKING:
+    from sfumato.app.server.guarded import Guarded, ReleaseWanted
+    from sfumato.flow import Plan
+    from sfumato.plan.forecast import Forecast
+
+__all__ = ["Confirm", "spent"]
+
+
+def spent(forecast: Forecast) -> tuple[str, str]:
+    """What a release costs, rounded up, and the rest of the sentence.
+
+    >>> import sfumato as sf
+    >>> spent(sf.plan(sf.marginals(sf.Domain({"age": 9}), 1), sf.Budget(epsilon=1)))
+    ('epsilon 1', '')
+    """
+    budget = forecast.budget
+    if budget.epsilon is None:
+        return forecast.cost.describe(), ""
+    delta = budget.delta if forecast.cost.mu_squared else 0
+    exact = composed_epsilon([forecast.cost], delta or 0)
+    digits = 3 - ceil(log10(exact))
+    text = f"epsilon {ceil(exact * 10**digits) / 10**digits:.12g}"
+    return text, f"at delta {number_text(budget.delta)}" if delta and budget.delta else ""
+
+
+class Progress:
+    """How far a release is; written by a worker, read by the page now and then."""
+
+    def __init__(self) -> None:
+        self.share, self.words = 0.0, "Waiting for its turn"
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Called by the flow: ``done`` of ``total`` steps."""
+        self.share = min(1.0, done / total) if total else 0.0
+        self.words = what[:1].upper() + what[1:]
+
+
+class Confirm:
+    """The button below a forecast, and the dialog behind it."""
+
+    def __init__(self, visitor: Visitor, draft: Draft) -> None:
+        self.visitor, self.draft = visitor, draft
+        self.plan: Plan | None = None
+        self.guarded: Guarded | None = None
+
+    def build(self) -> None:
+        """The line below the forecast, hidden until there is a plan."""
+        with ui.element("div").classes("line apart") as self.line:
+            self.said = words("", "note").classes("grow")
+            self.button = ui.button("Release …", on_click=self.ask)
+        with ui.dialog() as self.dialog, ui.card().classes("confirm"):
+            self.dialog.props["aria-label"] = "Spend and release?"
+            self.inside = ui.element("div").classes("stack")
+
+    def reveal(self, is_shown: bool) -> None:
+        """Show or hide it."""
+        self.line.set_visibility(is_shown)
+
+    def stale(self) -> None:
+        """The budget moves: nothing can be released until there is a plan for it."""
+        self.button.set_enabled(False)
+
+    def offer(self, guarded: Guarded | None, plan: Plan) -> None:
+        """Say what a release would cost, and whether it can be had."""
+        self.guarded, self.plan = guarded, plan
+        if guarded is None:
+            say(self.said, "A schema without a table: there is nothing to release.")
+            self.button.set_enabled(False)
+            return
+        wanted = guarded.read(canonical(self.draft.asked()))
+        is_known = guarded.shelf.body(guarded.name, wanted.key) is not None
+        after = guarded.book.share_after(plan.cost, self.visitor.who.name)
+        cost = " ".join(spent(plan)).strip()
+        if is_known:
+            said = "Released before: opening it again costs nothing."
+        elif after is None:
+            said = f"It would cost {cost}, more than what is left for you."
+        else:
+            said = f"It would cost {cost} and leave you {float(after):.1%} of your budget."
+        say(self.said, said)
+        self.button.set_text("Open the release" if is_known else "Release …")
+        self.button.set_enabled(is_known or after is not None)
+
+    async def ask(self) -> None:
+        """The dialog that says what is about to be spent."""
+        guarded, plan = self.guarded, self.plan
+        if guarded is None or plan is None:
+            return
+        wanted = guarded.read(canonical(self.draft.asked()))
+        if guarded.shelf.body(guarded.name, wanted.key) is not None:
+            ui.navigate.to(f"/release/{guarded.name}/{wanted.key}")
+            return
+        who = self.visitor.who.name
+        left, after = guarded.book.remaining(who), guarded.book.share_after(plan.cost, who)
+        self.inside.clear()
+        with self.inside:
+            ui.html("Spend and release?", sanitize=False, tag="h2")
+            facts(
+                [
+                    ("It costs", *spent(plan)),
+                    ("Left now", f"{float(left.share):.1%}", "of your budget for this table"),
+                    (
+                        "Left then",
+                        "-" if after is None else f"{float(after):.1%}",
+                        "it never grows",
+                    ),
+                ]
+            )
+            words(guarantee(plan), "note")
+            self.place = ui.element("div").classes("stack").props("aria-live=polite")
+            with ui.element("div").classes("line") as self.choices:
+                ui.button("Spend and release", on_click=lambda: self._release(guarded, wanted))
+                cancel = ui.element("button").classes("pick").props("type=button")
+                with cancel.on("click", self.dialog.close):
+                    ui.label("Cancel")
+        self.dialog.open()
+
+    async def _release(self, guarded: Guarded, wanted: ReleaseWanted) -> None:
+        """Debit, measure, and go to the answers."""
+        self.choices.set_visibility(False)  # one click is enough; a second would be free
+        self.dialog.props("persistent")
+        visitor, progress = self.visitor, Progress()
+        with told(self.place, clear=True):
+            bar = ui.linear_progress(value=0, show_value=False)
+            bar.props["aria-label"] = "Progress of the release"
+            said = words(progress.words, "note")
+            timer = ui.timer(0.25, lambda: _show(progress, bar, said))
+            try:
+                began = visitor.now()
+                visitor.check()
+                if guarded.known(wanted, visitor.who, None) is None:
+                    await visitor.house.work(guarded.release, wanted, visitor.who, progress)
+                await visitor.on_grid(began)
+            finally:
+                timer.deactivate()
+                self.dialog.props(remove="persistent")
+            ui.navigate.to(f"/release/{guarded.name}/{wanted.key}")
+
+
+def _show(progress: Progress, bar: ui.linear_progress, said: ui.html) -> None:
+    bar.set_value(progress.share)
+    say(said, progress.words)

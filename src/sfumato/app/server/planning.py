@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a request, on any domain: sizes are checked before anything is built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sfumato.app.server.limits import Limits, check_entries, check_workload
+from sfumato.budget import Budget, Neighbours
+from sfumato.tomlfile import TomlFile
+from sfumato.workload.toml import workload_from
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sfumato.app.server.models import PlanAsked
+    from sfumato.domain import Domain
+    from sfumato.domain.unit import PrivacyUnit
+    from sfumato.flow import Plan
+    from sfumato.workload.workload import Workload
+
+__all__ = ["plan_of", "workload_of"]
+
+
+def workload_of(
+    entries: Sequence[Mapping[str, object]], domain: Domain, limits: Limits
+) -> Workload:
+    """The queries that a request asks; refused if they are too many or cannot be asked."""
+    check_entries(entries, domain, limits)
+    workload = workload_from(TomlFile("request", "", {"workload": list(entries)}), domain)
+    check_workload(workload, limits)
+    return workload
+
+
+def plan_of(
+    asked: PlanAsked,
+    domain: Domain,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None,
+    limits: Limits,
+) -> Plan:
+    """The best plan that the time allows; touches no data and costs nothing."""
+    from sfumato.flow import plan
+
+    return plan(
+        workload_of(asked.workload, domain, limits),
+        Budget(**asked.budget.model_dump()),
+        neighbours,
+        asked.objective,
+        asked.mechanism,
+        unit=unit,
+        seconds=limits.planning_seconds,
+    )
