@@ -92,6 +92,24 @@ def test_a_plan_as_json_has_the_documented_keys(folder: Path, run: Run) -> None:
     fitting = [c["rmse"] for c in candidates if c["rmse"] is not None]
     assert chosen[0]["rmse"] == min(fitting)
     assert {*candidates[0]} == {"mechanism", "rmse", "largest", "note", "is_chosen"}
+    needed = found["resources"]
+    assert isinstance(needed, dict)
+    assert (needed["engine"], needed["records"]) == ("duckdb", None)
+    names = ["scan", "count", "measure", "reconstruct", "project", "write"]
+    assert [s["step"] for s in needed["steps"]] == names
+
+
+def test_a_plan_shows_its_resources_and_refuses_what_cannot_fit(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = folder / "release.toml"
+    shown = run("plan", spec).out
+    assert "Resources" in shown
+    assert "per million records" in " ".join(shown.split())
+    monkeypatch.setattr("sfumato.resources.machine_memory", lambda: 2**20)
+    refused = run("plan", spec)
+    assert refused.code != 0
+    assert "wider bins" in " ".join(refused.err.split())
 
 
 def test_a_plan_forecasts_the_error_after_projection(folder: Path, run: Run) -> None:
