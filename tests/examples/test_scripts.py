@@ -15,8 +15,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 # What each script must print; a new script has to be added here.
 SHOWN = {
     "approximate.py": ["allowed bias   gamma", "conjunctions of 6 of 12", "degree"],
+    "census.py": ["394 queries by", "48 cells for redistricting", "block totals kept: True"],
     "correct.py": ["Correction of 50 predictions", "by the last answer: Corrected"],
+    "explore.py": ["Female, >50K: median age about", "questions, ", "paid answers left"],
     "exercise_2_1.py": ["R M = F: True", "F, the thresholds, 8 x 8"],
+    "hospital.py": ["Stream of 365 sums of the last 7", "last day: ", "quiet all year: "],
     "ledger.py": ["the same answers: True", "budget refused", "whole: True"],
     "local_model.py": ["95% interval", "clients"],
     "online.py": ["equal answers: True", "after a restart: True", "paid answers left"],

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from math import inf, log
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from sfumato.app.comparison import BETA, Comparison, Point
+from sfumato.app.crossings import Crossing, best_of
 
 if TYPE_CHECKING:
     import altair as alt
 
     from sfumato.app.scaling import Mark, Scaling
 
-__all__ = ["charts_of", "error_lines", "forecast_dots", "scaling_lines"]
+    AnyChart: TypeAlias = alt.Chart | alt.LayerChart | alt.VConcatChart
+
+__all__ = ["charts_of", "epsilon_panels", "error_lines", "forecast_dots", "scaling_lines"]
 
 # The order and the colours of the mechanisms that are set against n and k.
 COLOURS = {
@@ -24,19 +28,35 @@ COLOURS = {
     "multiplicative weights": "#6b4fa0",
 }
 FAINT = "#eeeeee"
+# Of the lines of all mechanisms the best have colours of their own, the others are grey.
+PALETTE = ("#2f7fa3", "#d1603d", "#e3a23b", "#6b4fa0", "#3f8f5b", "#b0507a")
+PALE = "#c9cdd1"
+CHANGE = "#b3261e"
+OTHERS = "others"
+WORST_SHOWN = 3.0  # times the least error: beyond, a mechanism is no candidate
 BOUNDS = ("projection", "factorization, projected", "multiplicative weights")
 
 
-def charts_of(found: Comparison) -> dict[str, alt.Chart | alt.LayerChart]:
+class Row(TypedDict):
+    """A point of a chart: the name in the legend, its own name, and where it is."""
+
+    m: str
+    o: str
+    x: float
+    y: float
+
+
+def charts_of(found: Comparison) -> dict[str, AnyChart]:
     """The charts that apply, by the name of their file."""
-    out: dict[str, alt.Chart | alt.LayerChart] = {"forecasts": forecast_dots(found)}
+    out: dict[str, AnyChart] = {"forecasts": forecast_dots(found)}
     if found.over_epsilon and found.budget.epsilon is not None:
         delta = f", delta = {float(found.budget.delta):g}" if found.budget.delta else ""
-        out["error-over-epsilon"] = error_lines(
+        out["error-over-epsilon"] = epsilon_panels(
             found.over_epsilon,
+            found.simulated_over_epsilon,
+            found.crossings,
             f"epsilon{delta}",
-            "forecast rmse, in counts",
-            f"Forecast error of {found.queries:,} queries",
+            f"Error of {found.queries:,} queries against epsilon",
             float(found.budget.epsilon),
         )
     if found.over_rows and found.rows is not None:
@@ -54,7 +74,7 @@ def charts_of(found: Comparison) -> dict[str, alt.Chart | alt.LayerChart]:
 
 def _scaling_charts(found: Scaling, queries: int) -> dict[str, alt.Chart | alt.LayerChart]:
     notes = ["lines: theory (dashed: bounds for any data; multiplicative weights: on all queries)"]
-    tried = "points: measured on made-up data"
+    tried = "points: drawn noise" if found.note else "points: measured on made-up data"
     up = "root mean square error, as a share of the records"
     out: dict[str, alt.Chart | alt.LayerChart] = {}
     for name, marks, across, title, marked in (
@@ -78,7 +98,10 @@ def _scaling_charts(found: Scaling, queries: int) -> dict[str, alt.Chart | alt.L
             subtitle = [*notes, tried] if has_points else notes
             if marked is not None:
                 subtitle = [*subtitle, f"dotted: {found.records:,} records"]
-            out[name] = scaling_lines(marks, across, up, title, subtitle, marked)
+            changes = found.crossings if marked is not None else ()
+            if changes:
+                subtitle = [*subtitle, "red: where the least line of theory changes"]
+            out[name] = scaling_lines(marks, across, up, title, subtitle, marked, changes)
     return out
 
 
@@ -89,6 +112,7 @@ def scaling_lines(
     title: str,
     subtitle: list[str],
     marked: float | None,
+    changes: Sequence[Crossing] = (),
 ) -> alt.LayerChart:
     """Theory as lines and measurements as points of the same colour, both axes logarithmic."""
     import altair as alt
@@ -129,7 +153,8 @@ def scaling_lines(
     if marked is not None:
         rule = alt.Chart(alt.InlineData(values=[{"x": marked}]))
         layers.insert(0, rule.mark_rule(color="#888", strokeDash=[2, 2]).encode(alt.X("x:Q")))
-    heading = alt.Title(title, subtitle=subtitle)
+    layers += _changes(changes)
+    heading = alt.Title(title, subtitle=subtitle, anchor="start")
     return alt.layer(*layers).properties(width=560, height=340, title=heading)
 
 
@@ -166,18 +191,32 @@ def forecast_dots(found: Comparison) -> alt.LayerChart:
     title = "forecast rmse, in counts"
     base = alt.Chart(alt.InlineData(values=values)).encode(
         alt.X(
-            "x:Q", title=title, scale=alt.Scale(type="log", padding=24), axis=alt.Axis(grid=True)
+            "x:Q",
+            title=title,
+            scale=alt.Scale(type="log", padding=24, nice=False),
+            axis=alt.Axis(gridColor=FAINT),
         ),
         alt.Y("m:N", title=None, sort=None, axis=alt.Axis(labelLimit=240, ticks=False)),
         tooltip=[alt.Tooltip("m:N", title="mechanism"), alt.Tooltip("label:N", title=title)],
     )
     layers = [base.mark_circle(size=90), base.mark_text(align="left", dx=9).encode(text="label:N")]
-    subtitle = ""
+    drawn = [{"m": e.mechanism, "x": e.simulated} for e in found.entries if e.simulated is not None]
+    subtitle = []
+    if drawn:
+        ticks = alt.Chart(alt.InlineData(values=drawn)).mark_tick(
+            thickness=2, size=16, color=CHANGE, opacity=0.8
+        )
+        layers.append(ticks.encode(alt.X("x:Q"), alt.Y("m:N", sort=None)))
+        subtitle.append("points: forecasts; red: the same by drawn noise")
     if found.least is not None:
-        subtitle = f"dashed: no mechanism with Gaussian noise has less than {found.least:,.3g}"
+        subtitle.append(
+            f"dashed: no mechanism with Gaussian noise has less than {found.least:,.3g}"
+        )
         rule = alt.Chart(alt.InlineData(values=[{"x": found.least}]))
         layers.insert(0, rule.mark_rule(color="#c33", strokeDash=[4, 3]).encode(alt.X("x:Q")))
-    heading = alt.Title(f"Forecast error of {found.queries:,} queries", subtitle=subtitle)
+    heading = alt.Title(
+        f"Forecast error of {found.queries:,} queries", subtitle=subtitle, anchor="start"
+    )
     return alt.layer(*layers).properties(width=560, height=22 * len(values) + 20, title=heading)
 
 
@@ -187,30 +226,143 @@ def error_lines(
     """Error against a budget or a number of records, with a mark at the one asked for."""
     import altair as alt
 
-    merged = _merged(points)
-    names = list(merged)
-    values = [{"m": m, "x": p.at, "y": p.error} for m, line in merged.items() for p in line]
+    values, names, colours = _coloured(points, marked)
+    lines = _lines(values, names, colours, across, up)
+    mark = _rule(marked)
+    heading = alt.Title(title, anchor="start")
+    return alt.layer(mark, lines).properties(width=560, height=320, title=heading)
+
+
+def epsilon_panels(
+    points: Sequence[Point],
+    drawn: Sequence[Point],
+    changes: Sequence[Crossing],
+    across: str,
+    title: str,
+    marked: float,
+) -> alt.VConcatChart:
+    """Errors against epsilon above; below the same over the least, where lines can be told apart.
+
+    Points are errors of drawn noise; vertical lines are where the best mechanism changes.
+    """
+    import altair as alt
+
+    values, names, colours = _coloured(points, marked)
+    of = {one: name for name in names for one in name.split(", ")}
+    shown = [
+        Row(m=of.get(p.mechanism, OTHERS), o=p.mechanism, x=p.at, y=p.error)
+        for p in drawn
+        if of.get(p.mechanism, OTHERS) != OTHERS
+    ]
+    least: dict[float, float] = {}
+    for p in points:
+        least[p.at] = min(p.error, least.get(p.at, p.error))
+    ratios = [Row(m=v["m"], o=v["o"], x=v["x"], y=v["y"] / least[v["x"]]) for v in values]
+    upper = _lines(values, names, colours, "", "rmse, in counts")
+    dots = (
+        alt.Chart(alt.InlineData(values=shown))
+        .mark_circle(size=46, opacity=1, stroke="white", strokeWidth=0.8)
+        .encode(alt.X("x:Q"), alt.Y("y:Q"), alt.Color("m:N"))
+    )
+    lower = _lines(ratios, names, colours, across, "error over the least", most=WORST_SHOWN)
+    top, bottom = [_rule(marked), upper], [_rule(marked), lower]
+    if shown:
+        top.append(dots)
+    bottom += _changes(changes)
+    notes = [f"lines: forecasts; points: drawn noise; dotted: epsilon = {marked:g}"]
+    if changes:
+        notes.append("red: where the mechanism of least error changes")
+    return alt.vconcat(
+        alt.layer(*top).properties(width=560, height=260),
+        alt.layer(*bottom).properties(width=560, height=170),
+        spacing=8,
+        title=alt.Title(title, subtitle=notes, anchor="start"),
+    ).resolve_scale(color="shared", x="shared")
+
+
+def _changes(changes: Sequence[Crossing]) -> list[alt.Chart]:
+    """A line and words at every change of the best mechanism."""
+    import altair as alt
+
+    if not changes:
+        return []
+    labels = [{"x": c.at, "t": f"{c.after} from {c.at:,.3g} on"} for c in changes]
+    out = []
+    for i, label in enumerate(labels):  # one below the other, so that near ones can be read
+        base = alt.Chart(alt.InlineData(values=[label])).encode(alt.X("x:Q"))
+        out.append(base.mark_rule(color=CHANGE, strokeWidth=1.2))
+        words = base.mark_text(align="left", dx=4, dy=4 + 14 * i, baseline="top", color=CHANGE)
+        out.append(words.encode(alt.Text("t:N"), alt.YValue(0)))
+    return out
+
+
+def _rule(at: float) -> alt.Chart:
+    import altair as alt
+
+    data = alt.Chart(alt.InlineData(values=[{"x": at}]))
+    return data.mark_rule(color="#888", strokeDash=[2, 2]).encode(alt.X("x:Q"))
+
+
+def _lines(
+    values: list[Row],
+    names: list[str],
+    colours: list[str],
+    across: str,
+    up: str,
+    most: float | None = None,
+) -> alt.Chart:
+    """Lines of many mechanisms; those in one colour are told apart by ``o``."""
+    import altair as alt
+
     tips = [
-        alt.Tooltip("m:N", title="mechanism"),
-        alt.Tooltip("x:Q", title=across, format=",.3~r"),
+        alt.Tooltip("o:N", title="mechanism"),
+        alt.Tooltip("x:Q", title=across or "epsilon", format=",.3~r"),
         alt.Tooltip("y:Q", title=up, format=",.3~r"),
     ]
-    lines = (
+    scale = alt.Scale(type="log") if most is None else alt.Scale(domain=[1, most], nice=False)
+    return (
         alt.Chart(alt.InlineData(values=values))
-        .mark_line(strokeWidth=2)
+        .mark_line(strokeWidth=2, clip=True)
         .encode(
-            alt.X("x:Q", title=across, scale=alt.Scale(type="log", nice=False)),
-            alt.Y("y:Q", title=up, scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=8)),
-            color=alt.Color("m:N", title=None, sort=names, legend=alt.Legend(labelLimit=300)),
+            alt.X(
+                "x:Q",
+                title=across or None,
+                scale=alt.Scale(type="log", nice=False),
+                axis=alt.Axis(gridColor=FAINT, format="~g", labels=bool(across)),
+            ),
+            alt.Y("y:Q", title=up, scale=scale, axis=alt.Axis(tickCount=6, gridColor=FAINT)),
+            alt.Color(
+                "m:N",
+                title=None,
+                scale=alt.Scale(domain=names, range=colours),
+                legend=alt.Legend(labelLimit=300, symbolType="stroke", symbolStrokeWidth=3),
+            ),
+            alt.Detail("o:N"),
+            strokeWidth=alt.condition(f"datum.m == '{OTHERS}'", alt.value(1), alt.value(2.2)),
             tooltip=tips,
         )
     )
-    mark = (
-        alt.Chart(alt.InlineData(values=[{"x": marked}]))
-        .mark_rule(color="#888", strokeDash=[2, 2])
-        .encode(alt.X("x:Q"))
-    )
-    return (mark + lines).properties(width=560, height=320, title=title)
+
+
+def _coloured(points: Sequence[Point], marked: float) -> tuple[list[Row], list[str], list[str]]:
+    """A colour for each of the best lines at the mark and on the envelope; grey for the others."""
+    merged = _merged(points)
+    places = sorted({p.at for p in points})
+    near = min(places, key=lambda x: abs(log(x / marked)))
+    at = {name: {p.at: p.error for p in line} for name, line in merged.items()}
+    order = sorted(merged, key=lambda name: at[name].get(near, inf))
+    winners = {best_of(at, x) for x in places}
+    chosen = [n for n in order if n in winners]
+    chosen += [n for n in order if n not in winners][: max(0, len(PALETTE) - len(chosen))]
+    chosen = sorted(chosen[: len(PALETTE)], key=order.index)
+    values: list[Row] = [
+        Row(m=name if name in chosen else OTHERS, o=name, x=p.at, y=p.error)
+        for name in reversed(order)
+        for p in merged[name]
+    ]
+    is_all = len(chosen) == len(order)
+    names = chosen if is_all else [*chosen, OTHERS]
+    return values, names, [*PALETTE[: len(chosen)], *([] if is_all else [PALE])]
 
 
 def _merged(points: Sequence[Point]) -> dict[str, list[Point]]:

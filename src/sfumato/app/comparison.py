@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from math import log10, sqrt
 from typing import TYPE_CHECKING, Final
 
+from sfumato.app.crossings import Crossing, crossings
+from sfumato.app.simulation import simulated
 from sfumato.budget import Budget
 from sfumato.budget.curve import float_down
 from sfumato.errors import PlanError, SfumatoError
@@ -25,6 +27,7 @@ from sfumato.plan import bounds
 from sfumato.plan.planner import MECHANISMS
 
 if TYPE_CHECKING:
+    from sfumato.advice import Recommendation
     from sfumato.app.scaling import Scaling
     from sfumato.app.spec import Spec
     from sfumato.flow import Plan, Progress
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["BETA", "SHARE", "Bound", "Comparison", "Entry", "Point", "compare"]
 
 BETA: Final = 0.05
+TRIED_RUNS: Final = 4  # on made-up records
+DRAWN_MECHANISMS: Final = 6  # whose errors are drawn along epsilon
 SHARE: Final = 0.01  # "rows needed" is for every answer within 1% of the records
 
 LOCAL: Final = "local model"  # randomized response at the client
@@ -40,13 +45,19 @@ LOCAL: Final = "local model"  # randomized response at the client
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One mechanism: its forecast in counts, or why it does not apply."""
+    """One mechanism: its forecast in counts, or why it does not apply.
+
+    ``simulated`` is the error of draws of its noise that were reconstructed, ``simulated_error``
+    its standard error; None where that would be too many numbers.
+    """
 
     mechanism: str
     rmse: float | None
     largest: float | None
     bound: float | None
     note: str
+    simulated: float | None = None
+    simulated_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,9 @@ class Point:
 class Comparison:
     """Forecasts and bounds of a workload, and the curves of the charts.
 
-    ``least`` is a lower bound on the rmse of every mechanism with Gaussian noise, where known.
+    ``least`` is a lower bound on the rmse of every mechanism with Gaussian noise, where known;
+    ``crossings`` are changes of the best mechanism along epsilon; ``tried`` are ways whose error
+    depends on the records, on made-up ones, where a number of records was given.
     """
 
     queries: int
@@ -85,6 +98,9 @@ class Comparison:
     over_epsilon: tuple[Point, ...]
     over_rows: tuple[Point, ...]
     scaling: Scaling | None = None
+    simulated_over_epsilon: tuple[Point, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
+    tried: Recommendation | None = None
 
 
 def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> Comparison:
@@ -103,10 +119,22 @@ def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> C
             entries.append(Entry(name, None, None, None, reason))
             continue
         plans[name] = found
-        entries.append(Entry(name, found.rmse, found.largest_error, found.error_bound(BETA), ""))
+        drawn = simulated(found)
+        entries.append(
+            Entry(
+                name,
+                found.rmse,
+                found.largest_error,
+                found.error_bound(BETA),
+                "",
+                None if drawn is None else drawn.rmse,
+                None if drawn is None else drawn.standard_error,
+            )
+        )
     if not plans:
         raise PlanError("no mechanism fits this workload and budget; sfumato plan says why")
     response, trouble = _response(fixed, budget)
+    over_epsilon = tuple(_over_epsilon(plans, budget))
     return Comparison(
         queries=spec.workload.queries,
         budget=budget,
@@ -114,9 +142,12 @@ def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> C
         least=_least(plans),
         entries=tuple(entries),
         bounds=(*_central_bounds(fixed, budget), _local_bound(spec, response, trouble, rows)),
-        over_epsilon=tuple(_over_epsilon(plans, budget)),
+        over_epsilon=over_epsilon,
         over_rows=() if rows is None else tuple(_over_rows(plans, spec, response, rows)),
         scaling=_scaling(fixed, plans, rows, progress),
+        simulated_over_epsilon=tuple(_drawn_over_epsilon(plans, budget)),
+        crossings=crossings(over_epsilon),
+        tried=_tried(fixed, plans, rows, progress),
     )
 
 
@@ -128,6 +159,31 @@ def _scaling(
     if progress is not None:
         progress(len(MECHANISMS), len(MECHANISMS), "projection")
     return scaling(spec, plans, rows, SHARE)
+
+
+def _tried(
+    spec: Spec, plans: dict[str, Plan], rows: int | None, progress: Progress | None
+) -> Recommendation | None:
+    """Projection, shrinkage, a bias and adaptive rounds, on as many made-up records as given."""
+    from sfumato.advice import recommend
+
+    if rows is None or spec.budget is None:
+        return None
+    if progress is not None:
+        progress(len(MECHANISMS), len(MECHANISMS), "made-up records")
+    best = min(plans.values(), key=lambda plan: plan.rmse)
+    try:
+        return recommend(
+            spec.workload,
+            spec.budget,
+            rows,
+            spec.neighbours,
+            unit=spec.unit,
+            runs=TRIED_RUNS,
+            planned=best,
+        )
+    except SfumatoError:
+        return None
 
 
 def _least(plans: dict[str, Plan]) -> float | None:
@@ -241,6 +297,22 @@ def _over_epsilon(plans: dict[str, Plan], budget: Budget) -> list[Point]:
         other = Budget(epsilon=epsilon, delta=budget.delta)
         for name, plan in plans.items():
             points.append(Point(name, epsilon, plan.rmse * _loss_ratio(plan, budget, other)))
+    return points
+
+
+def _drawn_over_epsilon(plans: dict[str, Plan], budget: Budget) -> list[Point]:
+    """Drawn errors at a few epsilons, of the mechanisms that forecasts put first."""
+    if budget.epsilon is None:
+        return []
+    first = sorted(plans, key=lambda name: plans[name].rmse)[:DRAWN_MECHANISMS]
+    points = []
+    for epsilon in _grid(float(budget.epsilon) / 10, float(budget.epsilon) * 10, 5):
+        other = Budget(epsilon=epsilon, delta=budget.delta)
+        for name in first:
+            drawn = simulated(plans[name], f"epsilon {epsilon:.6g}")
+            if drawn is not None:
+                error = drawn.rmse * _loss_ratio(plans[name], budget, other)
+                points.append(Point(name, epsilon, error))
     return points
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from sfumato.app.crossings import Crossing, crossings
+from sfumato.app.simulation import simulated
 from sfumato.domain import Domain
 from sfumato.errors import PlanError, SfumatoError
 from sfumato.refine.draws import Draws
@@ -67,7 +69,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Errors against records and against queries; ``note`` says what is left out, and why."""
+    """Errors against records and against queries; ``note`` says what is left out, and why.
+
+    ``crossings`` are the numbers of records from which another line of theory is the least.
+    """
 
     records: int
     noise: float
@@ -79,6 +84,7 @@ class Scaling:
     over_rows: tuple[Mark, ...]
     over_queries: tuple[Mark, ...]
     note: str
+    crossings: tuple[Crossing, ...] = ()
 
 
 def scaling(spec: Spec, plans: dict[str, Plan], rows: int | None, share: float) -> Scaling | None:
@@ -93,7 +99,8 @@ def scaling(spec: Spec, plans: dict[str, Plan], rows: int | None, share: float) 
     hull = Hull.of(spec.workload)
     is_tried = spec.workload.queries * hull.cells <= TRIED
     made_up = MadeUp.of(spec.workload) if is_tried else None
-    note = "" if is_tried else "too many queries and cells to try out on made-up data"
+    note = "" if is_tried else "too many queries and cells to try projections on made-up data"
+    over_rows = _over_rows(forecast, plans, made_up, n)
     return Scaling(
         records=n,
         noise=forecast.noise,
@@ -102,9 +109,10 @@ def scaling(spec: Spec, plans: dict[str, Plan], rows: int | None, share: float) 
         weights_crossover=forecast.weights_crossover(),
         rows_needed=forecast.rows_needed(share),
         width=float(forecast.width),
-        over_rows=tuple(_over_rows(forecast, plans, made_up, n)),
+        over_rows=tuple(over_rows),
         over_queries=tuple(_over_queries(spec, hull, n)),
         note=note,
+        crossings=crossings(m for m in over_rows if not m.is_measured),
     )
 
 
@@ -125,7 +133,16 @@ def _over_rows(
     marks = [m for n in sizes for m in _theory(forecast, plans, both, n, n)]
     if made_up is not None:
         marks += [m for n in sizes[::5] for m in _tried(forecast, plans, made_up, n, n)]
+    else:
+        marks += [m for n in sizes[::5] for m in _drawn(plans, n)]
     return marks
+
+
+def _drawn(plans: dict[str, Plan], n: int) -> list[Mark]:
+    """Unbiased mechanisms by noise alone, where the cells are too many for made-up data."""
+    linear = [plans[name] for name in (GAUSSIAN, FACTORIZATION) if name in plans]
+    found = [(plan.mechanism, simulated(plan, f"records {n}")) for plan in linear]
+    return [Mark(name, n, m.rmse / n, True) for name, m in found if m is not None]
 
 
 def _both(plans: dict[str, Plan]) -> ProjectedNoise | None:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import sfumato as sf
 from sfumato.app.charts import charts_of
-from sfumato.app.comparison import BETA, Comparison, compare
+from sfumato.app.comparison import BETA, Comparison, _over_epsilon, compare
+from sfumato.app.crossings import crossings
 from sfumato.app.scaling import KINDS, WEIGHTS
+from sfumato.app.simulation import simulated
 from sfumato.app.spec import read_spec
 from sfumato.budget import Budget
 from sfumato.local import RandomizedResponse, error_bound
@@ -77,6 +80,7 @@ def test_the_local_model_says_why_it_is_left_out(folder: Path) -> None:
     assert local.counts is None
     assert "--rows" in local.note
     assert found.over_rows == ()
+    assert found.tried is None
 
 
 def test_curves_pass_through_the_plan_of_that_budget(folder: Path, found: Comparison) -> None:
@@ -186,3 +190,53 @@ def test_curves_against_records_touch_no_table(folder: Path) -> None:
 def test_a_pure_budget_has_no_projection(folder: Path) -> None:
     spec = replace(read_spec(folder / "release.toml"), budget=Budget(epsilon=1))
     assert compare(spec, rows=100).scaling is None
+
+
+def test_drawn_errors_agree_with_forecasts(found: Comparison) -> None:
+    """Within five standard errors; a forecast a third too low would be noticed."""
+    noticed = 0
+    for e in found.entries:
+        if e.rmse is not None:
+            assert e.simulated is not None
+            assert e.simulated_error is not None
+            assert abs(e.simulated - e.rmse) < 5 * e.simulated_error
+            noticed += abs(e.simulated - e.rmse / 1.5) > 5 * e.simulated_error
+    assert noticed >= 10
+
+
+def test_the_best_mechanism_changes_where_two_lines_meet() -> None:
+    """Laplace noise falls as 1/epsilon, Gaussian noise more slowly: twelve running totals."""
+    work = sf.prefixes(sf.Domain({"age": 12}), "age")
+    budget = Budget(epsilon=1, delta="1e-6")
+    plans = {m: sf.plan(work, budget, mechanism=m) for m in ("laplace", "gaussian")}
+    (change,) = crossings(_over_epsilon(plans, budget))
+    assert (change.before, change.after) == ("gaussian", "laplace")
+    there = Budget(epsilon=change.at, delta="1e-6")
+    for name in plans:
+        exact = sf.plan(work, there, mechanism=name).rmse
+        assert change.error == pytest.approx(exact, rel=0.01)  # straight between two points
+
+
+def test_drawn_errors_lie_on_the_lines_over_epsilon(found: Comparison) -> None:
+    assert len({p.at for p in found.simulated_over_epsilon}) == 5
+    for point in found.simulated_over_epsilon:
+        line = [p for p in found.over_epsilon if p.mechanism == point.mechanism]
+        near = min(line, key=lambda p: abs(log(p.at / point.at)))
+        assert near.at == pytest.approx(point.at)
+        assert near.error / 1.5 < point.error < 1.5 * near.error
+
+
+def test_ways_that_depend_on_the_records_are_tried_where_their_number_is_given(
+    found: Comparison,
+) -> None:
+    assert found.tried is not None
+    names = [o.name for o in found.tried.options]
+    assert {"plan, unbiased", "plan, projected", "adaptive"} <= set(names)
+    assert found.tried.records == 10_000
+
+
+def test_a_workload_too_large_to_draw_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = sf.plan(sf.ranges(sf.Domain({"age": 64}), "age"), sf.Budget(mu=1), mechanism="gaussian")
+    assert simulated(plan) is not None
+    monkeypatch.setattr("sfumato.app.simulation.MOST", 1000)
+    assert simulated(plan) is None

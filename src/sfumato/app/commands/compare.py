@@ -7,8 +7,9 @@ from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
-from sfumato.app.comparison import BETA, SHARE, Comparison
+from sfumato.app.comparison import BETA, SHARE, Comparison, Entry
 from sfumato.app.comparison import compare as compared
+from sfumato.app.crossings import Crossing
 from sfumato.app.files import check_folder, filled_folder
 from sfumato.app.output import Output
 from sfumato.app.show import budget_document, counts, facts, heading, table
@@ -18,7 +19,10 @@ __all__ = ["compare"]
 
 Cells = tuple[list[str], list[list[str]]]
 
-_FORECASTS = f"in counts; 'all within' bounds all errors at once, with {1 - BETA:.0%}"
+_FORECASTS = (
+    f"in counts; 'drawn': the rmse of noise that was drawn and reconstructed; 'all within' bounds "
+    f"all errors at once, with {1 - BETA:.0%}"
+)
 _PROJECTION = "of Gaussian answers onto what records can answer: rmse, for any data"
 _BOUNDS = f"on all errors at once, with probability {1 - BETA:.0%}"
 
@@ -43,7 +47,10 @@ def compare(path: Path, out: Path | None, rows: int | None, output: Output) -> N
         table(*_forecasts(found)),
         *_least(found),
         *_not_fitting(found),
+        *_changes(found),
         *_adaptive(spec),
+        *(() if found.tried is None else ("", heading("Tried", _records(found)))),
+        *(() if found.tried is None else (table(*_tried(found)),)),
         "",
         heading("Known bounds", _BOUNDS),
         table(*_bounds(found)),
@@ -61,16 +68,55 @@ def _asked(found: Comparison) -> str:
 
 def _forecasts(found: Comparison) -> Cells:
     least = min((e.rmse for e in found.entries if e.rmse is not None), default=None)
-    columns = ["mechanism", "rmse", "largest", "all within"]
-    columns += [] if found.rows is None else ["share of records"]
+    columns = ["mechanism", "rmse", "drawn", "largest", "all within"]
+    columns += [] if found.rows is None else ["of records"]
     rows = []
     for e in found.entries:
         if e.rmse is not None:
             share = [] if found.rows is None else [_share(e.bound, found.rows)]
             note = "least error" if e.rmse == least else ""
-            numbers = [counts(e.rmse), counts(e.largest), counts(e.bound)]
+            numbers = [counts(e.rmse), _drawn(e), counts(e.largest), counts(e.bound)]
             rows.append([e.mechanism, *numbers, *share, note])
     return [*columns, "note"], rows
+
+
+def _drawn(entry: Entry) -> str:
+    if entry.simulated is None:
+        return "-"
+    return counts(entry.simulated)
+
+
+def _changes(found: Comparison) -> list[str]:
+    """Where the mechanism of least error changes, along epsilon."""
+    if found.budget.epsilon is None:
+        return []
+    if not found.crossings:
+        low, high = float(found.budget.epsilon) / 10, float(found.budget.epsilon) * 10
+        return [f" the same mechanism is best from epsilon = {low:g} to {high:g}"]
+    return [
+        f" from epsilon = {c.at:.3g} on {c.after} errs less than {c.before}"
+        for c in found.crossings
+    ]
+
+
+def _tried(found: Comparison) -> Cells:
+    """Ways whose error depends on the records, on made-up ones."""
+    assert found.tried is not None  # noqa: S101  seen to by the caller
+    rows = [
+        [o.name, "-", "-", o.note]
+        if o.rmse is None
+        else [o.name, f"{counts(o.rmse)} +- {o.standard_error:.2g}", counts(o.largest), o.note]
+        for o in found.tried.options
+    ]
+    return ["way", "rmse", "largest", "note"], rows
+
+
+def _records(found: Comparison) -> str:
+    assert found.tried is not None  # noqa: S101  seen to by the caller
+    return (
+        f"on {found.tried.records:,} made-up records, {found.tried.runs} runs; the best, or the "
+        "usual way if it is within chance of it, comes first"
+    )
 
 
 def _least(found: Comparison) -> list[str]:
@@ -117,8 +163,15 @@ def _projection(found: Comparison) -> list[str]:
         f" the width decides below {counts(known.crossover)} records; an error of {SHARE:.0%} of "
         f"the records needs {known.rows_needed:,} of them",
         _weights(known.weights_crossover),
+        *_records_changes(known.crossings),
     ]
     return [*lines, f" {known.note}"] if known.note else lines
+
+
+def _records_changes(changes: tuple[Crossing, ...]) -> list[str]:
+    return [
+        f" from {counts(c.at)} records on {c.after} is below {c.before}, by theory" for c in changes
+    ]
 
 
 def _weights(crossover: float | None) -> str:
@@ -146,9 +199,15 @@ def _write(found: Comparison, out: Path) -> list[str]:
         f"<h1>{escape(title)}</h1><p>{escape(_asked(found))}</p>"
         f"<h2>Forecasts</h2><p>{escape(_FORECASTS)}</p>{_html(*_forecasts(found))}"
         + "".join(
-            f"<p>{escape(line.strip())}</p>" for line in [*_least(found), *_not_fitting(found)]
+            f"<p>{escape(line.strip())}</p>"
+            for line in [*_least(found), *_not_fitting(found), *_changes(found)]
         )
         + "".join(f'<div class="chart" data-chart="{i}"></div>' for i in range(len(charts)))
+        + (
+            ""
+            if found.tried is None
+            else f"<h2>Tried</h2><p>{escape(_records(found))}</p>{_html(*_tried(found))}"
+        )
         + (f"<h2>Projection</h2><p>{escape(_PROJECTION)}</p>" if found.scaling else "")
         + "".join(f"<p>{escape(line.strip())}</p>" for line in _projection(found))
         + f"<h2>Known bounds</h2><p>{escape(_BOUNDS)}</p>{_html(*_bounds(found))}"
@@ -180,6 +239,9 @@ def _document(found: Comparison, written: list[str]) -> dict[str, object]:
         "bounds": [asdict(b) for b in found.bounds],
         "over_epsilon": [asdict(p) for p in found.over_epsilon],
         "over_rows": [asdict(p) for p in found.over_rows],
+        "simulated_over_epsilon": [asdict(p) for p in found.simulated_over_epsilon],
+        "crossings": [asdict(c) for c in found.crossings],
+        "tried": None if found.tried is None else found.tried.as_json(),
         "scaling": None if found.scaling is None else asdict(found.scaling),
         "files": written,
     }

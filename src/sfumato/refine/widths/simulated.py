@@ -31,6 +31,7 @@ __all__ = [
     "MadeUp",
     "Measured",
     "measure_forecast",
+    "measure_noise",
     "measure_projected",
     "measure_projection",
     "measure_weights",
@@ -123,7 +124,14 @@ def measure_forecast(
     forecast: Forecast, made_up: MadeUp, records: int, runs: int = RUNS
 ) -> Measured:
     """The error of a planned linear mechanism with its noise; unbiased, so data do not matter."""
-    source = made_up.draws(f"noise {forecast.mechanism}", 0, records)
+    return measure_noise(forecast, made_up.draws(f"noise {forecast.mechanism}", 0, records), runs)
+
+
+def measure_noise(forecast: Forecast, source: Draws, runs: int = RUNS) -> Measured:
+    """The error of a planned linear mechanism: noise is drawn and reconstructed, as often as asked.
+
+    Answers are exact but for the noise, whatever the data; so no data are needed.
+    """
     drawn = drawn_noise(forecast, source, runs)
     return _measured([float(np.mean(noise**2)) for noise in drawn])
 
