@@ -4,7 +4,7 @@
 The parent has collected all tests. A change inside of a function is made in the child by giving
 the function its changed code. A change outside of functions acts on import, so its child
 forgets the package and runs pytest again, on a copy of the project. A mutant that runs out of
-processor time, of time or of memory is killed.
+processor time or of memory, or that waits for ever, is killed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.mutants.cover import TESTS, forget, load
 from tests.mutants.rules import Mutant
 
 MEMORY = 8 * 2**30
+IDLE = 60  # seconds without any work, after which a child waits for ever
 SKIPPED = (".git", ".venv", ".mutants", "__pycache__", ".hypothesis", "site", ".*_cache")
 OPTIONS = ("-x", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist")
 
@@ -117,8 +118,7 @@ class Trials:
                 os.write(1, repr(error).encode())
             finally:
                 os._exit(code)
-        # Processor time decides; this limit is for what waits for ever.
-        status = _status(child, time.monotonic() + 40 * seconds + 600)
+        status = _status(child)
         if status is None or os.WIFSIGNALED(status):
             return "timeout"
         if os.WEXITSTATUS(status) == 71:
@@ -165,19 +165,31 @@ def _shape(code):
     return code.co_code, inner, code.co_names, code.co_varnames, code.co_freevars
 
 
-def _status(child, until):
-    """How a child ended, or None if it had to be killed; what it started is gone too."""
-    status = None
+def _status(child):
+    """How a child ended, or None if it only waited for `IDLE` seconds; what it started is gone."""
+    status, used, since = None, _used(child), time.monotonic()
     try:
-        while status is None and time.monotonic() < until:
+        while status is None and time.monotonic() - since < IDLE:
             ended, code = os.waitpid(child, os.WNOHANG)
             if ended:
                 status = code
-            else:
-                time.sleep(0.02)
+                continue
+            time.sleep(0.02)
+            if _used(child) != used:
+                used, since = _used(child), time.monotonic()
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
         if status is None:
             os.waitpid(child, 0)
     return status
+
+
+def _used(child):
+    """Processor time of a process and its ended children, in ticks; the clock where none tells."""
+    try:
+        return sum(
+            map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15])
+        )
+    except OSError:
+        return time.monotonic()

@@ -21,6 +21,7 @@ from sfumato.domain import Integer
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, TooLarge, WorkloadError
 from sfumato.plan.adaptive import Moves, Spending, moves_of
+from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.candidates import candidate_sets
 from sfumato.refine.learning.learner import Learner
 from sfumato.refine.learning.replay import replay_tables
@@ -411,3 +412,43 @@ def test_noise_of_single_answers_lies_on_a_fine_grid(people: pd.DataFrame, metho
     for step in plan.release(people).transcript.steps[1:]:
         assert step.measurement.noise.units >= 2**16
         assert step.measurement.noise.grid_bits > 0
+
+
+def test_a_round_hands_over_estimates_and_handicaps_on_the_grid_of_scores(
+    people: pd.DataFrame,
+) -> None:
+    """And spends a tenth on the choice and the rest on what it chose."""
+    seen: dict[str, object] = {}
+
+    class Tables:
+        def __init__(self, exact: ExactTables) -> None:
+            self.exact = exact
+
+        def choose(self, estimates, handicaps, weights, rate, words, is_pure):  # type: ignore[no-untyped-def]  # noqa: ARG002
+            seen.update(estimates=estimates, handicaps=handicaps, rate=rate)
+            return ("a", "b")
+
+        def measure(self, names, law, words):  # type: ignore[no-untyped-def]
+            seen.update(names=names, law=law)
+            return self.exact.measure(names, law, words)
+
+    pairs: list[Sets] = [("a", "b"), ("c", "d")]
+    exact, _ = read_tables(
+        open_table(people), DOMAIN, [*((n,) for n in DOMAIN.names), *pairs], "add-remove"
+    )
+    learner, purse = Learner(DOMAIN, None), Spending("gaussian", Fraction(1))
+    task = Task(learner, dict.fromkeys(pairs, 1), 4, moves_of("add-remove"))
+    loop = _Loop(Tables(exact), task, purse, SeededWords(8))  # type: ignore[arg-type]
+    loop._attributes(Fraction(1, 2))
+    before = {names: learner.model.table(names).copy() for names in pairs}
+    assert loop.round(Fraction(1, 4))  # b follows a: far more than noise
+    law = seen["law"]
+    assert isinstance(law, BlockNoise)
+    for names, table in before.items():
+        np.testing.assert_array_equal(seen["estimates"][names], np.rint(256 * table))  # type: ignore[index]
+        assert seen["handicaps"][names] == round(256 * loop.handicap(table, law.scale))  # type: ignore[index]
+    moved = GREATEST_WEIGHT * 256
+    assert purse.cost_of_choice(seen["rate"], moved) == pytest.approx(1 / 40, rel=1e-6)  # type: ignore[arg-type]
+    assert purse.cost_of_noise(law, task.moves) == pytest.approx(9 / 40, rel=1e-3)
+    assert seen["names"] == ("a", "b")
+    assert float(purse.spent) == pytest.approx(3 / 4, rel=1e-3)

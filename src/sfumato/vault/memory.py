@@ -53,7 +53,7 @@ def _as_arrow(source: object, module: str) -> pa.Table:
         return pa.Table.from_batches([source])
     if isinstance(source, pa.RecordBatchReader):
         return sealed(source.read_all, "the stream of record batches cannot be read")
-    if module == "polars":
+    if module == "polars" and type(source).__name__ in ("DataFrame", "LazyFrame"):
         return sealed(lambda: _from_polars(source), message)
     if hasattr(source, "__arrow_c_stream__"):
         return sealed(lambda: pa.table(source), message)

@@ -254,3 +254,9 @@ def test_a_cost_holds_parts_only(parts):
 def test_the_curve_refuses_negative_parameters(mu, epsilon):
     with pytest.raises(BudgetError, match="at least 0"):
         gaussian_delta(mu, epsilon)
+
+
+def test_amounts_are_exact_fractions_also_where_there_are_none():
+    for cost in (Cost.pure(1), Cost.gaussian(1), Cost(())):
+        for amount in (cost.mu_squared, cost.pure_epsilon, rho_of(cost), mu_squared_of(cost)):
+            assert type(amount) is Fraction

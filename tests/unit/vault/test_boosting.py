@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 from math import exp, log
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from sfumato.refine.learning.replay import replay_samples
 from sfumato.refine.learning.transcript import Transcript
 from sfumato.vault.adaptive import ExactAnswers, read_answers
 from sfumato.vault.boosting import Sampling, boosting_rounds, joint_moves
-from sfumato.vault.mwem import answer_moves
+from sfumato.vault.mwem import answer_moves, mwem_rounds
 from sfumato.vault.tables import open_table
 from tests.unit.workload.dense import dense_workload
 from tests.words import SeededWords
@@ -209,3 +209,53 @@ def test_a_single_round_has_no_choices_to_pay_for_and_measures_with_all() -> Non
     purse = Spending.of(sf.Budget(mu=1))
     boosting_rounds(exact, 3, WORK, "replace-one", None, 1, 4, purse, SeededWords(6))
     assert Fraction(999, 1000) * purse.total < purse.spent <= purse.total
+
+
+class Watched:
+    """Exact answers that note at which rate queries are chosen."""
+
+    def __init__(self, exact: ExactAnswers) -> None:
+        self.exact, self.bits = exact, exact.bits
+        self.rates: list[Fraction] = []
+
+    def choose(self, near: np.ndarray, rate: Fraction, words: object, is_pure: bool) -> int:
+        self.rates.append(rate)
+        return self.exact.choose(near, rate, words, is_pure)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.exact, name)
+
+
+@pytest.mark.parametrize("budget", [sf.Budget(mu=1), sf.Budget(epsilon=3)])
+@pytest.mark.parametrize("method", ["mwem", "boosting"])
+def test_persons_of_three_rows_are_paid_for(
+    people: pd.DataFrame, method: str, budget: sf.Budget
+) -> None:
+    """Recomputed from the stored noise, for neighbours that differ in three records."""
+    unit = PrivacyUnit("b", 3)
+    exact, rows = read_answers(open_table(people), WORK, "add-remove", unit)
+    assert rows is None
+    purse, seen = Spending.of(budget), Watched(exact)
+    given = (seen, rows, WORK, "add-remove", unit, 4)
+    if method == "mwem":
+        transcript, _ = mwem_rounds(*given, purse, SeededWords(7))  # type: ignore[arg-type]
+    else:
+        transcript, _ = boosting_rounds(*given, 2, purse, SeededWords(7))  # type: ignore[arg-type]
+    total = Fraction(0)
+    for step in transcript.steps:
+        law = step.measurement.noise
+        scale = Fraction(law.units, 2**law.grid_bits)
+        if not step.place:
+            far, square = 3, 9
+        else:
+            start = [0, *accumulate(t.rows for t in WORK.terms)]
+            group = (start[step.place[0]] + step.place[1],) if method == "mwem" else step.place
+            moves = joint_moves(WORK, group, "add-remove")
+            far, square = 3 * moves.l1, 9 * moves.l2_squared
+        total += far / scale if budget.is_pure else square / scale**2
+    farthest = 3 * int(answer_moves(WORK, "add-remove").max())
+    choices = sum((purse.cost_of_choice(r, farthest) for r in seen.rates), Fraction(0))
+    assert total + choices <= purse.spent <= purse.total
+    assert total + choices > Fraction(2, 5) * purse.total
+    # The twin: three times as little noise would not be paid for.
+    assert total * (3 if budget.is_pure else 9) > purse.total

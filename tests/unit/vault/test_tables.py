@@ -392,3 +392,9 @@ def test_columns_of_one_name_are_refused():
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(TableError, match=r"names the column .x. twice"):
         open_table(twice)
+
+
+@pytest.mark.parametrize("source", [pd.Series([1, 2]), pl.Series([1, 2]), 7, [1, 2], None])
+def test_what_has_no_columns_is_no_table(source):
+    with pytest.raises(TableError, match="is not a table; give a path"):
+        open_table(source)
