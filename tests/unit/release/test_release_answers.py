@@ -155,9 +155,9 @@ def test_answers_that_were_paid_for_are_shown_when_their_exact_tails_do_not_fit(
 
 
 def test_a_frame_beyond_memory_is_refused_before_it_is_built():
-    check_rows(5 * 10**7)
-    with pytest.raises(TooLarge, match=r"50,000,001 rows, at most 50,000,000.*to_parquet"):
-        check_rows(5 * 10**7 + 1)
+    check_rows(2 * 10**7)
+    with pytest.raises(TooLarge, match=r"20,000,001 rows, at most 20,000,000.*to_parquet"):
+        check_rows(2 * 10**7 + 1)
 
 
 def test_the_summary_names_budget_mechanism_and_groups(release):
