@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import io
 import random
 from fractions import Fraction
+from zipfile import ZipFile
 
 import pytest
 
@@ -55,10 +57,20 @@ def test_mutants_are_read_or_refused_in_our_own_words(name, tmp_path):
     assert not all(taken)
 
 
+def zipped(**parts: bytes) -> bytes:
+    out = io.BytesIO()
+    with ZipFile(out, "w") as file:
+        for name, part in parts.items():
+            file.writestr(name, part)
+    return out.getvalue()
+
+
 DEEP = b"[" * 100_000
 FOUND = [
     # What fuzzing found: neither a value nor an error of ours came out.
     ("answer", DEEP),
+    ("measured", zipped(rows=b"no array", lengths=b"", units=b"")),
+    ("transcript", zipped(rows=b"no array", steps=b"")),
     ("paid", DEEP),
     ("reply", DEEP),
     ("vector", DEEP),

@@ -78,7 +78,7 @@ def stored_arrays(
     """
     try:
         with np.load(io.BytesIO(stored), allow_pickle=False) as file:
-            found = {name: file[name] for name in names}
+            found = {name: np.asarray(file[name]) for name in names}
     except Exception as error:  # zip files and arrays fail in a dozen ways: all mean damage
         raise LedgerError("the stored answer of this request cannot be read") from error
     kinds = {name: "iuU" if name in texts else "iu" for name in names}

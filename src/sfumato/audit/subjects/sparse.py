@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from sfumato.audit.bounds import Array, Claim
+from sfumato.audit.events import Score
 from sfumato.audit.examine import Sampler, Subject
 from sfumato.audit.pairs import Pair
 from sfumato.budget.sparse import NoiseLaw, SparseLaw, noise_cost
@@ -65,7 +66,23 @@ def _pairs(is_monotone: bool) -> tuple[Pair[Scores], ...]:
         Pair("all equal, or 3 higher and 3 lower", (0,) * 6, (1,) * 3 + (-1,) * 3),
         Pair("12 below and 3 at it, or nearer", (-2,) * 12 + (0,) * 3, (-1,) * 15),
         Pair("0 and 1, or 1 and 0", (0, 1), (1, 0)),
+        # The worst case of the proof, which is reached as those below grow many.
+        Pair("only the last is high, or only it is low", (0,) * 4 + (1,), (1,) * 4 + (0,)),
+        Pair("only the last three are high, or low", (0,) * 4 + (1,) * 3, (1,) * 4 + (0,) * 3),
     )
+
+
+def _known(pair: Pair[Scores]) -> Score:
+    """Whether just those are above that are higher on the left: outcomes, or the first place."""
+    above = np.array(pair.left) > np.array(pair.right)
+    first = float(above.argmax()) if above.any() else -1.0
+
+    def score(outputs: Array) -> Array:
+        if outputs.shape[1] == 1:
+            return np.asarray(outputs[:, 0] == first, dtype=np.float64)
+        return np.asarray((outputs == above).all(axis=1), dtype=np.float64)
+
+    return score
 
 
 def _exact(scores: Scores) -> Sensitive[Sequence[int]]:
@@ -86,7 +103,8 @@ def _first(law: SparseLaw) -> Subject[Scores]:
 
     covers = TESTED | {f"{DOOR}.above_threshold"}
     claim = Claim.of(law.cost)
-    return Subject("AboveThreshold", claim, _pairs(False), sampler, covers, slowness=SLOW)
+    pairs = _pairs(False)
+    return Subject("AboveThreshold", claim, pairs, sampler, covers, None, _known, SLOW)
 
 
 def _vector(name: str, law: SparseLaw) -> Subject[Scores]:
@@ -113,7 +131,7 @@ def _vector(name: str, law: SparseLaw) -> Subject[Scores]:
 
     covers = TESTED | {f"{DOOR}.SparseVector.restored"}
     pairs = _pairs(law.is_monotone)
-    return Subject(name, Claim.of(law.cost), pairs, sampler, covers, slowness=2 * SLOW)
+    return Subject(name, Claim.of(law.cost), pairs, sampler, covers, None, _known, 2 * SLOW)
 
 
 def _numeric(name: str, law: SparseLaw, noise: NoiseLaw) -> Subject[Scores]:
