@@ -11,7 +11,7 @@ else
   INSTALL = uv pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo test check docs bench audit mutants format clean
+.PHONY: help demo test check docs bench audit mutants format clean chromium screenshots
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,8 +34,20 @@ demo: $(VENV)/.core  ## release all 2-way marginals and the age CDF of Adult; pr
 # Tests run side by side, one process a core: threads of linear algebra would fight for them.
 test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
-test: $(VENV)/.dev  ## all fast tests
+test: $(VENV)/.dev chromium  ## all fast tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# Where it is missing and may be installed; else the tests of the page are skipped, and say so.
+chromium:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing chromium for the tests of the page"; \
+	    timeout 300 sh -c 'apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }' \
+	      >/dev/null 2>&1; fi; true
+
+screenshots: export SFUMATO_SCREENSHOTS = 1
+screenshots: $(VENV)/.dev chromium  ## the pictures of the page in docs/images, from its tests
+	$(BIN)/python -m pytest -q tests/page
 
 check: $(VENV)/.dev  ## lint, format, types, import contract
 	$(BIN)/ruff check src tests bench examples

@@ -2,7 +2,7 @@
 """A server in a process of its own and a real Chromium, for all tests of the page.
 
 ``browser_page`` fails its test on any error in the browser's console and on any request to
-another host. Nothing here sleeps: everything waits for what it needs, up to a minute.
+another host. Nothing here sleeps: everything waits for what it needs, up to two minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from tests.page.museum import ADA, Museum, museum_server
 
-WAIT = 60_000  # milliseconds, for one thing to appear
+WAIT = 120_000  # milliseconds, for one thing to appear
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -114,4 +114,7 @@ def picture(page, name: str) -> None:
     """A screenshot into docs/images, if they are wanted (`make screenshots`)."""
     if os.environ.get("SFUMATO_SCREENSHOTS"):
         folder = Path(__file__).parents[2] / "docs" / "images"
+        seen = page.viewport_size
+        page.set_viewport_size({**seen, "height": 1180 if seen["width"] > 1000 else 844})
         page.screenshot(path=folder / f"page-{name}.png", animations="disabled")
+        page.set_viewport_size(seen)
