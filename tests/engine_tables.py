@@ -10,7 +10,12 @@ import pyarrow.parquet as pq
 
 __all__ = ["SMALL_SPARK", "in_postgres", "on_all_engines"]
 
-SMALL_SPARK = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+SMALL_SPARK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    # Every query of a test runs once: compiling it for long would take longer than running it.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 _POSTGRES = {
     "int16": "smallint",

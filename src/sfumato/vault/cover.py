@@ -2,8 +2,8 @@
 """Which tables to count, so that all asked ones can be summed from them in few scans.
 
 A GROUP BY costs a pass over the records, and little more for a hundred thousand cells than for a
-hundred. All pairs of 12 attributes of 10 cells are 66 tables, but they lie within a dozen tables
-over 5 attributes. What is counted beyond what was asked never leaves the function that counts.
+hundred. All pairs of 12 attributes of 10 cells are 66 tables, but they lie within 10 tables over 5
+attributes. What is counted beyond what was asked never leaves the function that counts.
 """
 
 from __future__ import annotations

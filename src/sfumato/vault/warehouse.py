@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Opened", "open_dataframe", "open_ibis", "open_postgres", "open_spark"]
 
-_WAIT = 20  # seconds for a server to answer at all
+_WAIT = 60  # seconds for a server to answer at all
 _RELATIONS = "('r', 'v', 'm', 'f', 'p')"  # tables, views, also stored, foreign and divided ones
 
 

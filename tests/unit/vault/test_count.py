@@ -188,6 +188,11 @@ def test_many_marginals_are_counted_in_a_few_queries_and_told_of(monkeypatch):
     assert told[-1] == (scans + 1, scans + 1, "counting")
 
 
+def test_all_pairs_of_twelve_attributes_lie_in_ten_tables():
+    domain = Domain({f"x{i}": 10 for i in range(12)})
+    assert len(cover.cover(list(combinations(domain.names, 2)), domain)) == 10
+
+
 def test_every_asked_table_is_summed_from_one_that_holds_it():
     names = [f"x{i}" for i in range(9)]
     domain = Domain({name: 2 + 9 * i for i, name in enumerate(names)})

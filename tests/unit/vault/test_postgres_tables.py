@@ -146,6 +146,20 @@ def test_a_table_a_view_and_a_query_are_read(postgres, server):
     assert "the query of" in refusal(SqlSource(postgres, "SELEC age"))
 
 
+def test_an_ibis_table_is_counted_on_its_server_and_leaves_its_connection_open(postgres):
+    import ibis
+
+    in_postgres(postgres, "people", PEOPLE)
+    backend = ibis.connect(postgres)
+    people = backend.table("people")
+    table = open_table(people.filter(people.person < 3).mutate(age=people.age + 0))
+    assert isinstance(table.engine, Postgres)
+    assert ages(table) == [30, 30, 41, 41]
+    table.engine.close()
+    assert people.count().execute() == 5
+    backend.disconnect()
+
+
 def test_all_counts_of_a_table_are_of_one_snapshot(postgres, server):
     """The second attribute was not asked for when the rows were read."""
     source = in_postgres(postgres, "people", PEOPLE)

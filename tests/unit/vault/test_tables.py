@@ -18,6 +18,7 @@ import pytest
 from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Numeric
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import TableError
+from sfumato.vault.addresses import SqlSource
 from sfumato.vault.count import count_marginals
 from sfumato.vault.fit import check_columns
 from sfumato.vault.tables import column_types, open_table, public_name
@@ -67,6 +68,18 @@ def test_not_a_number_in_parquet_is_seen_although_its_statistics_hide_it(tmp_pat
     unit = PrivacyUnit("x", 1)
     kept = count_marginals(open_table(tmp_path / "rows.parquet"), domain, [()], unit)
     assert kept.reveal(()) == 2
+
+
+def test_a_query_on_a_duckdb_file_names_its_tables(tmp_path):
+    source = str(make_source("duckdb", PEOPLE, tmp_path)).partition("::")[0]
+    assert ages(SqlSource(source, "SELECT * FROM visits WHERE sex = 'M';")) == [30, 41]
+    joined = "SELECT v.age, 'F' AS sex FROM main.visits AS v"
+    assert ages(SqlSource(source, joined)) == [30, 30, 41, 42]
+    assert public_name(SqlSource(source, joined)) == "query on people.duckdb"
+    assert "both given" in refusal(SqlSource(f"{source}::visits", joined))
+    assert "cannot be run" in refusal(SqlSource(source, "SELECT * FROM nowhere"))
+    assert "is empty" in refusal(SqlSource(source, " ; "))
+    assert "has no types" in refusal(SqlSource(make_source("csv", PEOPLE, tmp_path), joined))
 
 
 def test_a_dataframe_without_types_is_read_as_text():
