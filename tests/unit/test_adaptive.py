@@ -425,7 +425,7 @@ def test_a_round_hands_over_estimates_and_handicaps_on_the_grid_of_scores(
             self.exact = exact
 
         def choose(self, estimates, handicaps, weights, rate, words, is_pure):  # type: ignore[no-untyped-def]  # noqa: ARG002
-            seen.update(estimates=estimates, handicaps=handicaps, rate=rate)
+            seen.update(estimates=estimates, handicaps=handicaps, rate=rate, is_pure=is_pure)
             return ("a", "b")
 
         def measure(self, names, law, words):  # type: ignore[no-untyped-def]
@@ -450,5 +450,5 @@ def test_a_round_hands_over_estimates_and_handicaps_on_the_grid_of_scores(
     moved = GREATEST_WEIGHT * 256
     assert purse.cost_of_choice(seen["rate"], moved) == pytest.approx(1 / 40, rel=1e-6)  # type: ignore[arg-type]
     assert purse.cost_of_noise(law, task.moves) == pytest.approx(9 / 40, rel=1e-3)
-    assert seen["names"] == ("a", "b")
+    assert (seen["names"], seen["is_pure"]) == (("a", "b"), False)
     assert float(purse.spent) == pytest.approx(3 / 4, rel=1e-3)

@@ -179,3 +179,9 @@ def test_the_records_of_free_answers_hold_hashes_only(ledger, home, epoch):
     texts = [text for (text,) in home.rows("SELECT text FROM sfumato_record ORDER BY sequence")]
     assert re.search(r'"kind":"kept"', texts[-1])
     assert "104729" not in texts[-1]
+
+
+def test_a_kept_answer_does_not_show_its_bytes():
+    shown = repr(KeptAnswer("k", b"104729", is_new=True))
+    assert "104729" not in shown
+    assert "'k'" in shown

@@ -217,9 +217,11 @@ class Watched:
     def __init__(self, exact: ExactAnswers) -> None:
         self.exact, self.bits = exact, exact.bits
         self.rates: list[Fraction] = []
+        self.were_pure: set[bool] = set()
 
     def choose(self, near: np.ndarray, rate: Fraction, words: object, is_pure: bool) -> int:
         self.rates.append(rate)
+        self.were_pure.add(is_pure)
         return self.exact.choose(near, rate, words, is_pure)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> object:
@@ -255,7 +257,16 @@ def test_persons_of_three_rows_are_paid_for(
         total += far / scale if budget.is_pure else square / scale**2
     farthest = 3 * int(answer_moves(WORK, "add-remove").max())
     choices = sum((purse.cost_of_choice(r, farthest) for r in seen.rates), Fraction(0))
+    # Permute-and-flip is paid for by pure budgets only, the exponential mechanism by others.
+    assert seen.were_pure == ({budget.is_pure} if method == "mwem" else set())
     assert total + choices <= purse.spent <= purse.total
     assert total + choices > Fraction(2, 5) * purse.total
     # The twin: three times as little noise would not be paid for.
     assert total * (3 if budget.is_pure else 9) > purse.total
+
+
+def test_a_replaced_record_moves_answers_without_negative_coefficients_less() -> None:
+    """|c - c'|^2 <= |c|^2 + |c'|^2; with signs it may be twice as far as one."""
+    assert joint_moves(sf.marginals(DOMAIN, 1), (0, 3), "replace-one").l2_squared == 2 * 2
+    signed = joint_moves(SIGNED, (0,), "replace-one")  # coefficients 1 and -1, in halves
+    assert signed.l2_squared == 4 * 4

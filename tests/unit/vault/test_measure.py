@@ -151,3 +151,15 @@ def test_rounds_add_the_noise_of_their_words_to_exact_integers(noise: str) -> No
     errors = answers.errors(np.array([0, 12]), 1, 6)  # |3 - 0| - 1 and |4 - 12| - 1, at most 6
     assert errors.reveal().tolist() == [2, 6]
     assert answers.errors(np.array([3, 4]), 1, 6).reveal().tolist() == [0, 0]
+
+
+def test_words_that_the_grid_would_overflow_are_added_as_python_integers() -> None:
+    term = sf.marginals(DOMAIN, 1).terms[0]
+    exact = np.array([2**40, 0, 1, 2, 3, 4])
+    for bits, kind in ((18, "i"), (30, "O")):  # 44 bits of records with 18 more are 62
+        law = BlockNoise("gaussian", 2**20, bits)
+        noisy = add_noise(exact, term, law, SeededWords(5))
+        z = rounded_gaussian(Fraction(2**20), 6, SeededWords(5))
+        by_hand = exact.astype(object) * 2**bits + z.astype(object)
+        assert [int(v) for v in noisy] == by_hand.tolist()
+        assert noisy.dtype.kind == kind
