@@ -59,7 +59,7 @@ check: $(VENV)/.dev  ## lint, format, types, import contract
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(VENV)/.dev  ## the documents as a site in site/, which loads nothing from elsewhere
 	$(BIN)/python -m mkdocs build --strict --quiet
-	@echo "site/index.html"
+	@echo "site/index.html; to search it: $(BIN)/python -m http.server --directory site"
 
 audit: $(VENV)/.dev  ## sfumato audit, long statistical tests, and all properties on new examples
 	$(BIN)/sfumato audit
