@@ -6,7 +6,8 @@ mechanisms.png  the forecast error of every mechanism on the workload of ``sfuma
 approximate.png worst error against the allowed bias, for prefixes and for wide conjunctions
 
 and one figure for every mechanism page, from ``docs/figures.py``; ``python docs/make_images.py
-streams widths`` draws only those that are named.
+streams widths`` draws only those that are named. ``python docs/make_images.py audit`` runs the fast
+audit, which takes some minutes, and draws audit.png and audit-curves.png.
 """
 
 from __future__ import annotations
@@ -101,6 +102,18 @@ def pack(path: Path) -> None:
     path.write_bytes(out)
 
 
+def audit() -> None:
+    """What the fast audit proves, beside what is claimed."""
+    from sfumato.app.audit_charts import claims_chart, curves_chart
+    from sfumato.audit.registry import audit as examined
+    from sfumato.audit.registry import subjects
+
+    found = examined(subjects())
+    for name, chart in {"audit": claims_chart(found), "audit-curves": curves_chart(found)}.items():
+        write_chart(chart, IMAGES / f"{name}.png")
+        pack(IMAGES / f"{name}.png")
+
+
 def figures(names: list[str]) -> None:
     """The figures of the mechanism pages, all or those that are named."""
     for name in names or FIGURES:
@@ -110,6 +123,10 @@ def figures(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if not sys.argv[1:]:
+    asked = sys.argv[1:]
+    if not asked:
         main()
-    figures(sys.argv[1:])
+    if "audit" in asked:
+        audit()
+    if asked != ["audit"]:
+        figures([name for name in asked if name != "audit"])
