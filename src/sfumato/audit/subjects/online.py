@@ -37,7 +37,7 @@ Counts = tuple[int, ...]
 STEPS = 16  # grid steps of one count
 SLOW_SESSION = 750
 SLOW_WATCH = 48
-SLOW_DESK = 120
+SLOW_DESK = 240
 VAULT = "sfumato.vault"
 DAYS: tuple[Pair[Counts], ...] = (
     Pair("low counts, one record more on the first day", (0,) * 6, (1, *(0,) * 5)),
