@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 MOST = 300.0  # milliseconds, of 19 moves in 20
@@ -37,5 +39,9 @@ def test_the_forecast_follows_the_slider(open_browser):
     page.get_by_role("button", name="Add: Running totals of age, by ticket").click()
     page.get_by_role("cell", name="prefix age by ticket").wait_for()
     times = sorted(page.evaluate(_MOVES))
-    print(f"slider to chart: median {times[30]:.0f} ms, 95% below {times[56]:.0f} ms")
+    said = f"slider to chart: median {times[30]:.0f} ms, 95% below {times[56]:.0f} ms"
+    print(said)
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if busy > cores:
+        pytest.skip(f"THE MACHINE IS BUSY ({busy:.0f} processes on {cores} cores): {said}")
     assert times[56] < MOST
