@@ -32,11 +32,17 @@ SECTIONS = {
     "streams": "running totals and windows, beside trees and Toeplitz strategies",
     "ledger": "debits, free answers and refusals per second, on SQLite and PostgreSQL",
     "server": "requests per second and latencies of `sfumato serve` at 64 clients",
+    "page": "from the move of a slider to the drawn chart, in Chromium",
     "sizes": "time and memory to refuse giant inputs",
+    "engines": "all pairs of attributes on PostgreSQL and Spark, beside their own SQL",
     "scale": "growth with records, attributes and cells, beside bare DuckDB",
 }
-QUICK = ("noise", "counting", "factorization", "projection", "sparse", "online", "streams")
-WITH_EFFORT = ("noise", "factorization", "projection", "cells", "online", "streams", "scale")
+QUICK = (
+    "noise", "counting", "factorization", "projection", "sparse", "online", "streams", "scale",
+)  # fmt: skip
+WITH_EFFORT = (
+    "noise", "factorization", "projection", "cells", "online", "streams", "scale", "engines",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -3,13 +3,12 @@
 
 Real servers on this machine. Every way is run twice and its best time is kept.
 
-    python -m bench.engines             10^6 rows, 8 attributes of 10 values
-    python -m bench.engines 100000
+    python -m bench engines             10^6 rows, 8 attributes of 10 values
+    python -m bench engines --quick     10^5 rows
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.tell import Effort, show
 from sfumato.domain import Domain
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import open_table
@@ -121,20 +121,15 @@ def _spark(path: Path, rows: int) -> Iterator[tuple[str, str, Run]]:
     session.stop()
 
 
-def main() -> None:
+def main(effort: Effort = "usual") -> None:
     """Print the rows of `run` as a table."""
-    from rich.console import Console
     from rich.table import Table
 
     shown = Table(title=f"All {len(PAIRS)} pairs of {len(NAMES)} attributes of 10 values")
     for column in ("engine", "way", "seconds", "ratio"):
         shown.add_column(column, justify="right" if column in ("seconds", "ratio") else "left")
-    for row in run(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS):
+    for row in run(ROWS // 10 if effort == "quick" else ROWS):
         shown.add_row(
             str(row["engine"]), str(row["way"]), f"{row['seconds']:.2f}", f"{row['ratio']:.2f}"
         )
-    Console().print(shown)
-
-
-if __name__ == "__main__":
-    main()
+    show(shown)

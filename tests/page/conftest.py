@@ -20,15 +20,13 @@ WAIT = 120_000  # milliseconds, for one thing to appear
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-def _chromium() -> str:
+def chromium_path() -> str | None:
+    """The program of a browser on this machine, if there is one."""
     for name in (os.environ.get("SFUMATO_CHROMIUM", ""), *NAMES):
         found = shutil.which(name) if name else None
         if found:
             return found
-    pytest.skip(
-        "NO CHROMIUM, the page is not tested: install it (apt-get install chromium), or name one "
-        "in SFUMATO_CHROMIUM"
-    )
+    return None
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +34,12 @@ def chromium():
     """The browser. Playwright keeps an event loop running, so it ends with the module: tests of
     other modules in this process have loops of their own."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: pip install it")
-    executable = _chromium()
+    executable = chromium_path()
+    if executable is None:
+        pytest.skip(
+            "NO CHROMIUM, the page is not tested: install it (apt-get install chromium), or name "
+            "one in SFUMATO_CHROMIUM"
+        )
     with sync_api.sync_playwright() as playwright:
         try:
             browser = playwright.chromium.launch(
