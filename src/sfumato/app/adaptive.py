@@ -83,6 +83,7 @@ def adaptive_document(plan: AdaptivePlan) -> dict[str, object]:
         "candidates": [],
         "after_projection": None,
         "recommendation": None,
+        "resources": None,
         "rounds": plan.rounds,
         "candidate_tables": len(plan.candidates),
         "memory": plan.memory,

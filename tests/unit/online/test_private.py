@@ -141,7 +141,7 @@ def test_an_engine_that_fails_says_nothing_of_its_rows(
     def failing(*_: object) -> None:
         raise ValueError(f"cannot cast {CANARY}")
 
-    monkeypatch.setattr(engine, "fetch", failing)
+    monkeypatch.setattr(engine, "batches", failing)
     with pytest.raises(SfumatoError) as caught:
         session.ask(ASKED[0])
     assert str(CANARY) not in "".join(traceback.format_exception(caught.value))

@@ -73,7 +73,7 @@ class Confirm:
             self.dialog.props["aria-label"] = "Spend and release?"
             self.inside = ui.element("div").classes("stack")
 
-    def reveal(self, is_shown: bool) -> None:
+    def unveil(self, is_shown: bool) -> None:
         """Show or hide it."""
         self.line.set_visibility(is_shown)
 

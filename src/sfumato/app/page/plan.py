@@ -125,13 +125,13 @@ class _Planning:
             self.group_table = _table_place("Forecast by group of questions")
         with card("Ways to answer", "Every mechanism that was tried.") as self.ways:
             self.way_table = _table_place("Mechanisms side by side")
-        self._reveal(False)
+        self._unveil(False)
 
-    def _reveal(self, has_plan: bool) -> None:
+    def _unveil(self, has_plan: bool) -> None:
         for part in (self.facts, self.pictured, self.groups, self.ways):
             part.set_visibility(has_plan)
         self.empty.set_visibility(not self.draft.entries)
-        self.confirm.reveal(has_plan)
+        self.confirm.unveil(has_plan)
 
     async def retabled(self) -> None:
         """Another table: its questions and its plan."""
@@ -160,7 +160,7 @@ class _Planning:
         if not self.draft.entries or subject is None:
             self.plan = None
             self.status.clear()
-            self._reveal(False)
+            self._unveil(False)
             return
         with told(self.status, clear=True):
             self.empty.set_visibility(False)
@@ -177,7 +177,7 @@ class _Planning:
     def _show_plan(self) -> None:
         assert self.plan is not None  # noqa: S101
         assert self.preview is not None  # noqa: S101
-        self._reveal(True)
+        self._unveil(True)
         options = {str(t): name for t, name in self.preview.groups.items()}
         is_kept = self.is_picked and self.group.value in options
         value = self.group.value if is_kept else next(iter(options), None)
