@@ -16,6 +16,7 @@ import pytest
 
 from tests.page.museum import ADA, Museum, museum_server
 
+LOOKS = 10  # of axe, half a second apart
 WAIT = 120_000  # milliseconds, for one thing to appear
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -107,10 +108,17 @@ def _foreign(url: str, address: str) -> list[str]:
 
 
 def check_accessible(page, within: str | None = None) -> None:
-    """No violation that axe can find, on the page or within a part of it."""
+    """No violation that axe can find, on the page or within a part of it, and that stays.
+
+    A page may be in the middle of a change, so axe looks again where it found something.
+    """
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(page, context=within)
-    assert found.violations_count == 0, found.generate_report()
+    for _ in range(LOOKS):
+        found = axe.Axe().run(page, context=within)
+        if found.violations_count == 0:
+            return
+        page.wait_for_timeout(500)
+    pytest.fail(found.generate_report())
 
 
 def picture(page, name: str) -> None:

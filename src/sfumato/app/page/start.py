@@ -45,6 +45,8 @@ def open_page(app: FastAPI, house: House) -> Porch:
     for part in (plan, release, ask, ledger, learn):
         part.register()
     pages.config.socket_io_js_transports = ["websocket"]
+    # A bar without a name at every request: nothing that a screen reader could say of it.
+    pages.config.quasar_config["loadingBar"] = {"skipHijack": True}
     core.sio.eio.max_http_buffer_size = house.config.limits.body_bytes
     ui.run_with(
         app,
