@@ -259,8 +259,6 @@ def _summed(wide: Integers, source: AttributeSet, names: AttributeSet) -> Intege
     """The table over ``names`` from one over more attributes."""
     if source == names:
         return wide
-    if names == source:
-        return wide
     axes = tuple(i for i, name in enumerate(source) if name not in names)
     return np.asarray(wide.sum(axis=axes, dtype=np.int64))
 
