@@ -13,10 +13,11 @@ Neighbours: ``add-remove`` moves h by one cell, so the maximum is over columns o
 ``replace-one`` moves it by ``e_i - e_j``: mu^2 takes the squared diameter of the columns of all
 blocks together where the moves can be listed (``moves.py``), else the sum of those of the blocks
 (``diameter.py``), never more than 2 (for coefficients without negative ones) or 4 times the longest
-column; epsilon takes twice the longest. Where a rule of the domain drops records, or a person may
-have fewer rows than allowed, the replaced record can fall in no cell at all: then mu^2 takes at
-least the longest column. A privacy unit of r rows moves h by r such steps at once: r times the
-norm. Public totals, which no move changes, may have next to no noise (``replacing.py``).
+column; epsilon takes the diameter in L1, never more than twice the longest. Where a rule of the
+domain drops records, or a person may have fewer rows than allowed, the replaced record can fall in
+no cell at all: then both take at least the longest column. A privacy unit of r rows moves h by r
+such steps at once: r times the norm. Public totals, which no move changes, may have next to no
+noise (``replacing.py``).
 
 A block whose coefficients are so fine that noise on their own grid could not be drawn (scales
 beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard deviation, before the
@@ -146,17 +147,15 @@ def _moved(
     strategy: Strategy, scales: Sequence[float], neighbours: Neighbours, unit: PrivacyUnit | None
 ) -> float:
     """The p-th power of how far neighbours move the blocks, block b counting ``scales[b]``."""
-    rows = 1 if unit is None else unit.rows
-    if strategy.noise == "laplace":
-        longest = strategy.column_power(1, scales).power
-        return longest * rows * (1 if neighbours == "add-remove" else 2)
-    longest = strategy.column_power(2, scales).power
+    p = _norm(strategy.noise)
+    rows = 1.0 if unit is None else float(unit.rows)
+    longest = strategy.column_power(p, scales).power
     if neighbours == "add-remove":
-        return longest * rows**2
+        return longest * rows**p
     drops = unit is not None or not strategy.workload.domain.keeps_every_record
+    apart = strategy.apart(scales, drops) if p == 2 else strategy.l1_apart(scales, drops)
     # Where only public totals are measured nothing moves; noise is added all the same.
-    apart = strategy.apart(scales, drops) or longest * (2 if strategy.is_nonnegative else 4)
-    return apart * rows**2
+    return (apart or longest * (2 if p == 1 or strategy.is_nonnegative else 4)) * rows**p
 
 
 def _on_grid(noise: Noise, scale: float, fraction_bits: int) -> BlockNoise:

@@ -11,6 +11,10 @@ Columns that are nearly equal and long would cancel in that difference: coeffici
 total. Where entries are known, columns are therefore compared after the first one is taken off, in
 integers; elsewhere the rounding of the Gram matrix is added unless it is proved to have none. 0 is
 returned for blocks that no move changes, and for no others.
+
+Laplace noise asks for the diameter in L1. Coefficients are whole steps of ``2^-bits``, and
+``|k| <= k^2`` for whole k: the squared diameter counted in steps is a bound, exact for coefficients
+0 and 1. Where entries are given, so is the sum of what each row spans, exact for a single row.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from sfumato.workload.queries import Array, Identity, Integers, QuerySet
 from sfumato.workload.sensitivity import ROUND_UP, greatest_column_power
 from sfumato.workload.terms import Product, Term
 
-__all__ = ["squared_diameter"]
+__all__ = ["l1_diameter", "squared_diameter"]
 
 LARGEST_GRAM = 2048
 LARGEST_MATRIX = 2**26  # entries of given coefficients whose columns are compared
@@ -46,6 +50,18 @@ def squared_diameter(term: Term) -> float:
     elif isinstance(term, Product):
         found = _product_diameter(term)
         bounds += [] if found is None else [found * ROUND_UP]
+    return min(bounds)
+
+
+def l1_diameter(term: Term) -> float:
+    """An upper bound on ``max_ij |M_i - M_j|_1`` of one block, rounded up; exact for 0 and 1."""
+    longest = greatest_column_power([term], [1.0], 1).power
+    bounds = [2 * longest, squared_diameter(term) * 2.0**term.fraction_bits]
+    if isinstance(term, Product) and len(term.factors) == 1:
+        queries = term.factors[0][1]
+        if isinstance(queries, Matrix):
+            spans = (queries.entries.max(axis=1) - queries.entries.min(axis=1)).astype(np.float64)
+            bounds.append(float(spans.sum()) * 2.0**-queries.bits * ROUND_UP)
     return min(bounds)
 
 

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from sfumato.errors import TooLarge
-from sfumato.plan.diameter import squared_diameter
+from sfumato.plan.diameter import l1_diameter, squared_diameter
 from sfumato.plan.fingerprint import fingerprint
 from sfumato.plan.moves import Moves, pair_moves
 from sfumato.workload.queries import Array, check_entries
@@ -199,6 +199,11 @@ class Strategy(ABC):
         """The squared diameter of every block: how far a replaced record moves it."""
         return tuple(squared_diameter(b.term) for b in self.blocks)
 
+    @cached_property
+    def l1_diameters(self) -> tuple[float, ...]:
+        """The same in L1, which counts for Laplace noise."""
+        return tuple(l1_diameter(b.term) for b in self.blocks)
+
     def moves(self, drops: bool) -> Moves | None:
         """All moves of a replaced record at once, where they are few enough to list."""
         if drops not in self._moves:
@@ -220,6 +225,18 @@ class Strategy(ABC):
         found = max(found, longest) if drops else found
         known = self.moves(drops)
         return found if known is None else min(found, known.greatest(scales))
+
+    def l1_apart(self, scales: Sequence[float], drops: bool) -> float:
+        """At least ``max sum_b scales[b] |M_b d|_1`` over replaced records d, rounded up.
+
+        Measured values are whole steps, and ``|k| <= k^2`` for whole k: so the squared distance in
+        steps, of all blocks together, is a bound as well.
+        """
+        longest = self.column_power(1, scales).power
+        each = sum(d * s for d, s in zip(self.l1_diameters, scales, strict=True))
+        found = min(2 * longest, max(each, longest) if drops else each)
+        steps = [s * 2.0**bits for s, bits in zip(scales, self.block_bits, strict=True)]
+        return min(found, self.apart(steps, drops))
 
     def block_errors(self) -> Array:
         """``sum_q w_q^2 |r_q|^2`` of every block: the weighted error that unit noise on it makes.
@@ -280,10 +297,10 @@ class Strategy(ABC):
     def replaced_power(self, drops: bool) -> float:
         """How far neighbours are apart for replace-one, blocks scaled by their shares.
 
-        Squared for Gaussian noise; Laplace noise is made for twice the longest column.
+        Squared; in L2 for Gaussian noise, in L1 for Laplace noise.
         """
         if self.noise == "laplace":
-            return 4 * self.squared_norm
+            return self.l1_apart(self.shares, drops) ** 2 or 4 * self.squared_norm
         return self.apart([share**2 for share in self.shares], drops) or 2 * self.squared_norm
 
     def bound_for(self, objective: str, neighbours: str = "add-remove") -> float | None:

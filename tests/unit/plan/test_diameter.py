@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.plan.diameter import squared_diameter
+from sfumato.plan.calibrate import privacy_loss
+from sfumato.plan.diameter import l1_diameter, squared_diameter
 from sfumato.plan.moves import pair_moves
 from sfumato.plan.planner import MECHANISMS, choose
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.transforms.tree import Tree
 from sfumato.workload.products import Product
+from tests.unit.plan.every_mechanism import kept
 
 DOMAIN = sf.Domain({"a": 5, "b": 3, "c": 2})
 
@@ -26,6 +30,10 @@ def columns(term: object) -> np.ndarray:
 
 def true_diameter(rows: np.ndarray) -> float:
     return max(float(((x - y) ** 2).sum()) for x, y in combinations(rows, 2))
+
+
+def true_l1_diameter(rows: np.ndarray) -> float:
+    return max(float(np.abs(x - y).sum()) for x, y in combinations(rows, 2))
 
 
 EXACT = {
@@ -43,19 +51,64 @@ def test_the_diameter_of_simple_blocks_is_exact(name: str) -> None:
     assert true <= squared_diameter(term) <= true * (1 + 1e-6) + 1e-12
 
 
-def strategies() -> list[Strategy]:
+@pytest.mark.parametrize("name", EXACT)
+def test_the_l1_diameter_of_simple_blocks_is_exact(name: str) -> None:
+    term = EXACT[name].terms[0]
+    true = true_l1_diameter(columns(term))
+    assert true <= l1_diameter(term) <= true * (1 + 1e-6) + 1e-12
+
+
+def strategies(law: str) -> list[Strategy]:
     work = sf.prefixes(DOMAIN, "a", by=["b"]) | sf.marginals(DOMAIN, 2) | sf.marginals(DOMAIN, [()])
-    budget = sf.Budget(mu=1)
-    gaussian = [m for m, (_, noise) in MECHANISMS.items() if noise == "gaussian"]
-    gaussian.remove("gaussian-fourier")  # for yes/no attributes only
-    return [choose(work, budget, "replace-one", mechanism=m).strategy for m in gaussian]
+    budget = sf.Budget(mu=1) if law == "gaussian" else sf.Budget(epsilon=1)
+    names = [m for m, (_, noise) in MECHANISMS.items() if noise == law]
+    names.remove(f"{law}-fourier")  # for yes/no attributes only
+    return [choose(work, budget, "replace-one", mechanism=m).strategy for m in names]
 
 
-@pytest.mark.parametrize("strategy", strategies(), ids=lambda s: s.mechanism)
+@pytest.mark.parametrize("strategy", strategies("gaussian"), ids=lambda s: s.mechanism)
 def test_no_pair_of_cells_is_farther_apart_than_stated(strategy: Strategy) -> None:
     for block, stated in zip(strategy.blocks, strategy.diameters, strict=True):
         true = true_diameter(columns(block.term))
         assert true <= stated * (1 + 1e-12), block.term.name
+
+
+@pytest.mark.parametrize("strategy", strategies("laplace"), ids=lambda s: s.mechanism)
+def test_no_pair_of_cells_is_farther_apart_in_l1_than_stated(strategy: Strategy) -> None:
+    blocks = [columns(b.term) for b in strategy.blocks]
+    for own, stated in zip(blocks, strategy.l1_diameters, strict=True):
+        assert true_l1_diameter(own) <= stated * (1 + 1e-12)
+    whole = np.hstack([b * s for b, s in zip(blocks, strategy.shares, strict=True)])
+    alone = float(np.abs(whole).sum(axis=1).max())
+    between = true_l1_diameter(whole) * (1 - 1e-12)
+    assert between <= strategy.l1_apart(strategy.shares, drops=False) <= 2 * alone * (1 + 1e-6)
+    assert max(between, alone) <= strategy.l1_apart(strategy.shares, drops=True)
+
+
+@pytest.mark.parametrize(
+    ("work", "sensitivity"),
+    [
+        (lambda d: sf.prefixes(d, "a"), 99),  # and not twice 100: the last threshold is the total
+        (lambda d: sf.product(d, {"a": [list(range(18, 118))]}), 99),  # a sum: its range
+        (lambda d: sf.marginals(d, 1), 2),
+    ],
+)
+def test_laplace_noise_for_replaced_records_is_that_of_the_l1_diameter(
+    work: Callable[[sf.Domain], sf.Workload], sensitivity: float
+) -> None:
+    """The twin: of 1% less noise the stated loss is above the budget."""
+    found = choose(work(kept({"a": 100})), sf.Budget(epsilon=1), "replace-one", mechanism="laplace")
+    assert found.noise[0].scale == pytest.approx(sensitivity, rel=1e-4)
+    low = [replace(n, units=int(0.99 * n.units)) for n in found.noise]
+    assert privacy_loss(found.strategy, found.noise, "replace-one") <= 1
+    assert privacy_loss(found.strategy, low, "replace-one") > 1
+
+
+def test_a_record_in_no_cell_moves_by_its_whole_column() -> None:
+    """A domain that drops what it does not know has no public total: 100, not 99."""
+    work = sf.prefixes(sf.Domain({"a": 100}), "a")
+    found = choose(work, sf.Budget(epsilon=1), "replace-one", mechanism="laplace")
+    assert found.noise[0].scale == pytest.approx(100, rel=1e-4)
 
 
 def test_differences_of_marginals_are_near_two_columns_not_four() -> None:
