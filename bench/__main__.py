@@ -66,11 +66,11 @@ def main() -> None:
 
 def _report(effort: Effort) -> int:
     """All sections one after the other; 1 if any failed."""
-    done = []
+    done, begun = [], report.conditions()
     for name in QUICK if effort == "quick" else SECTIONS:
         print(f"\n## {name}: {SECTIONS[name]}", flush=True)
         done.append(report.run_section(name, SECTIONS[name], effort))
-        print(report.written(done, effort))  # after each, so that nothing is lost
+        print(report.written(done, effort, begun))  # after each, so that nothing is lost
     return int(not all(section.is_done for section in done))
 
 

@@ -23,6 +23,7 @@ import pandas as pd
 import sfumato as sf
 from bench import adult
 from bench.explicit import Words
+from bench.tell import show
 from sfumato.flow import Plan
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.vault.measure import count, measure
@@ -153,18 +154,27 @@ def _largest(answers: np.ndarray, true: np.ndarray) -> float:
 
 def main() -> None:
     """Print the table and write it to ``bench/results``."""
-    rows = []
-    print("largest error over all queries, in counts")
-    for case in CASES:
-        row = measured_case(case)
-        rows.append(row)
-        print(
-            f"{row.case}, n = {row.records:,}: mean plan {row.mean_plan:,.0f}, projected "
-            f"{row.mean_plan_projected:,.0f}; max plan {row.max_plan:,.0f}, projected "
-            f"{row.max_plan_projected:,.0f}, by minimax {row.max_plan_minimax:,.0f}; boosting "
-            f"{row.boosting:,.0f}   ({row.seconds:.0f} s)",
-            flush=True,
+    from rich.table import Table
+
+    rows = [measured_case(case) for case in CASES]
+    shown = Table(title="Largest error over all queries, in counts")
+    shown.add_column("workload")
+    plans = ("plan for the mean", "projected", "plan for the largest", "projected", "by minimax")
+    for head in ("records", *plans, "boosting", "its CPU s"):
+        shown.add_column(head, justify="right")
+    for row in rows:
+        errors = (
+            row.mean_plan,
+            row.mean_plan_projected,
+            row.max_plan,
+            row.max_plan_projected,
+            row.max_plan_minimax,
+            row.boosting,
         )
+        shown.add_row(
+            row.case, f"{row.records:,}", *(f"{e:,.0f}" for e in errors), f"{row.seconds:.0f}"
+        )
+    show(shown)
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "boosting.csv"
     with path.open("w", newline="") as file:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from bench.cases import STREAM, Key
 
-__all__ = ["Figure", "best", "figures"]
+__all__ = ["Figure", "best", "figures", "unfinished"]
 
 FILE = Path(__file__).parent / "peers" / "factorization.csv"
 NOT_PEERS = ("own", "baseline", "Li-Miklau")
 LARGEST = re.compile(r"sqrt\(max err\) ([0-9.]+)")
+UNFINISHED = re.compile(r"STOPPED|CAPPED|NOT FINISHED")  # in the notes
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,12 @@ class Figure:
     queries: int
     notes: str = ""
 
+    @property
+    def name(self) -> str:
+        """The peer without the owner of its repository, and whether it was stopped early."""
+        short = re.sub(r"^[\w-]+/(?=[\w-]+ )", "", self.peer)
+        return f"{short}, stopped early" if UNFINISHED.search(self.notes) else short
+
 
 def figures() -> list[Figure]:
     """All figures of the file that are those of other systems and were finished."""
@@ -43,6 +50,16 @@ def figures() -> list[Figure]:
                 continue
             found.append(_figure(row))
     return found
+
+
+def unfinished() -> list[str]:
+    """Peers that were stopped before they had any figure, with the workload."""
+    with FILE.open(newline="") as file:
+        return [
+            f"{row['peer']} on {row['workload']}, {row['domain']}"
+            for row in csv.DictReader(file)
+            if UNFINISHED.search(row["notes"]) and not row["rmse"]
+        ]
 
 
 def best(listed: list[Figure], kind: str, keys: tuple[Key, ...]) -> Figure | None:

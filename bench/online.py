@@ -279,10 +279,16 @@ def picture(rows: Sequence[Row], folder: Path) -> Path:
         alt.Chart(frame)
         .mark_line(point=True)
         .encode(
-            x=alt.X("questions:Q", scale=alt.Scale(type="log"), title="questions"),
+            x=alt.X(
+                "questions:Q",
+                scale=alt.Scale(type="log"),
+                axis=alt.Axis(values=list(COUNTS), format=",", grid=False),
+                title="questions",
+            ),
             y=alt.Y(
                 "mean_error:Q",
                 scale=alt.Scale(type="log"),
+                axis=alt.Axis(values=[10, 30, 100, 300, 1_000, 3_000, 10_000], format=","),
                 title="mean error of 48,842 records",
             ),
             color=alt.Color("way:N", title=None, legend=alt.Legend(orient="bottom", columns=2)),

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One report of a run: what each section printed and drew, the machine, and how to repeat it.
 
-Every section has a process of its own, so that its peak memory is known and one that fails does
-not take the others with it. What it prints is shown at once and kept; pictures that it names are
-put in. The report is ``bench/results/report.md``.
+Every section has a process of its own, so that one that fails does not take the others with it.
+What it prints is shown at once and kept; pictures that it names are put in. How a section measures
+is told by the first lines of its module. The report is ``bench/results/report.md``.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import platform
 import resource
@@ -16,12 +17,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bench.tell import Effort
 
-__all__ = ["RESULTS", "Section", "machine", "run_section", "written"]
+__all__ = ["RESULTS", "Section", "conditions", "machine", "run_section", "written"]
 
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parent.parent
@@ -68,6 +70,7 @@ def machine() -> list[tuple[str, str]]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     found = [
+        ("sfumato", f"{_version('sfumato')}, {_commit()}"),
         ("processor", _processor()),
         ("cores", str(cores)),
         ("memory", f"{memory:.0f} GiB"),
@@ -77,44 +80,69 @@ def machine() -> list[tuple[str, str]]:
     return found + [(name, _version(name)) for name in PACKAGES]
 
 
-def written(sections: Sequence[Section], effort: Effort, folder: Path = RESULTS) -> Path:
+def conditions() -> list[tuple[str, str]]:
+    """When a run begins, and how many processes of others wait for a core then."""
+    begun = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    busy = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
+    return [("begun", begun), ("load of the machine before it", busy)]
+
+
+def written(
+    sections: Sequence[Section],
+    effort: Effort,
+    begun: Sequence[tuple[str, str]] = (),
+    folder: Path = RESULTS,
+) -> Path:
     """All sections as ``report.md``, with the pictures that they drew."""
     folder.mkdir(exist_ok=True)
     flag = FLAGS[effort]
+    make = f"make bench ARGS={flag.strip()}" if flag else "make bench"
     parts = [
         "# Benchmarks of sfumato\n",
-        f"Made by `python -m bench{flag}`, one section after the other; a section alone: "
-        f"`python -m bench SECTION{flag}`. What is compared, and how: "
-        "[benchmarks](../../docs/benchmarks.md). Rows marked *file*, and all peers of the "
-        "factorization tables that are not under *Packages run here*, are figures of others from "
-        "`bench/peers/`, measured on another machine; all else was run here.\n",
-        _rows(("on", ""), machine()),
-        _rows(
-            ("section", "what is compared", "seconds", "CPU s", ""),
-            [
-                (
-                    f"[{s.name}](#{s.name})",
-                    s.what,
-                    f"{s.seconds:.0f}",
-                    f"{s.cpu_seconds:.0f}",
-                    "" if s.is_done else "**failed**",
-                )
-                for s in sections
-            ],
-        ),
+        f"To make this report again: `{make}`; one section alone: "
+        f"`.venv/bin/python -m bench SECTION{flag}`. The figures, discussed: "
+        "[benchmarks](../../docs/benchmarks.md). Rows marked *file* or *elsewhere*, and peers "
+        "under *figures in bench/peers*, are figures of others from `bench/peers/`, measured on "
+        "another machine; all else was run here. CPU seconds are those of all cores.\n",
+        _rows(("on", ""), [*begun, *machine()]),
+        _rows(("section", "what is compared", "seconds", "CPU s", ""), _spent(sections)),
     ]
-    parts += [f"## {s.name}\n\n{_with_pictures(s.text, folder)}\n" for s in sections]
+    parts += [
+        f"## {s.name}\n\n{_how(s.name)}\n\n{_with_pictures(s.text, folder)}\n" for s in sections
+    ]
     path = folder / "report.md"
     path.write_text("\n".join(parts))
     return path
 
 
+def _spent(sections: Sequence[Section]) -> list[tuple[str, ...]]:
+    """One line a section, and their sum."""
+    lines = [
+        (
+            f"[{s.name}](#{s.name})",
+            s.what,
+            f"{s.seconds:.0f}",
+            f"{s.cpu_seconds:.0f}",
+            "" if s.is_done else "**failed**",
+        )
+        for s in sections
+    ]
+    sums = sum(s.seconds for s in sections), sum(s.cpu_seconds for s in sections)
+    return [*lines, ("all", "", *(f"{spent:.0f}" for spent in sums), "")]
+
+
+def _how(name: str) -> str:
+    """The docstring of the section's module."""
+    path = Path(__file__).parent / f"{name}.py"
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
 def _with_pictures(text: str, folder: Path) -> str:
-    """Lines that name a file of the folder become a picture or a link."""
+    """Lines that end with a file of the folder become a picture or a link."""
     lines = []
     for line in text.splitlines():
-        path = Path(line.strip())
-        if line.strip() and path.parent == folder and path.is_file():
+        path = Path((line.split() or [""])[-1])
+        if path.parent == folder and path.is_file():
             mark = "!" if path.suffix == ".png" else ""
             line = f"\n{mark}[{path.name}]({path.name})"
         lines.append(line.rstrip())
@@ -134,6 +162,21 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The commit that was measured, and whether files differed from it."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        named = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "-uno"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "commit unknown"
+    return f"commit {named}" + (", with changes" if changed else "")
 
 
 def _version(name: str) -> str:

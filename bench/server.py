@@ -32,6 +32,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar, cast
 
+from bench.tell import show
 from sfumato.app.server.tokens import hash_of, new_token
 
 T = TypeVar("T")
@@ -110,16 +111,21 @@ class Load:
 
 def main() -> None:
     """Measure and print."""
-    print(f"\nServer: {CLIENTS} clients on loopback, {_cores()}, {SECONDS:g} s each\n")
-    print(
-        f"{'request':<34}{'per second':>12}{'per CPU s':>11}{'p50 ms':>9}{'p99 ms':>9}   statuses"
-    )
+    from rich.table import Table
+
+    shown = Table(title=f"{CLIENTS} clients on loopback, {_cores()}, {SECONDS:g} s each")
+    for head in ("request", "per second", "per CPU s", "p50 ms", "p99 ms", "statuses"):
+        shown.add_column(head, justify="left" if head == "request" else "right")
     for row in run():
-        counts = ", ".join(f"{n:,} x {s}" for s, n in sorted(row.statuses.items()))
-        times = f"{1000 * row.p50:>9.1f}{1000 * row.p99:>9.1f}"
-        print(
-            f"{row.name:<34}{row.per_second:>12,.0f}{row.per_cpu_second:>11,.0f}{times}   {counts}"
+        shown.add_row(
+            row.name,
+            f"{row.per_second:,.0f}",
+            f"{row.per_cpu_second:,.0f}",
+            f"{1000 * row.p50:.1f}",
+            f"{1000 * row.p99:.1f}",
+            ", ".join(f"{n:,} x {s}" for s, n in sorted(row.statuses.items())),
         )
+    show(shown)
 
 
 def run(seconds: float = SECONDS, clients: int = CLIENTS) -> Iterator[Load]:

@@ -21,22 +21,25 @@ __all__ = ["large", "picture", "table", "written"]
 
 OURS, PEER, BOUND = "#2f7fa3", "#d1603d", "#777777"
 FIELDS = ("kind", "workload", "error", "certificate", "seconds", "peer", "peer_error")
-FIELDS += ("error_ratio", "peer_seconds", "speed_up", "note")
-SHOWN = (0.85, 1.6)  # ratios beyond these are drawn at them
+FIELDS += ("error_ratio", "peer_seconds", "is_peer_here", "speed_up", "note")
+SHOWN = (0.85, 1.6)  # peers beyond these are drawn at them, bounds are left out
 
 
 def table(title: str, rows: Sequence[Row]) -> None:
-    """Print the rows; a dash where there is no figure."""
+    """Print the rows; a dash where there is no figure. Seconds of other machines have no ratio."""
     from rich.table import Table
 
     if not rows:
         return
+    is_live = any(row.is_peer_here for row in rows)
     shown = Table(title=title)
-    shown.add_column("workload", max_width=64)
-    for heading in ("error", "certificate", "peer's", "ratio", "CPU s", "peer's", "speed-up"):
+    shown.add_column("workload", no_wrap=True)
+    heads = ("error", "certificate", "peer's", "ratio", "CPU s")
+    for heading in (*heads, *(("peer's", "speed-up") if is_live else ("peer's, elsewhere",))):
         shown.add_column(heading, justify="right", no_wrap=True)
-    shown.add_column("peer", no_wrap=True, max_width=44)
+    shown.add_column("peer", no_wrap=True)
     for row in rows:
+        speed_up = [_number(row.speed_up, ",.1f" if (row.speed_up or 0) >= 10 else ".2f")]
         refused = f"{row.workload} [refused: {row.note}]" if row.error is None else row.workload
         shown.add_row(
             refused.replace("[", r"\["),
@@ -46,8 +49,8 @@ def table(title: str, rows: Sequence[Row]) -> None:
             _number(row.error_ratio, ".4f"),
             _number(row.seconds, ".3f"),
             _number(row.peer_seconds, ".3f"),
-            _number(row.speed_up, ",.1f" if (row.speed_up or 0) >= 10 else ".2f"),
-            (row.peer or "-").split("/")[-1],
+            *(speed_up if is_live else []),
+            (row.peer or "-").replace("[", r"\["),
         )
     show(shown)
 
@@ -125,8 +128,8 @@ def _seconds(base: alt.Chart) -> alt.LayerChart:
     import altair as alt
 
     scale = alt.Scale(type="log", domain=[1e-4, 500], nice=False)
-    axis = alt.Axis(values=[1e-4, 1e-3, 0.01, 0.1, 1, 10, 100], format="~g")
-    title = "CPU seconds: ours (blue), peer (orange)"
+    axis = alt.Axis(values=[1e-3, 0.01, 0.1, 1, 10, 100], format="~g")
+    title = "CPU seconds: ours (blue), peer elsewhere (orange)"
     ours = alt.X("seconds:Q", scale=scale, title=title, axis=axis)
     peer = alt.X("peer_seconds:Q", scale=scale)
     dots = base.mark_circle(color=OURS, size=45, opacity=1).encode(ours)
@@ -135,10 +138,11 @@ def _seconds(base: alt.Chart) -> alt.LayerChart:
 
 def _marks(row: Row) -> dict[str, object]:
     ratio = row.error_ratio
+    bound = 0.0 if row.certificate is None else 1 / row.certificate
     return {
         "workload": row.workload,
         "one": 1.0,
-        "bound": None if row.certificate is None else max(SHOWN[0], 1 / row.certificate),
+        "bound": bound if bound >= SHOWN[0] else None,
         "peer": None if ratio is None else min(SHOWN[1], max(SHOWN[0], 1 / ratio)),
         "seconds": row.seconds,
         "peer_seconds": row.peer_seconds,

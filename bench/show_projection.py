@@ -43,7 +43,7 @@ def short(way: str) -> str:
 
 
 def solved_table(rows: Sequence[Solved]) -> None:
-    """Projections of listed cells; ratios are to the row of sfumato."""
+    """Projections of listed cells; ratios of seconds are to sfumato, of what was run here."""
     from rich.table import Table
 
     title = "Projection of all 2-way marginals of d yes/no attributes, n = 1,000, epsilon = 1"
@@ -60,7 +60,7 @@ def solved_table(rows: Sequence[Solved]) -> None:
             str(row.attributes),
             row.way.split(" (")[0],
             _number(row.seconds, ".3f"),
-            _number(row.seconds / ours[row.attributes], ",.1f"),
+            _number(None if row.where == "file" else row.seconds / ours[row.attributes], ",.1f"),
             _number(row.excess, ".1e"),
             _number(row.before, ".4f"),
             _number(row.after, ".4f"),
@@ -170,7 +170,7 @@ def picture(rows: Sequence[Judged], folder: Path) -> Path:
             "way:N",
             scale=alt.Scale(domain=ways, range=[DRAWN[w] for w in ways]),
             legend=alt.Legend(
-                title=["solid: sfumato", "dashed: other systems"],
+                title=["solid: sfumato, this run", "dashed: bench/peers"],
                 labelLimit=320,
                 symbolType="stroke",
                 symbolStrokeWidth=3,

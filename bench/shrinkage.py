@@ -23,6 +23,7 @@ import numpy as np
 
 import sfumato as sf
 from bench.adult import yes_no
+from bench.tell import show
 from sfumato.flow import Plan
 from sfumato.refine.cells.explicit import fit_explicit
 from sfumato.refine.cells.grid import Grid
@@ -218,6 +219,7 @@ def _answers(work: sf.Workload, codes: Codes) -> np.ndarray:
 def main() -> None:
     """Print every case and the summary; write the rows to ``bench/results``."""
     rows = []
+    print("\n**Root mean squared errors in counts; in brackets over the projection**\n")
     print(
         "| queries | records | n | epsilon | unbiased | projected | shrunk | even | independent |"
     )
@@ -244,11 +246,14 @@ def main() -> None:
 
 def _summary(rows: list[Row]) -> None:
     """Ratios of the error of shrunk answers to that of the projection, by shape."""
-    for shape in dict.fromkeys(r.shape for r in rows):
-        ratios = [r.ratio for r in rows if r.shape == shape]
-        print(
-            f"{shape}: shrunk over projected {min(ratios):.2f} to {max(ratios):.3f}, "
-            f"mean {np.mean(ratios):.3f} of {len(ratios)}"
-        )
-    ratios = [r.ratio for r in rows]
-    print(f"all: {min(ratios):.2f} to {max(ratios):.3f}, mean {np.mean(ratios):.3f} of {len(rows)}")
+    from rich.table import Table
+
+    shown = Table(title="Error of shrunk answers over that of the projection")
+    shown.add_column("records")
+    for head in ("cases", "least", "mean", "largest"):
+        shown.add_column(head, justify="right")
+    for shape in [*dict.fromkeys(r.shape for r in rows), "all"]:
+        ratios = [r.ratio for r in rows if shape in (r.shape, "all")]
+        numbers = (min(ratios), float(np.mean(ratios)), max(ratios))
+        shown.add_row(shape, str(len(ratios)), *(f"{number:.3f}" for number in numbers))
+    show(shown)

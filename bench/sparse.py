@@ -33,7 +33,8 @@ PAIRS: tuple[tuple[NoiseKind, NoiseKind], ...] = (
 
 def tolerances() -> None:
     """The tolerance of the planned sparse vectors, by discoveries and budget."""
-    print("\n| discoveries | monotone, epsilon = 1 | any, epsilon = 1 | textbook | on everything |"
+    print(f"\n**Tolerance in counts for {QUERIES:,} tests**\n")
+    print("| discoveries | monotone, epsilon = 1 | any, epsilon = 1 | textbook | on everything |"
           " any, (1, 1e-9) | any, mu = 1 |")  # fmt: skip
     print("| --- " * 7 + "|")
     everything = laplace_quantile(QUERIES, 1 - BETA / QUERIES)
@@ -46,7 +47,8 @@ def tolerances() -> None:
 
 def pairs() -> None:
     """Pairs of laws at one mu: which noise where."""
-    print("\n| noise of the threshold | of the scores | 1 discovery | 3 | 10 |")
+    print("\n**Pairs of laws at mu = 1**\n")
+    print("| noise of the threshold | of the scores | 1 discovery | 3 | 10 |")
     print("| --- " * 5 + "|")
     for threshold, query in PAIRS:
         found = [
@@ -80,6 +82,5 @@ def _planned(budget: sf.Budget, discoveries: int, is_monotone: bool) -> float:
 
 def main() -> None:
     """Print both tables."""
-    print(f"\nSparse vector: tolerance in counts for {QUERIES:,} tests")
     tolerances()
     pairs()

@@ -2,7 +2,9 @@
 """Streams: our error beside the binary tree, Toeplitz strategies and the bound on everything.
 
 Errors are root mean squares over all steps at unit noise (Gaussian, a value moves by 1). The best
-Toeplitz figures are those of ``bench/peers/factorization.csv``; the square root is computed here.
+Toeplitz figures (*file*) are those of jax-privacy in ``bench/peers/factorization.csv``, which
+``python -m bench factorization`` also runs live; the square root is computed here. *Numbers* are
+what a stream keeps in memory; seconds are CPU seconds of planning.
 ``python -m bench streams`` prints the tables of docs/mechanisms/streams.md.
 """
 
@@ -47,8 +49,9 @@ def planned(length: int, width: int | None, strategy: str) -> tuple[StreamPlan, 
 def totals(lengths: Sequence[int] = LENGTHS) -> None:
     """Running totals."""
     peers = best_toeplitz()
-    print("\n| steps | ours | certificate | best Toeplitz | square root | binary tree | numbers |"
-          " seconds |")  # fmt: skip
+    print("\n**Running totals**\n")
+    print("| steps | ours | certificate | best Toeplitz (file) | square root | binary tree |"
+          " numbers | seconds |")  # fmt: skip
     print("| --- " * 8 + "|")
     for length in lengths:
         ours, seconds = planned(length, None, "optimal")
@@ -60,7 +63,8 @@ def totals(lengths: Sequence[int] = LENGTHS) -> None:
 
 def windows() -> None:
     """Sums of the last values."""
-    print("\n| steps | window | ours | bound | certificate | square root | binary tree | numbers |"
+    print("\n**Sums of the last values**\n")
+    print("| steps | window | ours | bound | certificate | square root | binary tree | numbers |"
           " seconds |")  # fmt: skip
     print("| --- " * 9 + "|")
     for length, width in WINDOWS:
@@ -73,7 +77,8 @@ def windows() -> None:
 
 def laplace() -> None:
     """Pure budgets: errors at epsilon = 1."""
-    print("\n| steps | window | best Laplace tree | binary Laplace tree |")
+    print("\n**Root mean square errors of pure budgets, epsilon = 1**\n")
+    print("| steps | window | best Laplace tree | binary Laplace tree |")
     print("| --- " * 4 + "|")
     for length, width in LAPLACE:
         found = [
@@ -85,7 +90,8 @@ def laplace() -> None:
 
 def pace() -> None:
     """How long a step takes."""
-    print("\n| strategy | window | microseconds per step |")
+    print("\n**CPU time of a step**\n")
+    print("| strategy | window | microseconds per step |")
     print("| --- " * 3 + "|")
     for strategy, window in (("optimal", None), ("optimal", 32), ("tree", None)):
         counter = Counter(20_000, sf.Budget(mu=1), strategy, window=window)

@@ -51,12 +51,14 @@ def test_the_report_holds_what_was_said_pictures_and_failures(tmp_path):
     file.write_text("")
     done = Section("noise", "draws", f"**Draws**\n\n| a |\n{picture}\n{file}\n", 2.0, 1.0, True)
     broken = Section("online", "questions", "half\n", 3.0, 1.0, False)
-    text = written([done, broken], "quick", tmp_path).read_text()
+    text = written([done, broken], "quick", folder=tmp_path).read_text()
     assert "![noise.png](noise.png)" in text
     assert "\n[noise.csv](noise.csv)" in text
     assert str(tmp_path) not in text
     assert text.count("**failed**") == 1
-    assert "python -m bench --quick" in text
+    assert "make bench ARGS=--quick" in text
+    assert "OpenDP noise a vector of integers" in text  # how it is measured
+    assert "| all |  | 5 | 2 |  |" in text
     assert "**Draws**" in text
     assert "half" in text
 
