@@ -297,7 +297,7 @@ def _server(folder: Path, token: str) -> Iterator[tuple[subprocess.Popen[bytes],
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "sfumato.app", "serve", str(folder / "server.toml")]
+    command = [sys.executable, "-m", "sfumato", "serve", str(folder / "server.toml")]
     process = subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.DEVNULL)
     cores = _pinnable()
     if len(cores) > 1:

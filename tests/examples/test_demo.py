@@ -19,7 +19,7 @@ K = 46_056 + 148  # all cells of the 91 pairs, and 74 ages for 2 sexes
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
     ran = subprocess.run(
-        [sys.executable, "-m", "sfumato.app", "demo"],
+        [sys.executable, "-m", "sfumato", "demo"],
         cwd=folder,
         capture_output=True,
         text=True,

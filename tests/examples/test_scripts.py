@@ -53,7 +53,7 @@ def test_a_script_runs(name: str, tmp_path: Path) -> None:
 def test_the_plan_of_the_example_spec_says_k_and_the_error_of_each_group() -> None:
     ran = subprocess.run(
         [
-            *(sys.executable, "-m", "sfumato.app", "plan", str(EXAMPLES / "adult/release.toml")),
+            *(sys.executable, "-m", "sfumato", "plan", str(EXAMPLES / "adult/release.toml")),
             # The optimum takes seconds to find; the shape of the document is the same without it.
             *("--mechanism", "gaussian-groups", "--json"),
         ],

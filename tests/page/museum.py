@@ -126,7 +126,7 @@ class Museum:
 def museum_server(folder: Path) -> Iterator[Museum]:
     """Start the server on a free port, as a user would; stop it at the end."""
     config = write_museum(folder)
-    command = [sys.executable, "-m", "sfumato.app", "serve", str(config), "--port", "0"]
+    command = [sys.executable, "-m", "sfumato", "serve", str(config), "--port", "0"]
     log: list[str] = []
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:

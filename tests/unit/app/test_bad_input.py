@@ -207,7 +207,7 @@ def test_every_command_refuses_with_exit_code_2(
 def test_the_installed_command_leaves_no_traceback(folder: Path) -> None:
     """The same as above, through the real process."""
     ran = subprocess.run(
-        [sys.executable, "-m", "sfumato.app", "plan", str(folder / "nowhere.toml")],
+        [sys.executable, "-m", "sfumato", "plan", str(folder / "nowhere.toml")],
         capture_output=True,
         text=True,
         check=False,
