@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.app.output import Output
+from sfumato.plan.strategy import Strategy
 from tests.unit.app.conftest import SPEC, Ran
 
 Run = Callable[..., Ran]
@@ -222,6 +223,33 @@ def test_a_new_key_spends_anew(folder: Path, run: Run) -> None:
     second = run("release", spec, "--out", folder / "two", "--key", "again", "--json").document
     shares = [d["ledger"]["remaining_share"] for d in (first, second)]  # type: ignore[index]
     assert shares[0] > shares[1]
+
+
+def test_nobody_pays_twice_for_one_request_without_saying_so(folder: Path, run: Run) -> None:
+    spec = folder / "release.toml"
+    assert run("release", spec, "--out", folder / "one", "--key", "may", "-q").code == 0
+    refused = run("release", spec, "--out", folder / "two")
+    assert refused.code == 2
+    assert "entry 1" in refused.err
+    assert "--key may" in refused.err
+    assert run("release", spec, "--key", "may", "--json").document["is_stored"] is True
+    assert run("release", spec, "--key", "june", "--json").document["is_stored"] is False
+
+
+def test_another_strategy_for_the_same_request_is_not_paid_for_unasked(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a time limit, or the rounding of another machine, can make it."""
+    spec = folder / "release.toml"
+    assert run("release", spec, "--out", folder / "one", "-q").code == 0
+    monkeypatch.setattr(Strategy, "digest", lambda _: "other")
+    refused = run("release", spec, "--out", folder / "two")
+    assert refused.code == 2
+    assert "another strategy" in refused.err
+    assert not (folder / "two").exists()
+    book = run("ledger", "show", folder / "people.ledger", "--json").document
+    assert len(book["entries"]) == 1  # type: ignore[arg-type]
+    assert run("release", spec, "--key", "june", "-q").code == 0
 
 
 def test_a_new_ledger_without_a_total_gets_the_budget_of_the_release(

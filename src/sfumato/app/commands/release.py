@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from sfumato.budget.account import Account
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SfumatoError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.table import Table as Shown
 
     from sfumato.adaptive import AdaptivePlan
@@ -65,6 +68,8 @@ def release(
     book = None if at is None else _book(at, plan, spec.name or public_name(table))
     is_stored = book is not None and book.answer(wishes.key or plan.digest()) is not None
     if book is not None and not is_stored:
+        if wishes.key is None:
+            _check_new(book, plan)
         _check_left(book, plan)
     _remark(at, book, output)
     if not (is_stored or wishes.yes or output.confirm(_question(plan, book))):
@@ -190,6 +195,33 @@ def _book(at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str) -> Ledger:
             check_folder(Path(at.path).parent)
             Path(at.path).parent.mkdir(parents=True, exist_ok=True)
     return Ledger.open_or_create(at.path, table_id, plan.neighbours, total)
+
+
+def _check_new(book: Ledger, plan: Plan | AdaptivePlan) -> None:
+    """Refuse to pay twice for one request unless a key says that this is meant.
+
+    A time limit, or the rounding of another machine, can lead to another strategy: then the plan
+    has another digest though nothing else was asked for.
+    """
+    request = json.loads(json.dumps(plan.request()))
+    for entry in book.entries():
+        found = json.loads(entry.request)
+        if entry.state == "answered" and _asked(found) == _asked(request):
+            how = (
+                f"give --key {entry.key} to read its answer for nothing"
+                if found == request
+                else "by another strategy, as a time limit or another machine can lead to; read "
+                "the files of that release"
+            )
+            raise LedgerError(
+                f"entry {entry.sequence} of {book.place} has released these questions with this "
+                f"budget already; {how}, or --key with a new name to spend again"
+            )
+
+
+def _asked(request: Mapping[str, object]) -> dict[str, object]:
+    """What was asked for, without what the planner made of it."""
+    return {name: value for name, value in request.items() if name not in ("strategy", "noise")}
 
 
 def _check_left(book: Ledger, plan: Plan | AdaptivePlan) -> None:
