@@ -15,14 +15,15 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from tests import postgres_server
 from tests.mutants.cover import modules
 from tests.mutants.rules import Mutant, is_program, mutants_of
+from tests.mutants.servers import servers
 from tests.mutants.trial import Trials
+
+CHEAP = 0.05  # seconds
 
 
 def drawn(number: int, seed: int) -> list[tuple[str, Mutant]]:
@@ -51,7 +52,7 @@ class Tests:
         self.seconds, self.lines, self.most = seen["seconds"], seen["lines"], most
 
     def of(self, path: str, mutant: Mutant) -> list[str]:
-        """Tests for a mutant; of a table of cases first one, then the others."""
+        """Tests for a mutant: cheap ones of its module, then one case of each table, then all."""
         lines = self.lines[path]
         first, last = mutant.lines
         if mutant.on_import:  # any test that enters the module
@@ -62,8 +63,9 @@ class Tests:
         order = []
         for test in sorted(found, key=lambda t: (self.seconds[t], t)):
             function = test.partition("[")[0]
-            is_near = Path(path).stem in Path(function.partition("::")[0]).stem
-            order.append((cases[function], not is_near, self.seconds[test], test))
+            is_far = Path(path).stem not in Path(function.partition("::")[0]).stem
+            is_first = not is_far and self.seconds[test] < CHEAP
+            order.append((not is_first, cases[function], is_far, self.seconds[test], test))
             cases[function] += 1
         chosen: list[str] = []
         for *_, test in sorted(order):
@@ -118,14 +120,8 @@ def main() -> None:
                     results.flush()
                     print(result["outcome"], name, flush=True)
 
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-")))
-        try:
-            address = stack.enter_context(postgres_server.postgres_server())
-            postgres_server.postgres_server = lambda **_: nullcontext(address)
-        except postgres_server.NoServer as error:
-            print(f"NO POSTGRESQL SERVER, its tests kill nothing: {error}")
-        Trials(folder, work).run()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, servers():
+        Trials(Path(folder), work).run()
 
 
 def check(trials: Trials, tests: Tests) -> None:
@@ -149,8 +145,8 @@ def tried(trials: Trials, tests: Tests, path: str, mutant: Mutant) -> dict:
     selected = tests.of(path, mutant)
     if not selected:
         return {"outcome": "no test", "tests": 0}
-    outcome = trials.outcome(path, mutant, selected, tests.time(selected))
-    return {"outcome": outcome, "tests": len(selected)}
+    outcome, killer = trials.tried(path, mutant, {t: tests.seconds[t] for t in selected})
+    return {"outcome": outcome, "tests": len(selected), "killer": killer}
 
 
 if __name__ == "__main__":

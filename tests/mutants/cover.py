@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
 from pathlib import Path
 
 import coverage
 import pytest
 
+from tests.mutants.servers import seconds, servers
+
 ROOMS = ("src/sfumato/vault", "src/sfumato/budget")
 # Tests that call the rooms directly and take little: a longer list can only kill more.
-_UNIT = ("adaptive", "flow", "noise", "stream", "watch")
+_UNIT = ("adaptive", "adaptive_constraints", "correct", "flow", "noise", "stream", "watch")
 _PROPERTIES = (
     "budget_properties",
     "count_cells",
     "count_csv",
+    "engines",
     "ledger_interleavings",
     "noise_properties",
+    "plain_count",
     "sparse_properties",
     "stream_properties",
 )
@@ -32,7 +35,11 @@ TESTS = (
     "tests/unit/vault",
     "tests/unit/budget",
     "tests/unit/online",
+    "tests/unit/app/test_engine_sources.py",
+    "tests/unit/plan/test_sparse.py",
+    "tests/unit/plan/test_stream.py",
     "tests/unit/refine/test_shrunk_release.py",
+    "tests/unit/release",
     "tests/statistical/test_unit_choice.py",
     *(f"tests/unit/test_{name}.py" for name in _UNIT),
     *(f"tests/properties/test_{name}.py" for name in _PROPERTIES),
@@ -63,11 +70,11 @@ class Watch:
     def pytest_runtest_protocol(self, item):
         forget()
         self.tracer.switch_context(item.nodeid)
-        before = sum(os.times()[:4])
+        before = seconds()
         try:
             return (yield)
         finally:
-            self.seconds[item.nodeid] = sum(os.times()[:4]) - before
+            self.seconds[item.nodeid] = seconds() - before
             self.tracer.switch_context("")
 
     def pytest_runtest_logreport(self, report):
@@ -90,7 +97,8 @@ def main(out: str, tests: list[str]) -> None:
     tracer.start()
     load()
     watch = Watch(tracer)
-    pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch])
+    with servers():
+        pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[watch])
     tracer.stop()
     data = tracer.get_data()
     lines = {

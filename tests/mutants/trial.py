@@ -4,7 +4,8 @@
 The parent has collected all tests. A change inside of a function is made in the child by giving
 the function its changed code. A change outside of functions acts on import, so its child
 forgets the package and runs pytest again, on a copy of the project. A mutant that runs out of
-processor time or of memory, or that waits for ever, is killed.
+processor time or of memory, or that waits for ever, is killed. What ends a mutant must not end the
+unchanged code in such a child: each test that kills is tried on it, once.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ import pytest
 
 from tests.mutants.cover import TESTS, forget, load
 from tests.mutants.rules import Mutant
+from tests.mutants.servers import ticks
 
 MEMORY = 8 * 2**30
 IDLE = 60  # seconds without any work, after which a child waits for ever
+IMPORT = "import"  # in place of a test, where none can be collected
 SKIPPED = (".git", ".venv", ".mutants", "__pycache__", ".hypothesis", "site", ".*_cache")
 OPTIONS = ("-x", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist")
 
@@ -38,8 +41,9 @@ class Trials:
 
     def __init__(self, folder: Path, work: Callable[[Trials], None]) -> None:
         self.copy, self.output = folder / "project", folder / "output"
-        self.scratch = folder / "scratch"
+        self.scratch, self._killer = folder / "scratch", folder / "killer"
         self._work = work
+        self._sound: dict[tuple[str, bool], bool] = {}
         shutil.copytree(Path.cwd(), self.copy, ignore=shutil.ignore_patterns(*SKIPPED))
 
     def run(self) -> None:
@@ -61,10 +65,42 @@ class Trials:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """In a child: the first failure decides."""
         if report.failed:
+            self._killer.write_text(report.nodeid)
             os._exit(1)
+
+    def tried(self, path: str, mutant: Mutant, seconds: dict[str, float]) -> tuple[str, str]:
+        """The outcome for a mutant, and the test that killed it; ``seconds`` names all to ask."""
+        tests = [t for t in seconds if self._sound.get((t, mutant.on_import), True)]
+        while True:
+            found = self.outcome(path, mutant, tests, sum(map(seconds.get, tests)))
+            if found == "survived":
+                return found, ""
+            # Which test a mutant hung in, only the unchanged code with all of them can tell.
+            killer = self._killer.read_text() if self._killer.exists() else ""
+            suspects = [killer] if killer in seconds else tests
+            if killer == IMPORT or self._are_sound(path, suspects, mutant.on_import, seconds):
+                return found, killer
+            tests = [t for t in tests if self._sound.get((t, mutant.on_import), True)]
+
+    def _are_sound(self, path, tests, on_import, seconds):
+        """Whether the unchanged code passes these tests in a child; remembers those that fail."""
+        unknown = [t for t in tests if (t, on_import) not in self._sound]
+        nothing = Mutant("none", 0, 0, "", 1, (1, 1), on_import)
+        if not unknown:
+            return True
+        if self.outcome(path, nothing, unknown, sum(map(seconds.get, unknown))) == "survived":
+            self._sound |= {(t, on_import): True for t in unknown}
+            return True
+        for t in unknown:
+            passed = self.outcome(path, nothing, [t], seconds[t]) == "survived"
+            self._sound[t, on_import] = passed
+            if not passed:
+                print(f"NOT ASKED, it fails on unchanged code in a child: {t}", flush=True)
+        return False
 
     def outcome(self, path: str, mutant: Mutant, tests: list[str], seconds: float) -> str:
         """``killed``, ``timeout`` or ``survived``: what the tests say of a changed file."""
+        self._killer.unlink(missing_ok=True)
         source = Path(path).read_bytes()
         changed = mutant.applied_to(source)
         if mutant.on_import:
@@ -98,7 +134,7 @@ class Trials:
         importlib.import_module("tests.postgres_server").postgres_server = address
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
         options = [*OPTIONS, "--assert=plain", f"--basetemp={self.scratch}"]
-        return int(pytest.main([*options, *files], plugins=[_Chosen(tests)]))
+        return int(pytest.main([*options, *files], plugins=[_Chosen(tests), _Killer(self._killer)]))
 
     def _forked(self, action, seconds):
         child = os.fork()
@@ -106,9 +142,9 @@ class Trials:
             code = 70
             try:
                 os.setsid()
-                cpu = int(5 * seconds) + 30
+                cpu = int(3 * seconds) + 10
                 resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 5))
-                resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+                resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
                 file = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 os.dup2(file, 1)
                 os.dup2(file, 2)
@@ -121,9 +157,23 @@ class Trials:
         status = _status(child)
         if status is None or os.WIFSIGNALED(status):
             return "timeout"
+        if os.WEXITSTATUS(status) == int(pytest.ExitCode.INTERRUPTED):  # by errors of an import
+            self._killer.write_text(IMPORT)
         if os.WEXITSTATUS(status) == 71:
             raise SystemExit(f"a change could not be made:\n{self.output.read_text()}")
         return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
+
+
+class _Killer:
+    """Write down which test failed first."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.file.write_text(report.nodeid)
+            os._exit(1)
 
 
 class _Chosen:
@@ -188,8 +238,6 @@ def _status(child):
 def _used(child):
     """Processor time of a process and its ended children, in ticks; the clock where none tells."""
     try:
-        return sum(
-            map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15])
-        )
+        return ticks(child)
     except OSError:
         return time.monotonic()

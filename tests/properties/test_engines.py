@@ -25,6 +25,7 @@ from sfumato.errors import TableError
 from sfumato.vault import engine_spark
 from sfumato.vault.addresses import SqlSource
 from sfumato.vault.count import count_conditions, count_marginals
+from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.engine_spark import Spark
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import open_table, public_name
@@ -158,6 +159,8 @@ MORE = Domain(
         DateTime("day", datetime(1500, 1, 28), datetime(2100, 1, 1), "quarter", **KEPT),
         DateTime("local", datetime(1969, 1, 1), datetime(2021, 1, 1), "week", **KEPT),
         DateTime("zoned", datetime(1969, 1, 1), datetime(2021, 1, 1), "week", **KEPT),
+        DateTime("local_hour", datetime(2020, 3, 7), datetime(2020, 3, 30), "hour", **KEPT),
+        DateTime("zoned_hour", datetime(2020, 3, 7), datetime(2020, 3, 30), "hour", **KEPT),
         Boolean("flag", outside="other", nulls="missing"),
     ]
 )
@@ -170,6 +173,8 @@ def more() -> pa.Table:
     days = [date(1500, 1, 27), date(1582, 10, 10), date(1, 1, 1), date(9999, 12, 31), None]
     moments = [datetime(1970, 1, 1) - timedelta(microseconds=1), datetime(2020, 3, 29, 2, 30)]
     moments += [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999), None]
+    # In New York there is no such time, and an hour of another day when it is so late in UTC.
+    moments += [datetime(2020, 3, 8, 2, 30)]
     words = ["é", "É", "a\\b", "it's", "A", "A ", "", " ", None, "e\u0301", "😀"]
 
     def of(values: list, kind: pa.DataType) -> pa.Array:
@@ -192,6 +197,8 @@ def more() -> pa.Table:
             "day": of(days, pa.date32()),
             "local": of(moments, pa.timestamp("us")),
             "zoned": of(moments, pa.timestamp("us", "UTC")),
+            "local_hour": of(moments, pa.timestamp("us")),
+            "zoned_hour": of(moments, pa.timestamp("us", "UTC")),
             "flag": of([True, False, None], pa.bool_()),
         }
     )
@@ -285,7 +292,9 @@ def test_spark_takes_tables_views_dataframes_ibis_and_queries(spark, tmp_path):
     assert names[2:4] == ["spark:rows_view", "spark:*.parquet"]
     assert names[-1] == "query on spark:"
     for source in sources:
-        counts = count_marginals(open_table(source), domain, [domain.names])
+        table = open_table(source)
+        assert isinstance(table.engine, Spark)  # rows stay there
+        counts = count_marginals(table, domain, [domain.names])
         assert counts.reveal(domain.names).tolist() == [[1, 0, 0, 0], [0, 1, 1, 0]], source
     for wrong in ("spark:no_such_table", "spark:/no/such.parquet", SqlSource("spark:", "SELEC 1")):
         with pytest.raises(TableError, match="cannot be read; check"):
@@ -302,3 +311,86 @@ def test_great_results_of_spark_come_in_parts(spark, monkeypatch):
     )
     assert len(parts) == 3
     assert sorted(np.concatenate([part["m"] for part in parts])) == list(range(0, 200, 2))
+
+
+def owners() -> tuple[pa.Table, dict[str, list[str | None]]]:
+    """Privacy units of every kind, and the text that each is on every engine."""
+    moments = [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999), None]
+    moments += [datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2020, 3, 8, 2, 30)]
+    days = [None if m is None else m.date() for m in moments]
+    numbers = [0, -7, 2**63 - 1, None, 123_456]
+    floats = [-0.0, 3.0, math.nan, None, -(2.0**49) - 1]
+    texts = ["a", "A ", "", None, "é, it's \\ 1"]
+    short = [Decimal("2.00"), Decimal("1.50"), Decimal("-100.00"), None, Decimal("0.00")]
+
+    def micros(moment: datetime | None) -> str | None:
+        since = None if moment is None else moment - datetime(1970, 1, 1)
+        return None if since is None else str(since // timedelta(microseconds=1))
+
+    rows = pa.table(
+        {
+            "row": pa.array(range(5), pa.int64()),
+            "text": pa.array(texts, pa.string()),
+            "flag": pa.array([True, False, None, True, False], pa.bool_()),
+            "whole": pa.array(numbers, pa.int64()),
+            "float": pa.array(floats, pa.float64()),
+            "single": pa.array([*floats[:4], 0.5], pa.float32()),
+            "short": pa.array(short, pa.decimal128(9, 2)),
+            "digits": pa.array([Decimal(n) if n else None for n in numbers], pa.decimal128(38, 0)),
+            "day": pa.array(days, pa.date32()),
+            "local": pa.array(moments, pa.timestamp("us")),
+            "zoned": pa.array(moments, pa.timestamp("us", "UTC")),
+        }
+    )
+    wanted = {
+        "text": texts,
+        "flag": ["true", "false", None, "true", "false"],
+        "whole": [None if n is None else str(n) for n in numbers],
+        "float": ["0", "3", None, None, str(-(2**49) - 1)],
+        "single": ["0", "3", None, None],  # the last one is a matter of the engine
+        "short": ["2", "1.5", "-100", None, "0"],
+        "digits": [str(n) if n else None for n in numbers],
+        "day": [micros(m and datetime(m.year, m.month, m.day)) for m in moments],
+        "local": [micros(m) for m in moments],
+        "zoned": [micros(m) for m in moments],
+    }
+    return rows, wanted
+
+
+def identifiers(source: object, names: list[str]) -> dict[str, list[str | None]]:
+    """The text of every privacy unit, asked of the engine itself."""
+    table = open_table(source)
+    reading, engine = table.read(["row", *names]), table.engine
+    made = [engine.column(reading.places[0])]
+    for name, place in zip(names, reading.places[1:], strict=True):
+        made.append(engine.identifier(engine.column(place), table.types[name]))
+    query = f"SELECT {', '.join(made)} FROM {reading.rows} AS source"
+    if isinstance(engine, Spark):
+        found = [tuple(row) for row in engine.session.sql(query).collect()]
+    elif isinstance(engine, DuckDB):
+        found = engine.backend.raw_sql(query).fetchall()
+    else:
+        found = engine.rows(query)
+    columns = list(zip(*sorted(found), strict=True))
+    return {name: list(columns[i + 1]) for i, name in enumerate(names)}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_privacy_unit_is_the_same_text_on_every_engine(postgres, tmp_path):
+    """So that the same key keeps the same rows; other values are other texts, NaN is none."""
+    rows, wanted = owners()
+    fractions = [0.5, 0.1, 0.30000000000000004, 0.3, 1e15, 1e300, math.inf, -math.inf, 2.5e-310]
+    others = pa.table({"row": range(9), "float": pa.array(fractions, pa.float64())})
+    long = [Decimal(text) for text in ("0.1", "0.10000000000000000001", "1e-9", "0", "10", "1e-8")]
+    decimals = pa.table({"row": range(6), "long": pa.array(long, pa.decimal128(30, 20))})
+    for engine, source in on_all_engines(rows, "owners", postgres, tmp_path).items():
+        found = identifiers(source, list(wanted))
+        for name, texts in wanted.items():
+            assert found[name][: len(texts)] == texts, (engine, name)
+        assert found["single"][4] not in (None, *found["single"][:4])
+    for made in (others, decimals):
+        (name,) = made.column_names[1:]
+        for source in on_all_engines(made, f"{name}s", postgres, tmp_path).values():
+            texts = identifiers(source, [name])[name]
+            assert None not in texts
+            assert len(set(texts)) == len(texts), (source, texts)

@@ -452,3 +452,41 @@ def test_a_round_hands_over_estimates_and_handicaps_on_the_grid_of_scores(
     assert purse.cost_of_noise(law, task.moves) == pytest.approx(9 / 40, rel=1e-3)
     assert (seen["names"], seen["is_pure"]) == (("a", "b"), False)
     assert float(purse.spent) == pytest.approx(3 / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("is_diagonal", [True, False])
+def test_a_round_says_whether_it_taught_more_than_its_noise(law: str, is_diagonal: bool) -> None:
+    """A table that follows from its margins teaches about as much as its noise, others more."""
+    pair, told = ("a", "b"), []
+    table = np.eye(6) * 600 if is_diagonal else np.full((6, 6), 100)
+    exact = {pair: table, **{(n,): table.sum(axis=1) for n in pair}}
+    counts = Counts({names: found.astype(np.int64) for names, found in exact.items()})
+    for seed in range(5):
+        learner = Learner(sf.Domain({"a": 6, "b": 6}), 3600)
+        task = Task(learner, {pair: GREATEST_WEIGHT}, 1, moves_of("add-remove"))
+        loop = _Loop(ExactTables(counts), task, Spending(law, Fraction(101)), SeededWords(seed))  # type: ignore[arg-type]
+        for name in pair:
+            loop.measure((name,), Fraction(50))
+        before = learner.model.table(pair)
+        told.append(loop.round(Fraction(1, 20)))
+        noise = loop.handicap(before, loop.steps[-1].measurement.noise.scale)
+        moved = float(np.abs(learner.model.table(pair) - before).sum())
+        assert told[-1] is bool(moved > noise)
+    assert all(told) is is_diagonal
+
+
+@pytest.mark.parametrize("method", ["mwem", "boosting"])
+@pytest.mark.parametrize("greatest", [1.0, 2.0**7, 2.0**14])
+def test_measured_answers_fit_a_word_however_great_coefficients_are(
+    people: pd.DataFrame, method: str, greatest: float
+) -> None:
+    """Records, coefficients, their fractions and the grid: 62 bits together."""
+    matrix = np.vstack([np.eye(6), [greatest, 0, 0, 0, 0, -0.25]])
+    work = sf.product(DOMAIN, {"a": matrix})
+    plan = sf.plan_adaptive(work, sf.Budget(rho=1000), rounds=3, method=method)  # type: ignore[arg-type]
+    steps = plan.release(people).transcript.steps
+    bits = [s.measurement.noise.grid_bits for s in steps if s.place]
+    assert bits
+    assert all(0 <= b <= 62 - 44 - 2 - np.log2(greatest) for b in bits)
+    assert max(bits) > 0

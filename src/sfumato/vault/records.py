@@ -68,8 +68,7 @@ def read_records(
     check_columns(table, domain, unit)
     wanted = frozenset(domain.names if table.engine.reads_all else attributes)
     held = table.records
-    is_same = held is not None and held.domain == domain and held.unit == unit
-    if held is not None and is_same:
+    if held is not None and held.domain == domain and held.unit == unit:
         if wanted <= held.attributes:
             return held
         wanted |= held.attributes

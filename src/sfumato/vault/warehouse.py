@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
     import ibis.expr.types as ir
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType as SparkType
 
 __all__ = ["Opened", "open_dataframe", "open_ibis", "open_postgres", "open_spark"]
 
@@ -163,17 +164,11 @@ def open_dataframe(rows: DataFrame) -> Opened:
 
 
 def _opened(engine: Spark, rows: DataFrame, unreadable: str) -> Opened:
-    import ibis.expr.datatypes as dt
-    from ibis.backends.pyspark.datatypes import PySparkType
-
     def look() -> Opened:
         types = {}
         plain = []
         for field in rows.schema.fields:
-            try:
-                types[field.name] = PySparkType.to_ibis(field.dataType)
-            except Exception:  # it matters only if the column is asked for
-                types[field.name] = dt.unknown
+            types[field.name] = _spark_type(field.dataType)
             collation = getattr(field.dataType, "collation", "UTF8_BINARY")
             name = engine.column(field.name)
             plain.append(
@@ -182,6 +177,20 @@ def _opened(engine: Spark, rows: DataFrame, unreadable: str) -> Opened:
         return Opened(engine, engine.view(rows.selectExpr(*plain)), types)
 
     return sealed(look, unreadable)
+
+
+def _spark_type(kind: SparkType) -> dt.DataType:
+    """The type of a column, ``unknown`` for what no attribute can be read from."""
+    import ibis.expr.datatypes as dt
+    from ibis.backends.pyspark.datatypes import PySparkType
+    from pyspark.sql.types import TimestampType
+
+    if isinstance(kind, TimestampType):  # an instant, which ibis takes for a time without a zone
+        return dt.Timestamp(timezone="UTC", scale=6)
+    try:
+        return PySparkType.to_ibis(kind)
+    except Exception:  # it matters only if the column is asked for
+        return dt.unknown
 
 
 def open_ibis(source: ir.Table, name: str) -> Opened:

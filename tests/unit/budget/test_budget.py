@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from sfumato.budget import Budget, check_neighbours
-from sfumato.budget.budget import number_text
+from sfumato.budget.budget import exact, number_text
 from sfumato.errors import BudgetError
 
 
@@ -154,3 +154,52 @@ def test_json_of_anything_else_is_no_budget(value):
         BudgetError, match="a budget is an object with epsilon, delta, rho, mu only"
     ):
         Budget.from_json(value)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "rho", "mu"])
+def test_the_ends_of_what_a_budget_may_be(name):
+    most = {"epsilon": 10**6, "rho": 10**6, "mu": 10**3}[name]
+    least = Fraction(1, 10**100)
+    for value in (least, most):
+        assert getattr(Budget(**{name: value}), name) == value
+    for value in (least * Fraction(99, 100), most + Fraction(1, 10**9)):
+        with pytest.raises(BudgetError, match=name):
+            Budget(**{name: value})
+
+
+def test_the_ends_of_delta():
+    least = Fraction(1, 10**300)
+    assert Budget(epsilon=1, delta=least).delta == least
+    assert Budget(epsilon=1, delta=1 - Fraction(1, 10**9)).delta < 1
+    with pytest.raises(BudgetError, match="delta"):
+        Budget(epsilon=1, delta=least * Fraction(99, 100))
+
+
+def test_numbers_of_many_digits_are_taken_up_to_a_length():
+    long = Fraction(2**12_999 + 1, 2**12_999)  # 13,000 bits
+    assert exact(long, "epsilon") == long
+    with pytest.raises(BudgetError, match="finite number"):
+        exact(Fraction(2**13_000 + 1, 2**13_000), "epsilon")
+    assert exact("1." + "0" * 3000 + "1", "epsilon") == 1 + Fraction(1, 10**3001)
+    assert exact("0" * 7999 + "1", "epsilon") == 1
+    for text in ("1e4000", "1e-4000", "0" * 8001, "1/1e4000"):
+        with pytest.raises(BudgetError, match="finite number"):
+            exact(text, "epsilon")
+    assert exact("1e3900/1e3899", "epsilon") == 10
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Fraction(0), "0"),
+        (Fraction(1, 10**6), "0.000001"),
+        (Fraction(1, 10**7), "1e-7"),
+        (Fraction(999_999_999_999, 10**18), "9.99999999999e-7"),
+        (Fraction(10**14), "100000000000000"),
+        (Fraction(10**15), "1e15"),
+        (Fraction(-123, 100), "-1.23"),
+        (Fraction(2, 3), "0.666666666667"),
+    ],
+)
+def test_numbers_are_written_as_people_write_them(value, text):
+    assert number_text(value) == text

@@ -407,3 +407,21 @@ def test_entries_are_paged_and_selected_by_analyst(ledger):
     assert first + ledger.entries(after=first[-1].sequence) == every
     assert ledger.entries(analyst="ann", at_most=1) == every[:1]
     assert ledger.entries(after=every[-1].sequence, at_most=9) == ()
+
+
+def test_an_entry_of_another_ledger_is_neither_answered_nor_burnt(ledger, home, tmp_path):
+    other = home.another(tmp_path, "other").create(Budget(epsilon=1), "others", "add-remove")
+    stranger = other.debit(QUARTER, {}, "unknown here")
+    for close in (lambda: ledger.store(stranger, b"x"), lambda: ledger.burn(stranger)):
+        with pytest.raises(LedgerError, match="'unknown here' is burnt, not reserved"):
+            close()
+    assert ledger.verify().records == 1
+
+
+def test_a_database_that_cannot_be_made_is_one_clear_message(place, monkeypatch):
+    def fail(*_):
+        raise sqlite3.OperationalError("no more of anything")
+
+    monkeypatch.setattr("sfumato.budget.store._Sqlite.connect", fail)
+    with pytest.raises(LedgerError, match=r"cannot be written .*no more of anything"):
+        Ledger.create(place, Budget(rho=1), "t", "add-remove")

@@ -171,3 +171,26 @@ def test_a_debit_or_free_answer_of_a_frozen_ledger_is_found_by_verify(home, kind
     else:
         ledger.keep("k", {}, b"k", paid)
     assert ledger.verify().problems == ("record 4: it came while the ledger was frozen",)
+
+
+def test_the_share_after_a_debit_is_that_of_the_tighter_account_or_none(ledger):
+    ledger.allow("ann", Budget(epsilon="0.3"))
+    assert ledger.share_after(TENTH) == Fraction(9, 10)
+    assert ledger.share_after(TENTH, "ann") == Fraction(2, 3)
+    assert ledger.share_after(TENTH, "bob") == Fraction(9, 10)
+    assert ledger.share_after(Cost.pure(Fraction(3, 10)), "ann") == 0
+    assert ledger.share_after(Cost.pure(Fraction(4, 10)), "ann") is None
+    assert ledger.share_after(Cost.pure(Fraction(11, 10))) is None
+    ledger.debit(Cost.pure(Fraction(19, 20)), {}, "k")
+    assert ledger.share_after(TENTH, "ann") is None  # her allowance would do, the table refuses
+    (allowance,) = ledger.allowances()
+    assert allowance.remaining().pure_epsilon == Fraction(3, 10)
+    assert allowance.budget == Budget(epsilon="0.3")
+
+
+@pytest.mark.parametrize("damage", ["{}", "[1", '{"epsilon":"-1"}', "null"])
+def test_a_damaged_allowance_is_one_clear_message(ledger, home, damage):
+    ledger.allow("ann", Budget(epsilon="0.3"))
+    home.change("UPDATE sfumato_allowance SET budget = ?", (damage,))
+    with pytest.raises(LedgerError, match="allowance of the ledger is damaged"):
+        ledger.allowances()

@@ -14,7 +14,7 @@ import pytest
 
 from sfumato.budget import Budget, Cost, Ledger, State, changes
 from sfumato.budget.entries import Debited, Frozen
-from sfumato.budget.groups import LARGEST, Groups
+from sfumato.budget.groups import LARGEST, Groups, _Wait
 from sfumato.budget.page import Page, _Rows
 from sfumato.budget.store import Store
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, StateChanged
@@ -326,6 +326,9 @@ def test_the_lead_is_handed_on_and_those_who_wait_are_committed_together():
     others = [threading.Thread(target=lambda p=p: results.append(p.result())) for p in waits]
     for thread in others:
         thread.start()
+    while len(groups._waits) < len(waits) and sizes == [1]:
+        os.sched_yield()
+    assert sizes == [1]  # nobody commits while the first one does
     go_on.set()
     for thread in (first, *others):
         thread.join()
@@ -349,3 +352,41 @@ def test_an_interrupted_leader_fails_the_others_and_leaves_the_line_usable():
     with pytest.raises(LedgerError, match="KeyboardInterrupt"):
         other.result()
     assert groups.submit(lambda _: 1).result() == 1
+
+
+def test_a_wait_that_is_interrupted_takes_its_change_out_of_the_line(monkeypatch):
+    """The leader goes on with those who are left."""
+    sizes = []
+    first_is_in, go_on = threading.Event(), threading.Event()
+
+    def commit(group):
+        sizes.append(len(group))
+        first_is_in.set()
+        go_on.wait()
+        for pending in group:
+            pending.succeed(pending.change(None))
+
+    class Interrupted(_Wait):
+        def __init__(self, pending, *, leads):
+            super().__init__(pending, leads=leads)
+            self.wake = self
+
+        def acquire(self):
+            raise KeyboardInterrupt
+
+    groups = Groups(commit)
+    leader = threading.Thread(target=lambda: groups.submit(lambda _: 0).result())
+    leader.start()
+    first_is_in.wait()
+    left, kept = groups.submit(lambda _: 1), groups.submit(lambda _: 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("sfumato.budget.groups._Wait", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            left.result()
+    with pytest.raises(LedgerError, match="interrupted; ask again"):
+        left.result()
+    go_on.set()
+    assert kept.result() == 2
+    leader.join()
+    assert sizes == [1, 1]
+    assert groups.submit(lambda _: 3).result() == 3

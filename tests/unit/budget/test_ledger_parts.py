@@ -166,3 +166,37 @@ def test_what_cannot_be_known_counts_as_alive():
     assert not is_gone(" ".join((machine, boot, "pid:[1]", gone, "1")))
     assert not is_gone("nonsense")
     assert not is_gone(" ".join((machine, boot, namespace, pid, "-")))
+
+
+@pytest.mark.parametrize(
+    ("fact", "field", "value"),
+    [
+        (FACTS[5], "states", {"name": "s"}),
+        (FACTS[5], "states", [{"name": "s", "hmac": "0"}]),
+        (FACTS[5], "states", [{"name": "s", "version": "3", "hmac": "0"}]),
+        (FACTS[2], "debit", "1"),
+        (FACTS[3], "debit", None),
+        (FACTS[7], "debit", 1.0),
+        (FACTS[0], "budget", {"epsilon": "-1"}),
+        (FACTS[1], "cost", {"parts": 1}),
+        (FACTS[3], "kind", "burned"),
+        (FACTS[3], "sequence", "three"),
+    ],
+)
+def test_a_field_of_another_kind_is_refused(fact, field, value):
+    line = json.loads(Record(1, "t", GENESIS, 0, None, fact).text())
+    assert field in line
+    with pytest.raises(LedgerError):
+        Record.read(canonical_json({**line, field: value}))
+
+
+def test_a_line_that_the_disk_took_in_part_is_an_error(tmp_path, monkeypatch):
+    path = tmp_path / "h"
+    Witness(path).append(Head(0, "a" * 64))
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: whole(file, data[:9]))
+    with pytest.raises(LedgerError, match=r"cannot be written \(short write\)"):
+        Witness(path).append(Head(1, "b" * 64))
+    monkeypatch.undo()
+    Witness(path).append(Head(2, "c" * 64))
+    assert list(Witness(path).all()) == [Head(0, "a" * 64), Head(2, "c" * 64)]

@@ -145,6 +145,8 @@ def test_what_doubles_cannot_hold_is_left_at_the_ceiling():
     assert epsilon_up(NONE, wide, DELTA, Fraction(299)) == 299
     many = {PurePart(Fraction(k, 10**8)): 1 for k in range(1, 4098)}
     assert epsilon_up(NONE, many, DELTA, small) == small
+    del many[PurePart(Fraction(1, 10**8))]
+    assert epsilon_up(NONE, many, DELTA, small) < small / 10
     copies = {PurePart(Fraction(1, 10**8)): 10**6 + 1}
     assert epsilon_up(NONE, copies, Fraction(1, 100), Fraction(1, 50)) == Fraction(1, 50)
 
@@ -169,3 +171,14 @@ def test_the_answer_is_fine_enough_to_be_within_a_thousandth_of_the_truth():
     found = float(epsilon_up(Fraction(mu) ** 2, part, DELTA, Fraction(1)))
     assert exact(found) <= 1e-6
     assert exact(found * 0.999) > 1e-6
+
+
+def test_as_many_groups_and_copies_as_are_allowed_are_added_up(monkeypatch):
+    parts = {PurePart(Fraction(k, 100)): 5 for k in (1, 2, 3)}
+    ceiling = Fraction(3, 10)
+    for name, most in (("_MOST_GROUPS", 3), ("_MOST_COPIES", 5)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"sfumato.budget.losses.{name}", most)
+            assert epsilon_up(NONE, parts, Fraction(1, 10), ceiling) < ceiling
+            patch.setattr(f"sfumato.budget.losses.{name}", most - 1)
+            assert epsilon_up(NONE, parts, Fraction(1, 10), ceiling) == ceiling

@@ -270,3 +270,24 @@ def test_a_replaced_record_moves_answers_without_negative_coefficients_less() ->
     assert joint_moves(sf.marginals(DOMAIN, 1), (0, 3), "replace-one").l2_squared == 2 * 2
     signed = joint_moves(SIGNED, (0,), "replace-one")  # coefficients 1 and -1, in halves
     assert signed.l2_squared == 4 * 4
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_an_error_within_one_deviation_of_the_noise_counts_for_nothing(
+    people: pd.DataFrame, budget: sf.Budget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores count what lies beyond the noise of the round; each round adds to those before."""
+    told = []
+    errors = ExactAnswers.errors
+
+    def spied(self: ExactAnswers, near: np.ndarray, low: int, span: int) -> object:
+        told.append((np.abs(near - self._answers), low, errors(self, near, low, span).reveal()))
+        return errors(self, near, low, span)
+
+    monkeypatch.setattr(ExactAnswers, "errors", spied)
+    transcript, _, _ = run(people, budget)
+    laws = [step.measurement.noise for step in transcript.steps if step.place]
+    assert len(told) == len(laws) == 3
+    for (distance, low, scores), law in zip(told, laws, strict=True):
+        assert (low - 1) ** 2 < law.variance <= low**2
+        assert not scores[distance <= low].any()

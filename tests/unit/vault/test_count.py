@@ -485,3 +485,26 @@ def test_the_rows_of_units_are_drawn_with_a_key_of_256_bits() -> None:
     read_records(table, VISITS, VISITS.names, PrivacyUnit("person", 2), words)
     assert table.secret == SeededWords(3).words(4).tobytes().hex()
     assert len(table.secret) == 64
+
+
+def test_rows_of_another_unit_bound_or_domain_are_read_anew() -> None:
+    """The codes of a table are kept for the next count, which may ask for something else."""
+    rows = pa.table({"x": [0, 1, 1, 1, 2, 2], "who": [1, 2, 2, 2, 3, 3], "also": [7] * 6})
+    domain = Domain([Integer("x", 0, 2)])
+    narrow = Domain([Integer("x", 0, 1)])
+    table = open_table(rows)
+
+    def total(domain: Domain, unit: PrivacyUnit | None) -> int:
+        return int(count_marginals(table, domain, [()], unit).reveal(()))
+
+    asked = [
+        (domain, None, 6),
+        (domain, PrivacyUnit("who", 2), 5),
+        (domain, PrivacyUnit("who", 1), 3),
+        (domain, PrivacyUnit("also", 1), 1),
+        (narrow, PrivacyUnit("who", 1), 2),
+        (narrow, None, 4),
+        (domain, None, 6),
+    ]
+    for declared, unit, expected in asked:
+        assert total(declared, unit) == expected

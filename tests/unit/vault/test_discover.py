@@ -87,8 +87,17 @@ def test_a_damaged_state_is_refused_without_its_content(bad: bytes) -> None:
         Discoverer.restored(PLAN, bad)
     assert found.value.__context__ is None
     good = Discoverer(PLAN, SeededWords(1)).state()
-    with pytest.raises(PlanError, match="damaged"):
-        Discoverer.restored(PLAN, good.replace(b'"begun":1', b'"begun":4'))
+    assert Discoverer.restored(PLAN, good).state() == good
+    # Of so many epochs, from 1 on; and no more numbers owed than there are discoveries.
+    wrong = [(b'"begun":1', b'"begun":%d' % n) for n in (-1, 0, PLAN.epochs + 1)]
+    wrong += [(b'"owed":0', b'"owed":%d' % n) for n in (-1, PLAN.discoveries + 1)]
+    for was, becomes in wrong:
+        assert was in good
+        with pytest.raises(PlanError, match="damaged"):
+            Discoverer.restored(PLAN, good.replace(was, becomes))
+    for was, most in ((b'"begun":1', PLAN.epochs), (b'"owed":0', PLAN.discoveries)):
+        edge = good.replace(was, was[:-1] + b"%d" % most)
+        assert Discoverer.restored(PLAN, edge).state() == edge
 
 
 def test_a_fork_does_not_go_on_not_even_with_a_new_sparse_vector(

@@ -233,3 +233,12 @@ def test_a_record_is_dropped_by_attributes_that_are_not_asked_for():
     counts = count_marginals(open_table(rows), domain, [("a",), ()])
     assert counts.reveal(("a",)).tolist() == [1, 1]
     assert counts.reveal(()).tolist() == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "cell"), [(("true", "t", "yes", "y", "1"), 1), (("false", "f", "no", "n", "0"), 0)]
+)
+def test_every_word_for_a_truth_value_is_read_in_small_and_in_capitals(words, cell, tmp_path):
+    texts = [text for word in words for text in (word, word.upper(), f" {word}\t")]
+    yes = Boolean("x", outside="other", nulls="missing")
+    assert text_cells(yes, texts, tmp_path) == [cell] * len(texts)

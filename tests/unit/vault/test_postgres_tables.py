@@ -279,3 +279,9 @@ def test_the_same_key_keeps_the_same_rows_as_duckdb(postgres):
             found.append(count_marginals(table, domain, [("kind",)], unit).reveal(("kind",)))
         assert found[0].tolist() == found[1].tolist(), name
         assert 60 < found[0].sum() <= 80
+
+
+@pytest.mark.parametrize("address", ["postgres://[::1/db::t", "postgresql://h]/db::t"])
+def test_an_address_that_is_none_says_how_one_looks(address):
+    with pytest.raises(TableError, match=r"cannot be read; it looks like postgres://user@host/"):
+        public_name(address)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,136 @@ def test_paths_start_at_the_folder_of_the_file_and_names_do_not():
     assert placed("spark:parts/*.parquet", folder) == "spark:/specs/parts/*.parquet"
     for named in ("spark:a.b", "spark:", "spark:hdfs://x/y", "postgres://h/db::t"):
         assert placed(named, folder) == named
+
+
+@pytest.mark.usefixtures("nothing")
+@pytest.mark.parametrize(
+    ("version", "is_fit"), [("1.8.0_392", False), ("16", False), ("17", True), ("23.0.2", True)]
+)
+def test_the_oldest_and_the_newest_java_that_spark_runs_on(monkeypatch, tmp_path, version, is_fit):
+    home = java(tmp_path / "java", version)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    if is_fit:
+        assert sessions.java_home() == home
+    else:
+        with pytest.raises(TableError, match=rf"\(Java {int(version.partition('.')[0])}\)"):
+            sessions.java_home()
+
+
+@pytest.mark.usefixtures("nothing")
+def test_a_java_that_does_not_run_or_says_no_version_is_passed_over(monkeypatch, tmp_path):
+    good, broken, silent = (java(tmp_path / name, "17") for name in ("good", "broken", "silent"))
+    (broken / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"17\"' >&2; exit 1\n")
+    (silent / "bin" / "java").write_text("#!/bin/sh\necho hello >&2\n")
+    for home in (tmp_path / "none", broken, silent):
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        with pytest.raises(TableError, match=rf"found .*{home.name} \(does not run\); install"):
+            sessions.java_home()
+    monkeypatch.setenv("PATH", str(good / "bin"))
+    assert sessions.java_home() == good.resolve()
+
+
+class Builder:
+    """What a builder of sessions is told, and with which Java it would start."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, str] = {}
+        self.java = ""
+        self.logs = ""
+
+    def appName(self, name: str) -> Builder:
+        return self.config("name", name)
+
+    def master(self, master: str) -> Builder:
+        return self.config("master", master)
+
+    def config(self, key: str, value: str) -> Builder:
+        self.told[key] = value
+        return self
+
+    def getOrCreate(self) -> str:
+        java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else None
+        if java is not None:
+            wishes = ["-version", "--add-modules=jdk.incubator.vector", "a b"]
+            done = subprocess.run([java, *wishes], capture_output=True, text=True, check=True)
+            self.java = done.stdout
+        for option in self.told.get("spark.driver.extraJavaOptions", "").split():
+            if option.startswith("-Dlog4j2.configurationFile=file:"):
+                self.logs = Path(option.partition("file:")[2]).read_text()
+        return "a session"
+
+
+@pytest.fixture
+def builder(monkeypatch):
+    """No session runs in this process, and none is started."""
+    pyspark = pytest.importorskip("pyspark")
+    from pyspark.sql import SparkSession
+
+    made = Builder()
+    monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda _: None))
+    monkeypatch.setattr(SparkSession, "builder", made)
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    for name in sessions._CONFIGURED:
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+def test_a_session_of_our_own_is_quiet_and_talks_to_nobody(builder, monkeypatch, tmp_path):
+    home = java(tmp_path / "good", "17.0.9")
+    (home / "bin" / "java").write_text(
+        "#!/bin/sh\necho 'openjdk version \"17.0.9\"' >&2\nprintf '%s\\n' \"$@\"\n"
+    )
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    own = {"spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": "-Xint"}
+    assert sessions.spark_session(own) == "a session"
+    # The wish for a module that not every Java has is taken away, and nothing else.
+    assert builder.java.splitlines() == ["-version", "a b"]
+    assert builder.logs == "rootLogger.level = off\n"
+    assert builder.told.pop("spark.driver.extraJavaOptions").endswith(" -Xint")
+    assert builder.told == {
+        "name": "sfumato",
+        "master": "local[*]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.eventLog.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.log.level": "OFF",
+        "spark.network.timeout": "3600s",
+        "spark.sql.broadcastTimeout": "3600",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    assert os.environ["JAVA_HOME"] == str(home)
+    assert sessions.spark_session() == "a session"
+    assert builder.told["spark.sql.shuffle.partitions"] == "8"
+
+
+@pytest.mark.parametrize("name", sessions._CONFIGURED)
+def test_a_configured_session_is_used_as_it_is(builder, monkeypatch, name):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(sessions, "java_home", lambda: pytest.fail("needs no Java of ours"))
+    monkeypatch.setenv(name, "something")
+    assert sessions.spark_session({"spark.sql.shuffle.partitions": "2"}) == "a session"
+    assert builder.told == {"name": "sfumato"}
+    monkeypatch.setattr(builder, "getOrCreate", lambda: 1 / 0)
+    with pytest.raises(TableError, match=rf"configured for cannot be started; check {name}$"):
+        sessions.spark_session()
+
+
+def test_a_session_that_runs_is_used(builder, monkeypatch):
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(sessions, "java_home", lambda: pytest.fail("nothing is to be started"))
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", object())
+    assert sessions.spark_session({"spark.x": "y"}) == "a session"
+    assert builder.told == {}
+    monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda _: "the active one"))
+    assert sessions.spark_session() == "the active one"
+
+
+def test_a_session_that_cannot_be_started_says_what_to_check(builder, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(java(tmp_path / "good", "21")))
+    monkeypatch.setattr(builder, "getOrCreate", lambda: 1 / 0)
+    with pytest.raises(TableError, match="Spark cannot be started on this machine; check"):
+        sessions.spark_session()

@@ -411,3 +411,11 @@ def test_columns_of_one_name_are_refused():
 def test_what_has_no_columns_is_no_table(source):
     with pytest.raises(TableError, match="is not a table; give a path"):
         open_table(source)
+
+
+def test_parquet_columns_that_differ_in_capitals_only_are_refused(tmp_path):
+    """DuckDB would give one of them another name."""
+    path = tmp_path / "twice.parquet"
+    pq.write_table(pa.table({"Age": [1], "x": [2], "age": [3]}), path)
+    with pytest.raises(TableError, match=r"names the column 'age' twice"):
+        open_table(path)
