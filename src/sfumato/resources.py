@@ -47,6 +47,7 @@ ENGINES: dict[EngineName, Rates] = {
 
 BASE = 400 * 2**20  # the program, its packages and the buffers of an engine
 NOISE, STORE, ANSWER, WRITE = 35e-9, 120e-9, 25e-9, 650e-9  # seconds of one core per number
+GROUP = 128  # bytes of an occupied cell in the hash tables of DuckDB, on two threads
 CELL = 40e-9  # to fill, clamp and read a cell of a table of counts
 PROJECTED = 140  # bytes per cell of a table that answers are projected with
 PROJECT = 2e-6  # seconds per cell of it
@@ -71,10 +72,17 @@ class Step:
     seconds: float
     record_memory: int = 0
     record_seconds: float = 0.0
+    groups: int = 0  # cells that the engine's hash tables in this process have room for at a time
 
     def memory_for(self, records: int) -> int:
-        """Bytes for so many records."""
-        return self.memory + records * self.record_memory
+        """Bytes for so many records; each occupies at most one cell of every scanned table."""
+        occupied = min(self.groups, records * self.scans)
+        return self.memory + records * self.record_memory + GROUP * occupied
+
+    @property
+    def million_memory(self) -> int:
+        """Bytes for one million records more than none."""
+        return self.memory_for(MILLION) - self.memory
 
     def seconds_for(self, records: int) -> float:
         """Seconds for so many records."""
@@ -107,7 +115,7 @@ class Resources:
     @property
     def million_memory(self) -> int:
         """Bytes for every million records, in the process that sfumato runs in."""
-        return MILLION * max(s.record_memory for s in self.steps)
+        return max(s.million_memory for s in self.steps)
 
     def frame(self) -> pd.DataFrame:
         """One row per step."""
@@ -134,7 +142,7 @@ class Resources:
             "cells": step.cells,
             "memory": step.memory_for(known),
             "seconds": step.seconds_for(known),
-            "million_memory": MILLION * step.record_memory,
+            "million_memory": step.million_memory,
             "million_seconds": MILLION * step.record_seconds,
         }
 
@@ -180,14 +188,24 @@ def resources(
         raise PlanError(f"records must be a whole number above 0, got {records!r}")
     if engine not in ENGINES:
         raise PlanError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    steps = (*_counting(plan, ENGINES[engine]), *_noisy(plan), _project(plan), _write(plan))
+    steps = (*_counting(plan, engine), *_noisy(plan), _project(plan), _write(plan))
     return Resources(steps, engine, records)
 
 
-def _counting(plan: Forecast, rates: Rates) -> tuple[Step, Step]:
-    from sfumato.vault.count import scanned_tables
+def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
+    from sfumato.vault.count import most_groups, scanned_tables
+    from sfumato.vault.engine import Engine
+    from sfumato.vault.engine_duckdb import DuckDB
+    from sfumato.vault.engine_postgres import Postgres
+    from sfumato.vault.engine_spark import Spark
     from sfumato.vault.measure import counted_sets
 
+    counters: dict[EngineName, type[Engine]] = {
+        "duckdb": DuckDB,
+        "postgres": Postgres,
+        "spark": Spark,
+    }
+    rates, counter = ENGINES[engine], counters[engine]
     domain, unit = plan.workload.domain, plan.unit
     sets, conditions = counted_sets(plan.strategy.blocks)
     looked = {n for names in sets for n in names} | {n for t in conditions for n in t.attributes}
@@ -203,7 +221,7 @@ def _counting(plan: Forecast, rates: Rates) -> tuple[Step, Step]:
         width if rates.is_here else 0,
         rates.encode * columns + (UNIT if unit else 0.0),
     )
-    scanned = scanned_tables(sets, domain)
+    scanned = scanned_tables(sets, domain, counter.cells_together)
     cells = sum(domain.cells(names) for names in sets)
     comparisons = sum(len(t.conditions) for t in conditions)
     count = Step(
@@ -214,6 +232,7 @@ def _counting(plan: Forecast, rates: Rates) -> tuple[Step, Step]:
         CELL * cells,
         width if rates.is_here else 0,
         rates.count * (len(scanned) + comparisons),
+        most_groups(scanned, domain, counter) if rates.is_here else 0,
     )
     return scan, count
 
@@ -325,7 +344,7 @@ def as_rows(found: Resources) -> Sequence[Sequence[str]]:
     for step in found.steps:
         memory, seconds = in_bytes(step.memory_for(known)), in_seconds(step.seconds_for(known))
         if found.records is None and step.record_seconds:
-            memory += f" + {in_bytes(MILLION * step.record_memory)}/M"
+            memory += f" + {in_bytes(step.million_memory)}/M"
             seconds += f" + {in_seconds(MILLION * step.record_seconds)}/M"
         cells = f"{step.cells:,}" if step.cells else "-"
         rows.append((step.name, str(step.scans or "-"), cells, memory, seconds))

@@ -13,7 +13,7 @@ import pytest
 import sfumato as sf
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
-from sfumato.resources import BASE, as_rows, engine_of, in_bytes, in_seconds
+from sfumato.resources import BASE, GROUP, as_rows, engine_of, in_bytes, in_seconds
 from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.measure import count, measure
 from sfumato.vault.tables import open_table
@@ -72,6 +72,27 @@ def test_codes_of_records_are_held_where_the_engine_runs_here(plan):
     away = plan.resources(records=10**9, engine="spark")
     assert away.memory == plan.resources().memory
     assert away.seconds > 10**9 * 50e-9
+
+
+def test_hash_tables_of_the_engine_have_an_entry_per_occupied_cell():
+    domain = sf.Domain({"a": 1000, "b": 1000})
+    found = sf.plan(sf.marginals(domain, 2), BUDGET, mechanism="gaussian")
+    counting = step(found, "count")
+
+    def hashed(records: int) -> int:
+        return counting.memory_for(records) - counting.memory - records * counting.record_memory
+
+    assert hashed(0) == 0
+    assert hashed(10**5) == GROUP * 10**5  # an entry a record at most,
+    assert hashed(10**7) == hashed(10**8) == GROUP * 10**6  # and one a cell
+    assert step(found, "count", engine="spark").memory_for(10**8) == counting.memory
+
+
+def test_every_engine_says_how_many_tables_it_counts():
+    wide = sf.Domain({f"x{i}": 10 for i in range(8)})
+    found = sf.plan(sf.marginals(wide, 2), BUDGET, mechanism="gaussian")
+    scans = {name: step(found, "count", engine=name).scans for name in ("duckdb", "spark")}
+    assert scans["duckdb"] < scans["spark"] < 28
 
 
 def test_a_unit_is_ranked_and_every_attribute_is_read():

@@ -24,6 +24,7 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.vault.conditions import Compiled, compile_condition
 from sfumato.vault.cover import cover
+from sfumato.vault.engine import Engine
 from sfumato.vault.fit import check_columns
 from sfumato.vault.records import Records, engine_failed, read_records
 from sfumato.vault.sensitive import Redacted, Sensitive, sealed
@@ -37,6 +38,7 @@ __all__ = [
     "Counts",
     "count_conditions",
     "count_marginals",
+    "most_groups",
     "scanned_tables",
 ]
 
@@ -105,7 +107,7 @@ def count_marginals(
     _check_sets(asked, domain, most_cells)
     check_columns(table, domain, unit)
     sources = _sources(asked, domain)
-    covers = scanned_tables(asked, domain)
+    covers = scanned_tables(asked, domain, table.engine.cells_together)
     tell = progress or _silent
     tell(0, len(covers) + 1, "reading")
     records = read_records(table, domain, {name for names in covers for name in names}, unit)
@@ -125,11 +127,20 @@ def count_marginals(
 
 
 def scanned_tables(
-    asked: Sequence[AttributeSet], domain: Domain
+    asked: Sequence[AttributeSet], domain: Domain, most: int
 ) -> dict[AttributeSet, list[AttributeSet]]:
-    """The tables that the engine counts, each with asked ones that are summed from it. Public."""
+    """The tables that an engine counts, each with asked ones that are summed from it. Public.
+
+    ``most`` is the engine's ``cells_together``.
+    """
     sources = _sources(asked, domain)
-    return cover([names for names in asked if sources[names] == names], domain)
+    return cover([names for names in asked if sources[names] == names], domain, most)
+
+
+def most_groups(scanned: Iterable[AttributeSet], domain: Domain, engine: type[Engine]) -> int:
+    """The most cells that one query counts, in as many groups if all are occupied. Public."""
+    queries = _grouped(list(scanned), domain, engine.marginals_per_query)
+    return max((sum(map(domain.cells, group)) for group in queries), default=0)
 
 
 def count_conditions(

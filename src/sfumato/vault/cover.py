@@ -10,26 +10,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
 
 from sfumato.domain import Domain
 
-__all__ = ["MOST_TOGETHER", "cover"]
-
-MOST_TOGETHER: Final = 2**17
-"""The most cells of a table that is counted in place of several asked ones."""
+__all__ = ["cover"]
 
 AttributeSet = tuple[str, ...]
 
 
-def cover(asked: Sequence[AttributeSet], domain: Domain) -> dict[AttributeSet, list[AttributeSet]]:
+def cover(
+    asked: Sequence[AttributeSet], domain: Domain, most: int
+) -> dict[AttributeSet, list[AttributeSet]]:
     """Tables to count, each with the asked ones that are summed from it; every asked one once.
 
     Greedy: a table begins with the largest asked one that is left, and takes in the attribute that
-    completes most others, as long as it stays small.
+    completes most others, as long as it has at most ``most`` cells.
 
     >>> small = Domain({"a": 2, "b": 2, "c": 2})
-    >>> cover([("a", "b"), ("a", "c"), ("b", "c")], small)
+    >>> cover([("a", "b"), ("a", "c"), ("b", "c")], small, most=8)
     {('a', 'b', 'c'): [('a', 'b'), ('a', 'c'), ('b', 'c')]}
     """
     left = dict.fromkeys(sorted(asked, key=domain.cells, reverse=True))
@@ -41,10 +39,10 @@ def cover(asked: Sequence[AttributeSet], domain: Domain) -> dict[AttributeSet, l
     while left:
         first = next(iter(left))
         block = set(first)
-        while (name := _next(block, touching, domain)) is not None:
+        while (name := _next(block, touching, domain, most)) is not None:
             block.add(name)
         within = {n: None for x in block for n in touching[x] if block.issuperset(n)}
-        if domain.cells(first) > MOST_TOGETHER:  # summing it takes longer than a scan
+        if domain.cells(first) > most:  # summing it takes longer than a scan
             within = {first: None}
         elif () in left:
             within[()] = None
@@ -58,7 +56,7 @@ def cover(asked: Sequence[AttributeSet], domain: Domain) -> dict[AttributeSet, l
 
 
 def _next(
-    block: set[str], touching: dict[str, dict[AttributeSet, None]], domain: Domain
+    block: set[str], touching: dict[str, dict[AttributeSet, None]], domain: Domain, most: int
 ) -> str | None:
     """The attribute that completes most tables which are left; None if none does, or fits."""
     cells = domain.cells(domain.in_order(block))
@@ -71,5 +69,5 @@ def _next(
     for name in domain.names:
         if name not in block and (name,) in touching[name]:
             gains[name] += 1
-    fitting = [n for n in domain.names if gains[n] and cells * domain[n].size <= MOST_TOGETHER]
+    fitting = [n for n in domain.names if gains[n] and cells * domain[n].size <= most]
     return max(fitting, key=lambda n: (gains[n], -domain[n].size), default=None)

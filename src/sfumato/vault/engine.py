@@ -47,6 +47,8 @@ class Engine(ABC):
     double: ClassVar[str] = "DOUBLE"
     has_bytes: ClassVar[bool] = True
     marginals_per_query: ClassVar[int] = 16
+    cells_together: ClassVar[int] = 2**17
+    """The most cells of a table that is counted in place of several asked ones (`cover`)."""
     reads_all: ClassVar[bool] = False
     """Whether the first reading encodes all attributes, so that no second one is needed."""
 

@@ -55,6 +55,7 @@ class Postgres(Engine):
     double: ClassVar[str] = "DOUBLE PRECISION"
     has_bytes: ClassVar[bool] = False
     reads_all: ClassVar[bool] = True
+    cells_together: ClassVar[int] = 2**14  # a hash table of so many stays within work_mem
 
     def __init__(self, connection: psycopg.Connection[object], *, is_ours: bool) -> None:
         self.connection = connection

@@ -3,8 +3,7 @@
 
 A cluster's session is made by those who know the cluster (spark-submit, a notebook, SPARK_REMOTE);
 it is used as it is. A session of our own runs in this process's Java machine, talks to nobody but
-itself, and logs nothing once it has started: what Spark logs of a failing task quotes the value
-that it failed on.
+itself, and logs nothing: what Spark logs of a failing task quotes the value that it failed on.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ _OURS: Final = {
     "spark.eventLog.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.log.level": "OFF",
     "spark.network.timeout": "3600s",  # a busy machine is no lost one
     "spark.sql.broadcastTimeout": "3600",
     "spark.sql.shuffle.partitions": "8",
@@ -61,7 +59,16 @@ for one do
 done
 exec "{java}" "$@"
 """
-_LOGS: Final = "rootLogger.level = off\n"
+# Without an appender Spark takes its own configuration instead; without a level for its gateway it
+# sets one, and says so.
+_LOGS: Final = """\
+appender.none.type = Null
+appender.none.name = none
+rootLogger.level = off
+rootLogger.appenderRef.none.ref = none
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+"""
 
 
 def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -148,7 +155,7 @@ def _quiet_java(home: Path) -> Iterator[str]:
         logs.write_text(_LOGS)
         os.environ["JAVA_HOME"] = str(home)
         try:
-            yield f"-Dlog4j2.configurationFile=file:{logs}"
+            yield f"-Dlog4j2.configurationFile={logs.as_uri()}"
         finally:
             if before is None:
                 del os.environ["JAVA_HOME"]

@@ -132,7 +132,7 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_sub_marginals_are_summed_and_only_what_is_asked_is_told(people, monkeypatch):
-    monkeypatch.setattr(cover, "MOST_TOGETHER", 40)
+    monkeypatch.setattr(DuckDB, "cells_together", 40)
     seen = queries(monkeypatch)
     asked = [("age",), ("age", "town"), (), ("town",), ("employed",)]
     counts = count_marginals(open_table(people), DOMAIN, asked)
@@ -148,7 +148,7 @@ def test_sub_marginals_are_summed_and_only_what_is_asked_is_told(people, monkeyp
 
 def test_a_great_marginal_is_not_summed_but_its_parts_are_scanned(people, monkeypatch):
     monkeypatch.setattr(counting, "_CHEAP_SUM", 20)
-    monkeypatch.setattr(cover, "MOST_TOGETHER", 20)
+    monkeypatch.setattr(DuckDB, "cells_together", 20)
     seen = queries(monkeypatch)
     count_marginals(open_table(people), DOMAIN, [("age", "town"), ("town",), ()])
     assert seen[0].count("COUNT(*)") == 2  # the total is summed from the towns
@@ -190,17 +190,17 @@ def test_many_marginals_are_counted_in_a_few_queries_and_told_of(monkeypatch):
 
 def test_all_pairs_of_twelve_attributes_lie_in_ten_tables():
     domain = Domain({f"x{i}": 10 for i in range(12)})
-    assert len(cover.cover(list(combinations(domain.names, 2)), domain)) == 10
+    assert len(cover.cover(list(combinations(domain.names, 2)), domain, 10**5)) == 10
 
 
 def test_every_asked_table_is_summed_from_one_that_holds_it():
     names = [f"x{i}" for i in range(9)]
     domain = Domain({name: 2 + 9 * i for i, name in enumerate(names)})
     asked = [s for ways in range(4) for s in combinations(names, ways)][::3]
-    found = cover.cover(asked, domain)
+    found = cover.cover(asked, domain, DuckDB.cells_together)
     assert sorted(s for within in found.values() for s in within) == sorted(asked)
     assert all(set(s) <= set(table) for table, within in found.items() for s in within)
-    large = [t for t, within in found.items() if domain.cells(t) > cover.MOST_TOGETHER]
+    large = [t for t, within in found.items() if domain.cells(t) > DuckDB.cells_together]
     assert all(found[t] == [t] for t in large)
     assert large
     assert len(found) <= len(asked) / 2

