@@ -310,6 +310,7 @@ def test_great_results_of_spark_come_in_parts(spark, monkeypatch):
         Spark(spark).batches("SELECT id AS n, id * 2 AS m FROM range(100)", ["n", "m"], 100)
     )
     assert len(parts) == 3
+    Spark(spark).drop("never_there")  # as of the other engines: what is gone is gone
     assert sorted(np.concatenate([part["m"] for part in parts])) == list(range(0, 200, 2))
 
 
@@ -394,3 +395,25 @@ def test_a_privacy_unit_is_the_same_text_on_every_engine(postgres, tmp_path):
             texts = identifiers(source, [name])[name]
             assert None not in texts
             assert len(set(texts)) == len(texts), (source, texts)
+
+
+def test_old_times_of_spark_are_read_by_the_calendar_of_all_others(spark, tmp_path):
+    """Files of other programs, also in the form of Impala, whatever a session is set to."""
+    old = [datetime(1500, 1, 28, 3), datetime(1582, 10, 10), datetime(1001, 3, 1)]
+    year = DateTime("old", datetime(1000, 1, 1), datetime(2000, 1, 1), "day")
+    rows = pa.table({"row": [0, 1, 2], "old": pa.array(old, pa.timestamp("us", "UTC"))})
+    domain = Domain([Integer("row", 0, 2), year])
+    keys = [f"spark.sql.parquet.{kind}RebaseModeInRead" for kind in ("datetime", "int96")]
+    before = {key: spark.conf.get(key) for key in keys}
+    for key in keys:
+        spark.conf.set(key, "LEGACY")
+    try:
+        for is_int96 in (False, True):
+            path = tmp_path / f"{is_int96}.parquet"
+            pq.write_table(rows, path, use_deprecated_int96_timestamps=is_int96)
+            counts = count_marginals(open_table(f"spark:{path}"), domain, [domain.names])
+            found = counts.reveal(domain.names).argmax(axis=1).tolist()
+            assert found == [(day - datetime(1000, 1, 1)).days for day in old]
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)

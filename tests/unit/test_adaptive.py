@@ -26,12 +26,18 @@ from sfumato.plan.candidates import candidate_sets
 from sfumato.refine.learning.learner import Learner
 from sfumato.refine.learning.replay import replay_tables
 from sfumato.refine.learning.transcript import Transcript
-from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS, ExactTables, read_tables
+from sfumato.vault.adaptive import (
+    GREATEST_WEIGHT,
+    GRID_BITS,
+    ExactAnswers,
+    ExactTables,
+    read_tables,
+)
 from sfumato.vault.count import Counts
 from sfumato.vault.mwem import answer_moves
 from sfumato.vault.rounds import Task, _Loop, adaptive_rounds
 from sfumato.vault.tables import open_table
-from tests.words import SeededWords
+from tests.words import GivenWords, SeededWords
 
 DOMAIN = sf.Domain({"a": 6, "b": 6, "c": 4, "d": 3})
 WORK = sf.marginals(DOMAIN, 2)
@@ -490,3 +496,40 @@ def test_measured_answers_fit_a_word_however_great_coefficients_are(
     assert bits
     assert all(0 <= b <= 62 - 44 - 2 - np.log2(greatest) for b in bits)
     assert max(bits) > 0
+
+
+@pytest.mark.parametrize(("law", "power"), [("gaussian", 2 / 3), ("laplace", 1 / 2)])
+def test_attributes_share_the_budget_by_the_power_of_their_cells_that_errs_least(
+    law: str, power: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors are cells / sqrt(share) or cells / share: no other powers give a smaller sum."""
+    shares: dict[Sets, Fraction] = {}
+    monkeypatch.setattr(_Loop, "measure", lambda _, names, amount: shares.update({names: amount}))
+    domain = sf.Domain({"a": 2, "b": 30, "c": 500})
+    task = Task(Learner(domain, 100), {}, 1, moves_of("add-remove"))
+    _Loop(None, task, Spending(law, Fraction(1)), SeededWords(1)).look_at_attributes()  # type: ignore[arg-type]
+    assert sum(shares.values()) == 1
+    found = np.array([float(shares[n,]) for n in domain.names])
+    cells = np.array(domain.shape, dtype=float)
+    assert found == pytest.approx(cells**power / (cells**power).sum(), rel=1e-3)
+
+    def error(parts: NDArray[np.float64]) -> float:
+        return float((cells / (np.sqrt(parts) if law == "gaussian" else parts)).sum())
+
+    for other in (0.0, power - 0.1, power + 0.1, 1.0):
+        assert error(found) < error(cells**other / (cells**other).sum())
+
+
+def test_an_answer_takes_one_word_of_noise_and_a_table_one_a_cell() -> None:
+    for law in ("gaussian", "laplace"):
+        noise = BlockNoise(law, 100, 0)  # type: ignore[arg-type]
+        answers = ExactAnswers(np.array([5, 7]), 12, 0)
+        for query in (None, 1):
+            words = GivenWords([12345 << 40])
+            assert answers.measure(query, noise, words).values.size == 1
+            assert words.used == 1
+        words = GivenWords([12345 << 40] * 2)
+        assert answers.measure_some([1, 0], noise, words).values.size == words.used == 2
+        words = GivenWords([12345 << 40] * 6)
+        tables = ExactTables(Counts({("a",): np.arange(6)}))
+        assert tables.measure(("a",), noise, words).values.size == words.used == 6

@@ -10,6 +10,7 @@ from fractions import Fraction
 from math import factorial
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from flint import arb, ctx, fmpq
@@ -385,3 +386,45 @@ def test_every_privacy_claim_names_a_proof_page_with_that_theorem(claim):
     page, theorem = re.search(r"(docs/proofs/[\w-]+\.md), (Theorem \d)", claim.__doc__).groups()
     text = (Path(__file__).parents[2] / page).read_text()
     assert f"**{theorem} (privacy).**" in text
+
+
+@pytest.mark.parametrize("place", [1, 33, 500, 777, 1024])
+def test_the_bound_of_a_row_is_the_sum_of_all_its_parts(place):
+    """For g = -ln u, whose derivatives are known: what the proof adds up, in 60 digits."""
+    table = certified_table(LAPLACE)
+    exponent, row = divmod(place - 1, 32)
+    exponent += BITS - 32
+    with mpmath.workdps(60):
+        u, reach = mpmath.mpf(2) ** -53, mpmath.mpf(2) ** (LOW_BITS - 1)
+        step = mpmath.mpf(2) ** (exponent - 52 - BITS)
+        left = mpmath.mpf(32 + row) / 32 * mpmath.mpf(2) ** (exponent - BITS)
+        half = mpmath.mpf(2) ** (51 - exponent)
+        middle = left + step * (reach + half)
+        exact = [-mpmath.log(middle), *((-step / middle) ** k / k for k in range(1, ORDER + 1))]
+        stored = [mpmath.mpf(float(c)) for c in table.coefficients[:, place]]
+        remainder = (step / left * reach) ** (ORDER + 1) / (ORDER + 1)
+        unknown_bits = step / left * half
+        rounded = sum(
+            abs(e - s) * reach**k for k, (e, s) in enumerate(zip(exact, stored, strict=True))
+        )
+        bound, horner = abs(stored[-1]), mpmath.mpf(0)
+        for coefficient in reversed(stored[:-1]):
+            product = reach * bound
+            bound = product + abs(coefficient)
+            horner = reach * horner + u * (product + bound)
+        parts = remainder + unknown_bits + rounded + horner
+        total = parts + 8 * u * (-mpmath.log(left) + parts)
+        assert rounded > 0
+        assert total <= mpmath.mpf(float(table.error[place])) <= total * (1 + mpmath.mpf(10) ** -9)
+
+
+def test_the_rounding_of_the_offset_widens_the_band():
+    """With a table that is exact and 0, only the offset is uncertain: by how it was rounded."""
+    table = certified_table(LAPLACE)
+    nothing = replace(
+        table, coefficients=np.zeros_like(table.coefficients), error=np.zeros_like(table.error)
+    )
+    leading = np.array([1 << 52, (1 << 52) + 12345])
+    assert filtered(nothing, 1.0, 5.0, leading)[1].tolist() == [0, 1]  # 4 or 5, nobody knows
+    magnitude, undecided = filtered(nothing, 1.0, 5.5, leading)
+    assert (magnitude.tolist(), undecided.tolist()) == ([5, 5], [])

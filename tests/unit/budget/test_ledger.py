@@ -22,7 +22,9 @@ from sfumato.budget import (
     request_key,
     tables,
 )
+from sfumato.budget.page import Page
 from sfumato.budget.store import open_store
+from sfumato.budget.tables import RequestRow
 from sfumato.errors import BudgetError, BudgetExhausted, LedgerError
 from tests.ledger_home import Home
 
@@ -425,3 +427,17 @@ def test_a_database_that_cannot_be_made_is_one_clear_message(place, monkeypatch)
     monkeypatch.setattr("sfumato.budget.store._Sqlite.connect", fail)
     with pytest.raises(LedgerError, match=r"cannot be written .*no more of anything"):
         Ledger.create(place, Budget(rho=1), "t", "add-remove")
+
+
+def test_a_debit_is_closed_once_even_if_the_first_check_is_blind(ledger, monkeypatch):
+    """The page looks again when the change is written down."""
+    paid = ledger.debit(QUARTER, {}, "k")
+    ledger.store(paid, b"x")
+    stale = RequestRow("k", paid.sequence, "reserved", None)
+    monkeypatch.setattr(Page, "request", lambda *_: stale)
+    for close in (lambda: ledger.store(paid, b"y"), lambda: ledger.burn(paid)):
+        with pytest.raises(LedgerError, match="is not reserved any more"):
+            close()
+    monkeypatch.undo()
+    assert ledger.answer("k") == b"x"
+    assert ledger.verify().is_whole

@@ -194,3 +194,10 @@ def test_a_damaged_allowance_is_one_clear_message(ledger, home, damage):
     home.change("UPDATE sfumato_allowance SET budget = ?", (damage,))
     with pytest.raises(LedgerError, match="allowance of the ledger is damaged"):
         ledger.allowances()
+
+
+def test_allowances_are_told_by_name(ledger):
+    for name in ("zoe", "bob", "ann", "eve"):
+        ledger.allow(name, Budget(epsilon="0.3"))
+    ledger.allow("bob", Budget(epsilon="0.2"))
+    assert [each.analyst for each in ledger.allowances()] == ["ann", "bob", "eve", "zoe"]

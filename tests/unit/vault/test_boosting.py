@@ -15,7 +15,7 @@ import sfumato as sf
 from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
-from sfumato.plan.adaptive import Spending, answer_bits
+from sfumato.plan.adaptive import Moves, Spending, answer_bits
 from sfumato.refine.learning.boosting import Boosted
 from sfumato.refine.learning.replay import replay_samples
 from sfumato.refine.learning.transcript import Transcript
@@ -291,3 +291,32 @@ def test_an_error_within_one_deviation_of_the_noise_counts_for_nothing(
     for (distance, low, scores), law in zip(told, laws, strict=True):
         assert (low - 1) ** 2 < law.variance <= low**2
         assert not scores[distance <= low].any()
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("method", [boosting_rounds, mwem_rounds])
+def test_every_measurement_is_paid_for_all_rows_of_a_unit(
+    people: pd.DataFrame, budget: sf.Budget, method: object
+) -> None:
+    """Recomputed for units of three rows; for one row the same noise would cost a part of it."""
+    unit = PrivacyUnit("id", 3)
+    exact, rows = read_answers(open_table(people.assign(id=range(2000))), WORK, "add-remove", unit)
+    purse, samples = Spending.of(budget), (4,) if method is boosting_rounds else ()
+    transcript, _ = method(  # type: ignore[operator]
+        exact, rows, WORK, "add-remove", unit, 3, *samples, purse, SeededWords(6)
+    )
+    first, *others = transcript.steps
+    assert first.place == ()
+    costs = [purse.cost_of_noise(first.measurement.noise, Moves(3, 9))]
+    for step in others:
+        place = step.place if method is boosting_rounds else (_number(step.place),)
+        moves = joint_moves(WORK, place, "add-remove", unit)
+        costs.append(purse.cost_of_noise(step.measurement.noise, moves))
+    assert costs[0] <= purse.total / 20
+    assert sum(costs) <= purse.spent <= purse.total
+    assert sum(costs) > purse.total / 3
+
+
+def _number(place: tuple[int, ...]) -> int:
+    """The number of a query among all, from its group and its number there."""
+    return [0, *accumulate(t.rows for t in WORK.terms)][place[0]] + place[1]

@@ -155,3 +155,27 @@ def test_what_is_wrong_is_said_without_a_score() -> None:
         SparseLaw(NoiseLaw("laplace", Fraction(3)), NoiseLaw("laplace", Fraction(3)), offset=0.5)  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="discoveries"):
         SparseLaw(NoiseLaw("laplace", Fraction(3)), NoiseLaw("laplace", Fraction(3)), 0)
+
+
+def test_a_law_is_written_down_exactly_and_every_part_of_it() -> None:
+    """What a ledger keeps; another law is another text."""
+    law = SparseLaw(
+        NoiseLaw("gaussian", Fraction(7, 3)), NoiseLaw("gaussian", Fraction(5)), 2, 3, True, 9, 4
+    )
+    assert law.as_json() == {
+        "threshold": ["gaussian", "7/3"],
+        "query": ["gaussian", "5"],
+        "discoveries": 2,
+        "sensitivity": 3,
+        "is_monotone": True,
+        "reach": 9,
+        "offset": 4,
+    }
+
+
+@pytest.mark.parametrize("reach", [0, -1, True])
+def test_a_reach_is_at_least_one_step(reach: int) -> None:
+    noise = NoiseLaw("gaussian", Fraction(3))
+    assert SparseLaw(noise, noise, 1, reach=1).reach == 1
+    with pytest.raises(BudgetError, match="reach must be at least 1 step"):
+        SparseLaw(noise, noise, 1, reach=reach)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 from datetime import date
 
@@ -419,3 +420,20 @@ def test_parquet_columns_that_differ_in_capitals_only_are_refused(tmp_path):
     pq.write_table(pa.table({"Age": [1], "x": [2], "age": [3]}), path)
     with pytest.raises(TableError, match=r"names the column 'age' twice"):
         open_table(path)
+
+
+def test_a_class_of_another_library_with_the_name_of_a_frame_is_read_by_its_stream():
+    class DataFrame:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            return PEOPLE.__arrow_c_stream__(requested_schema)
+
+    assert ages(DataFrame()) == [30, 30, 41]
+
+
+@pytest.mark.parametrize("name", ["people.tsv", "people.TSV.gz"])
+def test_values_are_apart_by_tabs_where_the_name_says_so(name, tmp_path):
+    """However many commas the first line has."""
+    text = b"age\tsex\ta,b;c,d|e\n30\tF\tx\n41\tM\ty\n30\tM\tz\n"
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    assert ages(path) == [30, 30, 41]
