@@ -30,7 +30,7 @@ from tests.mutants.rules import Mutant
 from tests.mutants.servers import ticks
 
 MEMORY = 8 * 2**30
-IDLE = 60  # seconds without any work, after which a child waits for ever
+IDLE, LEAST = 60, 30  # seconds in which a child that works uses so many ticks, also if many do
 IMPORT = "import"  # in place of a test, where none can be collected
 SKIPPED = (".git", ".venv", ".mutants", "__pycache__", ".hypothesis", "site", ".*_cache")
 OPTIONS = ("-x", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist")
@@ -216,17 +216,19 @@ def _shape(code):
 
 
 def _status(child):
-    """How a child ended, or None if it only waited for `IDLE` seconds; what it started is gone."""
+    """How a child ended, or None if it did next to nothing for `IDLE` seconds; its own are gone."""
     status, used, since = None, _used(child), time.monotonic()
     try:
-        while status is None and time.monotonic() - since < IDLE:
+        while status is None:
             ended, code = os.waitpid(child, os.WNOHANG)
             if ended:
                 status = code
                 continue
             time.sleep(0.02)
-            if _used(child) != used:
-                used, since = _used(child), time.monotonic()
+            if time.monotonic() - since > IDLE:
+                before, used, since = used, _used(child), time.monotonic()
+                if used - before < LEAST:
+                    break
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
@@ -240,4 +242,4 @@ def _used(child):
     try:
         return ticks(child)
     except OSError:
-        return time.monotonic()
+        return time.monotonic() * LEAST

@@ -533,3 +533,20 @@ def test_an_answer_takes_one_word_of_noise_and_a_table_one_a_cell() -> None:
         words = GivenWords([12345 << 40] * 6)
         tables = ExactTables(Counts({("a",): np.arange(6)}))
         assert tables.measure(("a",), noise, words).values.size == words.used == 6
+
+
+def test_weights_and_estimates_beyond_their_bounds_are_refused() -> None:
+    """Within them a score fits 64 bits."""
+    box = ExactTables(Counts({("a",): np.arange(6)}))
+    for weight, is_fit in ((0, False), (1, True), (GREATEST_WEIGHT, True), (128, False)):
+        if is_fit:
+            box.scores({("a",): np.zeros(6, np.int64)}, {("a",): 0}, {("a",): weight})
+        else:
+            with pytest.raises(PlanError, match=f"1 to 127, got {weight}"):
+                box.scores({("a",): np.zeros(6, np.int64)}, {("a",): 0}, {("a",): weight})
+    near = np.array([2**52, 0, 0, 0, 0, 0])
+    # 15 records in steps of 1/256, the first cell apart by 2^52: clamped there.
+    assert box.scores({("a",): near}, {("a",): 0}, {("a",): 127}).reveal().tolist() == [127 * 2**52]
+    assert box.scores({("a",): -near}, {("a",): 2**54}, {("a",): 2}).reveal().tolist() == [-(2**53)]
+    with pytest.raises(PlanError, match="more records than a table can"):
+        box.scores({("a",): near + 1}, {("a",): 0}, {("a",): 127})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -441,3 +442,27 @@ def test_a_debit_is_closed_once_even_if_the_first_check_is_blind(ledger, monkeyp
     monkeypatch.undo()
     assert ledger.answer("k") == b"x"
     assert ledger.verify().is_whole
+
+
+@pytest.mark.parametrize("address", ["postgresql://[::1/people", "postgres://h/people?wrong=1"])
+def test_an_address_that_is_none_is_refused_without_its_password(address):
+    with pytest.raises(LedgerError, match="is postgresql://user@host/database, got"):
+        open_store(address)
+
+
+def test_a_missing_driver_of_the_server_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(LedgerError, match=r"install sfumato\[postgres\]"):
+        open_store("postgresql://h/people")
+
+
+def test_a_ledger_that_another_process_creates_meanwhile_is_opened(home, monkeypatch):
+    """The first look finds nothing, the second one what the other has made."""
+    home.create(Budget(epsilon=1), "people", "add-remove")
+    looks = [True, True, False]
+    monkeypatch.setattr(Ledger, "exists", classmethod(lambda *_: looks.pop()))
+    found = home.open_or_create("people", "add-remove", Budget(epsilon=5))
+    assert found.budget == Budget(epsilon=1)
+    monkeypatch.setattr(Ledger, "exists", classmethod(lambda *_: False))
+    with pytest.raises(LedgerError, match="already holds"):
+        home.open_or_create("people", "add-remove", Budget(epsilon=5))

@@ -130,3 +130,12 @@ def test_the_machine_and_the_boot_are_those_that_the_system_names(monkeypatch):
     assert " " not in namespace
     monkeypatch.setattr(owner, "_first_line", lambda _: None)
     assert owner._place() == ("-", "-", namespace)
+
+
+def test_without_a_name_of_the_namespace_it_is_unknown(monkeypatch):
+    def fail(_):
+        raise OSError("no such thing here")
+
+    monkeypatch.setattr(Path, "readlink", fail)
+    assert owner._place()[2] == "-"
+    assert len(owner._place()) == 3

@@ -277,3 +277,32 @@ def test_a_ledger_that_never_had_a_head_file_needs_no_vouching(postgres, tmp_pat
     with pytest.raises(LedgerError, match="needs vouching"):
         Ledger.vouch(place)
     assert not Ledger.open(place).verify().head_file_checked
+
+
+@pytest.mark.parametrize(
+    ("sequence", "words"), [(0, "lacks its first record"), (10, "last record")]
+)
+def test_a_ledger_without_its_first_or_last_record_is_not_opened(ledger, home, sequence, words):
+    assert home.open().verify().is_whole
+    home.change("DELETE FROM sfumato_record WHERE sequence = ?", (sequence,))
+    with pytest.raises(LedgerError, match=words):
+        home.open().entries()
+    if sequence:
+        with pytest.raises(LedgerError, match=words):
+            ledger.debit(COST, {}, "new")
+
+
+def test_a_damaged_free_answer_is_not_kept_again(filed):
+    paid = filed.entry("a")
+    assert filed.keep("f", {"q": 4}, b"another", paid).answer == b"free f"
+    Home(filed.place, None, "sqlite").change("UPDATE sfumato_free SET sequence = 1 WHERE key = 'f'")
+    with pytest.raises(LedgerError, match="damaged"):
+        filed.keep("f", {"q": 4}, b"another", paid)
+
+
+@pytest.mark.parametrize("column", ["data", "salt"])
+def test_a_state_that_is_no_bytes_is_damaged(filed, column):
+    assert filed.state("s") == State("s", 2, b"more private")
+    Home(filed.place, None, "sqlite").change(f"UPDATE sfumato_state SET {column} = 'a text'")
+    with pytest.raises(LedgerError, match="private state of the ledger is damaged"):
+        filed.state("s")

@@ -285,3 +285,17 @@ def test_the_same_key_keeps_the_same_rows_as_duckdb(postgres):
 def test_an_address_that_is_none_says_how_one_looks(address):
     with pytest.raises(TableError, match=r"cannot be read; it looks like postgres://user@host/"):
         public_name(address)
+
+
+def test_an_old_server_and_a_replica_are_refused(postgres, monkeypatch):
+    """What the server says of itself: a replica, the right to keep tables, new enough."""
+    source = in_postgres(postgres, "people", PEOPLE)
+    said = {
+        (False, True, False): "needs PostgreSQL 14 or newer",
+        (True, True, True): "a replica, which holds none",
+        (True, False, True): "a replica, which holds none",
+        (False, False, True): "GRANT TEMP ON DATABASE",
+    }
+    for answer, words in said.items():
+        monkeypatch.setattr(Postgres, "rows", lambda *_, answer=answer: [answer])
+        assert words in refusal(source)

@@ -94,3 +94,15 @@ def test_a_new_stream_has_new_noise() -> None:
     plan = planned()
     first, second = (PrivateStream(plan, 1) for _ in range(2))
     assert first.measure([0]) != second.measure([0])
+
+
+def test_another_process_cannot_go_on_and_this_one_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = PrivateStream(planned(), 1, SeededWords("fork"))
+    stream.measure([1])
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(SfumatoError, match="open a new stream here"):
+        stream.measure([1])
+    monkeypatch.undo()
+    assert stream.step == 1
+    stream.measure([1])
+    assert stream.step == 2

@@ -437,3 +437,12 @@ def test_values_are_apart_by_tabs_where_the_name_says_so(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     assert ages(path) == [30, 30, 41]
+
+
+def test_a_pattern_of_duckdb_files_is_refused(tmp_path):
+    for name in ("one.duckdb", "two.duckdb"):
+        with duckdb.connect(str(tmp_path / name)) as connection:
+            connection.execute("CREATE TABLE people AS SELECT 30 AS age, 'F' AS sex")
+    with pytest.raises(TableError, match="matches 2 DuckDB files; name one"):
+        open_table(tmp_path / "*.duckdb")
+    assert ages(tmp_path / "one.*") == [30]
