@@ -42,6 +42,9 @@ __all__ = ["MECHANISMS", "Mechanism", "named"]
 TABLE_CELLS = 2**25  # cells of one measured table (256 MiB of counts)
 NO_PRODUCT = "a group is not a product of query sets"
 LONG = 512  # cells from which an attribute asked by intervals is treated as a chain
+FEW_QUERIES = 128  # that are solved as one matrix where there are many cells
+MANY_CELLS = 1024
+MATRIX = 2**22  # numbers of such a matrix: a few seconds
 
 Builder = Callable[[Workload, Noise, str], Strategy]
 
@@ -169,12 +172,15 @@ def _part(workload: Workload, terms: list[int]) -> Workload:
 
 
 def _of_products(workload: Workload, objective: str) -> Strategy:
-    """In closed form (marginals), along a chain (long attributes), by symmetries, or in pieces."""
+    """In closed form (marginals), as a matrix, along a chain, by symmetries, or in pieces."""
     marginals = marginals_optimum(workload, objective)
     if marginals is not None:
         return marginals
     if objective == "max":
         return largest_error(workload)
+    if _is_flat(workload):
+        with suppress(TooLarge):
+            return _joint(workload, "rmse")
     if _is_long(workload):
         with suppress(PlanError):
             return ordered(workload)
@@ -206,6 +212,13 @@ def _matrices(workload: Workload) -> int:
     if len(workload.terms) > 1 or not isinstance(term, Product):
         return 0
     return sum(not isinstance(q, Identity | Total | Groups) for _, q in term.factors)
+
+
+def _is_flat(workload: Workload) -> bool:
+    """Whether few queries are asked of far more cells: counts and sums of a long attribute, say."""
+    names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
+    queries, cells = workload.queries, workload.domain.cells(names)
+    return queries <= FEW_QUERIES and MANY_CELLS <= cells <= MATRIX // queries
 
 
 def _is_long(workload: Workload) -> bool:

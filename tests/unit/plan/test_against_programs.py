@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
+from sfumato.domain.listed import Category
+from sfumato.domain.ordered import Integer
 from sfumato.plan.planner import MECHANISMS
 from tests.unit.plan.every_mechanism import WORKLOADS, planned
 from tests.unit.workload.dense import dense_workload
@@ -132,3 +134,32 @@ def test_no_laplace_mechanism_beats_the_bound_of_another(work: str, objective: s
         if plan.certificate is not None:
             assert plan.certificate >= 1
             assert error / plan.certificate <= min(errors) * (1 + 1e-4), plan.mechanism
+
+
+def least_sum_of_few(rows: np.ndarray, coordinates: np.ndarray) -> float:
+    """The same for queries ``coordinates @ rows``: X = rows' Y rows, with any number of cells."""
+    import cvxpy as cp
+
+    y = cp.Variable((len(rows), len(rows)), PSD=True)
+    limits = [cp.sum(cp.multiply(rows, y @ rows), axis=0) <= 1]
+    errors = [cp.matrix_frac(query, y) for query in coordinates]
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.hstack(errors))), limits)
+    problem.solve(solver=cp.CLARABEL)
+    return float(problem.value)
+
+
+@pytest.mark.parametrize("most", [99, 999, 9_999])
+def test_counts_beside_sums_of_a_long_attribute_are_the_optimum_of_few_queries(most: int) -> None:
+    """Per group a count, a sum with weight 1 / most, and the count of the mean."""
+    people = sf.Domain([Integer("income", 0, most), Category("sex", ("f", "m"))])
+    work = sf.marginals(people, [("sex",)]) | sf.means(people, "income", by=["sex"])
+    shares = np.arange(most + 1) / most
+    asked = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    true = 2 * least_sum_of_few(np.array([np.ones_like(shares), shares]), asked)
+    plan = sf.plan(work, sf.Budget(mu=1), mechanism="factorization", seconds=None, cache=False)
+    assert plan.strategy.bound is not None
+    assert plan.strategy.bound <= true * (1 + SOLVED)
+    error = plan.strategy.weighted_error()
+    assert true * (1 - SOLVED) <= error <= true * (1 + 4 * SOLVED)
+    assert plan.certificate is not None
+    assert plan.certificate <= 1.0002

@@ -186,13 +186,22 @@ def test_the_root_of_running_totals_errs_as_its_closed_form() -> None:
 
 
 @pytest.mark.parametrize(
-    "tree", [binary_tree(37, None), binary_tree(37, 10), TimeTree(40, 9, 3, 2)]
+    "tree",
+    [
+        binary_tree(37, None),
+        binary_tree(37, 10),
+        TimeTree(40, 9, 3, 2),
+        TimeTree(40, None, 2, 9),  # higher than the stream is long
+        TimeTree(40, 9, 3, 5),
+        TimeTree(40, 2, 4, 4),
+    ],
 )
 def test_tiles_of_a_tree_are_whole_nodes_and_cover_an_answer_once(tree: TimeTree) -> None:
     for step in range(1, tree.length + 1):
         low = 0 if tree.width is None else max(step - tree.width, 0)
         covered: list[int] = []
         for level, first, count in tree.tiles(step):
+            assert count > 0
             size = tree.branching**level
             covered += range(first * size, (first + count) * size)
         assert sorted(covered) == list(range(low, step))

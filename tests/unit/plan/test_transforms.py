@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
+from sfumato.domain.ordered import Integer
 from sfumato.errors import PlanError
 from sfumato.plan.mechanisms import MECHANISMS
 from sfumato.plan.optimal.lower import sum_of_bounds
@@ -286,3 +287,18 @@ def test_a_very_long_attribute_is_left_to_the_weighted_tree():
     shorter = sf.ranges(sf.Domain({"x": 2**14}), "x")
     tree, best = (f(shorter, "laplace", "rmse") for f in (weighted_tree, laplace_optimum))
     assert laplace_error(best) == pytest.approx(laplace_error(tree), rel=1e-9)
+
+
+@pytest.mark.parametrize("most", [99, 999])
+def test_a_count_and_a_sum_need_no_single_cells_under_laplace_noise(most: int) -> None:
+    """Measured as the sums of u and 1 - u, u in [0, 1], they err by 2 and 1 at unit noise."""
+    line = sf.Domain([Integer("income", 0, most)])
+    work = sf.marginals(line, [()]) | sf.means(line, "income")  # a count, a sum / most, a count
+    found = laplace_optimum(work, "laplace", "rmse")
+    assert laplace_error(found) == pytest.approx(2 + 1 + 2, rel=0.01)
+    shares = np.arange(most + 1) / most
+    exact = np.zeros(most + 1, dtype=np.int64)
+    exact[[0, most // 3, most]] = 5, 3, 7
+    values = [block.term.answer(exact) for block in found.blocks]
+    assert found.answer(0, values) == pytest.approx([15])
+    assert found.answer(1, values) == pytest.approx([shares @ exact * most])

@@ -52,6 +52,7 @@ class TimeTree:
             right = np.minimum(high % self.branching, high - low)
             total += left + right
             low, high = -(-low // self.branching), (high - right) // self.branching
+            high = np.maximum(low, high)  # nothing is left: the window lies within one node
         return total + (high - low)
 
     def tiles(self, step: int) -> list[tuple[int, int, int]]:
@@ -64,6 +65,7 @@ class TimeTree:
             right = min(high % self.branching, high - low)
             found += [(level, low - left, left), (level, high - right, right)]
             low, high = -(-low // self.branching), (high - right) // self.branching
+            high = max(low, high)  # nothing is left: the window lies within one node
         return [tile for tile in (*found, (self.levels - 1, low, high - low)) if tile[2]]
 
     def norm(self, power: int) -> float:

@@ -10,6 +10,8 @@ that every column has L1 norm 1 by construction. With ``W = C V C`` and ``X = I 
 which costs O(p m^2) and no m x m inverse. The problem is not convex; L-BFGS is started from several
 points and the best end is kept. The starts that win on ordered cells are hats: overlapping
 triangles at evenly spaced cells, on one or two levels, the shape to which random starts converge.
+Few queries on many cells (a count and a sum) need no single cells at all: there the start is the
+queries themselves beside what each leaves out, with nearly all of the column norm.
 
 The optimum for Gaussian noise bounds every such error from below, as ``||M_j||_2 <= ||M_j||_1``.
 
@@ -31,11 +33,15 @@ from sfumato.workload.queries import Array, Identity, Integers, Prefix, QuerySet
 __all__ = ["LARGEST", "best_template", "identity_error", "stop_in_time", "template_error"]
 
 LARGEST = 1536  # classes of cells that a template may have
-ENTRY_BITS = 14  # of a column norm of 1: coefficients are rounded to 2^-14 of it
+ENTRY_BITS, FINE_BITS = 14, 20  # of a column norm of 1, to which coefficients are rounded
+FAINT = 1 / 32  # the coefficient of a cell, in a column norm of 1, below which it is faint
 HEIGHT = 0.8  # of a hat at the start, relative to the cells below it
 TRIED, FIRST = 3, 25  # starts that are followed, and for how many steps
 STEPS = ((256, 400), (640, 200), (LARGEST, 120))  # classes, and steps of the best start
 CORRECTIONS = 20  # pairs that L-BFGS remembers
+FEW = 16  # asked queries up to which they are a start themselves
+HEAVY = 256.0  # the weight of such a start, relative to the cells below it
+SEARCHED = 256  # classes up to which other starts are tried beside it
 
 
 def best_template(
@@ -48,10 +54,14 @@ def best_template(
     class_of = previous.class_of if previous is not None else _classes([q for _, q in asked])
     first = np.unique(class_of, return_index=True)[1]
     gram = np.sum([c * _gram(queries, first) for c, queries in asked], axis=0)
-    starts = [previous.theta] if previous is not None else list(_starts(gram))
+    starts = [previous.theta] if previous is not None else list(_few(asked, first))
+    if previous is None and (not starts or len(first) <= SEARCHED):
+        starts += _starts(gram)
     theta = _searched(gram, starts)
     scaled = np.vstack([np.ones(len(gram)), theta]) / (1 + theta.sum(axis=0))
-    whole = np.rint(scaled * 2**ENTRY_BITS).astype(np.int64)
+    # What rounding takes from the rows is read from single cells: the fainter these, the finer.
+    is_faint = bool((scaled[0] < FAINT).all())
+    whole = np.rint(scaled * 2 ** (FINE_BITS if is_faint else ENTRY_BITS)).astype(np.int64)
     extra = whole[1:][whole[1:].any(axis=1)]
     return Template(len(class_of), np.maximum(whole[0], 1), extra, class_of)
 
@@ -140,6 +150,22 @@ def _starts(gram: Array) -> Iterator[Array]:
                 yield np.vstack([both, wide])
     for rows in sorted({max(1, m // 16), max(1, m // 8)}):
         yield _scattered(rows, m)
+
+
+def _few(asked: Sequence[tuple[float, QuerySet]], first: Integers) -> Iterator[Array]:
+    """Few queries as shares of what is most for each, and what is left to that.
+
+    A count and a sum of numbers u in [0, 1] are read from the sums of u and of 1 - u, whose columns
+    have L1 norm 1: no more than the count alone would have.
+    """
+    if sum(queries.rows for _, queries in asked) > FEW:
+        return
+    rows = np.abs(np.vstack([queries.dense() for _, queries in asked])[:, first])
+    rows = np.unique(rows[rows.any(axis=1)], axis=0)
+    shares = rows / rows.max(axis=1, keepdims=True)
+    shares = shares[shares.min(axis=1) < 1]
+    if len(shares):
+        yield HEAVY * np.vstack([shares, 1 - shares])
 
 
 def hats(cells: int, count: int) -> Array:
