@@ -19,7 +19,16 @@ from tests.mutants.servers import seconds, servers
 
 ROOMS = ("src/sfumato/vault", "src/sfumato/budget")
 # Tests that call the rooms directly and take little: a longer list can only kill more.
-_UNIT = ("adaptive", "adaptive_constraints", "correct", "flow", "noise", "stream", "watch")
+_UNIT = (
+    "adaptive",
+    "adaptive_constraints",
+    "correct",
+    "flow",
+    "noise",
+    "resources",
+    "stream",
+    "watch",
+)
 _PROPERTIES = (
     "budget_properties",
     "count_cells",

@@ -209,3 +209,16 @@ def test_a_comparison_that_stays_open_counts_against_the_mechanism():
     assert not curve._decide(lambda: flint.arb(0, 1))  # a ball around 0, at any precision
     assert curve._decide(lambda: flint.arb(0))
     assert curve._float_above(lambda: flint.arb(1, 0.5)) == pytest.approx(1.5, abs=1e-8)
+
+
+@pytest.mark.parametrize("delta", [Fraction(1, 10**3), Fraction(1, 10**30)])
+def test_closed_bounds_are_those_of_the_paper_and_hardly_more(delta):
+    """Bun, Steinke 2016, Proposition 1.3, from mu^2 = 10^7 on; below it the curve says less."""
+    for mu_squared in (Fraction(10**7), Fraction(10**7) + 1, Fraction(10**9)):
+        mu = math.sqrt(mu_squared)
+        bound = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))
+        found = curve.gaussian_epsilon_up(mu_squared, delta)
+        if mu_squared > 10**7:
+            assert bound <= found <= bound * (1 + 1e-9)
+        else:
+            assert 0.9 * bound < found < bound

@@ -439,6 +439,10 @@ def test_a_debit_is_closed_once_even_if_the_first_check_is_blind(ledger, monkeyp
     for close in (lambda: ledger.store(paid, b"y"), lambda: ledger.burn(paid)):
         with pytest.raises(LedgerError, match="is not reserved any more"):
             close()
+    unknown = replace(paid, sequence=0)  # which is no debit
+    monkeypatch.setattr(Page, "request", lambda *_: replace(stale, debit=0))
+    with pytest.raises(LedgerError, match="debit 0 is not in the chain"):
+        ledger.store(unknown, b"y")
     monkeypatch.undo()
     assert ledger.answer("k") == b"x"
     assert ledger.verify().is_whole

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import UNITS, Budget, Cost
+from sfumato.budget import UNITS, Account, Budget, Cost, tables
+from sfumato.budget.tables import AllowanceRow
 from sfumato.errors import BudgetError, BudgetExhausted, LedgerError, LedgerFrozen
 
 TENTH = Cost.pure(Fraction(1, 10))
@@ -201,3 +202,17 @@ def test_allowances_are_told_by_name(ledger):
         ledger.allow(name, Budget(epsilon="0.3"))
     ledger.allow("bob", Budget(epsilon="0.2"))
     assert [each.analyst for each in ledger.allowances()] == ["ann", "bob", "eve", "zoe"]
+
+
+def test_an_allowance_that_somebody_else_moved_is_not_written_over(ledger):
+    ledger.allow("ann", Budget(epsilon="0.3"))
+    ledger.debit(TENTH, {}, "k", analyst="ann")
+    now = AllowanceRow("ann", Account(Budget(epsilon="0.3")).plus(TENTH))
+    before = AllowanceRow("ann", Account(Budget(epsilon="0.3")))
+    with (
+        pytest.raises(LedgerError, match="allowances changed while they were locked"),
+        ledger._journal.store.writing() as transaction,
+    ):
+        tables.move_allowances(transaction, [(before, now)])
+    (allowance,) = ledger.allowances()
+    assert allowance.share == Fraction(1, 3)

@@ -52,6 +52,12 @@ ENDS = ["'infinity'", "'-infinity'", "'4000-01-01 BC'", "'2020-02-29'", "null"]
             ["'NaN'", "'Infinity'", "'-Infinity'", "1e400", "-1e400", "1e-400", "1", "2"],
             [2, 1, 0, 1, 0, 0, 1, 1],
         ),
+        (
+            Numeric("x", (0, 1, 2.5), **CLAMPED),
+            "bigint",
+            ["-9223372036854775808", "0", "1", "2", "3", "null"],
+            [0, 0, 1, 1, 1, 2],
+        ),
         (Integer("x", 0, 5, **KEPT), "numeric", ["'NaN'", "1e400", "5.0", "4.5"], [7, 6, 5, 6]),
         (
             Category("x", ("ab", "AB", "é"), **KEPT),
@@ -219,6 +225,10 @@ def test_great_results_come_in_parts(postgres, monkeypatch):
     assert engine.fetch("SELECT 1 AS n WHERE false", ["n"])["n"].tolist() == []
     with pytest.raises(ValueError, match="null"):
         engine.fetch("SELECT CAST(NULL AS BIGINT) AS n, 1 AS m", ["n", "m"])
+    # 13 nulls shorten the answer by as many bytes as 4 rows have.
+    some = "SELECT CASE WHEN n > 13 THEN n END AS n, 1 AS m FROM generate_series(1, 20) AS n"
+    with pytest.raises(ValueError, match="null"):
+        engine.fetch(some, ["n", "m"])
     engine.close()
 
 

@@ -106,3 +106,12 @@ def test_another_process_cannot_go_on_and_this_one_can(monkeypatch: pytest.Monke
     assert stream.step == 1
     stream.measure([1])
     assert stream.step == 2
+
+
+@pytest.mark.parametrize("values", [[], [1], [1, 2, 3]])
+def test_each_coordinate_has_its_value_or_nothing_is_measured(values: list[int]) -> None:
+    stream = PrivateStream(planned(), 2, SeededWords(4))
+    with pytest.raises(ValueError, match="zip"):
+        stream.measure(values)
+    assert stream.step == 0
+    assert len(stream.measure([1, 2])) == 2
