@@ -56,9 +56,10 @@ def write_wide(attributes: int, rows: int, path: Path) -> Domain:
 
 
 def bare_columns() -> dict[str, str]:
-    """The columns of people as somebody writes them who groups by the same cells in DuckDB."""
+    """The columns of people as somebody writes them in SQL who groups by the same cells."""
     named = {name: name for name in DOMAIN.names}
-    return named | {"income": "LEAST(FLOOR(income / 5000), 19)", "seen": "MONTH(seen)"}
+    binned = {"income": "LEAST(FLOOR(income / 5000), 19)", "seen": "EXTRACT(MONTH FROM seen)"}
+    return named | binned
 
 
 def _write(selected: str, rows: int, path: Path) -> None:

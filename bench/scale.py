@@ -7,6 +7,8 @@
 
 * Records: all 66 pairs of 12 columns of made-up people (`bench.people`), from a Parquet file, by
   sfumato and in four ways that people write in DuckDB.
+* Engines: the same on PostgreSQL and Spark, beside GROUPING SETS there; and on each engine the CPU
+  seconds to encode a value and to count a record in one table, beside the rates of `resources`.
 * Attributes: all pairs of 5 to 100 columns of ten values, at 10^5 records.
 * Cells: one table, measured, stored, reconstructed and written, beside what the plan states.
 
@@ -24,14 +26,13 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.people import DOMAIN, write_people, write_wide
 from bench.scale_ways import BARE, SHAPES
+from bench.servers import postgres_of
 from bench.tell import Effort, show
-
-if TYPE_CHECKING:
-    pass
+from sfumato.resources import ENGINES
 
 __all__ = ["main"]
 
@@ -39,6 +40,11 @@ ROWS: dict[Effort, tuple[int, ...]] = {
     "quick": (10**5, 10**6),
     "usual": (10**5, 10**6, 10**7),
     "all": (10**5, 10**6, 10**7, 10**8),
+}
+ENGINE_ROWS: dict[Effort, tuple[int, ...]] = {
+    "quick": (),
+    "usual": (10**6,),
+    "all": (10**6, 10**7),
 }
 ATTRIBUTES: dict[Effort, tuple[int, ...]] = {
     "quick": (5, 20),
@@ -62,6 +68,8 @@ class Row:
     seconds: float
     megabytes: float
     stated: float | None = None
+    encode: float | None = None  # CPU seconds per value
+    count: float | None = None  # CPU seconds per record and table
 
 
 def main(effort: Effort = "usual") -> None:
@@ -69,11 +77,13 @@ def main(effort: Effort = "usual") -> None:
     kept = os.environ.get("SFUMATO_BENCH")
     with tempfile.TemporaryDirectory(prefix="sfumato-scale-") as made:
         folder = Path(kept or made)
-        rows = [*_records(folder, effort), *_attributes(folder, effort), *_cells(folder, effort)]
+        rows: list[Row] = []
+        RESULTS.mkdir(exist_ok=True)
+        for section in (_engines, _records, _cells, _attributes):
+            rows += section(folder, effort)
+            found = json.dumps([vars(r) for r in rows], indent=1)
+            (RESULTS / "scale.json").write_text(found + "\n")  # so that nothing is lost
     _tables(rows)
-    RESULTS.mkdir(exist_ok=True)
-    found = [vars(r) for r in rows]
-    (RESULTS / "scale.json").write_text(json.dumps(found, indent=1) + "\n")
     print(f"\nPicture: {_picture(rows, RESULTS / 'scale.png')}")
 
 
@@ -87,6 +97,27 @@ def _records(folder: Path, effort: Effort) -> list[Row]:
         for way in ways:
             print(f"counting {rows:,} records: {way}", flush=True)
             found.append(_row("records", rows, way, "count", way, str(path), str(len(DOMAIN))))
+    return found
+
+
+def _engines(folder: Path, effort: Effort) -> list[Row]:
+    found = []
+    for rows in ENGINE_ROWS[effort]:
+        path = folder / f"people-{rows}.parquet"
+        write_people(rows, path)
+        with postgres_of(path) as server:
+            sources = {"duckdb": str(path), "postgres": server.source, "spark": str(path)}
+            for engine, source in sources.items():
+                is_short = engine != "duckdb" and rows < LONG
+                for way in ("sfumato", "grouping sets") if is_short else ("sfumato",):
+                    print(f"counting {rows:,} records on {engine}: {way}", flush=True)
+                    one = _run("engine", way, engine, source)
+                    rates = {}
+                    if way == "sfumato":
+                        rates["encode"] = one["encode"] / rows / len(DOMAIN)
+                        rates["count"] = one["count"] / rows / one["tables"]
+                    spent = (one["cpu"], one["seconds"], one["megabytes"])
+                    found.append(Row("engines", rows, f"{engine}: {way}", *spent, **rates))
     return found
 
 
@@ -146,6 +177,7 @@ def _tables(rows: list[Row]) -> None:
                 f"{row.megabytes:,.0f}",
             )
         show(shown)
+    _engine_table([r for r in rows if r.section == "engines"])
     shown = _table("One table, released", ["cells", "step"], ["CPU s", "stated s"])
     shown.add_column("peak MB", justify="right")
     shown.add_column("stated MB", justify="right")
@@ -155,6 +187,21 @@ def _tables(rows: list[Row]) -> None:
             f"{row.size:,}", row.way, *numbers, f"{row.megabytes:,.0f}", f"{row.stated:,.0f}"
         )
     show(shown)
+
+
+def _engine_table(rows: list[Row]) -> None:
+    """Rates in nanoseconds, beside those that plans are made with."""
+    numbers = ["CPU s", "wall s", "peak MB", "encode ns", "stated", "count ns", "stated"]
+    shown = _table("All pairs of 12 columns by engine", ["records", "engine and way"], numbers)
+    for row in rows:
+        told = [f"{row.cpu:.2f}", f"{row.seconds:.2f}", f"{row.megabytes:,.0f}"]
+        if row.encode is not None and row.count is not None:
+            stated = ENGINES[row.way.partition(":")[0]]
+            told += [f"{row.encode * 1e9:.0f}", f"{stated.encode * 1e9:.0f}"]
+            told += [f"{row.count * 1e9:.0f}", f"{stated.count * 1e9:.0f}"]
+        shown.add_row(f"{row.size:,}", row.way, *told)
+    if rows:
+        show(shown)
 
 
 def _table(title: str, texts: list[str], numbers: list[str] | None = None):

@@ -2,10 +2,12 @@
 """One measurement of `bench.scale` in a process of its own, so that its peak memory is known.
 
     python -m bench.scale_ways count "group-bys" people.parquet 12
+    python -m bench.scale_ways engine "grouping sets" spark people.parquet
+    python -m bench.scale_ways engine sfumato postgres postgresql://host/database::people
     python -m bench.scale_ways release 1000000 folder
 
-Prints one line of JSON: wall seconds, CPU seconds of all threads, and the peak in MB, imports
-included.
+Prints one line of JSON: wall seconds, CPU seconds of all threads and of the server, and the peak in
+MB, imports and the processes of the server included.
 """
 
 from __future__ import annotations
@@ -13,19 +15,18 @@ from __future__ import annotations
 import json
 import resource
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import combinations
 from pathlib import Path
 
 import duckdb
 
-from bench.people import DOMAIN, bare_columns
+from bench.people import DOMAIN, PAIRS, bare_columns
+from bench.servers import Server, connected, spark_of, timed
 from sfumato.domain import Domain, Integer
-from sfumato.vault.count import count_marginals
+from sfumato.vault.count import count_marginals, scanned_tables
 from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.records import read_records
 from sfumato.vault.tables import open_table
 
 __all__ = ["BARE", "SHAPES", "main"]
@@ -47,11 +48,13 @@ def main() -> None:
     what, *given = sys.argv[1:]
     if what == "count":
         way, path, attributes = given
-        found: dict[str, object] = _count(way, path, int(attributes))
+        found: dict[str, float | object] = _count(way, path, int(attributes))
+    elif what == "engine":
+        found = _engine(*given)
     else:
         found = _release(int(given[0]), Path(given[1]))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({**found, "megabytes": peak}))
+    print(json.dumps({"megabytes": peak, **found}))
 
 
 def _count(way: str, path: str, attributes: int) -> dict[str, object]:
@@ -65,13 +68,55 @@ def _count(way: str, path: str, attributes: int) -> dict[str, object]:
         **{name: partial(_bare, name, path, columns, pairs) for name in BARE},
     }
     DuckDB.start().close()  # imports are no part of counting
-    with _timed() as spent:
+    with timed() as spent:
         ways[way]()
-    return dict(spent)
+    return vars(spent)
 
 
 def _sfumato(path: str, domain: Domain, pairs: list[tuple[str, str]]) -> None:
     count_marginals(open_table(path), domain, pairs)
+
+
+def _engine(way: str, name: str, source: str) -> dict[str, object]:
+    """All pairs of people on a server: by sfumato, in two steps that are told apart, or bare."""
+    if name == "duckdb":
+        DuckDB.start().close()  # imports are no part of counting
+        return dict(_both_steps(source, None))
+    with connected(source) if name == "postgres" else spark_of(Path(source)) as server:
+        if way == "sfumato":
+            found = _both_steps(server.source, server)
+        else:
+            with timed(server) as spent:
+                server.answer(_grouping_sets(server.table, bare_columns(), PAIRS))
+            found = vars(spent)
+        here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return {**found, "megabytes": here + server.megabytes}
+
+
+def _both_steps(source: str, server: Server | None) -> dict[str, float]:
+    """Reading and encoding, then counting; Spark reads when it is first asked."""
+    with timed(server) as reading:
+        table = open_table(source)
+        records = read_records(table, DOMAIN, DOMAIN.names)
+        table.engine.fetch(f"SELECT COUNT(*) AS n FROM {records.name}", ["n"])
+    with timed(server) as counting:
+        count_marginals(table, DOMAIN, PAIRS)
+    return {
+        "encode": reading.cpu,
+        "count": counting.cpu,
+        "tables": len(scanned_tables(PAIRS, DOMAIN, table.engine.cells_together)),
+        "cpu": reading.cpu + counting.cpu,
+        "seconds": reading.seconds + counting.seconds,
+    }
+
+
+def _grouping_sets(source: str, columns: dict[str, str], pairs: list[tuple[str, str]]) -> str:
+    made = ", ".join(f"{value} AS {column}" for column, value in columns.items())
+    listed, sets = ", ".join(columns), ", ".join(f"({a}, {b})" for a, b in pairs)
+    return (
+        f"SELECT {listed}, COUNT(*) AS n FROM (SELECT {made} FROM {source}) AS made "
+        f"GROUP BY GROUPING SETS ({sets})"
+    )
 
 
 def _bare(name: str, path: str, columns: dict[str, str], pairs: list[tuple[str, str]]) -> None:
@@ -99,12 +144,7 @@ def _bare(name: str, path: str, columns: dict[str, str], pairs: list[tuple[str, 
                 f"SELECT {columns[a]}, {columns[b]}, COUNT(*) FROM {source} GROUP BY 1, 2"
             ).fetchnumpy()
     elif name == "grouping sets":
-        made = ", ".join(f"{value} AS {column}" for column, value in columns.items())
-        listed, sets = ", ".join(columns), ", ".join(f"({a}, {b})" for a, b in pairs)
-        engine.execute(
-            f"SELECT GROUPING_ID({listed}), {listed}, COUNT(*) FROM (SELECT {made} FROM {source}) "
-            f"GROUP BY GROUPING SETS ({sets})"
-        ).fetchnumpy()
+        engine.execute(_grouping_sets(source, columns, pairs)).fetchnumpy()
     else:
         engine.execute(
             " UNION ALL ".join(
@@ -132,32 +172,24 @@ def _release(cells: int, folder: Path) -> dict[str, object]:
     plan = sf.plan(asked, sf.Budget(epsilon=1, delta=1e-9), mechanism="gaussian")
     blocks, steps = plan.strategy.blocks, {}
     DuckDB.start().close()  # imports are no part of counting
-    with _timed() as steps["count"]:
+    with timed() as steps["count"]:
         exact = count(open_table(rows), domain, blocks, plan.neighbours)
-    with _timed() as steps["measure"]:
+    with timed() as steps["measure"]:
         stored = measure(exact, blocks, plan.noise).to_bytes()
     del exact
-    with _timed() as steps["reconstruct"]:
+    with timed() as steps["reconstruct"]:
         measured = Measured.from_bytes(stored, plan.noise)
         del stored
         result = Release.of(plan, measured, project="bounds")
-    with _timed() as steps["write"]:
+    with timed() as steps["write"]:
         result.to_parquet(folder / "answers.parquet")
     stated = plan.resources(records=RECORDS)
     expected = {s.name: s.seconds_for(RECORDS) for s in stated.steps if s.name in steps}
     return {
-        "cpu": {k: v["cpu"] for k, v in steps.items()},
+        "cpu": {k: v.cpu for k, v in steps.items()},
         "expected": expected,
         "stated": stated.memory / 2**20,
     }
-
-
-@contextmanager
-def _timed() -> Iterator[dict[str, float]]:
-    spent: dict[str, float] = {}
-    wall, cpu = time.perf_counter(), time.process_time()
-    yield spent
-    spent |= {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
 if __name__ == "__main__":

@@ -39,11 +39,7 @@ class Server:
     @property
     def megabytes(self) -> float:
         """The most memory that each of its processes had, summed over those that still run."""
-        peak = 0
-        for pid in self._processes():
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-                peak += int(line.split()[1]) if line.startswith("VmHWM:") else 0
-        return peak / 1024
+        return sum(map(_peak, self._processes())) / 1024
 
     def _processes(self) -> dict[int, list[str]]:
         """The server's process and all below it, with the fields of their status."""
@@ -132,6 +128,15 @@ def spark_of(path: Path) -> Iterator[Server]:
     java = session._jvm.java.lang.ProcessHandle.current().pid()
     yield Server(f"spark:{path}", "bare", lambda q: session.sql(q).toArrow().num_rows, java)
     session.stop()
+
+
+def _peak(pid: int) -> int:
+    """The most kilobytes that a process has had; 0 if it has just ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def _fields(pid: int) -> list[str]:

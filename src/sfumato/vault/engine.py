@@ -45,6 +45,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     double: ClassVar[str] = "DOUBLE"
+    string: ClassVar[str] = "VARCHAR"
     has_bytes: ClassVar[bool] = True
     marginals_per_query: ClassVar[int] = 16
     cells_together: ClassVar[int] = 2**17
@@ -130,9 +131,9 @@ class Engine(ABC):
     def quotient(self, dividend: str, divisor: int) -> str:
         """The whole part of a quotient of whole numbers of 0 or more, exactly."""
 
-    @abstractmethod
     def date_after(self, first: date, days: str) -> str:
         """The date so many days after another."""
+        return f"(DATE '{first.isoformat()}' + CAST({days} AS INTEGER))"
 
     @abstractmethod
     def position(self, values: Sequence[str], key: str) -> str:
@@ -171,13 +172,45 @@ class Engine(ABC):
     def moment(self, column: str, kind: dt.DataType) -> str:
         """Dates and times in the form ``moment``."""
 
-    @abstractmethod
+    def ranged_moment(self, column: str, kind: str, zone: str, since: str) -> str:
+        """``since`` for a date or time from the year 1 to 9999; `EARLIEST` or `LATEST` outside."""
+        low, high = (f"{kind} '{year}-01-01{zone}'" for year in ("0001", "10000"))
+        return (
+            f"CASE WHEN {column} >= {high} THEN {LATEST} WHEN {column} < {low} THEN {EARLIEST} "
+            f"ELSE {since} END"
+        )
+
     def identifier(self, column: str, kind: dt.DataType) -> str:
         """A privacy unit as text: equal values give equal texts, others others; NaN gives null.
 
         All engines give the same text for texts, booleans, whole numbers (also as floats) and
         times, so that all keep the same rows under the same key.
         """
+        if kind.is_floating():
+            return self.float_identifier(column)
+        if kind.is_decimal():
+            return self.decimal_identifier(column, kind)
+        if kind.is_date() or kind.is_timestamp():
+            moment = self.moment(column, kind)
+            return (
+                f"CASE WHEN {moment} IN ({EARLIEST}, {LATEST}) "
+                f"THEN CAST({column} AS {self.string}) ELSE CAST({moment} AS {self.string}) END"
+            )
+        return self.text(column, kind)
+
+    @abstractmethod
+    def float_identifier(self, column: str) -> str:
+        """A float as text."""
+
+    @abstractmethod
+    def decimal_identifier(self, column: str, kind: dt.DataType) -> str:
+        """A decimal as text, without zeros at its end."""
+
+    def whole_or(self, number: str, is_nan: str, fraction: str) -> str:
+        """The digits of a float that is a whole number, else the text for fractions."""
+        is_whole = f"abs({number}) < {self.float_literal(1e15)} AND {number} = FLOOR({number})"
+        whole = f"CAST(CAST({number} AS BIGINT) AS {self.string})"
+        return f"CASE WHEN {is_nan} THEN NULL WHEN {is_whole} THEN {whole} ELSE {fraction} END"
 
     @abstractmethod
     def hashed(self, text: str) -> str:

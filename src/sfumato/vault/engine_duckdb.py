@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
 from sfumato.vault.engine import (
-    EARLIEST,
     EXACT_DIGITS,
-    LATEST,
     Columns,
     Engine,
     fresh_name,
@@ -164,10 +161,6 @@ class DuckDB(Engine):
         """The whole part of a quotient."""
         return f"({dividend} // {divisor})"
 
-    def date_after(self, first: date, days: str) -> str:
-        """Dates and integers are added as they are."""
-        return f"(DATE '{first.isoformat()}' + CAST({days} AS INTEGER))"
-
     def position(self, values: Sequence[str], key: str) -> str:
         """The place in a list."""
         return f"(list_position([{', '.join(values)}], {key}) - 1)"
@@ -205,30 +198,17 @@ class DuckDB(Engine):
         zone = "" if sort != "TIMESTAMPTZ" else " 00:00:00+00"
         low, high = (f"{sort} '{year}-01-01{zone}'" for year in ("0001", "10000"))
         inside = f"CASE WHEN {column} >= {low} AND {column} < {high} THEN {column} END"
-        return (
-            f"CASE WHEN {column} >= {high} THEN {LATEST} WHEN {column} < {low} THEN {EARLIEST} "
-            f"ELSE epoch_us({inside}) END"
-        )
+        return self.ranged_moment(column, sort, zone, f"epoch_us({inside})")
 
-    def identifier(self, column: str, kind: dt.DataType) -> str:
-        """By family: see the class above."""
-        text = f"CAST({column} AS VARCHAR)"
-        if kind.is_floating():
-            column = _seen(column)
-            is_whole = f"abs({column}) < {self.float_literal(1e15)} AND {column} = trunc({column})"
-            whole = f"CAST(CAST({column} AS BIGINT) AS VARCHAR)"
-            return (
-                f"CASE WHEN isnan({column}) THEN NULL WHEN {is_whole} THEN {whole} ELSE {text} END"
-            )
-        if kind.is_decimal() and kind.scale:
-            return f"rtrim(rtrim({text}, '0'), '.')"
-        if kind.is_date() or kind.is_timestamp():
-            moment = self.moment(column, kind)
-            return (
-                f"CASE WHEN {moment} IN ({EARLIEST}, {LATEST}) THEN {text} "
-                f"ELSE CAST({moment} AS VARCHAR) END"
-            )
-        return self.text(column, kind)
+    def float_identifier(self, column: str) -> str:
+        """By DuckDB's own text of a fraction."""
+        seen = _seen(column)
+        return self.whole_or(seen, f"isnan({seen})", f"CAST({seen} AS {self.string})")
+
+    def decimal_identifier(self, column: str, kind: dt.DataType) -> str:
+        """As digits."""
+        text = f"CAST({column} AS {self.string})"
+        return f"rtrim(rtrim({text}, '0'), '.')" if kind.scale else self.text(column, kind)
 
     def hashed(self, text: str) -> str:
         """In hexadecimal digits."""

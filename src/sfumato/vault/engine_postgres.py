@@ -9,13 +9,12 @@ our own session on the server, which needs the right TEMP and is gone with the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import date
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.vault.engine import EARLIEST, LATEST, Columns, Engine, fresh_name, quoted_text
+from sfumato.vault.engine import Columns, Engine, fresh_name, quoted_text
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
@@ -53,6 +52,7 @@ class Postgres(Engine):
 
     name: ClassVar[str] = "PostgreSQL"
     double: ClassVar[str] = "DOUBLE PRECISION"
+    string: ClassVar[str] = "TEXT"
     has_bytes: ClassVar[bool] = False
     reads_all: ClassVar[bool] = True
     cells_together: ClassVar[int] = 2**14  # a hash table of so many stays within work_mem
@@ -143,10 +143,6 @@ class Postgres(Engine):
         """Whole numbers are divided as such."""
         return f"({dividend} / CAST({divisor} AS BIGINT))"
 
-    def date_after(self, first: date, days: str) -> str:
-        """Dates and integers are added as they are."""
-        return f"(DATE '{first.isoformat()}' + CAST({days} AS INTEGER))"
-
     def position(self, values: Sequence[str], key: str) -> str:
         """The place in an array."""
         return f"(array_position(ARRAY[{', '.join(values)}], {key}) - 1)"
@@ -188,37 +184,19 @@ class Postgres(Engine):
             sort, zone = "DATE", ""
         else:
             sort, zone = ("TIMESTAMP", "") if kind.timezone is None else ("TIMESTAMPTZ", " UTC")
-        low, high = (f"{sort} '{year}-01-01{zone}'" for year in ("0001", "10000"))
         since = f"CAST(EXTRACT(EPOCH FROM {column}) * 1000000 AS BIGINT)"
         if kind.is_date():
             since = f"CAST({column} - DATE '1970-01-01' AS BIGINT) * 86400000000"
-        return (
-            f"CASE WHEN {column} >= {high} THEN {LATEST} WHEN {column} < {low} THEN {EARLIEST} "
-            f"ELSE {since} END"
-        )
+        return self.ranged_moment(column, sort, zone, since)
 
-    def identifier(self, column: str, kind: dt.DataType) -> str:
-        """By family: see the class above."""
-        text = f"CAST({column} AS TEXT)"
-        if kind.is_floating():
-            column = f"CAST({column} AS {self.double})"
-            bits = f"encode(float8send({column}), 'hex')"
-            is_whole = f"abs({column}) < {self.float_literal(1e15)} AND {column} = trunc({column})"
-            whole = f"CAST(CAST({column} AS BIGINT) AS TEXT)"
-            return (
-                f"CASE WHEN {column} = 'NaN' THEN NULL WHEN {is_whole} THEN {whole} ELSE {bits} END"
-            )
-        if kind.is_decimal():
-            return (
-                f"CASE WHEN {column} = 'NaN' THEN NULL ELSE CAST(trim_scale({column}) AS TEXT) END"
-            )
-        if kind.is_date() or kind.is_timestamp():
-            moment = self.moment(column, kind)
-            return (
-                f"CASE WHEN {moment} IN ({EARLIEST}, {LATEST}) THEN {text} "
-                f"ELSE CAST({moment} AS TEXT) END"
-            )
-        return self.text(column, kind)
+    def float_identifier(self, column: str) -> str:
+        """By the bits of a fraction."""
+        number = f"CAST({column} AS {self.double})"
+        return self.whole_or(number, f"{number} = 'NaN'", f"encode(float8send({number}), 'hex')")
+
+    def decimal_identifier(self, column: str, kind: dt.DataType) -> str:  # noqa: ARG002
+        """As digits; decimals may be NaN here."""
+        return f"CASE WHEN {column} = 'NaN' THEN NULL ELSE CAST(trim_scale({column}) AS TEXT) END"
 
     def hashed(self, text: str) -> str:
         """As bytes."""

@@ -33,6 +33,7 @@ class Spark(Engine):
     __slots__ = ("_held", "session")
 
     name: ClassVar[str] = "Spark"
+    string: ClassVar[str] = "STRING"
     reads_all: ClassVar[bool] = True
     # Hash maps of few cells stay in the processor's cache, and little is shuffled.
     cells_together: ClassVar[int] = 2**12
@@ -43,7 +44,7 @@ class Spark(Engine):
 
     def close(self) -> None:
         """Forget the views and caches; the session stays, others may use it."""
-        for name in list(self._held):
+        for name in reversed(list(self._held)):  # what is made from another goes before it
             self.drop(name)
 
     def run(self, statement: str) -> None:
@@ -90,6 +91,9 @@ class Spark(Engine):
         self.session.catalog.dropTempView(name)
         if rows is not None:
             rows.unpersist()
+
+    def forget(self, name: str) -> None:
+        """Nothing yet: Spark Connect looks a view up again whenever a query that names it runs."""
 
     def counting(self, table: str, cells: Sequence[str]) -> str:
         """In one pass: planning and compiling a query for each takes Spark longer than counting.
@@ -172,26 +176,18 @@ class Spark(Engine):
             f"ELSE {since} END"
         )
 
-    def identifier(self, column: str, kind: dt.DataType) -> str:
-        """By family: see the class above."""
-        text = f"CAST({column} AS STRING)"
-        if kind.is_floating():
-            number = f"CAST({column} AS DOUBLE)"
-            is_whole = f"abs({number}) < {self.float_literal(1e15)} AND {number} = FLOOR({number})"
-            whole = f"CAST(CAST({number} AS BIGINT) AS STRING)"
-            return (
-                f"CASE WHEN isnan({number}) THEN NULL WHEN {is_whole} THEN {whole} ELSE {text} END"
-            )
-        if kind.is_decimal() and kind.scale:
-            short = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))"
-            return f"CASE WHEN contains({text}, 'E') THEN {text} ELSE {short} END"
-        if kind.is_date() or kind.is_timestamp():
-            moment = self.moment(column, kind)
-            return (
-                f"CASE WHEN {moment} IN ({EARLIEST}, {LATEST}) THEN {text} "
-                f"ELSE CAST({moment} AS STRING) END"
-            )
-        return self.text(column, kind)
+    def float_identifier(self, column: str) -> str:
+        """By Spark's own text of a fraction."""
+        number = f"CAST({column} AS DOUBLE)"
+        return self.whole_or(number, f"isnan({number})", f"CAST({column} AS {self.string})")
+
+    def decimal_identifier(self, column: str, kind: dt.DataType) -> str:
+        """As digits, where Spark writes no exponent."""
+        if not kind.scale:
+            return self.text(column, kind)
+        text = f"CAST({column} AS {self.string})"
+        short = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {text}))"
+        return f"CASE WHEN contains({text}, 'E') THEN {text} ELSE {short} END"
 
     def hashed(self, text: str) -> str:
         """In hexadecimal digits."""

@@ -133,6 +133,44 @@ def test_spark_runs_on_the_packaged_java_and_says_nothing_even_when_a_task_fails
     assert done.stderr == ""
 
 
+CONNECTED = """
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from sfumato.domain import Category, Domain
+from sfumato.domain.unit import PrivacyUnit
+from sfumato.vault.count import count_marginals
+from sfumato.vault.tables import open_table
+
+session = SparkSession.builder.remote("local").getOrCreate()
+assert "connect" in type(session).__module__
+rows = [("w0", "a"), ("w98", "b"), ("w98", "b"), ("else", "c"), (None, "d")]
+session.createDataFrame(rows, "x string, person string").createOrReplaceTempView("visits")
+many = Domain([Category("x", tuple(f"w{i}" for i in range(99)))])  # in a table of their own
+for unit in (None, PrivacyUnit("person", 1)):
+    for source in ("spark:visits", session.table("visits")):
+        counts = count_marginals(open_table(source), many, [("x",)], unit).reveal(("x",))
+        print(counts[0], counts[98], counts.sum())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    find_spec("grpc_status") is None or find_spec("pyspark") is None,
+    reason="NO GRPCIO-STATUS OR NO PYSPARK: pip install 'pyspark[connect]' to try Spark Connect",
+)
+def test_spark_connect_counts_lists_and_units(tmp_path):
+    """A server of Spark Connect that pyspark starts for itself."""
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECTED],
+        env={k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["1 2 3", "1 2 3", "1 1 2", "1 1 2"], done.stderr[-2000:]
+
+
 def test_sources_that_name_an_engine():
     assert engine_source("spark:a.b.c") == SparkSource("a.b.c", "")
     assert engine_source("spark:rows.parquet") == SparkSource("", "rows.parquet")
