@@ -22,10 +22,11 @@ import numpy as np
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.effort import time_is_up
 from sfumato.plan.optimal.columns import Columns, distinct_columns
+from sfumato.plan.optimal.mixed import Mixed
 from sfumato.plan.optimal.mixture import Mixture
 from sfumato.plan.solve.farthest import farthest_pair
 from sfumato.plan.solve.roots import LARGEST_SIDE, best_root, spanning_cells
-from sfumato.plan.strategy import Block, Objective, Strategy
+from sfumato.plan.strategy import Block, Objective
 from sfumato.workload.queries import Array, Integers, Numbers
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Term
@@ -45,46 +46,8 @@ HELD = 2**27  # numbers of all columns of M, held at once for their diameter
 Progress = Callable[[int, float], None]
 
 
-@dataclass(frozen=True, eq=False)
-class Dense(Strategy):
-    """One mixture; query ``places[t][i]`` of the reconstruction answers query i of term t.
-
-    Queries without a place (-1) are zero on all cells.
-    """
-
-    places: tuple[Integers, ...]
-    reconstruction: Array
-
-    def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """``R y``."""
-        found = self.reconstruction @ np.asarray(values[0], dtype=np.float64)
-        return self._taken(term, found)
-
-    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """Squared rows of R."""
-        return block_variances[0] * self._taken(term, self._squares)
-
-    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """Their sum."""
-        return float(self.variances(term, block_variances).sum())
-
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """Their maximum."""
-        return float(self.variances(term, block_variances).max())
-
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
-
-    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """``R'c``."""
-        place = self.places[term]
-        kept = place >= 0
-        summed = np.bincount(
-            place[kept], weights=coefficients[kept], minlength=len(self.reconstruction)
-        )
-        weights = np.asarray(self.reconstruction.T @ summed, dtype=np.float64)
-        return {0: weights} if weights.any() else {}
+class Dense(Mixed):
+    """A mixture all of whose columns are known."""
 
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
         """Exact, over all different columns."""
@@ -112,13 +75,6 @@ class Dense(Strategy):
     @cached_property
     def _columns(self) -> dict[int, float]:
         return {p: self._mixture.greatest_column(p) for p in (1, 2)}
-
-    @cached_property
-    def _squares(self) -> Array:
-        return np.asarray((self.reconstruction**2).sum(axis=1), dtype=np.float64)
-
-    def _taken(self, term: int, values: Array) -> Array:
-        return np.append(values, 0.0)[self.places[term]]
 
 
 def dense(

@@ -15,9 +15,9 @@ from functools import cached_property
 import numpy as np
 
 from sfumato.errors import TooLarge
+from sfumato.plan.optimal.mixed import Mixed
 from sfumato.plan.optimal.mixture import Mixture
-from sfumato.plan.strategy import Strategy
-from sfumato.workload.queries import Array, Integers
+from sfumato.workload.queries import Array
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 
 __all__ = ["Conditions", "Proved"]
@@ -62,44 +62,14 @@ class Proved(Mixture):
 
 
 @dataclass(frozen=True, eq=False)
-class Conditions(Strategy):
-    """One proved mixture of k conditions, ``inverse`` its inverse.
+class Conditions(Mixed):
+    """One proved mixture of k conditions, R its inverse.
 
-    ``places[t][i]`` numbers query i of term t among the k; -1 for one that never holds. ``plain``
-    measures the same conditions with the same weights, nothing taken away: for replaced records.
+    ``plain`` measures the same conditions with the same weights, nothing taken away: for replaced
+    records.
     """
 
-    places: tuple[Integers, ...]
-    inverse: Array
     plain: Conditions | None = field(default=None, kw_only=True, repr=False)
-
-    def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """``C^-1 y``."""
-        return self._taken(term, self.inverse @ np.asarray(values[0], dtype=np.float64))
-
-    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """Squared rows of the inverse."""
-        return block_variances[0] * self._taken(term, self._squares)
-
-    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """Their sum."""
-        return float(self.variances(term, block_variances).sum())
-
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """Their maximum."""
-        return float(self.variances(term, block_variances).max())
-
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
-
-    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """``C^-1' c``."""
-        place, c = self.places[term], np.asarray(coefficients, dtype=np.float64)
-        kept = place >= 0
-        summed = np.bincount(place[kept], weights=c[kept], minlength=len(self.inverse))
-        weights = np.asarray(self.inverse.T @ summed, dtype=np.float64)
-        return {0: weights} if weights.any() else {}
 
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
         """As proved: never too small."""
@@ -117,10 +87,3 @@ class Conditions(Strategy):
         if not isinstance(term, Proved):
             raise TypeError("the block of conditions is a mixture with proved bounds")
         return term
-
-    @cached_property
-    def _squares(self) -> Array:
-        return np.asarray((self.inverse**2).sum(axis=1), dtype=np.float64)
-
-    def _taken(self, term: int, values: Array) -> Array:
-        return np.append(values, 0.0)[self.places[term]]
