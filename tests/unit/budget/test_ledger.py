@@ -215,6 +215,12 @@ def test_places_that_cannot_hold_a_ledger_are_refused(bad):
         Ledger.create(bad, Budget(rho=1), "t", "add-remove")
 
 
+@pytest.mark.parametrize("bad", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://x"])
+def test_a_ledger_in_memory_is_refused_as_such(bad):
+    with pytest.raises(LedgerError, match="in memory would be forgotten"):
+        Ledger.create(bad, Budget(rho=1), "t", "add-remove")
+
+
 def test_a_missing_ledger_or_folder_is_one_clear_message(tmp_path):
     with pytest.raises(LedgerError, match="no ledger"):
         Ledger.open(tmp_path / "none.ledger")

@@ -131,6 +131,15 @@ def test_a_damaged_answer_is_not_served(ledger, home):
             ledger.answer(key)
 
 
+def test_an_answer_of_a_record_that_is_none_is_not_served(ledger, home):
+    """The request points at its debit, the free answer at the first record."""
+    home.change("UPDATE sfumato_request SET closed = 1 WHERE key = 'a'")
+    home.change("UPDATE sfumato_free SET sequence = 0 WHERE key = 'f'")
+    for key in ("a", "f"):
+        with pytest.raises(LedgerError, match=f"request key '{key}' is damaged"):
+            ledger.answer(key)
+
+
 @pytest.mark.parametrize("change", ["data = x'00'", "version = 1", "sequence = 2", "sequence = 99"])
 def test_a_damaged_state_is_not_given_out(ledger, home, change):
     home.change(f"UPDATE sfumato_state SET {change}")

@@ -309,3 +309,14 @@ def test_an_old_server_and_a_replica_are_refused(postgres, monkeypatch):
     for answer, words in said.items():
         monkeypatch.setattr(Postgres, "rows", lambda *_, answer=answer: [answer])
         assert words in refusal(source)
+
+
+def test_decimals_rounded_to_tens_are_numbers(postgres, server):
+    if server.info.server_version < 150_000:
+        pytest.skip("decimals of a negative scale came with PostgreSQL 15")
+    server.execute("DROP TABLE IF EXISTS tens; CREATE TABLE tens (x numeric(3, -1))")
+    server.execute("INSERT INTO tens VALUES (14), (15), (96)")
+    table = open_table(f"{postgres}::tens")
+    domain = Domain([Integer("x", 0, 200, 10)])
+    found = count_marginals(table, domain, [("x",)]).reveal(("x",))
+    assert {i: int(n) for i, n in enumerate(found) if n} == {1: 1, 2: 1, 10: 1}
