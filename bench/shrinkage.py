@@ -17,6 +17,7 @@ import csv
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 from functools import cache
+from math import isnan
 from pathlib import Path
 
 import numpy as np
@@ -228,10 +229,11 @@ def main() -> None:
         row = measured_case(case)
         rows.append(row)
         shape = f"{row.shape}, public sample" if row.is_public else row.shape
+        independent = "-" if isnan(row.independent) else f"{row.independent:.3g}"
         print(
             f"| {row.workload} | {shape} | {row.records:,} | {row.epsilon:g} "
             f"| {row.unbiased:.3g} | {row.projected:.3g} | {row.shrunk:.3g} ({row.ratio:.2f}) "
-            f"| {row.even:.3g} | {row.independent:.3g} |",
+            f"| {row.even:.3g} | {independent} |",
             flush=True,
         )
     _summary([r for r in rows if not r.is_public])
