@@ -111,6 +111,11 @@ class TomlFile:
 
 def read_toml(path: str | Path) -> TomlFile:
     """Read a TOML file; every way this can fail is a ``SchemaError`` that says what to do."""
+    if "\n" in str(path):
+        raise SchemaError(
+            f"expected the name of a TOML file, got a text of {len(str(path).splitlines()):,} "
+            "lines; write the text to a file and give its name"
+        )
     path = Path(path)
     try:
         with path.open("rb") as stream:

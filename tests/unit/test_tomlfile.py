@@ -158,6 +158,12 @@ def test_a_missing_file_says_so(tmp_path):
     )
 
 
+def test_a_text_is_not_the_name_of_a_file():
+    message = message_of("[domain.age]\nkind = 'integer'\n")
+    assert "got a text of 2 lines; write the text to a file" in message
+    assert "domain.age" not in message
+
+
 def test_a_folder_is_not_a_file(tmp_path):
     assert "is a folder; name the TOML file inside it" in message_of(tmp_path)
 
