@@ -227,6 +227,11 @@ def test_joined_steps_still_cover_the_path(steps):
     assert joined <= 1024
     assert joined * size >= steps
     assert joined * size <= steps * Fraction(1002, 1000)
+    # No other size of so many that were looked at covers less beyond the path.
+    least = -(-steps // 1024)
+    assert float(joined * size) == pytest.approx(
+        min(-(-steps // s) * s for s in range(least, least + 64)), rel=1e-12
+    )
 
 
 def test_fits_is_exact_at_the_edge():

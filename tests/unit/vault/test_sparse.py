@@ -179,3 +179,11 @@ def test_a_reach_is_at_least_one_step(reach: int) -> None:
     assert SparseLaw(noise, noise, 1, reach=1).reach == 1
     with pytest.raises(BudgetError, match="reach must be at least 1 step"):
         SparseLaw(noise, noise, 1, reach=reach)
+
+
+@pytest.mark.parametrize("name", ["discoveries", "sensitivity"])
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, Fraction(3, 2)])
+def test_numbers_of_a_law_are_whole_and_at_least_one(name: str, value: object) -> None:
+    noise = NoiseLaw("laplace", Fraction(3))
+    with pytest.raises(BudgetError, match=f"{name} must be a whole number of at least 1"):
+        SparseLaw(noise, noise, **{"discoveries": 1, name: value})  # type: ignore[arg-type]
