@@ -226,3 +226,15 @@ def test_debits_in_a_row_are_those_one_after_the_other():
 def test_amounts_in_refusals_are_rounded_up_and_remainders_down(value, up, down):
     assert float(_text_up(value)) == float(up)
     assert float(_text_down(value)) == float(down)
+
+
+@pytest.mark.parametrize(
+    ("budget", "cost", "words"),
+    [
+        (Budget(mu="1/4"), Cost.gaussian(Fraction(1, 10)), "costs 0.1 mu^2, 0.0625 of 0.0625"),
+        (Budget(rho="1/4"), Cost.gaussian(1), "costs 0.5 rho, 0.25 of 0.25 remains"),
+        (Budget(epsilon="1/4"), Cost.pure(1), "costs 1 epsilon, 0.25 of 0.25 remains"),
+    ],
+)
+def test_a_refusal_counts_in_the_currency_of_its_budget(budget, cost, words):
+    assert words in Account(budget).refusal(cost)

@@ -242,3 +242,10 @@ def test_every_word_for_a_truth_value_is_read_in_small_and_in_capitals(words, ce
     texts = [text for word in words for text in (word, word.upper(), f" {word}\t")]
     yes = Boolean("x", outside="other", nulls="missing")
     assert text_cells(yes, texts, tmp_path) == [cell] * len(texts)
+
+
+def test_great_unsigned_numbers_fall_in_bins_of_floats():
+    """As whole numbers they end at 2^63."""
+    x = Numeric("x", (0, 1e19, 2e19), outside="other")
+    column = pa.array([0, 2**63 + 1, 10**19, 2**64 - 1], pa.uint64())
+    assert cells(x, column) == [0, 0, 1, 1]

@@ -21,6 +21,7 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.vault.addresses import SqlSource
 from sfumato.vault.count import count_marginals
+from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.fit import check_columns
 from sfumato.vault.tables import column_types, open_table, public_name
 from tests.vault_reference import SOURCES, make_source
@@ -446,3 +447,21 @@ def test_a_pattern_of_duckdb_files_is_refused(tmp_path):
     with pytest.raises(TableError, match="matches 2 DuckDB files; name one"):
         open_table(tmp_path / "*.duckdb")
     assert ages(tmp_path / "one.*") == [30]
+
+
+def test_our_engine_writes_nothing_to_disk_and_fetches_no_code():
+    """Rows and hash tables of counts stay in memory, whatever DuckDB does by default."""
+    engine = DuckDB.start()
+    wanted = {
+        "temp_directory": "",
+        "autoinstall_known_extensions": "false",
+        "preserve_insertion_order": "false",
+        "enable_progress_bar": "false",
+    }
+    for name, value in wanted.items():
+        found = engine.fetch_texts(f"SELECT CAST(current_setting('{name}') AS VARCHAR)")
+        assert found == [value], name
+    engine.close()
+    table = open_table(PEOPLE)
+    assert isinstance(table.engine, DuckDB)
+    assert table.engine.fetch_texts("SELECT current_setting('temp_directory')") == [""]
