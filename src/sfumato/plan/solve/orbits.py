@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 
@@ -35,6 +36,7 @@ __all__ = ["OrbitProblem", "Sector", "SectorRoot", "orbit_problem"]
 
 SECTOR_SIZE = 2048  # class coordinates of one sector
 EIGEN_ROUNDING = 2.0**-50  # relative error of a computed eigenvalue, per dimension
+WIDE, LOW_RANK = 256, 4  # coordinates, and how many per rank, from which a factor pays
 HELD = 2**26  # entries of all sector matrices together
 TOLERANCE, FINE = 1e-4, 2e-6  # how close to its bound an optimum is driven; small problems
 FINE_WORK = 2**25  # multiplications of one step up to which a problem is small
@@ -45,10 +47,42 @@ _ONE = np.ones((1, 1))
 
 @dataclass(frozen=True, eq=False)
 class Sector:
-    """One part per axis, and the Gram matrix on the class coordinates."""
+    """One part per axis, and the Gram matrix on the class coordinates.
+
+    ``rank`` is a bound on that of the matrix, where one is known.
+    """
 
     part: Part
     gram: Array
+    rank: int | None = None
+
+    @cached_property
+    def factor(self) -> Array | None:
+        """F of few rows with ``F'F`` the Gram matrix: counts and sums on many cells have one."""
+        size = len(self.gram)
+        if self.rank is None or size < WIDE or LOW_RANK * self.rank > size:
+            return None
+        values, vectors = np.linalg.eigh(self.gram)
+        kept = values > values[-1] * size * EIGEN_ROUNDING
+        return np.asarray((vectors[:, kept] * np.sqrt(values[kept])).T, dtype=np.float64)
+
+    @property
+    def work(self) -> int:
+        """Multiplications of one step, about."""
+        size = len(self.gram)
+        return size**3 if self.factor is None else size * len(self.factor) ** 2
+
+    def eigh(self, v: Array) -> tuple[Array, Array]:
+        """Eigenvalues and vectors of ``D^1/2 V D^1/2``; those of value 0 may be left out.
+
+        With V = F'F the values are those of ``F D F'`` and the vectors ``D^1/2 F'`` times its own.
+        """
+        if self.factor is None:
+            return _eigh(self.gram, v)
+        wide = self.factor * np.sqrt(v)
+        values, vectors = _eigh(wide @ wide.T, np.ones(len(wide)))
+        kept = values > 0
+        return values[kept], wide.T @ (vectors[:, kept] / np.sqrt(values[kept]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +130,7 @@ class OrbitProblem:
     ) -> Certified:
         """The certified optimum over the orbit weights, to 2e-6 where that takes no time."""
         if tolerance is None:
-            work = sum(len(s.gram) ** 3 for s in self.sectors)
+            work = sum(s.work for s in self.sectors)
             is_quick = work <= FINE_WORK or self.along is not None
             tolerance = FINE if is_quick else TOLERANCE
         spread = [self.spread(s.part) for s in self.sectors]
@@ -106,7 +140,7 @@ class OrbitProblem:
             out = np.zeros(self.shape)
             for sector, share in zip(self.sectors, spread, strict=True):
                 where = self.where(sector.part)
-                values, vectors = _eigh(sector.gram, weights[where].reshape(-1))
+                values, vectors = sector.eigh(weights[where].reshape(-1))
                 root = (vectors * vectors) @ np.sqrt(values)
                 out[where] += share * root.reshape(share.shape)
             return out.reshape(-1)
@@ -166,7 +200,7 @@ class OrbitProblem:
         weights = found.v.reshape(self.shape)
         for sector in self.sectors:
             v = weights[self.where(sector.part)].reshape(-1)
-            values, vectors = _eigh(sector.gram, v)
+            values, vectors = sector.eigh(v)
             kept = values > 0
             root = (vectors[:, kept] * values[kept] ** 0.25).T / np.sqrt(v * found.scale)
             yield SectorRoot(sector.part, root)
@@ -221,6 +255,7 @@ def _sectors(
     grams: dict[tuple[str, int], Array] = {}
     residuals: dict[tuple[str, int], Array] = {}
     found: dict[Part, Array] = {}
+    ranks: dict[Part, int] = {}
     held = 0
     for factors, weight in zip(asked, weights, strict=True):
         options: list[list[int]] = []
@@ -245,6 +280,9 @@ def _sectors(
                 else:
                     gram = np.asarray(np.kron(gram, grams[key]), dtype=np.float64)
             gram = scale * gram
+            mixed = [a for a, k in zip(axes, part, strict=True) if k == CLASS_PART]
+            rank = prod(min(factors[a.name].rows, a.classes) for a in mixed if a.name in factors)
+            ranks[part] = ranks.get(part, 0) + rank
             if part in found:
                 found[part] += gram
             else:
@@ -252,7 +290,7 @@ def _sectors(
                 held += gram.size
                 if held > HELD:
                     raise TooLarge(f"more than {HELD:,} entries in the sectors of the workload")
-    return (Sector(part, gram) for part, gram in found.items())
+    return (Sector(part, gram, ranks[part]) for part, gram in found.items())
 
 
 def _eigh(gram: Array, v: Array) -> tuple[Array, Array]:
