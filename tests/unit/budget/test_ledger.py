@@ -173,6 +173,8 @@ def test_requests_that_are_not_json_are_refused(ledger, bad):
 def test_keys_are_short_printable_strings(ledger, bad):
     with pytest.raises(LedgerError, match="key"):
         ledger.debit(QUARTER, {}, bad)
+    longest = "x" * 200
+    assert ledger.debit(QUARTER, {}, longest).key == longest
 
 
 def test_answers_are_bytes(ledger):

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import math
+from datetime import date, datetime
+from decimal import Decimal
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
@@ -508,3 +511,23 @@ def test_rows_of_another_unit_bound_or_domain_are_read_anew() -> None:
     ]
     for declared, unit, expected in asked:
         assert total(declared, unit) == expected
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        pa.array([True, False, True, None]),
+        pa.array([1, 2, 1, None]),
+        pa.array([0.5, 2.0, 0.5, math.nan]),
+        pa.array([Decimal("1.50"), Decimal("2.00"), Decimal("1.50"), None]),
+        pa.array(["a", "b", "a", None]),
+        pa.array([date(2020, 1, 1), date(2021, 1, 1), date(2020, 1, 1), None]),
+        pa.array([datetime(2020, 1, 1, 1), datetime(2020, 1, 1), datetime(2020, 1, 1, 1), None]),
+    ],
+    ids=lambda owners: str(owners.type),
+)
+def test_a_unit_may_be_of_any_kind_that_tells_owners_apart(owners: pa.Array) -> None:
+    rows = pa.table({"x": [0, 0, 0, 0], "who": owners})
+    unit = PrivacyUnit("who", 1)
+    counts = count_marginals(open_table(rows), Domain({"x": 1}), [("x",)], unit)
+    assert counts.reveal(("x",)).tolist() == [2]  # two owners; who has no name is dropped

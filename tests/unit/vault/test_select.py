@@ -332,3 +332,12 @@ def test_an_end_at_which_the_noise_is_infinite_is_open() -> None:
     assert not least[1].is_finite()
     assert not most[0].is_finite()
     assert most[1].is_finite()
+
+
+def test_scores_are_clamped_at_2_to_the_60th_on_both_sides() -> None:
+    """Beyond it they are equal, and only noise decides: the first word gives more of it."""
+    for scores in ([2**60, 2**60 + 2**40], [-(2**60) - 2**40, -(2**60)]):
+        words = GivenWords([1 << 40, 1 << 63])
+        assert exponential_mechanism(Sensitive(np.array(scores)), Fraction(1), words) == (0,)
+    within = Sensitive(np.array([2**60 - 2**40, 2**60]))
+    assert exponential_mechanism(within, Fraction(1), GivenWords([1 << 40, 1 << 63])) == (1,)
