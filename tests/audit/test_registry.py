@@ -12,6 +12,8 @@ import pytest
 import sfumato
 from sfumato.audit import registry
 from sfumato.audit.broken import broken_subjects
+from sfumato.audit.examine import Effort
+from sfumato.audit.subjects.measured import opened
 from tests.words import SeededWords
 
 KINDS = ("mechanism:", "method:", "stream:", "choice:", "cost:", "unit:")
@@ -82,8 +84,36 @@ def test_every_audit_runs_the_code_that_it_covers(sound):
     for subject in sound:
         first.setdefault(str(sorted(subject.covers)), []).append(subject)
     for subject in (same[0] for same in first.values()):
+        opened.cache_clear()  # a table that an earlier subject opened would not be opened again
         calls = executed(lambda s=subject: s.sampler(s.pairs[0].right)(8, words))
         named = {c for c in subject.covers if not c.startswith(KINDS)}
         # Randomized responses are made before the audit begins; classes run by their __init__.
         made = {c for c in named if c.endswith((".keep_threshold", ".RandomizedResponse"))}
         assert named - made <= calls, (subject.name, sorted(named - made - calls))
+
+
+def test_several_processes_find_the_same_in_the_same_order(sound, monkeypatch):
+    """Here with threads in their place; processes have their own test, as they start slowly."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    seen = []
+    monkeypatch.setattr(registry, "PER_WORKER", 1)
+    monkeypatch.setattr(registry, "subjects", lambda: sound)
+    monkeypatch.setattr(registry, "ProcessPoolExecutor", lambda n, _: ThreadPoolExecutor(n))
+    registry._by_name.cache_clear()
+    chosen = [s for s in sound if s.name.startswith("randomized response")]
+    found = registry.audit(
+        chosen, Effort(800, 2000, 0), progress=lambda i, n, _: seen.append((i, n)), workers=2
+    )
+    registry._by_name.cache_clear()
+    assert [f.name for f in found] == [s.name for s in chosen]
+    assert seen == [(0, 3), (1, 3), (2, 3)]
+    assert all(f.is_as_expected for f in found)
+
+
+@pytest.mark.slow
+def test_several_processes_audit_many_subjects(sound):
+    chosen = [s for s in sound if s.slowness == 1][: 2 * registry.PER_WORKER]
+    found = registry.audit(chosen, Effort(800, 2000, 0), workers=2)
+    assert [f.name for f in found] == [s.name for s in chosen]
+    assert all(f.is_as_expected for f in found)

@@ -350,12 +350,13 @@ def token(json: Json = False) -> None:
         "sfumato audit",
         "sfumato audit --only gaussian",
         "sfumato audit --full --out audit",
+        "sfumato audit --workers 1",
         "sfumato audit --json > audit.json",
     ),
 )
 def audit(
     full: Annotated[
-        bool, flag("--full", text="Many more runs and pairs (about 20 minutes).")
+        bool, flag("--full", text="Many more runs and pairs (an hour of processor time).")
     ] = False,
     only: Annotated[
         str | None,
@@ -363,6 +364,10 @@ def audit(
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the charts (PNG) here.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Processes; one per core unless said otherwise."),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -376,7 +381,7 @@ def audit(
     """
     from sfumato.app.commands.audit import audit as body
 
-    code = body(out, only, full, Output(json, quiet))
+    code = body(out, only, full, workers, Output(json, quiet))
     if code:
         raise typer.Exit(code)
 

@@ -16,21 +16,28 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from sfumato.audit.bounds import Array, Claim
 from sfumato.audit.events import Score
 from sfumato.audit.examine import Sampler, Subject
 from sfumato.audit.pairs import Pair, Table, listed_pairs
 from sfumato.audit.subjects.measured import Measuring
+from sfumato.audit.subjects.mwem import mwem_subject
+from sfumato.audit.subjects.sessions import session_plan, session_subject
 from sfumato.audit.subjects.units import UNIT, Counted, People, count_rows, unit_subject
+from sfumato.budget import Budget
 from sfumato.budget.accounting import Cost
 from sfumato.domain import Domain
-from sfumato.plan.calibrate import calibrate, privacy_loss
+from sfumato.online.parameters import UNIT as PERSON
+from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending
+from sfumato.plan.calibrate import BlockNoise, calibrate, privacy_loss
 from sfumato.plan.mechanisms import MECHANISMS
+from sfumato.plan.sparse import sparse_of_epsilon
 from sfumato.plan.strategy import Block, Noise, Strategy
 from sfumato.randomness import WordSource
 from sfumato.vault.measure import Exact
-from sfumato.vault.noise import discrete_laplace
+from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import exponential_mechanism
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload import marginals
@@ -42,12 +49,20 @@ Vector = Callable[[Array, WordSource], Array]
 
 STEPS = 2**12  # of the grid, in one count
 ONE = Claim("epsilon", 1.0)
+FAR = 30  # records, by which estimates are surely found wrong
 LAST, LOW = 6, 3.5  # the event that tells sparse vector 3: its place and its value
 
 
 def broken_subjects() -> tuple[Subject[Answers] | Subject[Table] | Subject[People], ...]:
     """Everything that must be caught."""
-    return (*_sparse_vectors(), *_wrong_noise(), *_wrong_use(), *_wrong_units())
+    return (
+        *_sparse_vectors(),
+        *_wrong_noise(),
+        *_wrong_use(),
+        *_wrong_units(),
+        *_wrong_rounds(),
+        *_wrong_sessions(),
+    )
 
 
 def _laplace(scale: Fraction | int, shape: tuple[int, ...], words: WordSource) -> Array:
@@ -88,6 +103,7 @@ def _sparse_vectors() -> tuple[Subject[Answers], ...]:
         _subject("sparse vector 4: noise does not grow with the cut-off", _fourth, [down]),
         _subject("sparse vector 5: no noise on the queries", _fifth, [swap]),
         _subject("sparse vector 6: no cut-off", _sixth, [long]),
+        _subject("sparse vector, Gaussian queries: one draw for all", _one_draw, [swap]),
     )
 
 
@@ -132,6 +148,15 @@ def _sixth(exact: Array, words: WordSource) -> Array:
 def _compared(exact: Array, threshold: Fraction, noise: Fraction, words: WordSource) -> Array:
     limit = _laplace(threshold, (len(exact), 1), words)
     return np.asarray(exact + _laplace(noise, exact.shape, words) >= limit, dtype=np.float64)
+
+
+def _one_draw(exact: Array, words: WordSource) -> Array:
+    """Gaussian noise for two discoveries, but drawn once for all queries."""
+    law = sparse_of_epsilon(Fraction(1), 2, STEPS, query="gaussian", false_alarm=Fraction(1, 16))
+    noise = rounded_gaussian(law.query.scale, len(exact), words)[:, None]
+    limit = discrete_laplace(law.threshold.scale, len(exact), words)[:, None]
+    gap = np.minimum(limit - exact * STEPS, law.reach or 0)
+    return np.asarray(noise >= gap, dtype=np.float64)
 
 
 def _wrong_noise() -> tuple[Subject[Answers] | Subject[Table], ...]:
@@ -204,7 +229,7 @@ def _wrong_use() -> tuple[Subject[Answers], ...]:
         _subject("data-dependent domain: keys that occur", _keys, rare),
         _subject("post-selection: the largest exact count, noisy", _largest, either),
         _subject("published number of records", _rows, [Pair("2 or 3 records", (2,), (3,))]),
-        _subject("exponential mechanism at twice its rate", _twice, scores, slowness=8),
+        _subject("exponential mechanism at twice its rate", _twice, scores, slowness=16),
     )
 
 
@@ -253,3 +278,42 @@ def _first_rows(people: People, _: int, blocks: Sequence[Block]) -> Exact:
     seen = [owner for owner, _ in people]
     kept = [row for i, row in enumerate(people) if seen[:i].count(row[0]) < UNIT.rows]
     return count_rows(tuple(kept[: 3 * UNIT.rows]), blocks)
+
+
+class _Coarse(Spending):
+    """A purse whose noise is right in counts, and taken for steps of the grid."""
+
+    def noise(self, amount: Fraction, moves: Moves, most_bits: int = MOST_GRID_BITS) -> BlockNoise:
+        """So many steps as it should be counts."""
+        law = super().noise(amount, moves, most_bits)
+        return replace(law, units=-(-law.units >> law.grid_bits))
+
+    def cost_of_noise(self, law: BlockNoise, moves: Moves) -> Fraction:
+        """What the noise would cost if it were in counts."""
+        return super().cost_of_noise(replace(law, grid_bits=0), moves)
+
+
+def _wrong_rounds() -> tuple[Subject[Table], ...]:
+    name = "mwem: noise in the wrong unit"
+    return (mwem_subject(name, lambda: _Coarse("laplace", Fraction(2)), 2.5, is_broken=True),)
+
+
+class _Repeated:
+    """Words that begin again with every draw: what a source seeded in every call gives."""
+
+    def __init__(self, words: WordSource) -> None:
+        self._block = words.words(2**6)
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        """The first words again."""
+        return self._block[:count]
+
+
+def _wrong_sessions() -> tuple[Subject[Table], ...]:
+    plan = session_plan(Budget(epsilon=2), "replace-one")
+    wrong = replace(plan, noise=replace(plan.noise, scale=plan.noise.scale / PERSON))
+    # The record moves in one attribute only: noise that comes again cancels in the difference.
+    again = session_subject(
+        "session: the same words in every draw", plan, plan, 0, FAR, _Repeated, (0, 3)
+    )
+    return again, session_subject("session: noise in the wrong unit", plan, wrong, 0, FAR)

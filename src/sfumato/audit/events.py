@@ -39,9 +39,10 @@ ZERO = 200  # the lowest bit of 0, which has none
 
 def learn_scores(left: Array, right: Array) -> dict[str, Score]:
     """Scores that are large where outputs are likelier for ``left``, by name."""
+    columns = _sorted_columns(left, right)
     scores: dict[str, Score] = {
-        "independent": _independent(_edges(left, right, BINS), left, right),
-        "pattern": _pattern(left, right),
+        "independent": _independent(_edges(columns, BINS), left, right),
+        "pattern": _pattern(columns, left, right),
         "low bits": _low_bits(left, right),
     }
     if min(len(left), len(right)) >= RUNS_PER_COLUMN * left.shape[1]:
@@ -62,16 +63,26 @@ def lowest_bits(values: Array) -> Array:
     return np.where(np.isfinite(values), found, np.nan)
 
 
-def _edges(left: Array, right: Array, bins: int) -> list[Array]:
+def _sorted_columns(left: Array, right: Array) -> list[Array]:
+    """What is known of every number on both sides together, in order."""
+    both = np.sort(np.concatenate([left, right]), axis=0)  # NaN comes last
+    return [c[: np.searchsorted(c, np.inf)] for c in np.ascontiguousarray(both.T)]
+
+
+def _edges(columns: list[Array], bins: int) -> list[Array]:
     """The bins of every column: its own values if they are few, else quantiles of both."""
-    out = []
-    for column in np.concatenate([left, right]).T:
-        known = column[np.isfinite(column)]
-        values = np.unique(known)
-        if values.size > max(FEW, bins):
-            values = np.unique(np.quantile(known, np.arange(1, bins) / bins))
-        out.append(values)
-    return out
+    return [_cut(_distinct(c), c, bins) for c in columns]
+
+
+def _cut(values: Array, column: Array, bins: int) -> Array:
+    if values.size <= max(FEW, bins):
+        return values
+    return _distinct(column[np.arange(1, bins) * column.size // bins])
+
+
+def _distinct(ordered: Array) -> Array:
+    """Every value of a sorted row once."""
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if ordered.size else ordered
 
 
 def _codes(outputs: Array, edges: list[Array]) -> Codes:
@@ -109,7 +120,7 @@ def _independent(edges: list[Array], left: Array, right: Array) -> Score:
 
 def _low_bits(left: Array, right: Array) -> Score:
     low, high = lowest_bits(left), lowest_bits(right)
-    inner = _independent(_edges(low, high, CELLS), low, high)
+    inner = _independent(_edges(_sorted_columns(low, high), CELLS), low, high)
     return lambda outputs: inner(lowest_bits(outputs))
 
 
@@ -128,10 +139,10 @@ class _Hashed:
         return out
 
 
-def _pattern(left: Array, right: Array) -> Score:
+def _pattern(columns: list[Array], left: Array, right: Array) -> Score:
     """Discrete numbers as they are; others in as many bins as keep all patterns countable."""
     bins = max(2, min(FEW, int(CELLS ** (1 / max(left.shape[1], 1)))))
-    hashed = _Hashed(_edges(left, right, bins))
+    hashed = _Hashed(_edges(columns, bins))
     a, b = hashed(left), hashed(right)
     keys = np.unique(np.concatenate([a, b]))
     ratios = _log_ratio(np.searchsorted(keys, a), np.searchsorted(keys, b), keys.size)

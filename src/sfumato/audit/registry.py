@@ -13,7 +13,10 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from importlib import import_module
+from multiprocessing import get_context
 from types import FunctionType, ModuleType
 from typing import Any, get_args
 
@@ -24,6 +27,7 @@ __all__ = ["audit", "required", "sound_subjects", "subjects", "uncovered"]
 
 Progress = Callable[[int, int, str], None]
 
+PER_WORKER = 8  # subjects: fewer are not worth a process, which has to plan them all
 ROOMS = ("sfumato.vault", "sfumato.local")
 DESKS = ("sfumato.alerts", "sfumato.corrections")  # draw what they tell themselves
 # "Privacy: none" says that what is returned stays in the vault; post-processing touches no data.
@@ -34,8 +38,10 @@ def sound_subjects() -> list[Subject[Any]]:
     """Everything that must keep its claim."""
     from sfumato.audit.subjects.chosen import chosen_subjects
     from sfumato.audit.subjects.local import local_subjects
+    from sfumato.audit.subjects.mwem import mwem_subjects
     from sfumato.audit.subjects.online import online_subjects
     from sfumato.audit.subjects.planned import planned_subjects
+    from sfumato.audit.subjects.sessions import session_subjects
     from sfumato.audit.subjects.sparse import sparse_subjects
     from sfumato.audit.subjects.streams import stream_subjects
     from sfumato.audit.subjects.units import unit_subjects
@@ -46,8 +52,10 @@ def sound_subjects() -> list[Subject[Any]]:
         *stream_subjects(),
         *local_subjects(),
         *chosen_subjects(),
+        *mwem_subjects(),
         *sparse_subjects(),
         *online_subjects(),
+        *session_subjects(),
     ]
 
 
@@ -63,8 +71,15 @@ def audit(
     effort: Effort = FAST,
     words: WordSource | None = None,
     progress: Progress | None = None,
+    workers: int = 1,
 ) -> list[Finding]:
-    """Examine one subject after the other."""
+    """Examine all subjects: one after the other, or in so many processes if they are many.
+
+    Processes have their own words from the operating system and find their subjects by name.
+    """
+    workers = min(workers, len(chosen) // PER_WORKER)
+    if workers > 1 and words is None:
+        return _shared(chosen, effort, progress, workers)
     words = system_words() if words is None else words
     found = []
     for i, subject in enumerate(chosen):
@@ -72,6 +87,35 @@ def audit(
             progress(i, len(chosen), subject.name)
         found.append(examine(subject, words, effort))
     return found
+
+
+def _shared(
+    chosen: list[Subject[Any]], effort: Effort, progress: Progress | None, workers: int
+) -> list[Finding]:
+    """The slowest first, so that no process is left with one of them at the end."""
+    ordered = sorted(chosen, key=lambda s: -s.slowness)
+    found: dict[str, Finding] = {}
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        waiting = [pool.submit(_examined, s.name, effort) for s in ordered]
+        try:
+            for i, done in enumerate(as_completed(waiting)):
+                finding = done.result()
+                found[finding.name] = finding
+                if progress is not None:
+                    progress(i, len(chosen), finding.name)
+        except BaseException:  # whoever interrupts does not wait for what has not begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [found[s.name] for s in chosen]
+
+
+def _examined(name: str, effort: Effort) -> Finding:
+    return examine(_by_name()[name], system_words(), effort)
+
+
+@cache
+def _by_name() -> dict[str, Subject[Any]]:
+    return {s.name: s for s in subjects()}
 
 
 def required() -> frozenset[str]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import io
+import zlib
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from sfumato.release.charts import (
     error_against_alpha,
     heat_map,
     interval_bars,
+    smaller_png,
     write_chart,
 )
 from sfumato.release.pictures import chart_of, chosen_groups
@@ -151,3 +153,30 @@ def test_error_against_alpha_marks_the_least_point_of_every_curve():
 def test_error_against_alpha_refuses_empty_curves():
     with pytest.raises(SfumatoError, match="at least one point"):
         error_against_alpha({"none": []})
+
+
+def test_pictures_are_compressed_and_keep_their_pixels():
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        crc = zlib.crc32(kind + data).to_bytes(4, "big")
+        return len(data).to_bytes(4, "big") + kind + data + crc
+
+    def chunks(picture: bytes) -> dict[bytes, bytes]:
+        found, place = {}, 8
+        while place < len(picture):
+            size = int.from_bytes(picture[place : place + 4], "big")
+            kind, data = picture[place + 4 : place + 8], picture[place + 8 : place + 8 + size]
+            assert chunk(kind, data) == picture[place : place + 12 + size]
+            found[kind] = found.get(kind, b"") + data
+            place += 12 + size
+        return found
+
+    rows = (b"\0" + b"\xff\x00\x80" * 40) * 30
+    header = (40).to_bytes(4, "big") + (30).to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])
+    packed = zlib.compress(rows, 0)
+    parts = [chunk(b"IHDR", header), chunk(b"IDAT", packed[:999]), chunk(b"IDAT", packed[999:])]
+    picture = b"\x89PNG\r\n\x1a\n" + b"".join(parts) + chunk(b"IEND", b"")
+    small = smaller_png(picture)
+    assert len(small) < len(picture) / 10
+    assert zlib.decompress(chunks(small)[b"IDAT"]) == rows
+    assert chunks(small)[b"IHDR"] == header
+    assert list(chunks(small)) == [b"IHDR", b"IDAT", b"IEND"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,9 @@ _NOTE = "lower bounds hold with 99.9%; what is not refuted is not proved"
 _COLUMNS = ["mechanism", "claim", "bound", "share", "pairs", "runs", "seconds", "note"]
 
 
-def audit(out: Path | None, only: str | None, is_full: bool, output: Output) -> int:
+def audit(
+    out: Path | None, only: str | None, is_full: bool, workers: int | None, output: Output
+) -> int:
     """Examine all subjects; 1 if a claim is refuted, a wrong one stands, or something is left out.
 
     Privacy: runs on made-up tables only.
@@ -37,7 +40,8 @@ def audit(out: Path | None, only: str | None, is_full: bool, output: Output) -> 
     chosen = _chosen(known, only)
     effort = FULL if is_full else FAST
     with output.bars() as bars:
-        found = examined(chosen, effort, progress=bars.phase("auditing"))
+        each = workers or os.cpu_count() or 1
+        found = examined(chosen, effort, progress=bars.phase("auditing"), workers=each)
     written = [] if out is None else _write(found, out)
     wrong = [f for f in found if not f.is_as_expected]
     output.result(

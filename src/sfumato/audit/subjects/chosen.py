@@ -28,7 +28,6 @@ from sfumato.refine.learning.learner import Learner
 from sfumato.refine.learning.transcript import Transcript
 from sfumato.vault.adaptive import ExactTables, read_answers, read_tables
 from sfumato.vault.boosting import boosting_rounds
-from sfumato.vault.mwem import mwem_rounds
 from sfumato.vault.rounds import Task, adaptive_rounds
 from sfumato.vault.select import report_noisy_max
 from sfumato.vault.sensitive import Sensitive
@@ -115,8 +114,6 @@ def _rounds() -> tuple[Subject[Table], ...]:
     cube = marginals(Domain({"one": 2, "two": 2, "three": 2}), 2)
     gaussian, laplace = Budget(mu=2), Budget(epsilon=2)
     return (
-        _adaptive("mwem", work, gaussian, _mwem, "mwem", 300),
-        _adaptive("mwem, pure", work, laplace, _mwem, "mwem", 300),
         _adaptive("boosting", work, gaussian, _boosting, "boosting", 400),
         _adaptive("adaptive tables", cube, gaussian, _tables, "tables", 200),
         _adaptive("adaptive tables, pure", cube, laplace, _tables, "tables", 200),
@@ -154,14 +151,6 @@ def _adaptive(
 
 VAULT = "sfumato.vault"
 COVERED = {
-    "mwem": frozenset(
-        f"{VAULT}.{name}"
-        for name in (
-            "mwem.mwem_rounds",
-            "adaptive.ExactAnswers.choose",
-            "adaptive.ExactAnswers.measure",
-        )
-    ),
     "boosting": frozenset(
         f"{VAULT}.{name}"
         for name in ("boosting.boosting_rounds", "adaptive.ExactAnswers.measure_some")
@@ -175,13 +164,6 @@ COVERED = {
         )
     ),
 }
-
-
-def _mwem(table: Table, work: Workload, budget: Budget) -> Prepared:
-    exact, rows = read_answers(opened(work.domain, table), work, NEIGHBOURS)
-    return lambda words: mwem_rounds(
-        exact, rows, work, NEIGHBOURS, None, 2, Spending.of(budget), words
-    )[0]
 
 
 def _boosting(table: Table, work: Workload, budget: Budget) -> Prepared:
@@ -217,9 +199,7 @@ def _tables_run(
 def _places(method: str, work: Workload) -> dict[Place, int]:
     """Everything that a step can measure: the number of records, queries, or tables."""
     each: list[Place]
-    if method == "mwem":
-        each = [(t, q) for t, term in enumerate(work.terms) for q in range(term.rows)]
-    elif method == "boosting":
+    if method == "boosting":
         each = [(q,) for q in range(work.queries)]
     else:
         sets = [(name,) for name in work.domain.names] + [t.attributes for t in work.terms]
@@ -279,8 +259,6 @@ def _centres(table: Table, work: Workload, places: dict[Place, int], method: str
     for place, i in places.items():
         if not place:
             found = counts(())
-        elif method == "mwem":
-            found = asked[place[0]][place[1] : place[1] + 1]
         elif method == "boosting":
             found = np.concatenate(asked)[place[0] : place[0] + 1]
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,8 +44,9 @@ DOORS = frozenset(
 )
 
 
+@lru_cache(maxsize=64)
 def opened(domain: Domain, records: Table) -> Opened:
-    """Made-up records as a table that the vault counts."""
+    """Made-up records as a table that the vault counts; the same one for every mechanism."""
     import pandas as pd
 
     codes = np.array(records, dtype=np.int64).reshape(len(records), len(domain))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked one at a time: sessions on a guarded table, and watched series of counts."""
+"""What is asked one at a time: watched series of counts, and corrected predictions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,12 @@ from sfumato.audit.examine import Sampler, Subject
 from sfumato.audit.pairs import Pair, Table
 from sfumato.audit.subjects.measured import opened
 from sfumato.budget import Budget
-from sfumato.budget.accounting import Cost
 from sfumato.corrections import Correction, correct
 from sfumato.domain import Domain
-from sfumato.errors import BudgetExhausted
-from sfumato.online.book import MemoryBook
-from sfumato.online.desk import Desk
-from sfumato.online.parameters import SessionPlan, plan_session
-from sfumato.online.session import Session
 from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
 from sfumato.randomness import WordSource
 from sfumato.vault.adaptive import read_answers
 from sfumato.vault.discover import Discoverer, times
-from sfumato.vault.questions import ExactQuestions
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload import marginals
 
@@ -35,7 +28,6 @@ __all__ = ["online_subjects"]
 Counts = tuple[int, ...]
 
 STEPS = 16  # grid steps of one count
-SLOW_SESSION = 750
 SLOW_WATCH = 48
 SLOW_DESK = 240
 VAULT = "sfumato.vault"
@@ -44,20 +36,13 @@ DAYS: tuple[Pair[Counts], ...] = (
     Pair("low counts, one record more on every day", (0,) * 6, (1,) * 6),
     Pair("high counts, one record less on every day", (2,) * 6, (1,) * 6),
 )
-QUESTIONS = (
-    "SELECT COUNT(*) FROM data WHERE age < 1",
-    "SELECT COUNT(*) FROM data WHERE age < 2",
-    "SELECT COUNT(*) FROM data WHERE age < 3",
-)
 
 
 def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
-    """Sessions and watches, with pure budgets and with others."""
+    """Watches and corrections, with pure budgets and with others."""
     # Large budgets, as runs are slow and so few: a loss of 2 could not be seen.
     pure, gaussian = Budget(epsilon=6), Budget(mu=4)
     return (
-        _session("session, pure", pure),
-        _session("session", gaussian),
         _watch("watch, pure", pure),
         _watch("watch", gaussian),
         _alerts("sf.watch, pure", pure),
@@ -65,45 +50,6 @@ def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
         _correction("sf.correct, pure", pure),
         _correction("sf.correct", gaussian),
     )
-
-
-def _session(name: str, budget: Budget) -> Subject[Table]:
-    """Three questions to a new session: what was answered, and which answers were paid for."""
-    domain = Domain({"age": 4})
-    plan = plan_session(domain, budget, questions=len(QUESTIONS), updates=2, records=4)
-
-    def sampler(table: Table) -> Sampler:
-        exact = ExactQuestions(opened(domain, table), domain, plan.neighbours, None)
-
-        def run(runs: int, words: WordSource) -> Array:
-            return np.array([_asked(exact, plan, words) for _ in range(runs)])
-
-        return run
-
-    few = ((3,),) * 4
-    pairs = (Pair("four records, one in the first cell more", few, (*few, (0,))),)
-    covers = frozenset({f"{VAULT}.questions.ExactQuestions.noisy"})
-    claim = Claim.of(_cost(plan))
-    return Subject(name, claim, pairs, sampler, covers, None, lambda _: _sum, SLOW_SESSION)
-
-
-def _asked(exact: ExactQuestions, plan: SessionPlan, words: WordSource) -> list[float]:
-    desk = Desk(exact, plan, MemoryBook(), None, words, "audit", is_dummy=False, take_over=False)
-    row = []
-    with Session(desk) as session:
-        for question in QUESTIONS:
-            try:
-                answer = session.ask(question)
-                row += [float(answer.is_paid), answer.value]
-            except BudgetExhausted:
-                row += [np.nan, np.nan]
-    return row
-
-
-def _cost(plan: SessionPlan) -> Cost:
-    """Everything that a session may debit."""
-    parts = plan.epoch_cost.parts * plan.updates
-    return Cost(parts + (() if plan.records_cost is None else plan.records_cost.parts))
 
 
 def _watch(name: str, budget: Budget) -> Subject[Counts]:

@@ -18,7 +18,7 @@ __all__ = ["stream_subjects"]
 Values = tuple[int, ...]
 
 LENGTH = 4
-SLOW = 24
+SLOW = 32
 DOOR = "sfumato.vault.stream.PrivateStream.measure"
 
 
