@@ -16,7 +16,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["sfumato", "tomllib"]):
+with atheris.instrument_imports(include=["sfumato", "tomllib", "json", "zipfile"]):
     from tests.fuzz.readers import READERS, read, seeds
 
 
