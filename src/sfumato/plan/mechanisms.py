@@ -176,11 +176,11 @@ def _of_products(workload: Workload, objective: str) -> Strategy:
     marginals = marginals_optimum(workload, objective)
     if marginals is not None:
         return marginals
-    if objective == "max":
-        return largest_error(workload)
     if _is_flat(workload):
         with suppress(TooLarge):
-            return _joint(workload, "rmse")
+            return _joint(workload, "max" if objective == "max" else "rmse")
+    if objective == "max":
+        return largest_error(workload)
     if _is_long(workload):
         with suppress(PlanError):
             return ordered(workload)
