@@ -11,6 +11,7 @@ from math import exp, log, pi
 import mpmath
 import numpy as np
 import pytest
+from flint import arb
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtri
 
@@ -341,3 +342,21 @@ def test_scores_are_clamped_at_2_to_the_60th_on_both_sides() -> None:
         assert exponential_mechanism(Sensitive(np.array(scores)), Fraction(1), words) == (0,)
     within = Sensitive(np.array([2**60 - 2**40, 2**60]))
     assert exponential_mechanism(within, Fraction(1), GivenWords([1 << 40, 1 << 63])) == (1,)
+
+
+def test_a_score_that_may_still_be_the_largest_is_not_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is known of two scores overlaps in part; one word more says that the lower one wins."""
+    known = iter([[(1.0, 2.5), (2.0, 3.0)], [(2.4, 2.45), (2.0, 2.1)]])
+    now: list[tuple[float, float]] = []
+
+    def enclosure(_: _Race, place: int) -> tuple[arb, arb]:
+        if place == 0:
+            now[:] = next(known)
+        low, high = now[place]
+        return arb(low), arb(high)
+
+    race = _Race(np.zeros(2, np.int64), RATE, _GUMBEL, GivenWords([1, 1, 7, 7]))
+    monkeypatch.setattr(_Race, "_enclosure", enclosure)
+    assert race._decide([0, 1]) == 0

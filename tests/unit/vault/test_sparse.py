@@ -187,3 +187,11 @@ def test_numbers_of_a_law_are_whole_and_at_least_one(name: str, value: object) -
     noise = NoiseLaw("laplace", Fraction(3))
     with pytest.raises(BudgetError, match=f"{name} must be a whole number of at least 1"):
         SparseLaw(noise, noise, **{"discoveries": 1, name: value})  # type: ignore[arg-type]
+
+
+def test_the_ends_of_what_a_noise_scale_may_be() -> None:
+    for scale in (Fraction(1, 2**10), Fraction(2**40)):
+        assert NoiseLaw("laplace", scale).scale == scale
+    for scale in (Fraction(1, 2**10 + 1), Fraction(2**40 + 1)):
+        with pytest.raises(BudgetError, match=r"from 2\^-10 to 2\^40 grid steps"):
+            NoiseLaw("laplace", scale)
