@@ -13,7 +13,7 @@ MB, imports and the processes of the server included.
 from __future__ import annotations
 
 import json
-import resource
+import os
 import sys
 from functools import partial
 from itertools import combinations
@@ -22,7 +22,7 @@ from pathlib import Path
 import duckdb
 
 from bench.people import DOMAIN, PAIRS, bare_columns
-from bench.servers import Server, connected, spark_of, timed
+from bench.servers import Server, connected, peak_kilobytes, spark_of, timed
 from sfumato.domain import Domain, Integer
 from sfumato.vault.count import count_marginals, scanned_tables
 from sfumato.vault.engine_duckdb import DuckDB
@@ -53,7 +53,7 @@ def main() -> None:
         found = _engine(*given)
     else:
         found = _release(int(given[0]), Path(given[1]))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_kilobytes(os.getpid()) / 1024
     print(json.dumps({"megabytes": peak, **found}))
 
 
@@ -89,7 +89,7 @@ def _engine(way: str, name: str, source: str) -> dict[str, object]:
             with timed(server) as spent:
                 server.answer(_grouping_sets(server.table, bare_columns(), PAIRS))
             found = vars(spent)
-        here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        here = peak_kilobytes(os.getpid()) / 1024
         return {**found, "megabytes": here + server.megabytes}
 
 

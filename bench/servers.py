@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 
-__all__ = ["Server", "Spent", "postgres_of", "spark_of", "timed"]
+__all__ = ["Server", "Spent", "connected", "peak_kilobytes", "postgres_of", "spark_of", "timed"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _POSTGRES = {"DOUBLE": "double precision", "VARCHAR": "text", "TINYINT": "smallint"}
@@ -39,7 +39,7 @@ class Server:
     @property
     def megabytes(self) -> float:
         """The most memory that each of its processes had, summed over those that still run."""
-        return sum(map(_peak, self._processes())) / 1024
+        return sum(map(peak_kilobytes, self._processes())) / 1024
 
     def _processes(self) -> dict[int, list[str]]:
         """The server's process and all below it, with the fields of their status."""
@@ -130,8 +130,8 @@ def spark_of(path: Path) -> Iterator[Server]:
     session.stop()
 
 
-def _peak(pid: int) -> int:
-    """The most kilobytes that a process has had; 0 if it has just ended."""
+def peak_kilobytes(pid: int) -> int:
+    """The most memory of a process; 0 if it has just ended. (getrusage tells its parent's, too.)"""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
