@@ -35,7 +35,7 @@ class Rates:
     Of values as people have them: texts, whole numbers, truth values, amounts, dates.
     """
 
-    start: float  # queries are planned and compiled
+    start: float  # queries are planned and compiled; an estimate for DuckDB and PostgreSQL
     encode: float
     count: float
     is_here: bool  # whether its memory is that of this process
@@ -176,8 +176,8 @@ class Resources:
         """The time, roughly."""
         more = f"{in_seconds(self.million_seconds)} per million records"
         if self.records is None:
-            return f"about {in_seconds(self.seconds)} of one core and {more}"
-        return f"about {in_seconds(self.seconds)} of one core for {self.records:,} records"
+            return f"{in_seconds(self.seconds)} of one core and {more}"
+        return f"{in_seconds(self.seconds)} of one core for {self.records:,} records"
 
 
 def resources(

@@ -180,7 +180,7 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
 
 def _narrowed(noisy: Numbers) -> Numbers:
     """In words if all of them fit; they are noisy, hence public."""
-    fits = noisy.min() > -(2**WORD_BITS) and noisy.max() < 2**WORD_BITS
+    fits = noisy.min(initial=0) > -(2**WORD_BITS) and noisy.max(initial=0) < 2**WORD_BITS
     return np.asarray(noisy.astype(np.int64) if fits else noisy)
 
 
