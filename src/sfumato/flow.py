@@ -10,22 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
-from sfumato.budget.accounting import gaussian_epsilon
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.errors import PlanError, WorkloadError
 from sfumato.plan.effort import cache_folder
 from sfumato.plan.forecast import Forecast, GroupForecast
-from sfumato.plan.planner import BIASED, Strategies, choose
-from sfumato.plan.strategy import Noise
+from sfumato.plan.planner import Strategies, choose
+from sfumato.plan.smallest import smallest_budget
 from sfumato.refine.bootstrap import Intervals, check_intervals
 from sfumato.refine.cells.explicit import agreed_total
 from sfumato.refine.feasibility import witness
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from sfumato.refine.widths.projected_plan import AfterProjection
     from sfumato.release import Release
     from sfumato.resources import EngineName, Resources
-    from sfumato.vault.measure import Exact
+    from sfumato.vault.tables import Table
 
 __all__ = ["Plan", "Progress", "plan"]
 
@@ -49,7 +47,6 @@ Progress = Callable[[int, int, str], None]
 DEFAULT_DELTA = Fraction(1, 10**9)
 MOST = 12  # groups that a plan shows of itself
 SECONDS = 120.0  # for planning; the best of what was found by then
-_UNIT_BUDGETS: dict[Noise, Budget] = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,65 +122,46 @@ class Plan(Forecast):
         shorter ones that are approximate (docs/releases.md).
         ``public`` are records that anybody may see (a table like ``table``, or an earlier release
         on the same domain): one more guess. That they are public is the caller's promise.
-        ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table`` or a dataframe.
+        ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table``, ``postgres://...``,
+        ``spark:...`` or a dataframe.
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
         table returns the stored answer at no further cost, unless another ``key`` is given.
         Without a ledger nothing remembers what was spent: that is the caller's promise.
         ``analyst`` names who asks: the debit counts against their allowance, too.
         """
-        from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
+        from sfumato.budget.opening import ledger_of, paid_entry
         from sfumato.release import Release
         from sfumato.release.chosen import check_listed
         from sfumato.vault.fit import check_columns
-        from sfumato.vault.measure import count
         from sfumato.vault.public import public_records
         from sfumato.vault.tables import is_named, open_table, public_name
 
-        domain, blocks = self.workload.domain, self.strategy.blocks
         check_listed(self.workload)
         self.resources().check()
         known = _known(constraints, self.workload, project)
         check_intervals(intervals, self, project, known)
         guess = None if public is None else public_records(public, self.workload)
-        publish = partial(
-            Release.of,
+        records = open_table(table)
+        check_columns(records, self.workload.domain, self.unit)
+        is_told = is_named(table) or bool(name)
+        book = ledger_of(ledger, name or public_name(table), is_told, self.neighbours, self.budget)
+        key = key or self.digest()
+        stored = _stored(self, records, known, book, key, analyst, progress)
+        del records  # below this line everything is public
+
+        measured = Measured.from_bytes(stored, self.noise)
+        del stored
+        agreed_total(measured.rows, known)
+        return Release.of(
             self,
+            measured,
             project=project,
             constraints=known,
             intervals=intervals,
             public=guess,
+            entry=None if book is None else paid_entry(book, key),
             progress=progress,
         )
-        records = open_table(table)
-        check_columns(records, domain, self.unit)
-        book = ledger_of(
-            ledger,
-            name or public_name(table),
-            is_named(table) or bool(name),
-            self.neighbours,
-            self.budget,
-        )
-        key = key or self.digest()
-        if book is not None and book.answer(key) is not None:
-            stored = book.answer_once(self.cost, self.request(), key, never_drawn)
-            measured = Measured.from_bytes(stored, self.noise)
-            agreed_total(measured.rows, known)
-            return publish(measured, entry=paid_entry(book, key))
-
-        exact = count(records, domain, blocks, self.neighbours, self.unit, progress)
-        agreed_total(exact.rows, known)
-        draw = partial(_measured_bytes, exact, self, progress)
-        # The debit comes before the noise and the answer is stored before it is used.
-        if book is None:
-            stored = draw()
-        else:
-            stored = book.answer_once(self.cost, self.request(), key, draw, analyst=analyst)
-        del exact, records, draw  # below this line everything is public
-
-        measured = Measured.from_bytes(stored, self.noise)
-        del stored
-        entry = None if book is None else paid_entry(book, key)
-        return publish(measured, entry=entry)
 
     def request(self) -> dict[str, object]:
         """The public description of what is asked, as the ledger keeps it."""
@@ -224,10 +202,32 @@ def _error(group: GroupForecast) -> str:
     return f"{group.queries:,} queries, typical error {group.rmse:,.2f}"
 
 
-def _measured_bytes(exact: Exact, asked: Plan, progress: Progress | None) -> bytes:
-    from sfumato.vault.measure import measure
+def _stored(
+    asked: Plan,
+    records: Table,
+    known: Constraints | None,
+    book: Ledger | None,
+    key: str,
+    analyst: str | None,
+    progress: Progress | None,
+) -> bytes:
+    """The measurement as the ledger stores it: drawn now, or what the same key once drew."""
+    from sfumato.budget.opening import never_drawn
+    from sfumato.vault.measure import count, measure
 
-    return measure(exact, asked.strategy.blocks, asked.noise, progress=progress).to_bytes()
+    if book is not None and book.answer(key) is not None:
+        return book.answer_once(asked.cost, asked.request(), key, never_drawn)
+    domain, blocks = asked.workload.domain, asked.strategy.blocks
+    exact = count(records, domain, blocks, asked.neighbours, asked.unit, progress)
+    agreed_total(exact.rows, known)
+
+    def draw() -> bytes:
+        return measure(exact, blocks, asked.noise, progress=progress).to_bytes()
+
+    # The debit comes before the noise and the answer is stored before it is used.
+    if book is None:
+        return draw()
+    return book.answer_once(asked.cost, asked.request(), key, draw, analyst=analyst)
 
 
 def plan(
@@ -272,7 +272,7 @@ def plan(
     folder = cache_folder() if cache else None
     known = Strategies(workload, objective, until, folder, _allowed(allow_bias, records))
     if budget is None:
-        budget = _smallest_budget(known, error, neighbours, mechanism, delta, unit)
+        budget = smallest_budget(known, error, neighbours, mechanism, delta, unit)
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
     found = choose(
@@ -297,55 +297,3 @@ def _positive(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise PlanError(f"{name} must be a number above 0, got {value!r}")
     return float(value)
-
-
-def _smallest_budget(
-    known: Strategies,
-    error: float | None,
-    neighbours: Neighbours,
-    mechanism: str | None,
-    delta: float | Fraction,
-    unit: PrivacyUnit | None,
-) -> Budget:
-    """The least epsilon whose plan has a root mean square error of at most ``error``.
-
-    Errors scale as 1/mu (Gaussian noise) and 1/epsilon (Laplace), up to the rounding of the noise
-    scale to its grid, which the last loop settles.
-    """
-    if not isinstance(error, int | float) or not 0 < error < float("inf"):
-        raise PlanError(f"error must be a number of counts above 0, got {error!r}")
-    if mechanism == BIASED:
-        raise PlanError("approximate answers need a budget: their error does not shrink like 1/mu")
-    known = replace(known, records=None)
-    work, objective = known.workload, known.objective
-    options = []
-    for noise, unit_budget in _UNIT_BUDGETS.items():
-        try:
-            found = choose(
-                work,
-                unit_budget,
-                neighbours,
-                objective,
-                mechanism,
-                unit,
-                noise_only=noise,
-                strategies=known,
-            )
-        except TooLarge:  # for any noise
-            raise
-        except PlanError:
-            continue
-        if noise == "gaussian":
-            options.append(Budget(epsilon=gaussian_epsilon(found.rmse / error, delta), delta=delta))
-        else:
-            options.append(Budget(epsilon=found.rmse / error))
-    if not options:
-        raise PlanError(f"no mechanism fits this workload (mechanism = {mechanism!r})")
-    budget = min(options, key=lambda b: b.epsilon or 0)
-    while (
-        choose(work, budget, neighbours, objective, mechanism, unit, strategies=known).rmse > error
-    ):
-        budget = Budget(
-            epsilon=(budget.epsilon or 0) * Fraction(100001, 100000), delta=budget.delta
-        )
-    return budget

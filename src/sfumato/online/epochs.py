@@ -110,6 +110,13 @@ class Epochs:
         self._noted("rest", self._state("at rest", vector.state()))
         self._entry = None
 
+    def close(self) -> None:
+        """Rest for good. An epoch that cannot be put to rest is lost, as by a crash."""
+        try:
+            self.rest()
+        finally:
+            _LIVE.pop(self._token, None)
+
     def _begun(self, analyst: str | None) -> SparseVector:
         if self.count() + self.lost >= self._plan.updates:
             raise BudgetExhausted(

@@ -211,15 +211,7 @@ def plan_session(
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
     neighbours = check_neighbours(neighbours)
-    _whole(questions, "questions", MOST_QUESTIONS)
-    if records is not None:
-        _whole(records, "records", 2**44)
-    if updates is not None:
-        _whole(updates, "updates", MOST_UPDATES)
-    if not 0.5 < level < 1 or not 0 < beta < 1:
-        raise PlanError(
-            f"level must lie between 0.5 and 1 and beta between 0 and 1, got {level!r}, {beta!r}"
-        )
+    _check_numbers(questions, updates, records, level, beta)
     if learning not in ("fit", "hedge"):
         raise PlanError(f'learning must be "fit" or "hedge", got {learning!r}')
     purse = Spending.of(budget)
@@ -251,6 +243,20 @@ def plan_session(
         beta=beta,
         learning=learning,
     )
+
+
+def _check_numbers(
+    questions: int, updates: int | None, records: int | None, level: float, beta: float
+) -> None:
+    _whole(questions, "questions", MOST_QUESTIONS)
+    if records is not None:
+        _whole(records, "records", 2**44)
+    if updates is not None:
+        _whole(updates, "updates", MOST_UPDATES)
+    if not 0.5 < level < 1 or not 0 < beta < 1:
+        raise PlanError(
+            f"level must lie between 0.5 and 1 and beta between 0 and 1, got {level!r}, {beta!r}"
+        )
 
 
 def _sparse(amount: Fraction, kind: NoiseKind, seldom: float, level: float) -> SparseLaw:

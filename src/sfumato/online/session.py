@@ -210,7 +210,7 @@ class Session:
         try:
             # A frozen ledger takes nothing: then the epoch is lost, as by a crash.
             with self._desk.lock, suppress(LedgerFrozen):
-                self._desk.epochs.rest()
+                self._desk.epochs.close()
         finally:
             if self._closing is not None:
                 self._closing()

@@ -382,8 +382,8 @@ def test_what_noise_cannot_be_drawn_for_is_refused_before_a_test(tmp_path: Path)
 
 def test_a_ledger_that_is_frozen_at_the_end_costs_the_epoch_only(tmp_path: Path) -> None:
     book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
-    with _open(book) as session:
-        at = next(i for i, text in enumerate(ASKED) if session.ask(text).how == "free")
+    with _open(book) as first:  # and is not collected as garbage before the second
+        at = next(i for i, text in enumerate(ASKED) if first.ask(text).how == "free")
         book.freeze("enough")
     book.unfreeze("more")
     used = len(book.entries())
