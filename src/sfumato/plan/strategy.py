@@ -22,7 +22,7 @@ from sfumato.errors import TooLarge
 from sfumato.plan.diameter import l1_diameter, squared_diameter
 from sfumato.plan.fingerprint import fingerprint
 from sfumato.plan.moves import Moves, pair_moves
-from sfumato.workload.queries import Array, check_entries
+from sfumato.workload.queries import Array, check_entries, repeated
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Predicates, Term
 from sfumato.workload.workload import Workload
@@ -91,21 +91,24 @@ class Strategy(ABC):
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """The variance of every answer of a term, from the noise variance of every block."""
 
-    @abstractmethod
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The sum of ``variances``, without listing the queries."""
+        """The sum of ``variances``; kinds for very many queries do not list them."""
+        return float(self.variances(term, block_variances).sum())
 
-    @abstractmethod
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The greatest of ``variances``."""
+        """The greatest of ``variances``, or a bound on it."""
+        return float(self.variances(term, block_variances).max())
 
-    @abstractmethod
     def effective_terms(self, term: int) -> Array:
         """``(sum r^2)^2 / sum r^4`` of every answer: how many equal noises it is like.
 
         A weighted sum of Laplace variables has the kurtosis of a sum of that many equal ones;
-        1 means that the answer carries a single draw.
+        1 means that the answer carries a single draw. Gaussian noise adds up to Gaussian noise:
+        infinitely many.
         """
+        if self.noise != "gaussian":
+            raise NotImplementedError(f"{self.mechanism} does not say how its noise adds up")
+        return repeated(np.inf, self.workload.terms[term].rows)
 
     def bias_bounds(self, term: int) -> Array:
         """``max_j |E_qj|`` of every query of a term: its greatest bias per record."""

@@ -76,18 +76,6 @@ class Biased(Strategy):
         """Squared rows of R."""
         return block_variances[0] * self._squares[self._rows(term)]
 
-    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """Their sum."""
-        return float(self.variances(term, block_variances).sum())
-
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """Their maximum."""
-        return float(self.variances(term, block_variances).max())
-
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
-
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``R'c``: the constant carries no noise."""
         weights = self.reconstruction[self._rows(term)].T @ coefficients

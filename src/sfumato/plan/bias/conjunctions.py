@@ -136,18 +136,6 @@ class ByPolynomial(Strategy):
             self._known[id(numbers)] = numbers, np.asarray(numbers, dtype=np.float64)
         return self._known[id(numbers)][1]
 
-    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The sum of ``variances``."""
-        return float(self.variances(term, block_variances).sum())
-
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The greatest of ``variances``."""
-        return float(self.variances(term, block_variances).max())
-
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
-
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``R'c``; the transform is its own transpose."""
         out, found = np.zeros(len(self.masks)), self.read[term]

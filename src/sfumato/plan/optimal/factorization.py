@@ -153,14 +153,6 @@ class Factorization(Strategy):
                 value *= float(self._class_gram(axis, asked)[0, 0])
             yield b, value
 
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The greatest of ``variances``."""
-        return float(self.variances(term, block_variances).max())
-
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
-
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
         """Exact over the orbits: all cells of an orbit have the same column norm."""
         if p != 2:

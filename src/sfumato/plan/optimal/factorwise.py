@@ -175,10 +175,6 @@ class Factorwise(Strategy):
             for b, chosen in enumerate(self.combinations)
         )
 
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
-
     def _spread(self, axis: int, i: int) -> Array:
         """The variances of the queries of a factor from one of its blocks."""
         key = (axis, i)

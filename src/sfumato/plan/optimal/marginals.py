@@ -138,10 +138,6 @@ class Marginals(Strategy):
         weights = np.array([term.weight**2 for term in self.workload.terms])
         return float((weights * each).max()) * self.column_norm(2).power
 
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return repeated(np.inf, self.workload.terms[term].rows)
-
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
         """Exact: all cells have columns of the same norm in every block."""
         power = float((self.lattice.of_pieces(self._columns(p)) * np.asarray(scales)).sum())

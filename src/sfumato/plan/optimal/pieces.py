@@ -159,10 +159,6 @@ class Pieces(Strategy):
             out += part
         return float(out.max())
 
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
-
     def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
         """Sums of products of the greatest columns: exact where columns are equal, never less."""
         greatest = {n: float(s.measured.column_powers(p).max()) for n, s in self.splits.items()}

@@ -97,10 +97,6 @@ class Sliding(Strategy):
         del term
         return block_variances[0] * float(self._each.max())
 
-    def effective_terms(self, term: int) -> Array:
-        """Gaussian noise adds up to Gaussian noise."""
-        return np.full(self.workload.terms[term].rows, np.inf)
-
     def covariance(
         self, term: int, queries: Sequence[int], block_variances: Sequence[float]
     ) -> Array:

@@ -65,10 +65,6 @@ class Fourier(Strategy):
             out += coefficients**2 * block_variances[b]
         return out
 
-    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The sum of ``variances``."""
-        return float(self.variances(term, block_variances).sum())
-
     def block_errors(self) -> Array:
         """Squared coefficients, character by character."""
         out = np.zeros(len(self.blocks))
@@ -76,10 +72,6 @@ class Fourier(Strategy):
             for b, coefficients in self._within(t):
                 out[b] += term.weight**2 * float(coefficients @ coefficients)
         return out
-
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The greatest of ``variances``."""
-        return float(self.variances(term, block_variances).max())
 
     def effective_terms(self, term: int) -> Array:
         """One draw per character, with the variances of the shares."""
