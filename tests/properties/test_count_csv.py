@@ -29,6 +29,7 @@ DOMAIN = Domain(
     ]
 )
 HEADER = b"first,second"
+MARK = "\ufeff".encode()  # a byte order mark, which readers take away where a text begins
 
 
 def counted(text: bytes) -> np.ndarray:
@@ -74,11 +75,13 @@ lines = (
     st.binary(max_size=12)
     | st.lists(
         st.sampled_from(
-            [b'"', b'""', b",", b"a", b"\x00", b"\\", b"\xff", b"\xc3\xbc", b" ", b"p"]
+            [b'"', b'""', b",", b"a", b"\x00", b"\\", b"\xff", b"\xc3\xbc", b" ", b"p", MARK]
         ),
         max_size=8,
     ).map(b"".join)
-    | st.sampled_from([b"a,p", b'"x,y",q', b'"say ""no""",p', b'a, "b, c"', b"z" * 40])
+    | st.sampled_from(
+        [b"a,p", b'"x,y",q', b'"say ""no""",p', b'a, "b, c"', b"z" * 40, MARK + b"a,p"]
+    )
 ).map(lambda line: line.replace(b"\n", b"").replace(b"\r", b""))
 
 
@@ -96,6 +99,15 @@ def test_a_file_holds_the_records_of_its_lines_each_read_alone(given_lines, end)
 def test_where_blocks_are_cut_is_of_no_consequence(given_lines, block, longest):
     with patch.object(csvfile, "LONGEST_LINE", longest):
         assert records(given_lines, b"\r\n", block) == records(given_lines)
+
+
+def test_a_mark_before_a_value_belongs_to_it_wherever_its_line_stands():
+    """Had the first line of a block lost it, a line before it would have changed two records."""
+    marked = MARK + b"a,p"
+    assert records([marked]) == [("\ufeffa", "p")]
+    assert records([marked, marked, b"b,q"]) == [("b", "q"), *[("\ufeffa", "p")] * 2]
+    assert records([b"b,q", marked]) == [("b", "q"), ("\ufeffa", "p")]
+    assert records([MARK + marked]) == [("\ufeff\ufeffa", "p")]
 
 
 @slow_start

@@ -36,6 +36,7 @@ BLOCK_BYTES: Final = 1 << 24
 
 _DELIMITERS: Final = ",;\t|"
 _QUOTE: Final = ord('"')
+_MARK: Final = b"\xef\xbb\xbf"  # a byte order mark
 
 
 def header(path: str) -> tuple[str, list[str]]:
@@ -177,9 +178,12 @@ def _parsed(lines: bytes, width: int, delimiter: str, wanted: Sequence[int]) -> 
     if not lines.strip(b"\n"):
         return None
     names = [f"x{i}" for i in range(width)]
+    # Arrow takes one mark away from what it is given; were it a line's own, what the line says
+    # would hang on whether another line stands before it.
+    text = _MARK + lines
     return pyarrow.csv.read_csv(
-        pa.BufferReader(lines),
-        read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(lines) + 1),
+        pa.BufferReader(text),
+        read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(text) + 1),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter=delimiter, invalid_row_handler=lambda _: "skip"
         ),

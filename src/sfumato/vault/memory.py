@@ -92,9 +92,9 @@ def _pandas(frame: pd.DataFrame) -> Columns:
 
     def column(name: str, rows: int | None = None) -> pa.ChunkedArray:
         series = frame.iloc[:rows, place[name]]
-        if name in untyped:
+        if name in untyped or getattr(series.dtype, "storage", "") == "python":
             gone = series.isna().tolist()
-            texts = [None if g else str(v) for v, g in zip(series.tolist(), gone, strict=True)]
+            texts = [None if g else _text(v) for v, g in zip(series.tolist(), gone, strict=True)]
             return pa.chunked_array([pa.array(texts, pa.string())])
         array = pa.array(series, from_pandas=True)
         return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
@@ -103,6 +103,19 @@ def _pandas(frame: pd.DataFrame) -> Columns:
         return pa.table({name: _plain(column(name)) for name in wanted})
 
     return Columns(_types(names, get=lambda name: column(name, 0)), untyped, get)
+
+
+def _text(value: object) -> str | None:
+    """A value as text; null if it has none in UTF-8: one record must not make all unreadable.
+
+    Halves of surrogate pairs have no UTF-8, and Python writes no integer of over 4300 digits.
+    """
+    try:
+        text = str(value)
+        text.encode()
+    except Exception:  # whatever it says may hold the value
+        return None
+    return text
 
 
 def _types(

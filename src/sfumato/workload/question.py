@@ -107,11 +107,13 @@ class Question:
 
         A table of integers must have fewer than 2^44 records in all.
         """
+        is_whole = table.dtype.kind in "iO"
         if self._box is not None:
-            total = table[self._box].sum() * (self.high or self.low)
+            held = table[self._box].sum()  # as a Python integer: the product may exceed 64 bits
+            total = (int(held) if is_whole else held) * (self.high or self.low)
         else:
             total = (self.coefficients() * self.summable(table)).sum()
-        return int(total) if table.dtype.kind in "iO" else float(total)
+        return int(total) if is_whole else float(total)
 
     def summable(self, counts: Numbers) -> Numbers:
         """Counts in a type that holds their products with the coefficients, and the sum."""

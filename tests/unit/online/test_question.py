@@ -116,6 +116,19 @@ def test_coefficients_beyond_words_are_summed_exactly() -> None:
     assert question.answer(counts) == (2**70 + 15) << question.bits
 
 
+def test_one_cell_with_a_coefficient_beyond_words_is_multiplied_exactly() -> None:
+    """In 64 bits the product would begin anew at 2^63, and one record would move it by 2^64."""
+    domain = sf.Domain({"a": 2, "b": 2})
+    (question,) = questions_of(sf.product(domain, {"a": [[0, 2**24]], "b": [[0, 2**25 - 1]]}))
+    factor = 2**24 * (2**25 - 1)
+    counts = np.zeros((2, 2), dtype=np.int64)
+    for records in (2**14, 2**14 + 1, 2**15, 2**43):
+        counts[1, 1] = records
+        assert question.answer(counts) == factor * records
+        assert question.answer(counts.astype(object)) == factor * records
+    assert question.answer(counts.astype(float)) == float(factor) * 2**43
+
+
 def test_what_is_too_large_to_ask_is_refused() -> None:
     with pytest.raises(TooLarge, match="at most"):
         questions_of(sf.marginals(sf.Domain({"a": 20_000}), 1))

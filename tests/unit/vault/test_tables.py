@@ -91,6 +91,20 @@ def test_a_dataframe_without_types_is_read_as_text():
     assert ages(mixed) == [30, 41, 42]
 
 
+@pytest.mark.parametrize("odd", ["\ud800", 10**5000], ids=["surrogate", "digits"])
+def test_an_object_without_a_text_is_null_and_fails_nobody(odd):
+    """One record with such a value must not decide whether the others can be counted."""
+    frame = pd.DataFrame({"age": pd.Series([30, odd, "41"], dtype=object), "sex": ["F"] * 3})
+    assert ages(frame) == [30, 41, 42]
+
+
+def test_a_text_of_pandas_without_utf8_is_null():
+    sexes = pd.Series(["F", "\ud800", "M"], dtype="string[python]")
+    frame = pd.DataFrame({"age": [30, 35, 41], "sex": sexes})
+    assert column_types(frame)["sex"] == "string"
+    assert ages(frame) == [30, 41]
+
+
 def test_pandas_extension_types_are_read():
     frame = pd.DataFrame(
         {
