@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from sfumato.app.server import asking as asking_module
 from sfumato.app.server.house import House
 from sfumato.budget import Ledger
 from sfumato.client import Client
+from sfumato.domain import Domain
 from sfumato.errors import BudgetExhausted, LedgerFrozen, SqlError
-from tests.http.served import ADA, BOB, CONFIG, CORA, bearer, served, write_served
+from sfumato.workload.question import Question
+from tests.http.served import ADA, BOB, CONFIG, CORA, Clock, bearer, served, write_served
 from tests.http.test_client import over
 
 SESSION = CONFIG.replace(
@@ -201,3 +204,68 @@ def test_texts_that_were_read_are_remembered_up_to_a_number_of_bytes(
     assert 1 <= len(held._texts) <= 5
     assert held._text_bytes == sum(read.nbytes for read in held._texts.values())
     assert held.read(texts[-1]) is held.read(texts[-1])
+
+
+def test_what_waits_for_a_session_keeps_nobody_else_waiting_and_leaves_on_the_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a question is counted its session is locked; the loop of the server is not."""
+    clock = Clock()
+    with served(write_served(tmp_path / "served", SESSION), clock) as client:
+        house: House = client.app.house
+        desk, looked = house.datasets["people"].asking.session._desk, house.look
+        begun = threading.Event()
+
+        async def seen(*given: object) -> object:
+            begun.set()
+            return await looked(*given)
+
+        monkeypatch.setattr(house, "look", seen)
+        for path, status in (("/datasets", 200), (f"/datasets/people/answers/{'0' * 64}", 404)):
+            waiting = _Got(client, path)
+            slept = len(clock.slept)
+            begun.clear()
+            with desk.lock:
+                waiting.start()
+                assert begun.wait(60)
+                healthy = _Got(client, "/health")
+                healthy.start()
+                healthy.join(60)  # at once, unless the loop waits for the lock
+                assert healthy.status == 200
+                assert waiting.status is None
+            waiting.join()
+            assert waiting.status == status
+            assert len(clock.slept) == slept + 1
+        send = {"sql": COUNT.format(3)}
+        assert client.post("/datasets/people/estimate", headers=bearer(ADA), json=send).is_success
+        assert len(clock.slept) == slept + 2
+        assert client.get("/datasets/people/schema", headers=bearer(ADA)).is_success
+        assert len(clock.slept) == slept + 2  # the schema waits for nobody
+
+
+class _Got(threading.Thread):
+    """A request in a thread of its own."""
+
+    def __init__(self, client: TestClient, path: str) -> None:
+        super().__init__(daemon=True)
+        self.client, self.path, self.status = client, path, None
+
+    def run(self) -> None:
+        self.status = self.client.get(self.path, headers=bearer(ADA)).status_code
+
+
+def test_a_text_that_two_read_at_once_is_counted_once(
+    asking: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = asking.app.house.datasets["people"].asking
+    text, plain = COUNT.format(13) + " ", asking_module.plain_count
+
+    def overtaken(domain: Domain, given: str) -> Question | None:
+        """Another thread reads the same text meanwhile."""
+        monkeypatch.setattr(asking_module, "plain_count", plain)
+        ours.read(given)
+        return plain(domain, given)
+
+    monkeypatch.setattr(asking_module, "plain_count", overtaken)
+    assert ours.read(text).key == ours.read(text).key
+    assert ours._text_bytes == sum(read.nbytes for read in ours._texts.values())

@@ -61,3 +61,15 @@ def test_what_a_debit_would_leave(fresh):
     assert people.book.remaining("ada").share == after
     dear = people.planned(people.read(json.dumps(asked(1.75)).encode()).asked)
     assert people.book.share_after(dear.cost, "ada") is None
+
+
+def test_a_refusal_stands_for_a_while_as_words_not_as_an_exception(fresh):
+    """The frames of an exception would hold every plan that was ever refused."""
+    people = fresh.app.house.datasets["people"]
+    people._clock = lambda: 7.0
+    send = {"json": asked(3.5), "headers": bearer(ADA)}
+    first = fresh.post("/datasets/people/release", **send)
+    assert first.status_code == 409
+    (kept,) = people._refused.values()
+    assert not any(isinstance(part, BaseException) for part in kept)
+    assert fresh.post("/datasets/people/release", **send).content == first.content

@@ -153,6 +153,11 @@ class Desk:
             )
         self._exact.prepare(question.attributes)
 
+    def forget(self) -> None:
+        """Let go of the table: nothing new is asked any more."""
+        with self.lock:
+            self._exact.forget()
+
     def lost(self, answer: Answer) -> None:
         """An outcome could not be stored: its epoch is never tested again."""
         with self.lock:

@@ -139,9 +139,15 @@ def begin_session(
     )
     is_ours = book is not None and book is not ledger
     kept: Book = MemoryBook() if book is None else book
+    closing = book.close if book is not None and is_ours else None
     exact = ExactQuestions(guarded, domain, plan.neighbours, unit)
-    desk = Desk(exact, plan, kept, begun, words, title, is_dummy=False, take_over=take_over)
-    return Session(desk, book.close if book is not None and is_ours else None)
+    try:
+        desk = Desk(exact, plan, kept, begun, words, title, is_dummy=False, take_over=take_over)
+    except BaseException:  # an error may be kept for long, and the ledger's connection with it
+        if closing is not None:
+            closing()
+        raise
+    return Session(desk, closing)
 
 
 def start_of(start: object, domain: Domain) -> Start | None:

@@ -199,7 +199,10 @@ class Session:
             return self._learnt().table(self.domain.in_order(names)).copy()
 
     def close(self) -> None:
-        """Put the open epoch to rest; the session can be opened again and goes on as it was."""
+        """Put the open epoch to rest, and let go of the table and the ledger.
+
+        The session can be opened again and goes on as it was; stored answers can still be read.
+        """
         with self._desk.lock:
             if self._is_closed:
                 return
@@ -212,6 +215,7 @@ class Session:
             with self._desk.lock, suppress(LedgerFrozen):
                 self._desk.epochs.close()
         finally:
+            self._desk.forget()
             if self._closing is not None:
                 self._closing()
 

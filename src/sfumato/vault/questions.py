@@ -103,6 +103,14 @@ class ExactQuestions(Redacted):
             self._held.clear()
         self._held[names] = found
 
+    def forget(self) -> None:
+        """Let go of the table and of all that was counted; nothing can be asked any more.
+
+        A file or a server that was opened for it is free at once, not when it is collected.
+        """
+        self._held.clear()
+        del self._table
+
     def scores(
         self, questions: Sequence[Question], estimates: Sequence[int]
     ) -> Sensitive[Sequence[int]]:

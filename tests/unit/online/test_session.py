@@ -14,6 +14,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.budget.account import Account
+from sfumato.budget.book import Book
 from sfumato.budget.ledger import Ledger
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import (
@@ -30,6 +31,8 @@ from sfumato.errors import (
 from sfumato.online.answers import Answer
 from sfumato.online.opening import begin_session
 from sfumato.online.session import Session
+from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.questions import ExactQuestions
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"age": 20, "sex": 2})
@@ -434,3 +437,48 @@ def test_a_session_in_use_is_not_used_twice(tmp_path: Path) -> None:
     for name in ("age", "sex"):
         np.testing.assert_array_equal(third.table(name), second.table(name))
     third.close()
+
+
+def test_a_closed_session_lets_go_of_its_table_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a file stays locked, or a server connected, while somebody holds the session."""
+    path = tmp_path / "people.parquet"
+    TABLE.to_parquet(path)
+    closed: list[DuckDB] = []
+    shut = DuckDB.close
+    monkeypatch.setattr(DuckDB, "close", lambda engine: (closed.append(engine), shut(engine)))
+    session = _open(tmp_path / "people.ledger", table=path)
+    answer = session.ask(ASKED[0])
+    engine = session._desk._exact._table.engine  # others may be collected meanwhile
+    assert engine not in closed
+    session.close()
+    assert engine in closed
+    assert session.ask(ASKED[0]) == answer
+    with pytest.raises(PlanError, match="closed"):
+        session.ask(ASKED[1])
+    session.close()
+
+
+def test_a_session_that_cannot_be_opened_closes_its_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Book] = []
+    shut = Book.close
+    monkeypatch.setattr(Book, "close", lambda book: (closed.append(book), shut(book)))
+    counted = ExactQuestions.records
+
+    def fails(_: ExactQuestions) -> None:
+        raise TableError("the table could not be counted")
+
+    monkeypatch.setattr(ExactQuestions, "records", fails)
+    with pytest.raises(TableError):
+        _open(tmp_path / "people.ledger")
+    assert len(closed) == 1
+    given = Ledger.open(tmp_path / "people.ledger")
+    with pytest.raises(TableError):
+        _open(given)
+    assert len(closed) == 1  # a ledger that was given is the caller's to close
+    monkeypatch.setattr(ExactQuestions, "records", counted)
+    _open(tmp_path / "people.ledger").close()
+    assert len(closed) == 2

@@ -114,7 +114,8 @@ async def ask(visitor: Visitor, dataset: Guarded, text: str) -> Asked:
     began = visitor.now()
     try:
         asking = dataset.asking
-        was_stored = asking.stored(asking.read(asked.sql).key) is not None
+        key = asking.read(asked.sql).key
+        was_stored = await visitor.house.look(asking.stored, key) is not None
         body = await asking.ask(asked.sql, visitor.who, None)
     finally:
         await visitor.on_grid(began)

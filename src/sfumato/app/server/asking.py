@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from sfumato.app.asking import forecasts_document
@@ -83,25 +83,35 @@ class Asking:
         self._limits, self._shelf, self._metrics = limits, shelf, metrics
         self._texts: OrderedDict[str, Read] = OrderedDict()
         self._text_bytes = 0
+        self._reading = Lock()
         self._line: SimpleQueue[Waiting | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name=f"asking {dataset}", daemon=True)
         self._thread.start()
 
     def read(self, text: str) -> Read:
         """The questions of a text; refused if there are too many or they cannot be asked."""
-        known = self._texts.get(text)
-        if known is not None:
-            self._texts.move_to_end(text)
-            return known
+        with self._reading:  # workers read texts, too
+            known = self._texts.get(text)
+            if known is not None:
+                self._texts.move_to_end(text)
+                return known
         plain = plain_count(self.session.domain, text)
         questions = self._parsed(text) if plain is None else (plain,)
         keys = [question.key for question in questions]
         key = keys[0] if len(keys) == 1 else request_key({"questions": keys})
-        self._texts[text] = found = Read(key, questions)
-        self._text_bytes += found.nbytes
-        while len(self._texts) > TEXTS or (self._text_bytes > TEXT_BYTES and len(self._texts) > 1):
-            self._text_bytes -= self._texts.popitem(last=False)[1].nbytes
-        return found
+        return self._known(text, Read(key, questions))
+
+    def _known(self, text: str, read: Read) -> Read:
+        """Remember a text that was read; the one that was not asked for longest is forgotten."""
+        with self._reading:
+            before = self._texts.pop(text, None)
+            self._texts[text] = read
+            self._text_bytes += read.nbytes - (0 if before is None else before.nbytes)
+            while len(self._texts) > 1 and (
+                len(self._texts) > TEXTS or self._text_bytes > TEXT_BYTES
+            ):
+                self._text_bytes -= self._texts.popitem(last=False)[1].nbytes
+        return read
 
     def _parsed(self, text: str) -> tuple[Question, ...]:
         workload = sql(self.session.domain, text)

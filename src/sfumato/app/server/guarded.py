@@ -25,7 +25,7 @@ from sfumato.app.server.documents import (
 from sfumato.app.server.models import PlanAsked, ReleaseAsked
 from sfumato.app.server.newest import Newest
 from sfumato.app.server.planning import plan_of
-from sfumato.app.server.problems import Problem, exhausted, key_reused
+from sfumato.app.server.problems import exhausted, key_reused
 from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Ledger
 from sfumato.budget.entries import Entry, request_key
@@ -36,6 +36,7 @@ from sfumato.release.provenance import cost_in_words
 if TYPE_CHECKING:
     from sfumato.app.server.metrics import Metrics
     from sfumato.app.server.shelf import Shelf
+    from sfumato.budget.account import Remaining
     from sfumato.flow import Plan, Progress
     from sfumato.online.session import Session
     from sfumato.release import Release
@@ -90,7 +91,8 @@ class Guarded:
         self._about = request_key({"table": told})
         self._plans: Newest[Plan] = Newest(KEPT_PLANS)
         self._results: Newest[Release] = Newest(KEPT_RESULTS)
-        self._refused: dict[tuple[str, str], tuple[float, Problem]] = {}
+        # As words, not as exceptions: those would hold the plans that they were raised about.
+        self._refused: dict[tuple[str, str], tuple[float, str, Remaining]] = {}
         self._clock = monotonic
         self._releasing = Lock()
         self._asking: Asking | None = None
@@ -119,6 +121,10 @@ class Guarded:
             ),
             "remaining": remaining_document(self.book.remaining(who.name)),
         }
+
+    def recent(self, key: str) -> bytes | None:
+        """The bytes that were sent under a key, if they are at hand; takes no time."""
+        return self.shelf.recent(self.name, key)
 
     def stored(self, key: str) -> bytes | None:
         """The bytes that were sent under a key: of a release or of a question."""
@@ -165,7 +171,7 @@ class Guarded:
             self.check_name(who, name, wanted.key)
         refused = self._refused.get((wanted.paid, who.name))
         if refused is not None and self._clock() < refused[0]:
-            raise refused[1].with_traceback(None)
+            raise exhausted(*refused[1:])
         return self.shelf.body(self.name, wanted.key)
 
     def release(
@@ -302,15 +308,14 @@ class Guarded:
         if self.book.how_many_more(plan.cost, who.name):
             return
         left = self.book.remaining(who.name)
-        refusal = exhausted(
+        words = (
             f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}; "
-            f"{left.describe()}; lower the cost or ask the curator",
-            left,
+            f"{left.describe()}; lower the cost or ask the curator"
         )
         if len(self._refused) >= KEPT_REFUSALS:
             self._refused.clear()
-        self._refused[paid, who.name] = (self._clock() + REFUSED_SECONDS, refusal)
-        raise refusal
+        self._refused[paid, who.name] = (self._clock() + REFUSED_SECONDS, words, left)
+        raise exhausted(words, left)
 
     def _body(
         self, key: str, asked: ReleaseAsked, plan: Plan, result: Release, entry: Entry | None

@@ -21,6 +21,8 @@ __all__ = ["House"]
 
 T = TypeVar("T")
 
+LOOKS = 4  # threads for what may have to wait for a session
+
 
 class House:
     """The server without its routes; ``grid`` and ``rates`` are passed in by tests."""
@@ -40,6 +42,7 @@ class House:
             for name, dataset in config.datasets.items()
         }
         self._workers = ThreadPoolExecutor(limits.workers, thread_name_prefix="sfumato")
+        self._looks = ThreadPoolExecutor(LOOKS, thread_name_prefix="sfumato look")
         self._most = limits.workers + limits.waiting
         self._working = 0
 
@@ -60,9 +63,15 @@ class House:
         finally:
             self._working -= 1
 
+    async def look(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run what is short but may wait for a session that is counting: others do not wait."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._looks, function, *arguments)
+
     def close(self) -> None:
         """Finish what is under way, then close the ledgers and the shelf."""
         self._workers.shutdown(wait=True)
+        self._looks.shutdown(wait=True)
         for dataset in self.datasets.values():
             dataset.close()
         self.shelf.close()

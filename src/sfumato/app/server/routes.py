@@ -188,7 +188,10 @@ async def answers(request: Request) -> Response:
     key = request.path_params["key"]
     if _ANSWER_KEYS.fullmatch(key) is None:
         raise not_valid([{"loc": ("path", "key"), "msg": "64 hexadecimal digits are needed"}])
-    kept = dataset.stored(key)
+    kept = dataset.recent(key)
+    if kept is None:
+        request.scope[ON_GRID] = True  # it may wait for a question that is being answered
+        kept = await (await _house(request)).look(dataset.stored, key)
     if kept is None:
         raise Problem(404, "not-found", "no answer has this key; it is in the answer's `key`")
     return _stored(kept)
@@ -218,10 +221,11 @@ async def health() -> Response:
 
 
 @routes.get("/datasets", responses=_answers(list[DatasetShown], 503))
-async def datasets(who: Who, house: House_) -> Response:
+async def datasets(request: Request, who: Who, house: House_) -> Response:
     """The datasets that are open to the caller."""
     theirs = [d for d in house.datasets.values() if d.name in who.datasets]
-    return _json([d.shown(who) for d in theirs])
+    request.scope[ON_GRID] = True  # it may wait for a question that is being answered
+    return _json(await house.look(lambda: [d.shown(who) for d in theirs]))
 
 
 @routes.get("/datasets/{name}/schema", responses=_answers(SchemaShown, 404))
@@ -239,8 +243,11 @@ async def plan(
 
 
 @routes.post("/datasets/{name}/estimate", responses=_answers(Estimated, 404, 503))
-async def estimate(asked: Annotated[AskAsked, Body()], dataset: Dataset, house: House_) -> Response:
+async def estimate(
+    request: Request, asked: Annotated[AskAsked, Body()], dataset: Dataset, house: House_
+) -> Response:
     """What a question would cost and how good its answer would be; spends nothing."""
+    request.scope[ON_GRID] = True  # it may wait for a question that is being answered
     return _json(await house.work(dataset.asking.forecast, asked.sql))
 
 
