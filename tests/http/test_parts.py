@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.app.cli import main
+from sfumato.app.server import limits
 from sfumato.app.server.grid import Grid
 from sfumato.app.server.limits import Limits, Rates, check_entries, check_workload, is_too_deep
 from sfumato.app.server.metrics import prometheus
@@ -67,6 +68,14 @@ def _depth(value: object) -> int:
 )
 def test_nesting_is_measured_as_json_nests(value: object, most: int) -> None:
     assert is_too_deep(json.dumps(value).encode(), most) == (_depth(value) > most)
+
+
+def test_a_string_that_is_never_closed_is_gone_over_once() -> None:
+    """Begun anew at every escaped quotation mark, 64 KiB of them took seconds."""
+    open_string = b'\\"' * 20_000 + b"[" * 20
+    assert [mark.span() for mark in limits._MARKS.finditer(open_string)] == [(1, len(open_string))]
+    assert not is_too_deep(open_string, 16)  # no JSON; the reader refuses it
+    assert is_too_deep(b"[[[" + open_string, 2)
 
 
 def test_rates_let_a_burst_through_and_then_a_steady_flow() -> None:
