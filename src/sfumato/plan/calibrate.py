@@ -89,6 +89,8 @@ def calibrate(
     """The least noise for a privacy loss: ``mu`` for Gaussian noise, ``epsilon`` for Laplace."""
     p = _norm(strategy.noise)
     moved = _moved(strategy, [share**p for share in strategy.shares], neighbours, unit)
+    if moved == 0:
+        raise PlanError("all queries are zero on every cell: there is nothing to measure")
     scale = moved ** (1 / p) / loss * SLACK
     noise = _scaled(strategy, scale)
     rounding = _rounding(strategy, noise)

@@ -42,8 +42,9 @@ EXACT = 2.0**52  # columns of such integers are floats, and so are their differe
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """``distances[g, v]``: by how much move v moves the blocks of group g, at scale 1, squared.
+    """``distances[g, v]``: by how much move v moves the blocks of group g, at scale 1.
 
+    Squared in L2, for Gaussian noise; in L1, for Laplace noise, as they are.
     ``group[b]`` is the group of block b and ``norms[b]`` what its scale is multiplied by;
     ``counts[g]`` is the number of blocks of a whole group: blocks that are not there count as
     well, at the greatest scale of those that are, so the distance is never too small.
@@ -55,7 +56,7 @@ class Moves:
     counts: Array
 
     def greatest(self, scales: Sequence[float]) -> float:
-        """An upper bound on ``max_v sum_b scales[b] |M_b d_v|^2``; exact where groups are alike."""
+        """An upper bound on ``max_v sum_b scales[b] |M_b d_v|^p``; exact where groups are alike."""
         each = np.zeros(len(self.distances))
         np.maximum.at(each, self.group, np.asarray(scales, dtype=np.float64) * self.norms)
         found = float((each @ self.distances).max(initial=0.0))
@@ -67,8 +68,11 @@ class Moves:
         return np.asarray(means[self.group] * self.norms, dtype=np.float64)
 
 
-def pair_moves(terms: Sequence[Term], drops: bool) -> Moves | None:
-    """All pairs of cells of a small domain; None where they are too many."""
+def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> Moves | None:
+    """All pairs of cells of a small domain; None where they are too many.
+
+    Distances are squared for p = 2, and in L1 for p = 1.
+    """
     domain = terms[0].domain
     names = domain.in_order(frozenset().union(*(t.attributes for t in terms)))
     shape = [domain[n].size for n in names]
@@ -88,15 +92,26 @@ def pair_moves(terms: Sequence[Term], drops: bool) -> Moves | None:
         columns = _columns(term)
         kept = [places[names.index(n)] for n in term.attributes]
         at = np.ravel_multi_index(kept, term.shape) if kept else np.zeros(cells, dtype=np.int64)
-        centred = columns - columns[:, :1]
-        gram = centred.T @ centred
-        own = np.diag(gram)
-        between = np.maximum(own[:, None] + own[None, :] - 2 * gram, 0.0)
-        alone = (columns**2).sum(axis=0)[at] if drops else np.zeros(0)
+        between = _squares_between(columns) if p == 2 else _sums_between(columns)
+        alone = (np.abs(columns) ** p).sum(axis=0)[at] if drops else np.zeros(0)
         rows.append(np.concatenate([between[at[first], at[second]], alone]))
     distances = np.unique(np.array(rows), axis=1)
     ones = np.ones(len(terms))
     return Moves(distances, np.arange(len(terms)), ones, ones)
+
+
+def _squares_between(columns: Array) -> Array:
+    centred = columns - columns[:, :1]
+    gram = centred.T @ centred
+    own = np.diag(gram)
+    return np.maximum(own[:, None] + own[None, :] - 2 * gram, 0.0)
+
+
+def _sums_between(columns: Array) -> Array:
+    """Columns of whole steps: differences are exact, and the sum of r of them to r 2^-53."""
+    from scipy.spatial.distance import cdist
+
+    return np.asarray(cdist(columns.T, columns.T, "cityblock"), dtype=np.float64)
 
 
 def _columns(term: Term) -> Array:

@@ -28,6 +28,7 @@ from sfumato.plan.effort import effort
 from sfumato.plan.forecast import Candidate, Forecast
 from sfumato.plan.mechanisms import MECHANISMS, named
 from sfumato.plan.optimal.lower import sum_of_bounds
+from sfumato.plan.probe import check_unbiased
 from sfumato.plan.rank import check_rank
 from sfumato.plan.replacing import for_replacing
 from sfumato.plan.strategy import Noise, Objective, Strategy, check_measured
@@ -98,7 +99,9 @@ class Strategies:
         if (name, drops) not in self._replaced:
             objective: Objective = "max" if self.objective == "max" else "rmse"
             with effort("replacing", self.until, None, watch):
-                self._replaced[name, drops] = for_replacing(strategy, objective, drops)
+                found = for_replacing(strategy, objective, drops)
+            check_unbiased(found)
+            self._replaced[name, drops] = found
         return self._replaced[name, drops]
 
     def _built(
@@ -115,6 +118,7 @@ class Strategies:
                     build, noise = MECHANISMS[name]
                     strategy = build(self.workload, noise, self.objective)
             _check_memory(strategy)
+            check_unbiased(strategy)
         except PlanError as why:
             return why
         return strategy

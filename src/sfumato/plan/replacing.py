@@ -60,14 +60,17 @@ def for_replacing(
     """
     if strategy.noise != "gaussian" or strategy.records is not None:
         return strategy
+    known = strategy.bound_for(objective)
+    # With a record in no cell every column is such a distance: a bound for add-remove holds too.
+    least = (known or 0.0) if drops else 0.0
     if not any(d > 0 for d in strategy.diameters):
-        return strategy
+        return replace(strategy, replacing=least or None, objective=objective, bound=known)
     if isinstance(strategy, Marginals):
         return _marginals(strategy, objective, drops)
     options: list[Strategy] = [strategy]
     if len(strategy.blocks) > 1:
         options.append(_reweighted(strategy, objective, drops))
-    bounds = []
+    bounds = [least]
     if isinstance(strategy, Conditions):
         return _conditions(strategy, objective, drops)
     if isinstance(strategy, Factorization) and strategy.weights is not None:
@@ -79,16 +82,12 @@ def for_replacing(
             options.append(found)
             bounds.append(found.replacing or 0.0)
     best = min(options, key=lambda s: s.replaced_error(objective, drops))
-    bound = max(bounds, default=0.0)
-    known = strategy.bound_for(objective)
+    bound = max(bounds)
     return replace(best, replacing=bound or None, objective=objective, bound=known)
 
 
 def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Strategy:
-    """Nothing taken away, if that is better; of the bounds, one is for replaced records alone.
-
-    With a record in no cell every column is such a distance, so a bound for add-remove holds too.
-    """
+    """Nothing taken away, if that is better; of the bounds, one is for replaced records alone."""
     options = [strategy] if strategy.plain is None else [strategy, strategy.plain]
     best = min(options, key=lambda s: s.replaced_error(objective, drops))
     known = strategy.bound_for(objective)

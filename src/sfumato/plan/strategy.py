@@ -217,6 +217,16 @@ class Strategy(ABC):
     def _moves(self) -> dict[bool, Moves | None]:
         return {}
 
+    def _l1_moves(self, drops: bool) -> Moves | None:
+        """The same in L1."""
+        if drops not in self._moves_in_l1:
+            self._moves_in_l1[drops] = pair_moves([b.term for b in self.blocks], drops, p=1)
+        return self._moves_in_l1[drops]
+
+    @cached_property
+    def _moves_in_l1(self) -> dict[bool, Moves | None]:
+        return {}
+
     def apart(self, scales: Sequence[float], drops: bool) -> float:
         """At least ``max sum_b scales[b] |M_b d|^2`` over replaced records d, rounded up.
 
@@ -233,13 +243,15 @@ class Strategy(ABC):
         """At least ``max sum_b scales[b] |M_b d|_1`` over replaced records d, rounded up.
 
         Measured values are whole steps, and ``|k| <= k^2`` for whole k: so the squared distance in
-        steps, of all blocks together, is a bound as well.
+        steps, of all blocks together, is a bound as well. On small domains all moves are listed.
         """
         longest = self.column_power(1, scales).power
         each = sum(d * s for d, s in zip(self.l1_diameters, scales, strict=True))
         found = min(2 * longest, max(each, longest) if drops else each)
         steps = [s * 2.0**bits for s, bits in zip(scales, self.block_bits, strict=True)]
-        return min(found, self.apart(steps, drops))
+        found = min(found, self.apart(steps, drops))
+        known = self._l1_moves(drops)
+        return found if known is None else min(found, known.greatest(scales))
 
     def block_errors(self) -> Array:
         """``sum_q w_q^2 |r_q|^2`` of every block: the weighted error that unit noise on it makes.

@@ -85,6 +85,19 @@ def test_no_pair_of_cells_is_farther_apart_in_l1_than_stated(strategy: Strategy)
     assert max(between, alone) <= strategy.l1_apart(strategy.shares, drops=True)
 
 
+@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize("strategy", strategies("laplace"), ids=lambda s: s.mechanism)
+def test_on_small_domains_the_l1_distance_is_exact(strategy: Strategy, drops: bool) -> None:
+    """Of all blocks together; twice the longest column was up to twice as much."""
+    blocks = [columns(b.term) * s for b, s in zip(strategy.blocks, strategy.shares, strict=True)]
+    whole = np.hstack(blocks)
+    true = true_l1_diameter(whole)
+    if drops:
+        true = max(true, float(np.abs(whole).sum(axis=1).max()))
+    stated = strategy.l1_apart(strategy.shares, drops)
+    assert true * (1 - 1e-12) <= stated <= true * (1 + 1e-6)
+
+
 @pytest.mark.parametrize(
     ("work", "sensitivity"),
     [

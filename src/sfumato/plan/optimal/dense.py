@@ -38,6 +38,8 @@ TOLERANCE = 7e-5  # leaves room for rounding to integers below 1.0001
 ENTRY_BITS = (14, 18, 22, 26, 30)  # tried until rounding costs next to nothing
 ROUNDING = 2e-5
 DEPENDENT = 1e-9  # pivots below this part of the first do not count
+UNEVEN = 2.0**10  # times the shortest query
+HELPED = 1e-4  # of the error: what queries too small to be reached may add
 LEAST_SINGULAR = 1e-6  # of the greatest: C stays invertible when rounded
 LARGEST_RANK = 2048  # measured values: the reconstruction has this many columns
 LARGEST = 2.0**62  # whole numbers that 64 bits hold, with room; a mixture refuses larger ones
@@ -93,9 +95,11 @@ def dense(
     cells = spanning_cells(matrix)
     basis, coordinates = _basis(matrix, cells)
     root = best_root(matrix, asked.weights, objective, TOLERANCE, progress, cells)
-    mixing = _invertible(root.mixing @ coordinates)
     whole = asked.matrix[basis]  # with the cells that no query counts
-    entries = _rounded(mixing, coordinates, whole, asked.weights, objective)
+    options = _invertible(root.mixing @ coordinates, whole)
+    if len(options) > 1:
+        options.insert(0, _helped(options[0], coordinates, asked.weights, root.lower, objective))
+    entries = _rounded(options, coordinates, whole, asked.weights, objective)
     mixture = _mixture(workload, columns, asked, basis, entries)
     inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
     share = 1 / sqrt(mixture.greatest_column(2))
@@ -158,8 +162,9 @@ def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
             f"for one matrix; one side must be at most {LARGEST_SIDE:,}"
         )
     some = matrix[:, cells].astype(np.float64)
-    sized = some / np.linalg.norm(some, axis=1, keepdims=True)
-    triangle, order = qr(sized.T, mode="r", pivoting=True)
+    lengths = np.linalg.norm(some, axis=1, keepdims=True)
+    sized = some / lengths
+    triangle, order = qr((sized * _preferred(lengths)).T, mode="r", pivoting=True)
     pivots = np.abs(np.diag(triangle))
     rank = int((pivots > pivots[0] * DEPENDENT).sum())
     if rank > LARGEST_RANK:
@@ -168,14 +173,19 @@ def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
             "matrix: products of query sets have better ways"
         )
     basis = np.sort(order[:rank]).astype(np.int64)
-    _, where = qr(some[basis], mode="r", pivoting=True)
-    square = some[:, where[:rank]]  # as many cells as queries, as independent as can be
-    coordinates = np.linalg.solve(square[basis].T, square.T).T
+    _, where = qr(sized[basis], mode="r", pivoting=True)
+    square = sized[:, where[:rank]]  # as many cells as queries, as independent as can be
+    parts = np.linalg.solve(square[basis].T, square.T).T
+    # How much of its own length a query owes to each of the basis: what is rounding, and what is
+    # not, does not depend on how long queries are.
+    parts[np.abs(parts) < DEPENDENT] = 0.0
+    coordinates = parts * lengths / lengths[basis].T
     coordinates[basis] = np.eye(rank)
     near = np.rint(coordinates)
-    coordinates = np.where(np.abs(coordinates - near) < DEPENDENT, near, coordinates)
-    off = np.abs(coordinates @ some[basis] - some).max()
-    if off > DEPENDENT * np.abs(some).max():
+    is_near = (near != 0) & (np.abs(coordinates - near) < DEPENDENT)
+    coordinates = np.where(is_near, near, coordinates)
+    off = np.abs((coordinates @ some[basis] - some) / lengths).max()
+    if off > DEPENDENT:
         raise PlanError(
             f"the queries depend on each other too closely: rewriting them errs by {off:.1e}; "
             "leave out those that nearly repeat others"
@@ -183,41 +193,92 @@ def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
     return basis, np.asarray(coordinates, dtype=np.float64)
 
 
-def _invertible(mixing: Array) -> Array:
-    """The symmetric root of ``mixing' mixing``: the same X, and one answer on every machine."""
+def _preferred(lengths: Array) -> Array:
+    """Between 1 and 2: of queries that say about the same, a long one joins the basis.
+
+    A multiple of a much shorter one would need coefficients as much larger.
+    """
+    if float(lengths.max()) <= UNEVEN * float(lengths.min()):
+        return np.ones_like(lengths)
+    return np.asarray(1 + np.log(lengths / lengths.min()) / np.log(lengths.max() / lengths.min()))
+
+
+def _invertible(mixing: Array, basis: Numbers) -> list[Array]:
+    """The symmetric root of ``mixing' mixing``: the same X, and one answer on every machine.
+
+    X may not reach queries that are very small beside others. Then all are measured with a least
+    share: of their own length, or, as good as ever for small ones, of queries of length 1.
+    """
+    singular, right = _directions(mixing)
+    least = LEAST_SINGULAR * singular[0]
+    plain = (right.T * np.maximum(singular, least)) @ right
+    if singular[-1] >= least:
+        return [plain]
+    lengths = np.linalg.norm(basis.astype(np.float64), axis=1)
+    singular, right = _directions(mixing * lengths)
+    sizes = np.maximum(singular, LEAST_SINGULAR * singular[0])
+    return [(right.T * sizes) @ right / lengths, plain]
+
+
+def _helped(
+    mixing: Array, coordinates: Array, weights: Array, lower: float, objective: str
+) -> Array:
+    """Queries that err by more than the optimum of all are measured as well, just well enough.
+
+    Noise on ``q`` times its weight over the root of an error makes this error, squared: that of the
+    optimum for the largest error, a small part of it for the sum.
+    """
+    inverse = np.linalg.solve(mixing.T, coordinates.T).T
+    far = weights**2 * (inverse**2).sum(axis=1) > lower * (1 + ROUNDING)
+    error = lower if objective == "max" else lower * HELPED / max(int(far.sum()), 1)
+    rows = coordinates[far] * (weights[far] / sqrt(error))[:, None]
+    singular, right = _directions(np.concatenate([mixing, rows]))
+    return np.asarray((right.T * singular) @ right, dtype=np.float64)
+
+
+def _directions(mixing: Array) -> tuple[Array, Array]:
+    """All singular values, also those that are 0, and the right vectors."""
     _, singular, right = np.linalg.svd(mixing, full_matrices=True)
     sizes = np.zeros(len(right))
     sizes[: len(singular)] = singular
-    sizes = np.maximum(sizes, LEAST_SINGULAR * sizes[0])
-    return np.asarray((right.T * sizes) @ right, dtype=np.float64)
+    return sizes, np.asarray(right, dtype=np.float64)
 
 
 def _rounded(
-    mixing: Array, coordinates: Array, basis: Numbers, weights: Array, objective: str
+    options: list[Array], coordinates: Array, basis: Numbers, weights: Array, objective: str
 ) -> Integers:
-    """Integers in proportion to the mixing, as few bits as rounding may cost.
+    """Integers in proportion to a mixing, as few bits as rounding may cost, of the least error.
 
     When the time is up they are not searched for: the most are taken.
     """
 
-    def error(matrix: Array, longest: float) -> float:
+    def error(matrix: Array) -> float:
         inverse = np.linalg.solve(matrix.T, coordinates.T).T
         squares = weights**2 * (inverse**2).sum(axis=1)
-        return float(squares.max() if objective == "max" else squares.sum()) * longest
+        worst = float(squares.max() if objective == "max" else squares.sum())
+        return worst * _longest(matrix, basis)
 
-    entries, is_invertible = np.zeros((0, 0), dtype=np.int64), False
+    best: Integers | None = None
+    least = np.inf
     is_late = time_is_up()
-    aim = 0.0 if is_late else error(mixing, 1.0) * (1 + ROUNDING)
-    for bits in ENTRY_BITS[-1:] if is_late else ENTRY_BITS:
-        unit = float(np.abs(mixing).max()) / 2**bits
-        entries = np.rint(mixing / unit).astype(np.int64)
-        matrix = entries.astype(np.float64)
-        is_invertible = bool(np.linalg.matrix_rank(matrix) == len(matrix))
-        if is_invertible and (is_late or error(matrix, _longest(matrix, basis)) <= aim):
-            break
-    if not is_invertible:
+    for mixing in options:
+        aim = np.inf if is_late else error(mixing) * (1 + ROUNDING)
+        for bits in ENTRY_BITS[-1:] if is_late else ENTRY_BITS:
+            unit = float(np.abs(mixing).max()) / 2**bits
+            entries: Integers = np.rint(mixing / unit).astype(np.int64)
+            matrix = entries.astype(np.float64)
+            if np.linalg.matrix_rank(matrix) < len(matrix):
+                continue
+            if is_late:
+                return entries
+            now = error(matrix)
+            if now < least:
+                best, least = entries, now
+            if now <= aim:
+                break
+    if best is None:
         raise PlanError("the strategy cannot be rounded to integers; scale the queries alike")
-    return entries
+    return best
 
 
 def _longest(matrix: Array, basis: Numbers) -> float:

@@ -33,6 +33,8 @@ __all__ = ["Factorization", "factorization"]
 
 ENTRY_BITS = 20  # of rounded coefficients
 FINER = (0, 10, 20)  # bits more: the first that lose no direction
+WORD = 2.0**62  # whole numbers that 64 bits hold, with room
+LEAST_PIVOT = 1e-9  # queries of length 1 that are less than this apart from others follow from them
 LEAST_SINGULAR = 1e-8  # of the greatest singular value, below which a direction is lost
 
 Asked = dict[str, QuerySet]
@@ -295,7 +297,11 @@ def _whole(
     for more in FINER:
         unit = float(np.abs(mixing).max()) / (2 ** (least_bits + more) if root.size > 1 else 1)
         entries = np.rint(mixing / unit).astype(np.int64)
-        entries = entries if basis is None else entries @ basis
+        if basis is not None:
+            reached = float((np.abs(entries).astype(np.float64) @ np.abs(basis)).max())
+            if reached > WORD:
+                break
+            entries = entries @ basis
         inverse = _inverse(entries.astype(np.float64))
         if inverse is not None:
             return entries, unit, inverse
@@ -338,7 +344,13 @@ def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: in
                 found = np.kron(found, _class_rows(axis, asked.get(axis.name)))
         rows.append(found)
     stacked = np.unique(np.concatenate(rows), axis=0)
-    _, _, order = qr(stacked.T.astype(np.float64), mode="economic", pivoting=True)
+    stacked = stacked[stacked.any(axis=1)]
+    lengths = np.linalg.norm(stacked.astype(np.float64), axis=1, keepdims=True)
+    triangle, order = qr((stacked / lengths).T, mode="r", pivoting=True)
+    pivots = np.abs(np.diag(triangle))
+    if len(pivots) > rank and pivots[rank] > LEAST_PIVOT * pivots[0]:
+        # Eigenvalues of the Gram matrix are squares: those of small queries drown in rounding.
+        raise PlanError("some queries are lost in rounding beside much larger ones")
     return np.asarray(stacked[np.sort(order[:rank])], dtype=np.int64)
 
 

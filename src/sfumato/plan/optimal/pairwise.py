@@ -50,6 +50,8 @@ LOST = 1e-9  # of the bound: the rounding of eigenvalues
 FLAT = 1e-9  # of the greatest singular value: differences do not reach such a direction
 FREE = 2.0**-24  # of the error of all others: what noise on a public total may add
 WIDEST = 2.0**10  # the greatest coefficient of the total, in those of the others
+LEAST_SHARE = 1e-12  # of the greatest, squared: what every query is measured with at least
+HELPED = 1e-3  # of the error: what queries too small to be reached may add
 KEPT = 1e-7  # of the greatest weight: pairs below it leave again
 DENOMINATORS = 64  # up to which the coefficients of the total are searched as fractions
 
@@ -71,17 +73,23 @@ def best_for_pairs(
         form, bound = _largest(problem) if objective == "max" else _solved(problem, start)
     except PlanError:
         return None
-    found = _rounded(start, problem, form)
-    return None if found is None else replace(found, replacing=bound, objective=objective)
+    found = _rounded(start, problem, _helped(problem, form, bound))
+    if found is None:
+        found = replace(start, mechanism="factorization")
+    return replace(found, replacing=bound, objective=objective)
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """T, weights, columns of F_B (and 0, if a record can be dropped), Q of their differences."""
+    """T, weights, columns of F_B (and 0, if a record can be dropped), Q of their differences.
+
+    F_B stands for its queries divided by their ``lengths``: coefficients may be ages or incomes.
+    """
 
     coordinates: Array
     squares: Array
     columns: Array
+    lengths: Array
     basis: Array
     objective: Objective
     drops: bool
@@ -91,10 +99,15 @@ class _Problem:
         """G."""
         return (self.coordinates * self.squares[:, None]).T @ self.coordinates
 
-    def error(self, form: Array) -> float:
-        """The weighted squared error of the form Y on differences: the sum, or the largest."""
+    def errors(self, form: Array) -> Array:
+        """The weighted squared error of every query, by the form Y on differences."""
         reading = self.coordinates @ self.basis
-        each = self.squares * (reading * np.linalg.solve(form, reading.T).T).sum(axis=1)
+        each = (reading * np.linalg.solve(form, reading.T).T).sum(axis=1)
+        return np.asarray(self.squares * each, dtype=np.float64)
+
+    def error(self, form: Array) -> float:
+        """Their sum, or the largest."""
+        each = self.errors(form)
         return float(each.max() if self.objective == "max" else each.sum())
 
     @property
@@ -128,7 +141,9 @@ def _problem(start: Dense, objective: Objective, drops: bool) -> _Problem | None
     columns = np.ldexp(mixture.columns.astype(np.float64), -mixture.fraction_bits)
     if drops:
         columns = np.concatenate([columns, np.zeros((rank, 1))], axis=1)
-    coordinates = start.reconstruction @ mixture.entries.astype(np.float64)
+    lengths = np.sqrt((columns**2).sum(axis=1))
+    columns /= lengths[:, None]
+    coordinates = (start.reconstruction @ mixture.entries.astype(np.float64)) * lengths
     squares = np.zeros(len(coordinates))
     for term, place in zip(start.workload.terms, start.places, strict=True):
         kept = place[place >= 0]
@@ -140,7 +155,8 @@ def _problem(start: Dense, objective: Objective, drops: bool) -> _Problem | None
     kept_rank = int((sizes > FLAT * sizes[0]).sum()) if sizes.size else 0
     if kept_rank == 0 or kept_rank < rank - 1:
         return None
-    return _Problem(coordinates, squares, columns, left[:, :kept_rank], objective, drops)
+    basis = left[:, :kept_rank]
+    return _Problem(coordinates, squares, columns, lengths, basis, objective, drops)
 
 
 def _largest(problem: _Problem) -> tuple[Array, float]:
@@ -154,7 +170,7 @@ def _largest(problem: _Problem) -> tuple[Array, float]:
     asked = np.abs(matrix).max(axis=1) > 0
     found = best_root(matrix[asked], np.sqrt(problem.squares[asked]), "max", TOLERANCE)
     mixing = found.mixing @ reading[asked]
-    form = mixing.T @ mixing
+    form = _reaching(mixing.T @ mixing)
     return form / _widest(form, points), found.lower
 
 
@@ -164,7 +180,7 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
     small = problem.basis.T @ problem.gram @ problem.basis
     values, vectors = np.linalg.eigh(small)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    first = problem.basis.T @ _mixture(start).entries.T.astype(np.float64)
+    first = problem.basis.T @ (_mixture(start).entries * problem.lengths).T
     rank = len(points)
     pairs = _farthest(first @ first.T, points, 6 * rank + 20)
     # every cell takes part at first, so that K has full rank
@@ -188,7 +204,7 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
             )
 
         found = certified_optimum(diagonal, len(pairs), TOLERANCE / 4, STEPS, start=weights)
-        shape = form(found.v)
+        shape = _reaching(form(found.v))
         bound = max(bound, _below(root, apart, found.v), found.lower * (1 - LOST))
         widest = _widest(shape, points)
         now = problem.error(shape) * widest
@@ -203,6 +219,24 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
         pairs, where = np.unique(both, axis=0, return_index=True)
         weights = np.concatenate([lam[lam > KEPT], np.full(len(joined), 1e-3)])[where]
     return best, bound
+
+
+def _reaching(form: Array) -> Array:
+    """Queries can be so small that the best form does not reach them: all get a least share."""
+    share = LEAST_SHARE * float(np.linalg.norm(form, 2))
+    return np.asarray(form + share * np.eye(len(form)), dtype=np.float64)
+
+
+def _helped(problem: _Problem, form: Array, bound: float) -> Array:
+    """Queries that err by more than the optimum of all are measured as well: see ``dense.py``."""
+    far = problem.errors(form) > bound * (1 + HELPED)
+    if not far.any() or bound <= 0:
+        return form
+    error = bound if problem.objective == "max" else bound * HELPED / int(far.sum())
+    reading = problem.coordinates[far] @ problem.basis
+    more = form + (reading.T * problem.squares[far]) @ reading / error
+    more = more / _widest(more, problem.inner)
+    return more if problem.error(more) < problem.error(form) else form
 
 
 def _below(root: Array, apart: Array, lam: Array) -> float:
@@ -234,10 +268,9 @@ def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
     """Integers in proportion to a root of the form, the total beside it, as few bits as will do."""
     values, vectors = np.linalg.eigh(form)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T @ problem.basis.T
+    root = root / problem.lengths
     error = problem.error(form)
-    total = _whole_total(problem)
-    if problem.total is not None and total is None:
-        return None
+    total = _total_row(start, problem)
     best: Dense | None = None
     least = np.inf
     for bits in ENTRY_BITS:
@@ -245,11 +278,12 @@ def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
         entries = np.rint(root / unit).astype(np.int64)
         if total is not None:
             # The first rows leave out one direction x, ``Q'x = 0``, in which the total alone reads.
-            alone = total - problem.basis @ (problem.basis.T @ total)
-            alone = alone / float(alone @ total)
+            read = total * problem.lengths
+            alone = read - problem.basis @ (problem.basis.T @ read)
+            alone = alone / float(alone @ read)
             wanted = sqrt(float(alone @ problem.gram @ alone) / (FREE * error)) / unit
-            factor = int(np.ceil(min(wanted, WIDEST * 2**bits / np.abs(total).max())))
-            entries = np.concatenate([entries, max(factor, 1) * total[None, :].astype(np.int64)])
+            factor = max(np.ceil(min(wanted, WIDEST * 2**bits / np.abs(total).max())), 1.0)
+            entries = np.concatenate([entries, np.rint(factor * total[None, :]).astype(np.int64)])
         if np.linalg.matrix_rank(entries.astype(np.float64)) < len(entries):
             continue
         found = _measured(start, entries)
@@ -261,16 +295,22 @@ def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
     return best
 
 
-def _whole_total(problem: _Problem) -> Integers | None:
-    """The coefficients of a multiple of the total in whole numbers, if they are fractions."""
-    total = problem.total
-    if total is None:
+def _total_row(start: Dense, problem: _Problem) -> Array | None:
+    """The coefficients of a multiple of the total: whole numbers, if they are fractions.
+
+    If they are not, a multiple is rounded like all other rows: then it moves, by as little as
+    rounding moves those.
+    """
+    if problem.total is None:
         return None
+    total = problem.total / problem.lengths
+    mixture = _mixture(start)
+    columns = np.ldexp(mixture.columns.astype(np.float64), -mixture.fraction_bits)
     for denominator in range(1, DENOMINATORS + 1):
         whole = np.rint(denominator * total)
-        if float(np.abs(whole @ problem.columns - denominator).max()) == 0.0:
-            return np.asarray(whole, dtype=np.int64)
-    return None
+        if float(np.abs(whole @ columns - denominator).max()) == 0.0:
+            return np.asarray(whole, dtype=np.float64)
+    return np.asarray(total, dtype=np.float64)
 
 
 def _measured(start: Dense, entries: Integers) -> Dense:

@@ -113,7 +113,7 @@ class _Family:
             weight = exp(low + (place + 1) / 2 * (high - low))
             found = self.optimum(weight, ROUGH, start)
             start = found.v
-            values.append(np.sqrt(np.concatenate(found.squares(self.grams))))
+            values.append(np.sqrt(np.maximum(np.concatenate(found.squares(self.grams)), 0.0)))
         return np.asarray(chebyshev.chebfit(places, np.array(values), NODES - 1))
 
     def at(self, log_weight: float) -> tuple[Array, Array]:
