@@ -381,6 +381,28 @@ def test_a_unit_may_be_text_or_float():
     assert per_person(gone, 2)[7].sum() == 0
 
 
+@pytest.mark.parametrize(
+    ("unit", "since", "kept"),
+    [
+        ("ns", 10**18, 3),
+        ("us", 10**15, 3),
+        ("us", 2**62, 3),
+        ("us", 2**63 - 10, 0),  # beyond the years that microseconds hold
+        ("ms", 2**62, 0),
+        ("s", 2**60, 0),
+        ("s", -(2**60), 0),
+    ],
+)
+def test_units_that_are_times_are_told_apart_or_dropped(unit, since, kept):
+    """Two units under one text would take each other's rows away: a person would move two rows."""
+    whole = pa.array([since, since + 1, since + 2], pa.int64())
+    for zone in [None] if unit == "ns" else [None, "UTC"]:  # zones and nanoseconds are refused
+        times = whole.cast(pa.timestamp(unit, zone))
+        rows = pa.table({"person": times, "id": [0, 1, 2], "kind": [0, 0, 0]})
+        assert per_person(rows, None)[:3, 0].tolist() == [1, 1, 1]
+        assert per_person(rows, 1).sum() == kept
+
+
 def kept_rows(
     rows: pd.DataFrame, seed: int, asked: tuple[str, ...] = VISITS.names, domain: Domain = VISITS
 ) -> np.ndarray:
