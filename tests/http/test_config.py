@@ -121,3 +121,28 @@ def test_the_example_in_the_documentation_is_a_configuration(tmp_path: Path) -> 
     assert set(found.datasets) == {"people", "adult"}
     assert found.datasets["people"].session is not None
     assert [a.role for a in found.analysts] == ["analyst", "curator"]
+
+
+def test_a_spec_without_queries_can_be_served(tmp_path: Path) -> None:
+    """Its workload is not used: analysts ask."""
+    path = write_served(tmp_path / "served")
+    first, _, rest = SPEC.partition("[[workload]]")
+    (path.parent / "release.toml").write_text(first + rest[rest.index("[budget]") :])
+    analyst = f'[analysts.ada]\ntoken = "{hash_of(ADA)}"\ndatasets = ["people"]\n'
+    allowance = "allowance.people = {epsilon = 1}\n"
+    server = '[server]\nstate = "server.state"\n\n[datasets.people]\nspec = "release.toml"\n\n'
+    path.write_text(server + analyst + allowance)
+    assert list(read_config(path).datasets["people"].domain.names) == ["age", "sex"]
+
+
+def test_an_address_in_use_is_refused_before_anything_is_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import socket
+
+    path = write_served(tmp_path / "served")
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as left:
+        main(["serve", str(path), "--port", str(taken.getsockname()[1])])
+    assert left.value.code == 2
+    assert "give another --port" in capsys.readouterr().err
+    assert not (path.parent / "people.ledger").exists()

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.app.failures import guarded
+from sfumato.app.failures import INTERRUPTED, guarded
 from sfumato.app.ledger_cli import ledger_app
 from sfumato.app.options import Error, Json, Mechanism, Quiet, Seconds, SpecFile, examples, flag
 from sfumato.app.output import Output
@@ -389,5 +389,10 @@ def audit(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     with guarded():
-        app(args=None if arguments is None else list(arguments), prog_name="sfumato")
+        try:
+            app(args=None if arguments is None else list(arguments), prog_name="sfumato")
+        except SystemExit as left:
+            if left.code == INTERRUPTED:  # typer's, which says nothing
+                raise KeyboardInterrupt from None
+            raise
     sys.exit(0)

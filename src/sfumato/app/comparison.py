@@ -189,7 +189,7 @@ def _tried(
 def _least(plans: dict[str, Plan]) -> float | None:
     """The greatest certified lower bound; with unequal weights it would be on another error."""
     certified = [p for p in plans.values() if p.strategy.noise == "gaussian" and p.certificate]
-    if any(len({t.weight for t in p.workload.terms}) > 1 for p in certified):
+    if any(not p.workload.has_one_weight for p in certified):
         return None
     of_rmse = [p.rmse / (p.certificate or 1.0) for p in certified if p.objective == "rmse"]
     return max(of_rmse, default=None)

@@ -19,7 +19,10 @@ from typing import Final, NoReturn
 
 from sfumato.errors import SfumatoError
 
-__all__ = ["FRAMES", "guarded", "place_of"]
+__all__ = ["FRAMES", "INTERRUPTED", "guarded", "place_of"]
+
+INTERRUPTED: Final = 130
+"""The exit code of an interrupted command, as shells have it."""
 
 FRAMES: Final = "SFUMATO_FRAMES"
 """Environment variable: if set, unexpected errors also list the lines of code they passed."""
@@ -33,7 +36,7 @@ def guarded() -> Iterator[None]:
     except SfumatoError as error:
         _leave(str(error), 2)
     except KeyboardInterrupt:
-        _leave("interrupted", 130)
+        _leave("interrupted", INTERRUPTED)
     except MemoryError:
         _leave(
             "there is not enough memory for this; ask for fewer or coarser queries, or use a "

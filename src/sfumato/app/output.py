@@ -34,10 +34,11 @@ class Output:
             sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
             return
         from rich.console import Console
+        from rich.text import Text
 
         console = Console(highlight=False, soft_wrap=False)
-        for part in shown:
-            console.print(part)
+        for part in shown:  # brackets in a line are no markup
+            console.print(Text(part) if isinstance(part, str) else part)
 
     def text(self, text: str) -> None:
         """Write plain text to standard output, as it is."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from sfumato.app.show import (
     budget_document,
     certificate_in_words,
-    counts,
     facts,
     neighbours_in_words,
+    rmse_facts,
 )
 from sfumato.release.provenance import constraints_in_words, cost_in_words
 
@@ -115,7 +115,7 @@ def published_facts(
         ("neighbours", neighbours_in_words(forecast.neighbours, forecast.unit)),
         ("spent", f"nothing now; {cost} when it was first released" if is_stored else cost),
         ("mechanism", forecast.mechanism),
-        ("forecast rmse", f"{counts(forecast.rmse)} counts, over all queries"),
+        *rmse_facts(forecast),
         ("certificate", certificate_in_words(forecast)),
         *constraints_facts(result.provenance),
         ("intervals", str(result.provenance["intervals"])),

@@ -32,6 +32,7 @@ __all__ = [
     "plan_document",
     "plan_facts",
     "resources_table",
+    "rmse_facts",
     "table",
 ]
 
@@ -79,7 +80,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: i
     for i, name in enumerate(columns):
         is_text = i < text_columns or name == "note"
         side: Literal["left", "right"] = "left" if is_text else "right"
-        shown.add_column(name, justify=side, overflow="fold", no_wrap=i > 0 and name != "note")
+        is_whole = i > 0 and name != "note"
+        shown.add_column(name, justify=side, overflow="fold", no_wrap=is_whole, min_width=len(name))
     for row in rows:
         shown.add_row(*(escape(cell) for cell in row))
     return shown
@@ -108,6 +110,7 @@ def certificate_in_words(plan: Forecast) -> str:
 def plan_facts(plan: Forecast, after: AfterProjection | None = None) -> Table:
     """The plan in a few lines."""
     work = plan.workload
+    unit = " counts" if work.has_one_weight else ""
     return facts(
         [
             (
@@ -118,14 +121,24 @@ def plan_facts(plan: Forecast, after: AfterProjection | None = None) -> Table:
             ("budget", plan.budget.describe()),
             ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
             ("mechanism", plan.mechanism),
-            ("forecast rmse", f"{counts(plan.rmse)} counts, over all queries"),
+            *rmse_facts(plan),
             *(() if after is None else [("after projection", after.describe())]),
-            ("largest error", f"{counts(plan.largest_error)} counts, of the worst query"),
+            ("largest error", f"{counts(plan.largest_error)}{unit}, of the worst query"),
             ("gamma", f"{plan.gamma:.4g} (the rmse at unit noise)"),
             ("certificate", certificate_in_words(plan)),
             ("cost", cost_in_words(plan.cost, plan.budget)),
         ]
     )
+
+
+def rmse_facts(plan: Forecast) -> list[tuple[str, str]]:
+    """The forecast error; groups of unequal weight, such as sums beside counts, by it as well."""
+    if plan.workload.has_one_weight:
+        return [("forecast rmse", f"{counts(plan.rmse)} counts, over all queries")]
+    return [
+        ("forecast rmse", f"{counts(plan.rmse)} over all queries, each in its own unit"),
+        ("weighted rmse", f"{counts(plan.weighted_rmse)} counts: what was made small; see groups"),
+    ]
 
 
 def candidates_table(candidates: Sequence[Candidate]) -> Table:

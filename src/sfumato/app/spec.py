@@ -120,7 +120,7 @@ class SpecTables(_Table):
 
     data: _Data = _Data()
     domain: dict[str, object] | None = None
-    workload: list[dict[str, object]] | None = None
+    workload: object = None  # read by workload_from, which says more
     constraints: dict[str, object] | None = None
     budget: _Budget | None = None
     plan: _Plan = _Plan()
@@ -271,8 +271,13 @@ class Spec:
         return replace(spec, budget=None, error=error)
 
 
-def read_spec(path: str | Path) -> Spec:
-    """The release that a spec file describes."""
+def read_spec(path: str | Path, *, asks: bool = True) -> Spec:
+    """The release that a spec file describes.
+
+    With ``asks=False`` others will ask, as they do of a server: a file without [[workload]] is
+    read too, and its workload is the number of records.
+    """
+    from sfumato.workload.build import marginals
     from sfumato.workload.constraints_toml import constraints_from
     from sfumato.workload.toml import workload_from
 
@@ -282,12 +287,13 @@ def read_spec(path: str | Path) -> Spec:
     _check_adaptive(file, tables)
     domain = domain_of(file, tables)
     budget, error, delta = _asked_budget(file, tables.budget)
+    has_queries = tables.workload is not None
     return Spec(
         path=Path(path),
         source=table_from(file, tables.data.source, tables.data.query, ("data",)),
         name=tables.data.name,
         domain=domain,
-        workload=workload_from(file, domain),
+        workload=workload_from(file, domain) if asks or has_queries else marginals(domain, 0),
         neighbours=tables.data.neighbours,
         unit=unit_from(file, tables.data.unit, tables.data.rows_per_unit, ("data",)),
         budget=budget,

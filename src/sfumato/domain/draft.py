@@ -13,7 +13,7 @@ for), which are public; no row is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sfumato.domain.base import is_text
@@ -40,6 +40,19 @@ _HEADER = """\
 # nulls     "drop" the record, or a "missing" cell of their own
 """
 
+_UNTYPED_HEADER = """\
+# A CSV file has no types, and none are guessed from its values: every column is drafted as a list
+# of texts. Where a column holds something else, replace kind, values and outside by one of these:
+#
+#   whole numbers     kind = "integer", min = 0, max = 120, outside = "clamp"
+#   other numbers     kind = "numeric", edges = [0, 1000, 5000, 20000], outside = "clamp"
+#   dates and times   kind = "datetime", start = 2024-01-01, end = 2025-01-01, step = "month"
+#   yes or no         kind = "boolean"
+#
+# (one key = value on each line). One line of the file is one record: a line with a text that goes
+# on in the next line is left out. Write such tables as Parquet.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -59,12 +72,15 @@ class _Part:
 
 
 def draft(
-    column_types: Mapping[str, str], *, categories: Mapping[str, Sequence[str | int]] | None = None
+    column_types: Mapping[str, str],
+    *,
+    categories: Mapping[str, Sequence[str | int]] | None = None,
+    untyped: Collection[str] = (),
 ) -> Draft:
     """A schema file to complete, from column names and ibis type names such as ``int64``.
 
     ``categories`` gives lists of values that are known without looking at the data, such as the
-    members of a declared enumeration.
+    members of a declared enumeration; ``untyped`` names columns without a type (of a CSV file).
 
     >>> draft({"employed": "!boolean"}).text.splitlines()[-2:]
     ['[domain.employed]', 'kind = "boolean"']
@@ -78,7 +94,7 @@ def draft(
             )
     if not column_types:
         raise SchemaError("the table has no columns, so there is nothing to declare")
-    text, warnings = [_HEADER], list[str]()
+    text, warnings = [_HEADER, *([_UNTYPED_HEADER] if untyped else [])], list[str]()
     for name, type_name in column_types.items():
         part = _part(name, type_name, listed.get(name))
         remarks = [f"# {remark}" for remark in part.remarks]
@@ -149,7 +165,10 @@ _INTEGER = _Part(
 )
 
 _NUMERIC = _Part(
-    remarks=("Instead of edges, min, max and bins = N give N equal bins.",),
+    remarks=(
+        "Instead of edges, min, max and bins = N give N equal bins. For whole numbers, which some",
+        'programs write as fractions where values are missing, use kind = "integer", min and max.',
+    ),
     lines=(
         'kind = "numeric"',
         f"edges = {_fill('the edges of the bins, such as [0, 1000, 5000, 20000]')}",

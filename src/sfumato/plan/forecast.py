@@ -163,6 +163,17 @@ class Forecast:
         return sqrt(sum(g.rmse**2 * g.queries for g in self.groups) / self.workload.queries)
 
     @property
+    def weighted_rmse(self) -> float:
+        """The root mean square error by the weights of the groups: what the planner makes small.
+
+        Sums weigh by the reciprocal of their greatest coefficient, so that this is in counts where
+        sums of other units are asked, too.
+        """
+        pairs = [(g, t.weight**2) for g, t in zip(self.groups, self.workload.terms, strict=True)]
+        weights = sum(g.queries * weight for g, weight in pairs)
+        return sqrt(sum(g.rmse**2 * g.queries * weight for g, weight in pairs) / weights)
+
+    @property
     def largest_error(self) -> float:
         """The largest root mean square error of any query, in counts."""
         return max(g.largest for g in self.groups)

@@ -220,7 +220,7 @@ class _Race:
         of_entry = entry.strategy.bound_for(entry.objective, entry.neighbours)
         bounds = [of_entry, known]  # of unbiased answers
         bound = max((b for b in bounds if b is not None), default=None)
-        error = _weighted(entry, self.weight)
+        error = _weighted(entry)
         if entry.strategy.noise == "laplace":
             self.least_laplace = min(self.least_laplace, error)
         if self.best is None or error < self.least:
@@ -262,12 +262,12 @@ def _reasons(considered: list[Candidate]) -> str:
     return "; ".join(f"{note} ({', '.join(names)})" for note, names in by_note.items())
 
 
-def _weighted(forecast: Forecast, weight: float) -> float:
+def _weighted(forecast: Forecast) -> float:
     """The error of the objective, weighted by what matters to the asker."""
-    pairs = list(zip(forecast.groups, forecast.workload.terms, strict=True))
-    if forecast.objective == "max":
-        return max(g.largest * t.weight for g, t in pairs)
-    return sqrt(sum(g.rmse**2 * g.queries * t.weight**2 for g, t in pairs) / weight)
+    if forecast.objective != "max":
+        return forecast.weighted_rmse
+    pairs = zip(forecast.groups, forecast.workload.terms, strict=True)
+    return max(g.largest * t.weight for g, t in pairs)
 
 
 def _weight(workload: Workload, objective: str) -> float:

@@ -126,7 +126,8 @@ def _given(term: Term, table: Published) -> tuple[Array, Array]:
 
 
 def _up(numbers: Array) -> Array:
-    return np.asarray(np.ceil(numbers - ROUNDING * np.maximum(1.0, np.abs(_finite(numbers)))))
+    found = np.ceil(numbers - ROUNDING * np.maximum(1.0, np.abs(_finite(numbers))))
+    return np.asarray(found + 0.0)  # no -0
 
 
 def _down(numbers: Array) -> Array:

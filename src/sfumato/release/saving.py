@@ -2,16 +2,18 @@
 """All files of a release into one folder, all or none.
 
 Everything is written into a hidden folder inside the target first and then moved into place, so a
-failure while writing leaves what was there before, and no half-written file.
+failure while writing leaves what was there before, and no half-written file. A folder holds one
+release: another one takes its place.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sfumato.release.export import cannot_write, write_csv, write_parquet, write_table_csv
 from sfumato.release.provenance import provenance_json
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
     from sfumato.release.release import Release
 
 __all__ = ["save_all", "saved_together", "write_record", "write_records"]
+
+
+RECORD: Final = "provenance.json"
+COMPANIONS: Final = frozenset({"answers.csv", "synthetic.parquet", "synthetic.csv"})
+"""Files that only some releases have: those of an earlier one do not stay beside another's."""
 
 
 def save_all(
@@ -42,6 +49,9 @@ def saved_together(directory: Path, write: Callable[[Path], dict[str, Path]]) ->
     try:
         try:
             written = write(hidden)
+            if _holds_another(directory, hidden):
+                for name in COMPANIONS - {path.name for path in written.values()}:
+                    (directory / name).unlink(missing_ok=True)
             for path in written.values():
                 path.replace(directory / path.name)
         except OSError as error:
@@ -53,9 +63,19 @@ def saved_together(directory: Path, write: Callable[[Path], dict[str, Path]]) ->
     return {kind: directory / path.name for kind, path in written.items()}
 
 
+def _holds_another(directory: Path, new: Path) -> bool:
+    """Whether the folder has the record of a release that is not the one to be moved into it."""
+    try:
+        records = [json.loads((d / RECORD).read_text(encoding="utf-8")) for d in (directory, new)]
+    except (OSError, ValueError):
+        return False
+    old, fresh = ({**r, "created": None} if isinstance(r, dict) else r for r in records)
+    return bool(old != fresh)
+
+
 def write_record(provenance: Mapping[str, object], folder: Path) -> Path:
     """``provenance.json`` of a release."""
-    path = folder / "provenance.json"
+    path = folder / RECORD
     path.write_text(provenance_json(provenance) + "\n", encoding="utf-8")
     return path
 

@@ -47,7 +47,7 @@ def header(path: str) -> tuple[str, list[str]]:
             start = file.read(LONGEST_LINE)
         return start.replace(b"\r", b"\n").partition(b"\n")[0].decode("utf-8-sig")
 
-    line = sealed(first_line, f"{shown(path)} cannot be read as text in UTF-8")
+    line = sealed(first_line, f"{shown(path)} cannot be read as text in UTF-8; save it as UTF-8")
     if not line.strip():
         raise TableError(f"{shown(path)} has no first line with the names of the columns; add one")
     is_tsv = Path(path.lower().removesuffix(".gz")).suffix == ".tsv"
@@ -57,7 +57,9 @@ def header(path: str) -> tuple[str, list[str]]:
         f"the first line of {shown(path)} does not hold column names",
     )
     if not all(names):
-        raise TableError(f"the first line of {shown(path)} leaves a column without a name")
+        raise TableError(
+            f"the first line of {shown(path)} leaves a column without a name; name each"
+        )
     return delimiter, names
 
 

@@ -83,6 +83,11 @@ class Table:
         self.records: Records | None = None
         self.secret: str | None = None
 
+    @property
+    def column_types(self) -> dict[str, str]:
+        """The name of every column with its type, as ibis names it."""
+        return {name: str(kind) for name, kind in self.types.items()}
+
     def __repr__(self) -> str:
         return f"<table {self.name}: {len(self.types)} columns, rows not shown>"
 
@@ -117,7 +122,7 @@ def column_types(source: object) -> dict[str, str]:
 
     Columns of a CSV file are ``string``: nothing is guessed from their values.
     """
-    return {name: str(kind) for name, kind in open_table(source).types.items()}
+    return open_table(source).column_types
 
 
 def is_named(source: object) -> bool:

@@ -63,6 +63,11 @@ class Workload:
         """The number of queries, of any size."""
         return sum(t.rows for t in self.terms)
 
+    @property
+    def has_one_weight(self) -> bool:
+        """Whether all groups matter alike; sums beside counts do not, nor have they one unit."""
+        return len({t.weight for t in self.terms}) == 1
+
     def __len__(self) -> int:
         if self.queries > sys.maxsize:
             raise TooLarge(f"len() cannot say {self.queries:,}; ask for .queries instead")

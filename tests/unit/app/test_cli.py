@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.app.output import Output
+from sfumato.budget import Ledger
 from sfumato.plan.strategy import Strategy
 from tests.unit.app.conftest import SPEC, Ran
 
@@ -24,6 +25,8 @@ COMMANDS = [
     ("compare",),
     ("audit",),
     ("ask",),
+    ("serve",),
+    ("token",),
     ("ledger",),
     ("ledger", "show"),
     ("ledger", "verify"),
@@ -408,3 +411,85 @@ def test_a_question_is_asked_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert Output().confirm("Spend?") is False
+
+
+def test_a_draft_of_a_csv_file_says_how_to_declare_what_is_no_text(folder: Path, run: Run) -> None:
+    import pandas as pd
+
+    shown = run("draft", folder / "people.csv").out
+    assert "has no types" in shown
+    assert all(f'kind = "{k}"' in shown for k in ("integer", "numeric", "datetime", "boolean"))
+    pd.read_csv(folder / "people.csv").to_parquet(folder / "people.parquet")
+    assert "has no types" not in run("draft", folder / "people.parquet").out
+
+
+def test_a_release_of_a_csv_file_says_which_lines_are_no_records(folder: Path, run: Run) -> None:
+    """Always, so that it tells nothing about the file."""
+    assert "one line is one record" in run("release", folder / "release.toml").err
+
+
+def test_the_debits_of_a_ledger_are_shown_whole(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("release", folder / "release.toml", "-q").code == 0
+    entry = run("ledger", "show", folder / "people.ledger", "--json").document["entries"][0]  # type: ignore[index]
+    line = run("ledger", "show", folder / "people.ledger").out.splitlines()[-1]
+    assert line.split()[:3] == ["1", *entry["time"][:16].split("T")]
+    assert entry["key"][:12] in line
+
+
+@pytest.mark.parametrize(
+    ("stored", "debited", "words"),
+    [
+        (True, True, "costs nothing"),
+        (False, True, "that much is spent"),
+        (False, False, "Nothing was spent"),
+    ],
+)
+def test_an_interrupted_release_says_what_it_has_spent(
+    folder: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    stored: bool,
+    debited: bool,
+    words: str,
+) -> None:
+    from sfumato.flow import Plan
+
+    def interrupted(plan: Plan, _: object, *, ledger: Ledger, key: str, **__: object) -> None:
+        if debited:
+            entry = ledger.debit(plan.cost, {}, key)
+            if stored:
+                ledger.store(entry, b"answer")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Plan, "release", interrupted)
+    ran = run("release", folder / "release.toml", "--key", "mine")
+    assert ran.code == 130
+    assert words in ran.err
+    assert ran.err.endswith("sfumato: interrupted\n")
+
+
+def test_sums_beside_counts_are_told_in_their_own_unit(folder: Path, run: Run) -> None:
+    spec = folder / "sums.toml"
+    query = "[[workload]]\nsql = 'SELECT sex, SUM(age) FROM data GROUP BY sex'\n\n[budget]"
+    spec.write_text(SPEC.replace("[budget]", query))
+    plain, mixed = (run("plan", path).out for path in (folder / "release.toml", spec))
+    assert "counts, over all queries" in plain
+    assert "weighted rmse" not in plain
+    assert "each in its own unit" in mixed
+    assert "weighted rmse" in mixed
+
+
+def test_brackets_in_a_line_are_shown(run: Run) -> None:
+    assert "[analysts.NAME]" in run("token").out
+
+
+def test_a_workload_with_single_brackets_is_told_to_double_them(folder: Path, run: Run) -> None:
+    spec = folder / "single.toml"
+    first, _, rest = SPEC.partition("[[workload]]")
+    spec.write_text(first + "[workload]\nmarginals = 1\n" + rest[rest.index("[budget]") :])
+    ran = run("plan", spec)
+    assert ran.code == 2
+    assert "write double brackets" in ran.err

@@ -30,6 +30,11 @@ def test_narrow_terminals_fold_text_and_keep_numbers_whole() -> None:
     assert "123,456,789" in shown
 
 
+def test_a_first_column_does_not_vanish_on_narrow_terminals() -> None:
+    row = ["12", "a time of a debit", "a cost of a debit"]
+    assert "12" in _text(table(["debit", "time", "cost"], [row]), width=40)
+
+
 @pytest.mark.parametrize(
     ("neighbours", "unit", "words"),
     [

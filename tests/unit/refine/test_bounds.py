@@ -140,3 +140,10 @@ def test_published_counts_that_are_no_whole_numbers_are_left_alone():
     at = np.array([4.0])
     low, high = bounds.interval(at - 1, at + 1, at, np.array([2.5]))
     assert (low[0], high[0]) == (2.5, 2.5)
+
+
+def test_no_interval_starts_at_minus_zero():
+    bounds, centre = Bounds(np.zeros(1), np.full(1, np.inf), True), np.array([0.2])
+    low, _ = bounds.interval(centre - 3, centre + 3, centre, centre)
+    assert np.signbit(np.ceil(-1e-9))  # what rounding alone would give
+    assert not np.signbit(low).any()

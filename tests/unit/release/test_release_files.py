@@ -194,3 +194,16 @@ def test_parts_of_a_few_rows_make_the_same_files(release, tmp_path, monkeypatch)
     sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
     assert max(sizes) <= 10
     assert sum(sizes) == whole.num_rows
+
+
+@pytest.mark.usefixtures("plain_report")
+def test_a_folder_holds_one_release(release, tmp_path):
+    domain = people()
+    other = released(sf.marginals(domain, 1), some_counts(domain))
+    release.save(tmp_path, csv=True, synthetic=10)
+    (tmp_path / "mine.txt").write_text("kept")
+    companions = {"answers.csv", "synthetic.parquet", "synthetic.csv"}
+    release.save(tmp_path)  # the same one: they still belong to it
+    assert {p.name for p in tmp_path.iterdir()} == {*FILES, *companions, "mine.txt"}
+    other.save(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {*FILES, "mine.txt"}

@@ -21,14 +21,15 @@ def draft(source: str, out: Path | None, output: Output, query: str | None = Non
     """
     from sfumato.domain.draft import draft as drafted
     from sfumato.vault.addresses import SqlSource
-    from sfumato.vault.tables import column_types
+    from sfumato.vault.tables import open_table
 
     if out is not None and out.exists():
         raise SfumatoError(
             f"{out} exists and may hold your work; name another file, or remove it first"
         )
-    table = str(shipped_table(source)) if is_shipped(source) else source
-    found = drafted(column_types(table if query is None else SqlSource(table, query)))
+    named = str(shipped_table(source)) if is_shipped(source) else source
+    table = open_table(named if query is None else SqlSource(named, query))
+    found = drafted(table.column_types, untyped=table.untyped)
     if out is not None:
         write_text(out, found.text)
     if output.as_json:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sfumato.budget import Remaining
+    from sfumato.budget.accounting import Cost
     from sfumato.budget.book import Allowance
     from sfumato.budget.entries import Entry
 
@@ -58,11 +59,11 @@ def show(path: str, output: Output) -> None:
             (
                 (
                     str(e.sequence),
-                    e.time[:19].replace("T", " "),
+                    e.time[:16].replace("T", " "),
                     e.state,
-                    e.cost.describe(),
+                    _cost(e.cost),
                     e.analyst or "-",
-                    e.key if len(e.key) <= 20 else f"{e.key[:12]}...",
+                    e.key if len(e.key) <= 13 else f"{e.key[:12]}…",
                 )
                 for e in entries
             ),
@@ -143,6 +144,12 @@ def _opened(path: str) -> Ledger:
 
 def _debits(number: int) -> str:
     return "1 release" if number == 1 else f"{number} releases"
+
+
+def _cost(cost: Cost) -> str:
+    """A cost as short as a line of a terminal wants it; JSON has all digits."""
+    amounts = (("mu^2", cost.mu_squared), ("epsilon", cost.pure_epsilon))
+    return ", ".join(f"{name} = {float(value):.6g}" for name, value in amounts if value)
 
 
 def _allowance_tables(allowances: Sequence[Allowance]) -> list[Table]:

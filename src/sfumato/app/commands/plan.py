@@ -59,15 +59,18 @@ def plan(
         document = plan_document(found, after)
         document["resources"] = needed.as_json()
         document["recommendation"] = None if advice is None else advice.as_json()
+    errors = "forecast errors in counts"
+    if not found.workload.has_one_weight:
+        errors = "forecast errors, of every query in its own unit"
     output.result(
         document,
         heading(f"Plan of {path}", "no data touched, nothing spent"),
         plan_facts(found, after),
         "",
-        heading("Mechanisms", "forecast errors in counts"),
+        heading("Mechanisms", errors),
         candidates_table(found.candidates),
         "",
-        heading("Query groups", "forecast errors in counts"),
+        heading("Query groups", errors),
         groups_table(found.groups, show_all),
         "",
         heading(

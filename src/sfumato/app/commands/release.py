@@ -72,14 +72,25 @@ def release(
             _check_new(book, plan)
         _check_left(book, plan)
     _remark(at, book, output)
+    if table.untyped:
+        output.note(
+            f"{table.name}: one line is one record; lines with another number of values, with an "
+            "open quote (a text that goes on in the next line) or not in UTF-8 are left out."
+        )
     if not (is_stored or wishes.yes or output.confirm(_question(plan, book))):
         raise SfumatoError("stopped before anything was spent")
 
     job = _Job(spec, wishes, out, table, spec.name or public_name(table), book, is_stored)
-    with output.bars() as bars:
-        document, shown = job.run(plan, bars)
+    try:
+        with output.bars() as bars:
+            document, shown = job.run(plan, bars)
+    except KeyboardInterrupt:
+        output.note(_interrupted(book, wishes.key or plan.digest()))
+        raise
+    queries = plan.workload.queries
+    answers = "1 answer" if queries == 1 else f"{queries:,} answers"
     remark = "the stored answer: nothing was spent" if is_stored else ""
-    output.result(document, heading(f"Released {plan.workload.queries:,} answers", remark), shown)
+    output.result(document, heading(f"Released {answers}", remark), shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +253,17 @@ def _remark(at: LedgerSpec | None, book: Ledger | None, output: Output) -> None:
             f"The spec gives a total of {at.total.describe() if at.total else ''}, the ledger was "
             f"opened with {book.budget.describe()}; the ledger's holds."
         )
+
+
+def _interrupted(book: Ledger | None, key: str) -> str:
+    """What an interrupted release has spent."""
+    if book is None:
+        return "There is no ledger: unless it was still counting, take the budget as spent."
+    if book.answer(key) is not None:
+        return "The answer is in the ledger: the same command again costs nothing."
+    if any(entry.key == key for entry in book.entries()):
+        return f"The debit is in {book.place}, its answer is lost: that much is spent."
+    return "Nothing was spent."
 
 
 def _question(plan: Plan | AdaptivePlan, book: Ledger | None) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 from sfumato.app.output import Output
@@ -46,10 +47,25 @@ def serve(path: Path, port: int | None, check: bool, page: bool | None, output: 
             ),
         )
         return
+    _check_address(config.host, config.port)
     where = f"http://{config.host}:{config.port}"
     shown = f"; the page is {where}/page" if config.page else ""
-    output.note(f"Serving {len(config.datasets)} datasets on {where}{shown}")
+    datasets = "1 dataset" if len(config.datasets) == 1 else f"{len(config.datasets)} datasets"
+    output.note(f"Serving {datasets} on {where}{shown}")
     run(config)
+
+
+def _check_address(host: str, port: int) -> None:
+    """Refuse an address that nobody could be answered at, before anything is opened."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address, family=family).close()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise SfumatoError(
+            f"{host}, port {port} cannot be served ({reason}); stop the server that is there, give "
+            "another --port, or change [server] of the configuration"
+        ) from None
 
 
 def _check_page() -> None:
@@ -71,5 +87,5 @@ def token(output: Output) -> None:
         heading("A new token", "shown once, kept nowhere"),
         facts([("token", made), ("hash", hash_of(made))]),
         "",
-        "Give the token to the analyst; put the hash into [analysts.NAME] token of the server.",
+        "Give the token to the analyst; put the hash into token of [analysts.NAME] of the server.",
     )

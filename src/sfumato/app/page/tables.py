@@ -131,11 +131,11 @@ class Tables:
     async def _draft(self, found: Guarded) -> None:
         """Privacy: column names and types are public; no row is read."""
         from sfumato.domain.draft import draft
-        from sfumato.vault.tables import column_types
+        from sfumato.vault.tables import open_table
 
         with told(self.problem, clear=True):
-            types = await self.visitor.work(column_types, found.dataset.source)
-            made = draft(types)
+            opened = await self.visitor.work(open_table, found.dataset.source)
+            made = draft(opened.column_types, untyped=opened.untyped)
             self.draft.table, self.draft.schema, self.draft.domain = "", made.text, None
             self._show()
             with self.problem:

@@ -204,7 +204,7 @@ def _from_spec(
     for key in sorted(table.model_fields_set - {"spec", "about", "session"}):
         raise file.error(f"the spec says this already; leave {key} out", (*at, key))
     try:
-        spec = read_spec(_beside(file, named))
+        spec = read_spec(_beside(file, named), asks=False)
         source = spec.table()
     except SchemaError as error:
         raise file.error(str(error), (*at, "spec")) from None
