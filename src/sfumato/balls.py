@@ -8,6 +8,7 @@ efficient arbitrary-precision midpoint-radius interval arithmetic".
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -22,9 +23,23 @@ __all__ = ["ball_of", "precision"]
 _lock = RLock()
 
 
+def _renew_lock() -> None:
+    """Another thread of the parent may have held the lock; in the child nobody would free it."""
+    global _lock
+    _lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 @contextmanager
 def precision(bits: int) -> Iterator[None]:
-    """Work at `bits` bits inside the block; other threads wait, for the setting is process-wide."""
+    """Work at `bits` bits inside the block; other threads wait, for the setting is process-wide.
+
+    Balls are right at any precision, but a comparison could stay open if another thread changed it
+    midway. So nothing else in sfumato sets it.
+    """
     from flint import ctx
 
     with _lock, ctx.workprec(bits):

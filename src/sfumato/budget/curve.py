@@ -20,8 +20,9 @@ import struct
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from threading import Lock
 from typing import TYPE_CHECKING
+
+from sfumato.balls import ball_of, precision
 
 if TYPE_CHECKING:
     from flint import arb
@@ -47,9 +48,6 @@ __all__ = [
 _PRECISIONS = tuple(96 * 2**step for step in range(9))
 _SMALLEST = 5e-324
 _HUGE = 10**7  # beyond it closed bounds are used: nothing private is left, and balls get slow
-# flint keeps its precision in one place for all threads. Balls stay valid at any precision, but
-# a comparison could stay open if another thread lowered it midway.
-_FLINT = Lock()
 
 
 def float_up(value: Fraction) -> float:
@@ -96,7 +94,7 @@ def gaussian_within(mu_squared: Fraction, epsilon: Fraction, delta: Fraction) ->
         return True
     if delta <= 0:
         return False
-    return _decide(lambda: _delta_ball(mu_squared, epsilon) - _ball(delta))
+    return _decide(lambda: _delta_ball(mu_squared, epsilon) - ball_of(delta))
 
 
 def gaussian_delta_up(mu_squared: Fraction, epsilon: Fraction) -> float:
@@ -144,7 +142,7 @@ def mu_of_pure_up(epsilon: Fraction) -> float:
 
     def too_small(mu: float) -> bool:
         return not _decide(
-            lambda: _upper_tail(_ball(Fraction(mu) / 2)) * (1 + _ball(epsilon).exp()) - 1
+            lambda: _upper_tail(ball_of(Fraction(mu) / 2)) * (1 + ball_of(epsilon).exp()) - 1
         )
 
     return _boundary(too_small, min(1.26 * float(epsilon), 3 * math.sqrt(float(epsilon))))[1]
@@ -155,7 +153,7 @@ def pure_of_mu_down(mu: Fraction) -> float:
     """Largest double epsilon such that epsilon-DP implies mu-GDP."""
 
     def negative() -> arb:
-        tail = _upper_tail(_ball(mu / 2))
+        tail = _upper_tail(ball_of(mu / 2))
         return -((1 - tail) / tail).log()
 
     return -_float_above(negative)
@@ -174,8 +172,8 @@ def mu_of_loss_up(mu_squared: Fraction, loss: Fraction) -> float:
 
     def too_small(mu: float) -> bool:
         def excess() -> arb:
-            half, kappa = _ball(Fraction(mu) / 2), _ball(mu_squared).sqrt()
-            return _ball(loss).exp() * _upper_tail(half) - _upper_tail(kappa - half)
+            half, kappa = ball_of(Fraction(mu) / 2), ball_of(mu_squared).sqrt()
+            return ball_of(loss).exp() * _upper_tail(half) - _upper_tail(kappa - half)
 
         return not _decide(excess)
 
@@ -189,7 +187,7 @@ def loss_of_mu_down(mu: Fraction, mu_squared: Fraction) -> float:
         return 0.0
 
     def negative() -> arb:
-        half, kappa = _ball(mu / 2), _ball(mu_squared).sqrt()
+        half, kappa = ball_of(mu / 2), ball_of(mu_squared).sqrt()
         return -(_upper_tail(kappa - half) / _upper_tail(half)).log()
 
     return max(0.0, -_float_above(negative))
@@ -198,17 +196,11 @@ def loss_of_mu_down(mu: Fraction, mu_squared: Fraction) -> float:
 @lru_cache(maxsize=1024)
 def tail_loss_up(near: Fraction, far: Fraction) -> float:
     """``log(P(Z >= near) / P(Z >= far))`` of a standard normal Z, rounded up."""
-    return _float_above(lambda: (_upper_tail(_ball(near)) / _upper_tail(_ball(far))).log())
+    return _float_above(lambda: (_upper_tail(ball_of(near)) / _upper_tail(ball_of(far))).log())
 
 
 def _log_inverse(delta: Fraction) -> float:
     return math.log(delta.denominator) - math.log(delta.numerator)
-
-
-def _ball(value: Fraction) -> arb:
-    from flint import arb, fmpq
-
-    return arb(fmpq(value.numerator, value.denominator))
 
 
 def _upper_tail(x: arb) -> arb:
@@ -219,37 +211,31 @@ def _upper_tail(x: arb) -> arb:
 
 
 def _delta_ball(mu_squared: Fraction, epsilon: Fraction) -> arb:
-    mu, eps = _ball(mu_squared).sqrt(), _ball(epsilon)
+    mu, eps = ball_of(mu_squared).sqrt(), ball_of(epsilon)
     return _upper_tail(eps / mu - mu / 2) - eps.exp() * _upper_tail(eps / mu + mu / 2)
 
 
 def _decide(difference: Callable[[], arb]) -> bool:
     """True only if the difference is proven to be at most zero."""
-    from flint import ctx
-
-    with _FLINT:
-        for bits in _PRECISIONS:
-            with ctx.workprec(bits):
-                ball = difference()
-                if ball <= 0:
-                    return True
-                if ball > 0:
-                    return False
+    for bits in _PRECISIONS:
+        with precision(bits):
+            ball = difference()
+            if ball <= 0:
+                return True
+            if ball > 0:
+                return False
     return False
 
 
 def _float_above(value: Callable[[], arb]) -> float:
     """A double at least as large as the value, the nearest such in all but hopeless cases."""
-    from flint import ctx
-
     above = math.inf
-    with _FLINT:
-        for bits in _PRECISIONS:
-            with ctx.workprec(bits):
-                ball = value()
-                above = min(above, _double_above(ball.upper()))
-                if ball.rel_accuracy_bits() >= 60:
-                    return above
+    for bits in _PRECISIONS:
+        with precision(bits):
+            ball = value()
+            above = min(above, _double_above(ball.upper()))
+            if ball.rel_accuracy_bits() >= 60:
+                return above
     return above
 
 
