@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["MatrixFactorization", "factorize"]
 
 LARGEST = 2**26  # entries of a matrix that is held
+GREATEST = 1e60  # coefficient: squares of squares stay within floats
+OFF = 1e-8  # of its greatest coefficient: what may be missing from a query in R M
 APPROXIMATE_TOLERANCE = 1e-3  # what the search for biased strategies is made for
 
 Progress = Callable[[int, float], None]
@@ -201,10 +203,11 @@ def _read_off(rows: Array, measured: Array) -> Array:
 
     basis, triangle = np.linalg.qr(measured.T)
     found = solve_triangular(triangle, (rows @ basis).T).T
-    off = np.abs(found @ measured - rows).max()
-    if off > 1e-9 * np.abs(rows).max():
+    sizes = np.abs(rows).max(axis=1)
+    off = float((np.abs(found @ measured - rows).max(axis=1) / np.where(sizes > 0, sizes, 1)).max())
+    if off > OFF:
         raise PlanError(
-            f"R M differs from F by {off:.1e}: a query of weight 0 does not follow from the "
+            f"R M differs from F by {off:.1e} of a query: one of weight 0 does not follow from the "
             "others, or queries differ too little; change the weights or scale the queries"
         )
     return np.asarray(found, dtype=np.float64)
@@ -254,6 +257,12 @@ def _dense(queries: object) -> Array:
     matrix = matrix.astype(np.float64)
     if not np.isfinite(matrix).all() or not matrix.any():
         raise WorkloadError("factorize needs finite numbers, not all of them zero")
+    sizes = np.abs(matrix[matrix != 0])
+    if float(sizes.max()) > GREATEST or float(sizes.min()) < 1 / GREATEST:
+        raise WorkloadError(
+            f"factorize takes numbers of size {1 / GREATEST:.0e} to {GREATEST:.0e}, or 0; got "
+            f"{sizes.min():.3g} to {sizes.max():.3g}: scale the queries"
+        )
     return matrix
 
 

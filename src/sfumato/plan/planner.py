@@ -140,6 +140,8 @@ def choose(
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
     strategies = strategies or Strategies(workload, objective)
     wanted = [w for w in strategies.named(mechanism) if noise_only in (None, _noise(w))]
+    if all(t.greatest == 0 for t in workload.terms):
+        raise PlanError("all queries are zero on every cell: there is nothing to measure")
     if BIASED not in wanted:
         check_rank(workload)
     race = _Race(strategies, budget, neighbours, unit, _weight(workload, objective))

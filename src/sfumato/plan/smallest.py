@@ -15,6 +15,8 @@ from sfumato.plan.strategy import Noise
 
 __all__ = ["smallest_budget"]
 
+LEAST = 1e-9  # epsilon, where delta alone would allow less noise than is asked for
+
 _UNIT_BUDGETS: dict[Noise, Budget] = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
 
 
@@ -55,16 +57,18 @@ def smallest_budget(
         except PlanError:
             continue
         if noise == "gaussian":
-            options.append(Budget(epsilon=gaussian_epsilon(found.rmse / error, delta), delta=delta))
+            least = max(gaussian_epsilon(found.rmse / error, delta), LEAST)
+            options.append(Budget(epsilon=least, delta=delta))
         else:
             options.append(Budget(epsilon=found.rmse / error))
     if not options:
         raise PlanError(f"no mechanism fits this workload (mechanism = {mechanism!r})")
     budget = min(options, key=lambda b: b.epsilon or 0)
     while (
-        choose(work, budget, neighbours, objective, mechanism, unit, strategies=known).rmse > error
-    ):
-        budget = Budget(
-            epsilon=(budget.epsilon or 0) * Fraction(100001, 100000), delta=budget.delta
-        )
+        rmse := choose(work, budget, neighbours, objective, mechanism, unit, strategies=known).rmse
+    ) > error:
+        # Mostly rounding; another mechanism may have won, by its own objective. mu is concave in
+        # epsilon: a factor of epsilon lowers the error by no more than this factor.
+        step = max(Fraction(100001, 100000), Fraction(rmse / error))
+        budget = Budget(epsilon=(budget.epsilon or 0) * step, delta=budget.delta)
     return budget

@@ -184,6 +184,11 @@ def conjunctions(domain: Domain, ways: int, attributes: Sequence[str] | None = N
             f"conjunctions need yes/no attributes of two cells; {', '.join(wide)} have more: use "
             "marginals or predicates for them"
         )
+    if not chosen:
+        raise WorkloadError(
+            "conjunctions need yes/no attributes of two cells, there are none here: use marginals "
+            "or predicates"
+        )
     if isinstance(ways, bool) or not isinstance(ways, int) or not 1 <= ways <= len(chosen):
         raise WorkloadError(
             f"{shown(ways)}-way conjunctions cannot be asked of {len(chosen)} yes/no attributes; "

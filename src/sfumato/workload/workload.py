@@ -22,6 +22,7 @@ from sfumato.workload.terms import Term
 __all__ = ["Ratio", "Workload", "union"]
 
 EVALUATED = 2**27  # cells or answers that evaluate holds at once
+WEIGHT = 1e50  # the greatest: squares of weights times squares of anything stay within floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,13 @@ class Workload:
     def __mul__(self, weight: float) -> Workload:
         if not isinstance(weight, int | float | np.number) or not 0 < weight < float("inf"):
             raise WorkloadError(f"a weight must be a finite number above 0, got {shown(weight)}")
-        return replace(self, terms=tuple(t.weighted(float(weight)) for t in self.terms))
+        terms = tuple(t.weighted(float(weight)) for t in self.terms)
+        if not all(1 / WEIGHT <= t.weight <= WEIGHT for t in terms):
+            raise WorkloadError(
+                f"weights may be {1 / WEIGHT:.0e} to {WEIGHT:.0e}, all factors together; "
+                f"{shown(weight)} goes beyond: only their ratios matter"
+            )
+        return replace(self, terms=terms)
 
     __rmul__ = __mul__
 

@@ -188,3 +188,17 @@ def test_a_bias_may_be_allowed_or_traded_against_noise() -> None:
 def test_options_that_do_not_go_together_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(PlanError):
         sf.factorize(MATRICES["prefix"], **options)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_numbers_whose_squares_are_no_floats_are_refused(size: float) -> None:
+    with pytest.raises(WorkloadError, match="scale the queries"):
+        sf.factorize(np.array([[1.0, size], [1.0, 0.0]]))
+
+
+def test_a_query_that_is_lost_beside_larger_ones_is_refused() -> None:
+    """R M would read the second as a part of the first, off by a tenth of itself."""
+    with pytest.raises(PlanError, match="of a query"):
+        sf.factorize(np.array([[1e12, 1e11], [1.0, 0.0]]))
+    found = sf.factorize(np.array([[1e5, 1e4], [1.0, 0.0]]))
+    np.testing.assert_allclose(found.R @ found.M, [[1e5, 1e4], [1.0, 0.0]], rtol=1e-9, atol=1e-9)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from dataclasses import replace
+from math import sqrt
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +23,8 @@ from sfumato.plan.bounds import (
     table_rows_needed,
 )
 from sfumato.plan.optimal.lower import sum_of_bounds
-from sfumato.plan.planner import MECHANISMS, choose
+from sfumato.plan.planner import MECHANISMS, Strategies, choose
+from sfumato.plan.smallest import smallest_budget
 
 DOMAIN = sf.Domain({"age": 64, "sex": 2})
 APPROXIMATE = sf.Budget(epsilon=1, delta=1e-9)
@@ -262,3 +267,45 @@ def test_a_mechanism_that_cannot_be_drawn_is_a_reason_not_an_end() -> None:
     notes = {c.mechanism: c.note for c in plan.candidates}
     assert "too fine for Laplace" in notes["laplace"]
     assert plan.rmse > 0
+
+
+def test_an_error_that_delta_alone_would_reach_has_a_smallest_budget() -> None:
+    """Gaussian noise of 10^12 is (0, 1e-9)-private: no epsilon of 0 is asked for."""
+    for mechanism in (None, "factorization"):
+        plan = sf.plan(sf.marginals(DOMAIN, 1), error=1e12, mechanism=mechanism)
+        assert 0 < plan.budget.epsilon <= 1e-9
+        assert plan.rmse <= 1e12
+
+
+def test_a_mechanism_that_wins_by_its_weights_does_not_make_the_search_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The plan is chosen by the weighted error, the budget by the plain one."""
+    tried = []
+
+    def counted(*given: object, **options: object) -> object:
+        tried.append(given)
+        found = choose(*given, **options)  # type: ignore[arg-type]
+        if options.get("noise_only") is None:  # as if another mechanism with twice the error won
+            return replace(found, noise=tuple(replace(n, units=2 * n.units) for n in found.noise))
+        return found
+
+    monkeypatch.setattr(sys.modules[smallest_budget.__module__], "choose", counted)
+    known = Strategies(sf.marginals(DOMAIN, 1))
+    budget = smallest_budget(known, 3.0, "add-remove", "laplace", 1e-9, None)
+    assert len(tried) < 12
+    assert budget.epsilon == pytest.approx(2 * 2 * sqrt(2) / 3, rel=1e-3)
+
+
+def test_queries_that_are_all_zero_are_refused_before_anything_is_built() -> None:
+    work = sf.explicit(DOMAIN, ["sex"], [[0, 0]])
+    with pytest.raises(PlanError, match="zero on every cell"):
+        sf.plan(work, APPROXIMATE)
+
+
+def test_a_group_of_zeros_beside_others_makes_no_warning() -> None:
+    nobody = sf.product(DOMAIN, {"age": "windows(4)", "sex": [[0, 0]]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan = sf.plan(nobody | sf.prefixes(DOMAIN, "age"), APPROXIMATE, seconds=None, cache=False)
+    assert plan.groups[0].rmse == 0

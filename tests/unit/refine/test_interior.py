@@ -181,3 +181,16 @@ def test_running_totals_in_two_directions_are_solved_along_chains() -> None:
         assert value == pytest.approx(least, rel=1e-3)
         assert value - least <= gap + 1e-10 * float(y @ y)
         assert np.linalg.norm(found - best) <= 0.05 * np.linalg.norm(y - best)
+
+
+def test_where_rounding_leaves_no_step_the_best_so_far_is_kept() -> None:
+    """A published table, a public total and nearly exact answers: ``1'(Q + D)^-1 1`` came out 0."""
+    domain = sf.Domain({"a": 4, "b": 2})
+    work = sf.marginals(domain, 1) | 0.01 * sf.predicates(domain, ["a = 3 and b = 1 and a = 1"])
+    y = [51.99769963543155, 5.992091037011647, 35.01592411613457, 20.99656775371011]
+    y += [67.99658623381526, 46.00669603886334, 0.0008431102502919205]
+    known = sf.Constraints(domain, published=[(["b"], [68, 46])])
+    found = sf.project(y, work, 114.0, gap=1e-8, constraints=known)
+    # by hand: the table of a sums to 114, so each of its answers moves by the same
+    moved = (114 - sum(y[:4])) / 4
+    np.testing.assert_allclose(found.answers, [*(v + moved for v in y[:4]), 68, 46, 0], atol=1e-5)

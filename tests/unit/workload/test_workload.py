@@ -230,3 +230,13 @@ def test_conditions_too_wide_for_a_truth_table_have_a_digest_of_what_is_written(
 
 def test_the_representation_says_how_much_is_asked() -> None:
     assert repr(sf.marginals(DOMAIN, 1)) == "Workload(10 queries in 3 groups over 3 attributes)"
+
+
+def test_weights_whose_squares_are_no_floats_are_refused() -> None:
+    work = sf.marginals(sf.Domain({"a": 2}), 1)
+    for factor in (1e60, 1e-60):
+        with pytest.raises(WorkloadError, match="only their ratios matter"):
+            factor * work
+    with pytest.raises(WorkloadError, match="only their ratios matter"):
+        1e30 * (1e30 * work)
+    assert (1e40 * work).terms[0].weight == 1e40

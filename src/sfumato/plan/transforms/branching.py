@@ -87,7 +87,8 @@ def _under_l2(details: Array, s: Array) -> tuple[float, Array]:
     decrease are pooled, and a pool has ``lambda ~ sqrt(sum D / sum c)``.
     """
     cost = 1 / s - np.append(1 / s[1:], 0.0)
-    floor = float(details.sum()) * LEAST**4  # a level that nobody asks about is kept apart from 0
+    # A level that nobody asks about is kept apart from 0; of queries that are zero, all are.
+    floor = float(details.sum()) * LEAST**4 or 1.0
     pools: list[tuple[float, float, int]] = []
     for d, c in zip(np.maximum(details, floor), cost, strict=True):
         pools.append((float(d), float(c), 1))

@@ -150,5 +150,6 @@ def best_wavelet(asked: list[tuple[float, QuerySet]], p: int) -> Wavelet:
     energy = np.sum([c * energies(queries, plain.widths) for c, queries in asked], axis=0)
     details = np.maximum(energy - np.append(energy[1:], 0.0), 0.0)
     best = (details / np.array(plain.eigenvalues)) ** (1 / (p + 2))
+    best = best if best.any() else np.ones_like(best)  # queries that are zero
     scaled = np.rint(best * (2**WEIGHT_BITS / best.max()))
     return Wavelet(plain.size, tuple(int(max(w, 1)) for w in scaled))

@@ -156,6 +156,8 @@ def _stepped(at: _Point, system: System) -> _Point | None:
     solver = _Newton.of(at, system)
     if solver is None:
         return None
+    if total is not None and not solver.spread > 0:
+        return None
     missing = 0.0 if total is None else total - float(h.sum())
     mean = at.product / len(h)
     dh, ds, _ = solver.moves(-at.off - s, missing, -s)
@@ -202,10 +204,15 @@ class _Newton:
     def _ones(self) -> Array:
         return self.solved(np.ones(len(self.ease)))
 
+    @property
+    def spread(self) -> float:
+        """``1' (Q + D)^-1 1``: above 0, but for rounding."""
+        return float(self._ones.sum())
+
     def moves(self, b: Array, missing: float, to: Array) -> tuple[Array, Array, float]:
         """Those of h, of s, and of the level."""
         dh, dl = self.solved(b), 0.0
         if self.at.bound.total is not None:
-            dl = (missing - float(dh.sum())) / float(self._ones.sum())
+            dl = (missing - float(dh.sum())) / self.spread
             dh = dh + dl * self._ones
         return dh, to - dh / self.ease, dl
