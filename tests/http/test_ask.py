@@ -227,10 +227,10 @@ def test_what_waits_for_a_session_keeps_nobody_else_waiting_and_leaves_on_the_gr
             begun.clear()
             with desk.lock:
                 waiting.start()
-                assert begun.wait(60)
+                assert begun.wait(600)
                 healthy = _Got(client, "/health")
                 healthy.start()
-                healthy.join(60)  # at once, unless the loop waits for the lock
+                healthy.join(600)  # at once, unless the loop waits for the lock
                 assert healthy.status == 200
                 assert waiting.status is None
             waiting.join()

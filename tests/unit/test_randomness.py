@@ -169,7 +169,7 @@ def test_threads_without_the_lock_share_words():
 
     class Interrupted(np.ndarray):
         def copy(self, order="C"):
-            halfway.wait(timeout=20)  # both threads have chosen their words, none has moved on
+            halfway.wait(timeout=600)  # both threads have chosen their words, none has moved on
             return np.array(self, order=order)
 
     source._pool = source._pool.view(Interrupted)

@@ -92,8 +92,10 @@ class Question:
     @cached_property
     def _box(self) -> tuple[slice, ...] | tuple[Integers, ...] | None:
         """Where it is not zero, if that is one cell of classes; as slices, if they are runs."""
+        if not self.attributes:  # all records count the same
+            return ()
         places = np.flatnonzero(self.table)
-        if len(places) != 1 or not self.attributes:
+        if len(places) != 1:
             return None
         held = zip(self.class_of, np.unravel_index(places[0], self.table.shape), strict=True)
         cells = [np.flatnonzero(classes == at) for classes, at in held]
@@ -109,7 +111,7 @@ class Question:
         """
         is_whole = table.dtype.kind in "iO"
         if self._box is not None:
-            held = table[self._box].sum()  # as a Python integer: the product may exceed 64 bits
+            held = np.sum(table[self._box])  # as a Python integer: the product may exceed 64 bits
             total = (int(held) if is_whole else held) * (self.high or self.low)
         else:
             total = (self.coefficients() * self.summable(table)).sum()

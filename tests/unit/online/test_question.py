@@ -129,6 +129,16 @@ def test_one_cell_with_a_coefficient_beyond_words_is_multiplied_exactly() -> Non
     assert question.answer(counts.astype(float)) == float(factor) * 2**43
 
 
+@pytest.mark.parametrize("factor", [0, 1, -7, 2**18, 2**30 - 1, -(2**29)])
+def test_a_number_for_every_record_is_multiplied_exactly(factor: int) -> None:
+    (question,) = questions_of(sf.explicit(DOMAIN, ["a"], np.full((1, 5), float(factor))))
+    assert question.attributes == ()
+    for records in (0, 3, 2**43):
+        assert question.answer(np.array(records)) == factor * records
+        assert question.answer(np.array(records, dtype=object)) == factor * records
+        assert question.answer(np.array(float(records))) == float(factor * records)
+
+
 def test_what_is_too_large_to_ask_is_refused() -> None:
     with pytest.raises(TooLarge, match="at most"):
         questions_of(sf.marginals(sf.Domain({"a": 20_000}), 1))

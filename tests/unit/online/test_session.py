@@ -482,3 +482,13 @@ def test_a_session_that_cannot_be_opened_closes_its_ledger(
     monkeypatch.setattr(ExactQuestions, "records", counted)
     _open(tmp_path / "people.ledger").close()
     assert len(closed) == 2
+
+
+def test_a_large_number_for_every_record_is_answered(tmp_path: Path) -> None:
+    """It failed after the debit of its epoch, so that every attempt cost one."""
+    with _open(tmp_path / "people.ledger") as session:
+        first = session.ask("SELECT SUM(300000) FROM t")
+        assert first.low <= 300_000 * len(TABLE) <= first.high
+        used = len(Ledger.open(tmp_path / "people.ledger").entries())
+        assert session.ask("SELECT SUM(300000) FROM t") == first
+        assert len(Ledger.open(tmp_path / "people.ledger").entries()) == used
