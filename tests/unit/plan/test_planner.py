@@ -309,3 +309,19 @@ def test_a_group_of_zeros_beside_others_makes_no_warning() -> None:
         warnings.simplefilter("error")
         plan = sf.plan(nobody | sf.prefixes(DOMAIN, "age"), APPROXIMATE, seconds=None, cache=False)
     assert plan.groups[0].rmse == 0
+
+
+def test_queries_that_rounding_makes_equal_cost_a_mechanism_not_the_plan() -> None:
+    domain = sf.Domain({"a": 4, "b": 5})
+    work = sf.product(
+        domain,
+        {
+            "a": [[-1, 2**29, 2**29, 2**29], [-1, -(2**24) + 1, 0, 2**30 - 1]],
+            "b": [
+                [0, -123456.789, 1, 2**29, 1],
+                [-1, -1, 2**30 - 1, 1000000.0009765625, 2**30 - 1],
+            ],
+        },
+    )
+    plan = sf.plan(work, sf.Budget(rho=0.1), cache=False, seconds=None)
+    assert np.isfinite(plan.rmse)

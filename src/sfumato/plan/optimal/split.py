@@ -17,6 +17,7 @@ from math import ceil, log2, sqrt
 
 import numpy as np
 
+from sfumato.errors import PlanError
 from sfumato.plan.solve.optimum import certified_optimum
 from sfumato.plan.solve.quadratic import row_quadratics
 from sfumato.plan.solve.tridiagonal import Tridiagonal, root_diagonal
@@ -296,5 +297,10 @@ def optimal_split(found: Optimum, bits: int = ENTRY_BITS[0]) -> Split:
     entries = np.rint(s / unit).astype(np.int64)
     # z of the rounded matrix, what it does not see: beside the z of the exact one
     whole = np.vstack([entries, found.unseen * (2.0**bits)])
-    z = np.linalg.solve(whole, np.eye(n)[-1])
+    try:
+        z = np.linalg.solve(whole, np.eye(n)[-1])
+    except np.linalg.LinAlgError:
+        raise PlanError(
+            "some queries are so nearly equal that their difference is lost in rounding"
+        ) from None
     return Split(Matrix(n, entries, 0), unit, z * np.sign(z.sum()))
