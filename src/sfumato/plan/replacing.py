@@ -104,6 +104,8 @@ def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Stra
 def _reweighted(strategy: Strategy, objective: Objective, drops: bool) -> Strategy:
     errors = strategy.block_errors()
     moves = strategy.moves(drops) or _greatest_moves(strategy, drops)
+    if not moves.distances.any():  # all read the public total
+        return strategy
     each = moves.each(_weighed(errors, moves).best)
     found = _with_shares(strategy, _shares(errors, each))
     if objective == "max":  # the shares that were made for it, public totals set free
@@ -194,9 +196,13 @@ def _shares(errors: Array, each: Array) -> Array:
     squares = np.ones(len(errors))
     squares[moved] = np.sqrt(errors[moved] / each[moved])
     squares[moved] /= float(squares[moved] @ each[moved])
+    if not moved.any():
+        return squares
     total = float((errors[moved] / squares[moved]).sum())
-    limit = WIDEST**2 * float(squares[moved].max(initial=0.0))
-    squares[~moved] = np.minimum(errors[~moved] / (FREE * total), limit)
+    limit = WIDEST**2 * float(squares[moved].max())
+    if total > 0:
+        limit = np.minimum(errors[~moved] / (FREE * total), limit)
+    squares[~moved] = limit
     return np.asarray(np.sqrt(squares), dtype=np.float64)
 
 

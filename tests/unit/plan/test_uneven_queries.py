@@ -15,6 +15,7 @@ import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.plan.optimal.dense import dense as dense_strategy
 from sfumato.plan.probe import check_unbiased
+from sfumato.workload.predicates import Everything
 from tests.unit.plan.every_mechanism import dense, kept
 
 LINE = sf.Domain({"x": 3})
@@ -92,6 +93,19 @@ def test_where_records_can_be_dropped_a_total_has_a_certificate(objective: str) 
     work = sf.marginals(LINE, [()])
     plan = sf.plan(work, sf.Budget(mu=1), "replace-one", objective, "factorization", cache=False)
     assert plan.certificate == pytest.approx(1)
+
+
+@pytest.mark.parametrize("objective", ["rmse", "max"])
+@pytest.mark.parametrize("mechanism", ["gaussian", "gaussian-groups", "factorization"])
+@pytest.mark.parametrize("domain", [LINE, kept({"x": 3})], ids=["dropped", "kept"])
+def test_the_total_asked_in_two_ways_is_planned_for_replaced_records(
+    domain: sf.Domain, mechanism: str, objective: str
+) -> None:
+    """No attribute is looked at, so there are no pairs of cells: no weights were left to share."""
+    work = sf.marginals(domain, [()]) | sf.predicates(domain, [Everything()])
+    plan = sf.plan(work, sf.Budget(mu=1), "replace-one", objective, mechanism, cache=False)
+    assert row_bias(plan) < 1e-9
+    assert 0.9 < plan.rmse < 2.1
 
 
 def test_a_strategy_that_loses_a_query_is_refused() -> None:
