@@ -199,10 +199,9 @@ def _shares(errors: Array, each: Array) -> Array:
     if not moved.any():
         return squares
     total = float((errors[moved] / squares[moved]).sum())
-    limit = WIDEST**2 * float(squares[moved].max())
+    squares[~moved] = WIDEST**2 * float(squares[moved].max())
     if total > 0:
-        limit = np.minimum(errors[~moved] / (FREE * total), limit)
-    squares[~moved] = limit
+        squares[~moved] = np.minimum(errors[~moved] / (FREE * total), squares[~moved])
     return np.asarray(np.sqrt(squares), dtype=np.float64)
 
 
