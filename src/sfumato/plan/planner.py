@@ -16,6 +16,7 @@ from math import inf, sqrt
 from pathlib import Path
 from time import monotonic
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sfumato.budget import Budget, Neighbours
@@ -42,6 +43,7 @@ MANY_QUERIES = 2**17
 BIASED = "approximate"
 SLOW = "laplace-optimum"
 HOPELESS = 2.5  # templates gain less over trees and tables in all workloads that were tried
+SINGULAR = "rounding makes its matrices singular; scale the queries and weights alike"
 GOOD_ENOUGH = 1.01  # the certificate at which no further mechanism is tried
 
 Progress = Callable[[int, int, str], None]
@@ -98,8 +100,11 @@ class Strategies:
             return strategy
         if (name, drops) not in self._replaced:
             objective: Objective = "max" if self.objective == "max" else "rmse"
-            with effort("replacing", self.until, None, watch):
-                found = for_replacing(strategy, objective, drops)
+            try:
+                with effort("replacing", self.until, None, watch):
+                    found = for_replacing(strategy, objective, drops)
+            except np.linalg.LinAlgError:
+                raise PlanError(SINGULAR) from None
             check_unbiased(found)
             self._replaced[name, drops] = found
         return self._replaced[name, drops]
@@ -121,6 +126,8 @@ class Strategies:
             check_unbiased(strategy)
         except PlanError as why:
             return why
+        except np.linalg.LinAlgError:
+            return PlanError(SINGULAR)
         return strategy
 
 

@@ -325,3 +325,20 @@ def test_queries_that_rounding_makes_equal_cost_a_mechanism_not_the_plan() -> No
     )
     plan = sf.plan(work, sf.Budget(rho=0.1), cache=False, seconds=None)
     assert np.isfinite(plan.rmse)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_a_singular_matrix_is_a_reason_not_an_end(
+    monkeypatch: pytest.MonkeyPatch, neighbours: str
+) -> None:
+    def singular(*_: object) -> None:
+        raise np.linalg.LinAlgError("Singular matrix")
+
+    planner = sys.modules[choose.__module__]
+    if neighbours == "add-remove":
+        named = {**MECHANISMS, "gaussian": MECHANISMS["gaussian"]._replace(build=singular)}
+        monkeypatch.setattr(planner, "MECHANISMS", named)
+    else:
+        monkeypatch.setattr(planner, "for_replacing", singular)
+    with pytest.raises(PlanError, match="singular; scale the queries"):
+        sf.plan(sf.marginals(DOMAIN, 1), APPROXIMATE, neighbours, mechanism="gaussian")
