@@ -237,10 +237,20 @@ def test_what_waits_for_a_session_keeps_nobody_else_waiting_and_leaves_on_the_gr
             assert waiting.status == status
             assert len(clock.slept) == slept + 1
         send = {"sql": COUNT.format(3)}
-        assert client.post("/datasets/people/estimate", headers=bearer(ADA), json=send).is_success
-        assert len(clock.slept) == slept + 2
-        assert client.get("/datasets/people/schema", headers=bearer(ADA)).is_success
-        assert len(clock.slept) == slept + 2  # the schema waits for nobody
+        planned = {"workload": [{"marginals": 1}], "budget": {"epsilon": 0.1}}
+        why = {"reason": "a look"}
+        for who, method, route, body, more in (
+            (ADA, "POST", "estimate", send, 1),
+            (ADA, "POST", "plan", planned, 1),
+            (ADA, "GET", "ledger", None, 1),
+            (CORA, "POST", "freeze", why, 1),
+            (CORA, "POST", "unfreeze", why, 1),
+            (ADA, "GET", "schema", None, 0),  # it waits for nobody
+        ):
+            slept = len(clock.slept)
+            path = f"/datasets/people/{route}"
+            assert client.request(method, path, headers=bearer(who), json=body).is_success, route
+            assert len(clock.slept) == slept + more, route
 
 
 class _Got(threading.Thread):

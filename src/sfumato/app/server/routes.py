@@ -74,10 +74,16 @@ async def _dataset(
     return house.dataset(who, name)
 
 
+async def _on_grid(request: Request) -> None:
+    """For what waits for a worker or a session: they may be busy with an answer from the data."""
+    request.scope[ON_GRID] = True
+
+
 House_ = Annotated[House, Depends(_house)]
 Who = Annotated[Analyst, Depends(_who)]
 Curator = Annotated[Analyst, Depends(_curator)]
 Dataset = Annotated[Guarded, Depends(_dataset)]
+WAITS: Final = [Depends(_on_grid)]
 
 # The busiest routes read their parameters by hand, which takes half the time; what FastAPI then
 # does not see is said here for the OpenAPI document.
@@ -190,7 +196,7 @@ async def answers(request: Request) -> Response:
         raise not_valid([{"loc": ("path", "key"), "msg": "64 hexadecimal digits are needed"}])
     kept = dataset.recent(key)
     if kept is None:
-        request.scope[ON_GRID] = True  # it may wait for a question that is being answered
+        await _on_grid(request)
         kept = await (await _house(request)).look(dataset.stored, key)
     if kept is None:
         raise Problem(404, "not-found", "no answer has this key; it is in the answer's `key`")
@@ -220,11 +226,10 @@ async def health() -> Response:
     return _json({"status": "ok", "version": VERSION})
 
 
-@routes.get("/datasets", responses=_answers(list[DatasetShown], 503))
-async def datasets(request: Request, who: Who, house: House_) -> Response:
+@routes.get("/datasets", dependencies=WAITS, responses=_answers(list[DatasetShown], 503))
+async def datasets(who: Who, house: House_) -> Response:
     """The datasets that are open to the caller."""
     theirs = [d for d in house.datasets.values() if d.name in who.datasets]
-    request.scope[ON_GRID] = True  # it may wait for a question that is being answered
     return _json(await house.look(lambda: [d.shown(who) for d in theirs]))
 
 
@@ -234,7 +239,7 @@ async def schema(dataset: Dataset) -> Response:
     return _json(dataset.schema())
 
 
-@routes.post("/datasets/{name}/plan", responses=_answers(PlanShown, 404, 503))
+@routes.post("/datasets/{name}/plan", dependencies=WAITS, responses=_answers(PlanShown, 404, 503))
 async def plan(
     asked: Annotated[PlanAsked, Body()], dataset: Dataset, who: Who, house: House_
 ) -> Response:
@@ -242,16 +247,17 @@ async def plan(
     return _json(await house.work(dataset.forecast, asked, who))
 
 
-@routes.post("/datasets/{name}/estimate", responses=_answers(Estimated, 404, 503))
-async def estimate(
-    request: Request, asked: Annotated[AskAsked, Body()], dataset: Dataset, house: House_
-) -> Response:
+@routes.post(
+    "/datasets/{name}/estimate", dependencies=WAITS, responses=_answers(Estimated, 404, 503)
+)
+async def estimate(asked: Annotated[AskAsked, Body()], dataset: Dataset, house: House_) -> Response:
     """What a question would cost and how good its answer would be; spends nothing."""
-    request.scope[ON_GRID] = True  # it may wait for a question that is being answered
     return _json(await house.work(dataset.asking.forecast, asked.sql))
 
 
-@routes.get("/datasets/{name}/ledger", responses=_answers(LedgerShown, 404, 503))
+@routes.get(
+    "/datasets/{name}/ledger", dependencies=WAITS, responses=_answers(LedgerShown, 404, 503)
+)
 async def ledger(
     dataset: Dataset, who: Who, house: House_, after: Annotated[int, Query(ge=-1, lt=2**62)] = -1
 ) -> Response:
@@ -259,7 +265,11 @@ async def ledger(
     return _json(await house.work(dataset.ledger, who, after))
 
 
-@routes.post("/datasets/{name}/freeze", responses=_answers(dict[str, bool], 403, 404, 503))
+@routes.post(
+    "/datasets/{name}/freeze",
+    dependencies=WAITS,
+    responses=_answers(dict[str, bool], 403, 404, 503),
+)
 async def freeze(
     asked: Annotated[FreezeAsked, Body()], dataset: Dataset, _: Curator, house: House_
 ) -> Response:
@@ -267,7 +277,11 @@ async def freeze(
     return _json(await house.work(dataset.set_frozen, True, asked.reason))
 
 
-@routes.post("/datasets/{name}/unfreeze", responses=_answers(dict[str, bool], 403, 404, 503))
+@routes.post(
+    "/datasets/{name}/unfreeze",
+    dependencies=WAITS,
+    responses=_answers(dict[str, bool], 403, 404, 503),
+)
 async def unfreeze(
     asked: Annotated[FreezeAsked, Body()], dataset: Dataset, _: Curator, house: House_
 ) -> Response:
