@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from sfumato.app.comparison import BETA, Comparison, Point
 from sfumato.app.crossings import Crossing, best_of
+from sfumato.app.show import counts
 
 if TYPE_CHECKING:
     import altair as alt
@@ -58,6 +59,7 @@ def charts_of(found: Comparison) -> dict[str, AnyChart]:
             f"epsilon{delta}",
             f"Error of {found.queries:,} queries against epsilon",
             float(found.budget.epsilon),
+            "rmse, in counts" if found.has_one_unit else "rmse, each query in its own unit",
         )
     if found.over_rows and found.rows is not None:
         out["error-over-rows"] = error_lines(
@@ -184,11 +186,11 @@ def forecast_dots(found: Comparison) -> alt.LayerChart:
     import altair as alt
 
     values = [
-        {"m": e.mechanism, "x": e.rmse, "label": f"{e.rmse:,.3g}"}
+        {"m": e.mechanism, "x": e.rmse, "label": counts(e.rmse)}
         for e in sorted(found.entries, key=lambda e: e.rmse or 0.0)
         if e.rmse is not None
     ]
-    title = "forecast rmse, in counts"
+    title = "forecast rmse" + (", in counts" if found.has_one_unit else "")
     base = alt.Chart(alt.InlineData(values=values)).encode(
         alt.X(
             "x:Q",
@@ -210,7 +212,7 @@ def forecast_dots(found: Comparison) -> alt.LayerChart:
         subtitle.append("points: forecasts; red: the same by drawn noise")
     if found.least is not None:
         subtitle.append(
-            f"dashed: no mechanism with Gaussian noise has less than {found.least:,.3g}"
+            f"dashed: no mechanism with Gaussian noise has less than {counts(found.least)}"
         )
         rule = alt.Chart(alt.InlineData(values=[{"x": found.least}]))
         layers.insert(0, rule.mark_rule(color="#c33", strokeDash=[4, 3]).encode(alt.X("x:Q")))
@@ -240,6 +242,7 @@ def epsilon_panels(
     across: str,
     title: str,
     marked: float,
+    up: str = "rmse, in counts",
 ) -> alt.VConcatChart:
     """Errors against epsilon above; below the same over the least, where lines can be told apart.
 
@@ -258,7 +261,7 @@ def epsilon_panels(
     for p in points:
         least[p.at] = min(p.error, least.get(p.at, p.error))
     ratios = [Row(m=v["m"], o=v["o"], x=v["x"], y=v["y"] / least[v["x"]]) for v in values]
-    upper = _lines(values, names, colours, "", "rmse, in counts")
+    upper = _lines(values, names, colours, "", up)
     dots = (
         alt.Chart(alt.InlineData(values=shown))
         .mark_circle(size=46, opacity=1, stroke="white", strokeWidth=0.8)
@@ -286,7 +289,7 @@ def _changes(changes: Sequence[Crossing]) -> list[alt.Chart]:
 
     if not changes:
         return []
-    labels = [{"x": c.at, "t": f"{c.after} from {c.at:,.3g} on"} for c in changes]
+    labels = [{"x": c.at, "t": f"{c.after} from {counts(c.at)} on"} for c in changes]
     out = []
     for i, label in enumerate(labels):  # one below the other, so that near ones can be read
         base = alt.Chart(alt.InlineData(values=[label])).encode(alt.X("x:Q"))

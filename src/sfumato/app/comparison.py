@@ -86,7 +86,8 @@ class Comparison:
 
     ``least`` is a lower bound on the rmse of every mechanism with Gaussian noise, where known;
     ``crossings`` are changes of the best mechanism along epsilon; ``tried`` are ways whose error
-    depends on the records, on made-up ones, where a number of records was given.
+    depends on the records, on made-up ones, where a number of records was given;
+    ``has_one_unit`` where all is in counts, and not sums beside them.
     """
 
     queries: int
@@ -101,6 +102,7 @@ class Comparison:
     simulated_over_epsilon: tuple[Point, ...] = ()
     crossings: tuple[Crossing, ...] = ()
     tried: Recommendation | None = None
+    has_one_unit: bool = True
 
 
 def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> Comparison:
@@ -148,6 +150,7 @@ def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> C
         simulated_over_epsilon=tuple(_drawn_over_epsilon(plans, budget)),
         crossings=crossings(over_epsilon),
         tried=_tried(fixed, plans, rows, progress),
+        has_one_unit=spec.workload.has_one_weight,
     )
 
 
@@ -201,6 +204,7 @@ def _central_bounds(spec: Spec, budget: Budget) -> list[Bound]:
     steps = _rows_per_unit(spec) * (1 if spec.neighbours == "add-remove" else 2)
     delta_1 = work.sensitivity(1) * steps
     cells = work.domain.cells(_asked(spec))
+    greatest = max(t.greatest for t in work.terms)
     out = [
         Bound(
             "Laplace on the queries",
@@ -222,9 +226,9 @@ def _central_bounds(spec: Spec, budget: Budget) -> list[Bound]:
     out.append(
         Bound(
             "Laplace on the table",
-            "sqrt(8 ln(2k/beta) m) / epsilon, m cells",
-            bounds.table_error(k, cells, 1, loss_1 / steps, BETA),
-            bounds.table_rows_needed(k, cells, SHARE, loss_1 / steps, BETA),
+            "max|q| sqrt(8 ln(2k/beta) m) / epsilon, m cells",
+            bounds.table_error(k, cells, 1, loss_1 / steps, BETA, greatest),
+            bounds.table_rows_needed(k, cells, SHARE, loss_1 / steps, BETA, greatest),
         )
     )
     return out

@@ -48,21 +48,26 @@ def gaussian_rows_needed(k: int, alpha: float, mu: float, beta: float, sensitivi
     return ceil(sqrt(2 * log(2 * k / beta)) * sensitivity / (mu * alpha))
 
 
-def table_error(k: int, cells: int, n: int, epsilon: float, beta: float) -> float:
+def table_error(
+    k: int, cells: int, n: int, epsilon: float, beta: float, greatest: float = 1.0
+) -> float:
     """Queries summed from a table of Laplace counts: at most ``cells`` draws of scale 1/epsilon.
 
     Chan, Shi, Song 2011, Corollary 2.9 with nu^2 = max(cells, ln(2k/beta)) / epsilon^2, and a union
-    bound: ``sqrt(8 ln(2k/beta) max(cells, ln(2k/beta))) / (epsilon n)``.
+    bound: ``sqrt(8 ln(2k/beta) max(cells, ln(2k/beta))) / (epsilon n)``, for coefficients up to 1;
+    the draws of a query with coefficients up to ``greatest`` are as much larger.
     """
-    _check(k=k, cells=cells, n=n, epsilon=epsilon, beta=beta)
+    _check(k=k, cells=cells, n=n, epsilon=epsilon, beta=beta, greatest=greatest)
     per_query = log(2 * k / beta)
-    return sqrt(8 * per_query * max(cells, per_query)) / (epsilon * n)
+    return greatest * sqrt(8 * per_query * max(cells, per_query)) / (epsilon * n)
 
 
-def table_rows_needed(k: int, cells: int, alpha: float, epsilon: float, beta: float) -> int:
+def table_rows_needed(
+    k: int, cells: int, alpha: float, epsilon: float, beta: float, greatest: float = 1.0
+) -> int:
     """The least n for which ``table_error`` is at most alpha."""
     _check(alpha=alpha)
-    return ceil(table_error(k, cells, 1, epsilon, beta) / alpha)
+    return ceil(table_error(k, cells, 1, epsilon, beta, greatest) / alpha)
 
 
 def _check(**parameters: float) -> None:

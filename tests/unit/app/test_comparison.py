@@ -62,6 +62,22 @@ def test_the_gaussian_bound_uses_the_euclidean_norm(found: Comparison) -> None:
     assert _bound(found, "Gaussian on the queries") == pytest.approx(expected)
 
 
+def test_no_bound_is_below_the_forecast_of_its_mechanism(folder: Path) -> None:
+    """Sums have coefficients far above 1, which all bounds must follow."""
+    path = folder / "sums.toml"
+    first, _, rest = (folder / "release.toml").read_text().partition("[[workload]]")
+    sums = "[[workload]]\nsql = 'SELECT sex, SUM(age) FROM data GROUP BY sex'\n"
+    path.write_text(first + sums + rest[rest.index("[budget]") :])
+    found = compare(read_spec(path), rows=None)
+    forecast = {e.mechanism: e.largest for e in found.entries}
+    for bound, mechanism in (
+        ("Laplace on the queries", "laplace"),
+        ("Gaussian on the queries", "gaussian"),
+        ("Laplace on the table", "laplace-table"),
+    ):
+        assert _bound(found, bound) > (forecast[mechanism] or inf)
+
+
 def test_neighbours_and_units_scale_the_bounds(folder: Path, found: Comparison) -> None:
     spec = read_spec(folder / "release.toml")
     replaced = compare(replace(spec, neighbours="replace-one"), rows=None)

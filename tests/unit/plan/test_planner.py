@@ -239,6 +239,7 @@ def test_rows_needed_invert_the_error_bounds() -> None:
     assert gaussian_error(100, n, 0.5, 0.05, 10) <= 0.01 < gaussian_error(100, n - 1, 0.5, 0.05, 10)
     n = table_rows_needed(100, 4096, 0.01, 1, 0.05)
     assert table_error(100, 4096, n, 1, 0.05) <= 0.01 < table_error(100, 4096, n - 1, 1, 0.05)
+    assert table_error(100, 4096, 10, 1, 0.05, 7500) == 7500 * table_error(100, 4096, 10, 1, 0.05)
     # by hand: ln(100 / 0.05) * 100 / (1 * 0.01) = 76,009.02
     assert laplace_rows_needed(100, 0.01, 1, 0.05, 100) == 76010
     with pytest.raises(PlanError, match="beta must be between 0 and 1"):

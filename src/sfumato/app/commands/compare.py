@@ -20,8 +20,8 @@ __all__ = ["compare"]
 Cells = tuple[list[str], list[list[str]]]
 
 _FORECASTS = (
-    f"in counts; 'drawn': the rmse of noise that was drawn and reconstructed; 'all within' bounds "
-    f"all errors at once, with {1 - BETA:.0%}"
+    f"'drawn': the rmse of noise that was drawn and reconstructed, +- its standard error; 'all "
+    f"within' bounds all errors at once, with {1 - BETA:.0%}"
 )
 _PROJECTION = "of Gaussian answers onto what records can answer: rmse, for any data"
 _BOUNDS = f"on all errors at once, with probability {1 - BETA:.0%}"
@@ -43,7 +43,7 @@ def compare(path: Path, out: Path | None, rows: int | None, output: Output) -> N
         heading(f"Mechanisms for {path}", "no data touched, nothing spent"),
         facts([("asked", _asked(found))]),
         "",
-        heading("Forecasts", _FORECASTS),
+        heading("Forecasts", _unit(found)),
         table(*_forecasts(found)),
         *_least(found),
         *_not_fitting(found),
@@ -66,6 +66,11 @@ def _asked(found: Comparison) -> str:
     return f"{found.queries:,} queries, {found.budget.describe()}{rest}"
 
 
+def _unit(found: Comparison) -> str:
+    unit = "in counts" if found.has_one_unit else "of every query in its own unit"
+    return f"{unit}; {_FORECASTS}"
+
+
 def _forecasts(found: Comparison) -> Cells:
     least = min((e.rmse for e in found.entries if e.rmse is not None), default=None)
     columns = ["mechanism", "rmse", "drawn", "largest", "all within"]
@@ -83,7 +88,8 @@ def _forecasts(found: Comparison) -> Cells:
 def _drawn(entry: Entry) -> str:
     if entry.simulated is None:
         return "-"
-    return counts(entry.simulated)
+    spread = "" if entry.simulated_error is None else f" +- {counts(entry.simulated_error)}"
+    return counts(entry.simulated) + spread
 
 
 def _changes(found: Comparison) -> list[str]:
@@ -113,9 +119,10 @@ def _tried(found: Comparison) -> Cells:
 
 def _records(found: Comparison) -> str:
     assert found.tried is not None  # noqa: S101  seen to by the caller
+    unit = "" if found.has_one_unit else ", errors by the weights of the groups"
     return (
-        f"on {found.tried.records:,} made-up records, {found.tried.runs} runs; the best, or the "
-        "usual way if it is within chance of it, comes first"
+        f"on {found.tried.records:,} made-up records, {found.tried.runs} runs{unit}; the best, or "
+        "the usual way if it is within chance of it, comes first"
     )
 
 
@@ -197,7 +204,7 @@ def _write(found: Comparison, out: Path) -> list[str]:
     title = f"Mechanisms for {found.queries:,} queries"
     body = (
         f"<h1>{escape(title)}</h1><p>{escape(_asked(found))}</p>"
-        f"<h2>Forecasts</h2><p>{escape(_FORECASTS)}</p>{_html(*_forecasts(found))}"
+        f"<h2>Forecasts</h2><p>{escape(_unit(found))}</p>{_html(*_forecasts(found))}"
         + "".join(
             f"<p>{escape(line.strip())}</p>"
             for line in [*_least(found), *_not_fitting(found), *_changes(found)]
