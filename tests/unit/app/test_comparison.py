@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf, log, sqrt
@@ -76,6 +77,15 @@ def test_no_bound_is_below_the_forecast_of_its_mechanism(folder: Path) -> None:
         ("Laplace on the table", "laplace-table"),
     ):
         assert _bound(found, bound) > (forecast[mechanism] or inf)
+
+
+def test_drawn_noise_is_said_to_agree_with_the_forecasts(
+    folder: Path, run: Callable[..., Ran]
+) -> None:
+    shown = run("compare", folder / "release.toml").out
+    (apart,) = re.findall(r"differ by ([0-9.]+) standard errors", " ".join(shown.split()))
+    # 14 draws of a nearly normal law, the same on every run: beyond 5 with probability 1e-5.
+    assert 0 < float(apart) < 5
 
 
 def test_neighbours_and_units_scale_the_bounds(folder: Path, found: Comparison) -> None:

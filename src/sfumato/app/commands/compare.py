@@ -20,8 +20,8 @@ __all__ = ["compare"]
 Cells = tuple[list[str], list[list[str]]]
 
 _FORECASTS = (
-    f"'drawn': the rmse of noise that was drawn and reconstructed, +- its standard error; 'all "
-    f"within' bounds all errors at once, with {1 - BETA:.0%}"
+    f"'drawn': the rmse of noise that was drawn and reconstructed; 'all within' bounds all errors "
+    f"at once, with {1 - BETA:.0%}"
 )
 _PROJECTION = "of Gaussian answers onto what records can answer: rmse, for any data"
 _BOUNDS = f"on all errors at once, with probability {1 - BETA:.0%}"
@@ -45,6 +45,7 @@ def compare(path: Path, out: Path | None, rows: int | None, output: Output) -> N
         "",
         heading("Forecasts", _unit(found)),
         table(*_forecasts(found)),
+        *_agreement(found),
         *_least(found),
         *_not_fitting(found),
         *_changes(found),
@@ -88,8 +89,19 @@ def _forecasts(found: Comparison) -> Cells:
 def _drawn(entry: Entry) -> str:
     if entry.simulated is None:
         return "-"
-    spread = "" if entry.simulated_error is None else f" +- {counts(entry.simulated_error)}"
-    return counts(entry.simulated) + spread
+    return counts(entry.simulated)
+
+
+def _agreement(found: Comparison) -> list[str]:
+    """How far drawn errors are from their forecasts, at most."""
+    apart = [
+        abs(e.simulated - e.rmse) / e.simulated_error
+        for e in found.entries
+        if e.rmse is not None and e.simulated is not None and e.simulated_error
+    ]
+    if not apart:
+        return []
+    return [f" drawn and forecast differ by {max(apart):.1f} standard errors of 'drawn' at most"]
 
 
 def _changes(found: Comparison) -> list[str]:
@@ -207,7 +219,7 @@ def _write(found: Comparison, out: Path) -> list[str]:
         f"<h2>Forecasts</h2><p>{escape(_unit(found))}</p>{_html(*_forecasts(found))}"
         + "".join(
             f"<p>{escape(line.strip())}</p>"
-            for line in [*_least(found), *_not_fitting(found), *_changes(found)]
+            for line in [*_agreement(found), *_least(found), *_not_fitting(found), *_changes(found)]
         )
         + "".join(f'<div class="chart" data-chart="{i}"></div>' for i in range(len(charts)))
         + (
