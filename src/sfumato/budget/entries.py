@@ -294,9 +294,12 @@ def check_name(value: object, name: str) -> str:
     """Return ``value`` if it can name a key, an analyst or a state."""
     if isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable():
         return value
+    got = type(value).__name__
+    if isinstance(value, str):
+        size = len(value)
+        got = f"one of {size:,}" if value.isprintable() else "line ends or others that do not print"
     raise LedgerError(
-        f"{name} must be a printable string of 1 to 200 characters, got "
-        f"{type(value).__name__}; give a public name"
+        f"{name} must be a printable string of 1 to 200 characters, got {got}; give a public name"
     )
 
 

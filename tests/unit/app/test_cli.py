@@ -493,3 +493,19 @@ def test_a_workload_with_single_brackets_is_told_to_double_them(folder: Path, ru
     ran = run("plan", spec)
     assert ran.code == 2
     assert "write double brackets" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        (("--synthetic", 10**14), "draw them in parts"),
+        (("--key", ""), "--key must be a printable string of 1 to 200 characters, got one of 0"),
+        (("--key", "a\nb"), "got line ends or others that do not print"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused_before_anything_is_spent(
+    folder: Path, run: Run, wish: tuple[str, object], words: str
+) -> None:
+    ran = run("release", folder / "release.toml", *wish)
+    assert (ran.code, words in ran.err) == (2, True)
+    assert not (folder / "people.ledger").exists()

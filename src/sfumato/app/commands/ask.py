@@ -121,5 +121,9 @@ def _from_file(path: Path | None) -> list[str]:
             raise SqlError(f"{path} is larger than {LARGEST_FILE:,} bytes; split it up")
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise SqlError(f"{path} cannot be read as text ({type(error).__name__})") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SqlError(
+            f"the questions in {path} cannot be read ({why}); --file names a text file in UTF-8 "
+            "with one SELECT on each line"
+        ) from None
     return [line.strip() for line in lines if line.strip() and not line.strip().startswith("--")]

@@ -14,6 +14,7 @@ from sfumato.app.publish import publish, published_document, published_facts
 from sfumato.app.show import heading
 from sfumato.app.spec import LedgerSpec, Spec, read_spec
 from sfumato.budget.account import Account
+from sfumato.budget.entries import check_name
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SfumatoError
 
 if TYPE_CHECKING:
@@ -53,11 +54,16 @@ def release(
 
     Privacy: that of ``Plan.release``; what is shown depends on public numbers only.
     """
+    from sfumato.refine.synthetic.drawn import check_records
     from sfumato.vault.fit import check_columns
     from sfumato.vault.tables import open_table, public_name
 
     spec = read_spec(path).asking(mechanism, error)
     _intervals(spec, wishes)
+    if wishes.synthetic is not None:
+        check_records(spec.domain, wishes.synthetic)
+    if wishes.key is not None:
+        check_name(wishes.key, "--key")
     at = _ledger(spec, wishes)
     out = wishes.out or spec.out
     check_folder(out)
