@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations, product
 from pathlib import Path
@@ -36,6 +37,7 @@ from sfumato.vault.adaptive import (
 from sfumato.vault.count import Counts
 from sfumato.vault.mwem import answer_moves
 from sfumato.vault.rounds import Task, _Loop, adaptive_rounds
+from sfumato.vault.select import exponential_mechanism, permute_and_flip
 from sfumato.vault.tables import open_table
 from tests.words import GivenWords, SeededWords
 
@@ -202,6 +204,27 @@ def test_a_handicap_larger_than_any_error_keeps_a_table_from_being_chosen(
     assert exact.choose(flat, barred, even, Fraction(1), SeededWords(1), False) == ("a", "d")
     barred = {("a", "b"): 0, ("a", "d"): 10**9}
     assert exact.choose(flat, barred, even, Fraction(1), SeededWords(1), True) == ("a", "b")
+
+
+def test_only_pure_choices_are_made_by_permute_and_flip(
+    people: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its range is not bounded, so that a cost in mu would not cover it."""
+    made: list[str] = []
+    for law in (permute_and_flip, exponential_mechanism):
+
+        def spy(*given: object, law: Callable[..., object] = law) -> object:
+            made.append(law.__name__)
+            return law(*given)
+
+        monkeypatch.setattr(f"sfumato.vault.adaptive.{law.__name__}", spy)
+    sets: list[Sets] = [("a", "b"), ("a", "d")]
+    exact, _ = read_tables(open_table(people), DOMAIN, sets, "add-remove")
+    flat = {s: np.zeros([DOMAIN[n].size for n in s], dtype=np.int64) for s in sets}
+    each = dict.fromkeys(sets, 1)
+    for is_pure in (True, False):
+        exact.choose(flat, each, each, Fraction(1), SeededWords(1), is_pure)
+    assert made == ["permute_and_flip", "exponential_mechanism"]
 
 
 @pytest.mark.parametrize("budget", [BUDGET, PURE])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from itertools import pairwise
 
@@ -127,6 +128,10 @@ def test_the_refusal_says_cost_remainder_total_and_way_out():
     )
     assert "mu^2" in Account(APPROXIMATE).refusal(Cost.gaussian(1))
     assert "mu^2" in Account(Budget(mu=1)).refusal(Cost.gaussian(2))
+    asked = Account(APPROXIMATE).plus(Cost.gaussian(Fraction(1, 100)))
+    left, total = asked.remaining().gaussian_mu, APPROXIMATE.gaussian_mu
+    found = re.search(r"([\d.]+) of ([\d.]+) remains", asked.refusal(Cost.gaussian(1)))
+    assert [float(g) for g in found.groups()] == pytest.approx([left**2, total**2], rel=1e-5)
 
 
 # An analyst who chooses the second debit after seeing the first answer. The first debit is

@@ -191,6 +191,17 @@ def test_many_marginals_are_counted_in_a_few_queries_and_told_of(monkeypatch):
     assert told[-1] == (scans + 1, scans + 1, "counting")
 
 
+def test_progress_goes_on_from_query_to_query(monkeypatch):
+    told = []
+    rows = open_table(pa.table({name: np.arange(50) % 9 for name in "abcd"}))
+    monkeypatch.setattr(type(rows.engine), "marginals_per_query", 1)
+    pairs = list(combinations("abcd", 2))
+    domain = Domain(dict.fromkeys("abcd", 1000))  # no table holds two of the pairs
+    count_marginals(rows, domain, pairs, progress=lambda *now: told.append(now))
+    assert [done for done, _, _ in told] == list(range(8))
+    assert {steps for _, steps, _ in told} == {7}
+
+
 def test_all_pairs_of_twelve_attributes_lie_in_ten_tables():
     domain = Domain({f"x{i}": 10 for i in range(12)})
     assert len(cover.cover(list(combinations(domain.names, 2)), domain, 10**5)) == 10
