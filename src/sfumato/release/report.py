@@ -30,6 +30,7 @@ from sfumato.workload.workload import Ratio
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sfumato.plan.forecast import Forecast
     from sfumato.release.release import Release
 
 __all__ = [
@@ -103,11 +104,7 @@ def _facts(release: Release) -> str:
         ("Neighbours", forecast.neighbours, NEIGHBOURS[forecast.neighbours]),
         ("Privacy unit", "row" if unit is None else unit.column, who),
         ("Mechanism", forecast.mechanism, f"{forecast.strategy.noise} noise on a public grid"),
-        (
-            "Typical error",
-            f"{forecast.rmse:,.4g}",
-            "root mean square over all answers, in counts, before cutting",
-        ),
+        _typical_error(forecast),
     ]
     if forecast.certificate is not None:
         facts.append(
@@ -125,6 +122,14 @@ def _facts(release: Release) -> str:
     made = str(release.provenance["created"]).replace("T", "\n").replace("+00:00", " UTC")
     facts.append(("Made", made, "with sfumato " + str(release.provenance["sfumato"])))
     return f'<dl class="facts">{"".join(fact(*one) for one in facts)}</dl>'
+
+
+def _typical_error(forecast: Forecast) -> tuple[str, str, str]:
+    if forecast.workload.has_one_weight:
+        words = "root mean square over all answers, in counts, before cutting"
+        return "Typical error", f"{forecast.rmse:,.4g}", words
+    words = "root mean square by the weights of the groups, in counts, before cutting; each below"
+    return "Typical error", f"{forecast.weighted_rmse:,.4g}", words
 
 
 def fact(name: str, value: str, note: str) -> str:

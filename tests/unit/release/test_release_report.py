@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.domain import Category, Domain
 from sfumato.release.page import script_json
 from sfumato.release.pictures import MOST_CHARTS
-from sfumato.release.report import number
+from sfumato.release.report import number, report_html
 from tests.unit.release.made import people, released, some_counts
 
 ADDRESS = re.compile(r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:[a-z]+:)?//""", re.IGNORECASE)
@@ -182,3 +182,15 @@ def test_numbers_are_shown_to_the_digits_that_mean_something():
     assert number(float("nan"), 1.0) == "&ndash;"
     assert number(float("inf"), 1.0) == "&infin;"
     assert number(2.5, float("nan")) == "2.500"
+
+
+def test_the_typical_error_of_sums_beside_counts_is_in_counts(monkeypatch):
+    """Sums err in thousands; by their weights they count in units of their greatest value."""
+    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    domain = people()
+    work = sf.marginals(domain, 1) | sf.means(domain, "age", by=["sex"])
+    release = released(work, some_counts(domain))
+    text = " ".join(Reader(report_html(release, 0.95)).texts)
+    forecast = release.forecast
+    assert f"Typical error {forecast.weighted_rmse:,.4g} root mean square by the weights" in text
+    assert forecast.weighted_rmse < forecast.rmse
