@@ -15,6 +15,7 @@ import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.plan.optimal.dense import dense as dense_strategy
 from sfumato.plan.probe import check_unbiased
+from sfumato.plan.solve.roots import _spanning, _Weighted
 from sfumato.workload.predicates import Everything
 from tests.unit.plan.every_mechanism import dense, kept
 
@@ -106,6 +107,14 @@ def test_the_total_asked_in_two_ways_is_planned_for_replaced_records(
     plan = sf.plan(work, sf.Budget(mu=1), "replace-one", objective, mechanism, cache=False)
     assert row_bias(plan) < 1e-9
     assert 0.9 < plan.rmse < 2.1
+
+
+def test_columns_that_add_no_direction_in_floats_end_the_search() -> None:
+    """The second query is lost in the squares of the first: its columns joined for ever."""
+    large, small = np.repeat([1.0, 0.0], 20), np.ones(40)
+    matrix = _Weighted(np.array([1e9 * large, small]), np.ones(2))
+    found = _spanning(matrix, np.array([0]))
+    assert set(found) <= set(range(40))
 
 
 def test_a_strategy_that_loses_a_query_is_refused() -> None:

@@ -263,7 +263,10 @@ def _spanning(matrix: _Weighted, chosen: Integers) -> Integers:
         rest = some - basis @ (basis.T @ some)
         _, triangle, order = qr(rest, mode="economic", pivoting=True)
         size = np.abs(np.diag(triangle))
-        added = np.union1d(added, candidates[order[: int((size > size[0] * 1e-6).sum())]])
+        grown = np.union1d(added, candidates[order[: int((size > size[0] * 1e-6).sum())]])
+        if len(grown) == len(added):  # what is outside is a small query, lost beside large ones
+            return added
+        added = grown
 
 
 def _squared_lengths(mixing: Array, matrix: _Weighted) -> Array:
