@@ -14,6 +14,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.plan.optimal.dense import dense as dense_strategy
+from sfumato.plan.optimal.pieces import pieces
 from sfumato.plan.probe import check_unbiased
 from sfumato.plan.solve.roots import _spanning, _Weighted
 from sfumato.workload.predicates import Everything
@@ -107,6 +108,12 @@ def test_the_total_asked_in_two_ways_is_planned_for_replaced_records(
     plan = sf.plan(work, sf.Budget(mu=1), "replace-one", objective, mechanism, cache=False)
     assert row_bias(plan) < 1e-9
     assert 0.9 < plan.rmse < 2.1
+
+
+def test_an_attribute_of_one_cell_has_no_split() -> None:
+    """Reached where large coefficients keep a union of products from other ways."""
+    with pytest.raises(PlanError, match="one cell"):
+        pieces(sf.product(sf.Domain({"one": 1}), {"one": [[3.0]]}))
 
 
 def test_columns_that_add_no_direction_in_floats_end_the_search() -> None:

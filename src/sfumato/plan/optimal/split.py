@@ -293,6 +293,8 @@ def optimal_split(found: Optimum, bits: int = ENTRY_BITS[0]) -> Split:
     n = len(found.v)
     values, vectors = np.linalg.eigh(found.x - found.share)
     s = (vectors[:, 1:] * np.sqrt(np.maximum(values[1:], 0.0))).T  # the least one belongs to z
+    if not s.size:
+        raise PlanError("an attribute of one cell has no differences to measure")
     unit = float(np.abs(s).max()) / 2**bits
     entries = np.rint(s / unit).astype(np.int64)
     # z of the rounded matrix, what it does not see: beside the z of the exact one
