@@ -153,6 +153,13 @@ def test_a_private_state_is_in_no_repr_error_log_or_record(ledger, home, caplog)
         assert "104729" not in text
         assert SECRET.hex() not in text
         assert sealed.salt.hex() not in text
+        assert repr(sealed.salt) not in text
+
+
+@pytest.mark.parametrize("version", [0, -1, True, 1.0, "1"])
+def test_versions_of_a_state_are_counted_from_one(version):
+    with pytest.raises(LedgerError, match="version of a state"):
+        seal(State("s", version, SECRET))
 
 
 def test_the_public_hash_of_a_state_is_salted_anew_and_covers_name_version_and_bytes():

@@ -19,7 +19,7 @@ import pytest
 from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Numeric
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import TableError
-from sfumato.vault.addresses import SqlSource
+from sfumato.vault.addresses import PostgresSource, SqlSource, engine_source
 from sfumato.vault.count import count_marginals
 from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.fit import check_columns
@@ -40,6 +40,13 @@ def test_every_kind_of_source_gives_the_same_counts(kind, tmp_path):
     assert ages(make_source(kind, PEOPLE, tmp_path)) == [30, 30, 41]
 
 
+def test_the_last_ending_of_a_name_says_what_a_file_is(tmp_path):
+    pq.write_table(PEOPLE, tmp_path / "people.2024.csv.parquet")
+    assert ages(tmp_path / "people.2024.csv.parquet") == [30, 30, 41]
+    PEOPLE.to_pandas().to_csv(tmp_path / "people.parquet.csv", index=False)
+    assert ages(tmp_path / "people.parquet.csv") == [30, 30, 41]
+
+
 def test_an_ibis_table_is_counted_where_it_lives():
     backend = ibis.duckdb.connect()
     backend.con.register("given", PEOPLE)
@@ -51,6 +58,11 @@ def test_an_ibis_table_is_counted_where_it_lives():
     left = backend.raw_sql("SELECT table_name FROM information_schema.tables").fetchall()
     assert left == [("people",)], "temporary tables must not stay behind"
     assert ages(ibis.memtable(PEOPLE)) == [30, 30, 41]
+
+
+def test_the_database_of_an_address_may_be_an_option():
+    for address in ("postgres://me@host/town", "postgres://me@host?dbname=town"):
+        assert engine_source(f"{address}::people") == PostgresSource(address, "town", "people")
 
 
 def test_not_a_number_in_parquet_is_seen_although_its_statistics_hide_it(tmp_path):
