@@ -59,7 +59,7 @@ def charts_of(found: Comparison) -> dict[str, AnyChart]:
             f"epsilon{delta}",
             f"Error of {found.queries:,} queries against epsilon",
             float(found.budget.epsilon),
-            "rmse, in counts" if found.has_one_unit else "rmse, each query in its own unit",
+            "rmse, in counts" if found.has_one_unit else "rmse by weight, in counts",
         )
     if found.over_rows and found.rows is not None:
         out["error-over-rows"] = error_lines(
@@ -190,7 +190,7 @@ def forecast_dots(found: Comparison) -> alt.LayerChart:
         for e in sorted(found.entries, key=lambda e: e.rmse or 0.0)
         if e.rmse is not None
     ]
-    title = "forecast rmse" + (", in counts" if found.has_one_unit else "")
+    title = "forecast rmse" + ("" if found.has_one_unit else " by weight") + ", in counts"
     base = alt.Chart(alt.InlineData(values=values)).encode(
         alt.X(
             "x:Q",

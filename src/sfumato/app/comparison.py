@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sfumato.app.spec import Spec
     from sfumato.flow import Plan, Progress
     from sfumato.local import RandomizedResponse
+    from sfumato.refine.widths.simulated import Measured
 
 __all__ = ["BETA", "SHARE", "Bound", "Comparison", "Entry", "Point", "compare"]
 
@@ -47,6 +48,8 @@ LOCAL: Final = "local model"  # randomized response at the client
 class Entry:
     """One mechanism: its forecast in counts, or why it does not apply.
 
+    ``rmse`` is by the weights of the groups where they differ, as for sums beside counts: what the
+    planner makes small. ``largest`` and ``bound`` are of every query in its own unit.
     ``simulated`` is the error of draws of its noise that were reconstructed, ``simulated_error``
     its standard error; None where that would be too many numbers.
     """
@@ -84,7 +87,7 @@ class Point:
 class Comparison:
     """Forecasts and bounds of a workload, and the curves of the charts.
 
-    ``least`` is a lower bound on the rmse of every mechanism with Gaussian noise, where known;
+    ``least`` is a lower bound on the error of every mechanism with Gaussian noise, where known;
     ``crossings`` are changes of the best mechanism along epsilon; ``tried`` are ways whose error
     depends on the records, on made-up ones, where a number of records was given;
     ``has_one_unit`` where all is in counts, and not sums beside them.
@@ -121,11 +124,11 @@ def compare(spec: Spec, rows: int | None, progress: Progress | None = None) -> C
             entries.append(Entry(name, None, None, None, reason))
             continue
         plans[name] = found
-        drawn = simulated(found)
+        drawn = _drawn(found)
         entries.append(
             Entry(
                 name,
-                found.rmse,
+                _error(found),
                 found.largest_error,
                 found.error_bound(BETA),
                 "",
@@ -174,7 +177,7 @@ def _tried(
         return None
     if progress is not None:
         progress(len(MECHANISMS), len(MECHANISMS), "made-up records")
-    best = min(plans.values(), key=lambda plan: plan.rmse)
+    best = min(plans.values(), key=_error)
     try:
         return recommend(
             spec.workload,
@@ -189,12 +192,18 @@ def _tried(
         return None
 
 
+def _error(plan: Plan) -> float:
+    return plan.rmse if plan.workload.has_one_weight else plan.weighted_rmse
+
+
+def _drawn(plan: Plan, label: str = "") -> Measured | None:
+    return simulated(plan, label, by_weight=not plan.workload.has_one_weight)
+
+
 def _least(plans: dict[str, Plan]) -> float | None:
-    """The greatest certified lower bound; with unequal weights it would be on another error."""
+    """The greatest certified lower bound."""
     certified = [p for p in plans.values() if p.strategy.noise == "gaussian" and p.certificate]
-    if any(not p.workload.has_one_weight for p in certified):
-        return None
-    of_rmse = [p.rmse / (p.certificate or 1.0) for p in certified if p.objective == "rmse"]
+    of_rmse = [_error(p) / (p.certificate or 1.0) for p in certified if p.objective == "rmse"]
     return max(of_rmse, default=None)
 
 
@@ -300,7 +309,7 @@ def _over_epsilon(plans: dict[str, Plan], budget: Budget) -> list[Point]:
     for epsilon in _grid(float(budget.epsilon) / 10, float(budget.epsilon) * 10, 21):
         other = Budget(epsilon=epsilon, delta=budget.delta)
         for name, plan in plans.items():
-            points.append(Point(name, epsilon, plan.rmse * _loss_ratio(plan, budget, other)))
+            points.append(Point(name, epsilon, _error(plan) * _loss_ratio(plan, budget, other)))
     return points
 
 
@@ -308,12 +317,12 @@ def _drawn_over_epsilon(plans: dict[str, Plan], budget: Budget) -> list[Point]:
     """Drawn errors at a few epsilons, of the mechanisms that forecasts put first."""
     if budget.epsilon is None:
         return []
-    first = sorted(plans, key=lambda name: plans[name].rmse)[:DRAWN_MECHANISMS]
+    first = sorted(plans, key=lambda name: _error(plans[name]))[:DRAWN_MECHANISMS]
     points = []
     for epsilon in _grid(float(budget.epsilon) / 10, float(budget.epsilon) * 10, 5):
         other = Budget(epsilon=epsilon, delta=budget.delta)
         for name in first:
-            drawn = simulated(plans[name], f"epsilon {epsilon:.6g}")
+            drawn = _drawn(plans[name], f"epsilon {epsilon:.6g}")
             if drawn is not None:
                 error = drawn.rmse * _loss_ratio(plans[name], budget, other)
                 points.append(Point(name, epsilon, error))

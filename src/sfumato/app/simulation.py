@@ -25,7 +25,7 @@ LEAST_RUNS: Final = 4
 MOST_RUNS: Final = 200
 
 
-def simulated(plan: Plan, label: str = "") -> Measured | None:
+def simulated(plan: Plan, label: str = "", *, by_weight: bool = False) -> Measured | None:
     """The error of drawn noise, the same on every call; None where it would be too much."""
     queries = plan.workload.queries
     size = queries + sum(plan.strategy.block_rows)
@@ -33,4 +33,4 @@ def simulated(plan: Plan, label: str = "") -> Measured | None:
         return None
     runs = max(LEAST_RUNS, min(MOST_RUNS, ceil(ANSWERS / queries), NUMBERS // size))
     source = Draws(f"simulated {plan.workload.digest()} {plan.mechanism} {label}")
-    return measure_noise(plan, source, runs)
+    return measure_noise(plan, source, runs, by_weight=by_weight)

@@ -15,7 +15,7 @@ from sfumato.app.comparison import BETA, Comparison, _over_epsilon, compare
 from sfumato.app.crossings import crossings
 from sfumato.app.scaling import KINDS, WEIGHTS
 from sfumato.app.simulation import simulated
-from sfumato.app.spec import read_spec
+from sfumato.app.spec import Spec, read_spec
 from sfumato.budget import Budget
 from sfumato.local import RandomizedResponse, error_bound
 from sfumato.plan.planner import MECHANISMS
@@ -63,13 +63,36 @@ def test_the_gaussian_bound_uses_the_euclidean_norm(found: Comparison) -> None:
     assert _bound(found, "Gaussian on the queries") == pytest.approx(expected)
 
 
-def test_no_bound_is_below_the_forecast_of_its_mechanism(folder: Path) -> None:
-    """Sums have coefficients far above 1, which all bounds must follow."""
+def _sums(folder: Path, asked: str) -> Spec:
     path = folder / "sums.toml"
     first, _, rest = (folder / "release.toml").read_text().partition("[[workload]]")
-    sums = "[[workload]]\nsql = 'SELECT sex, SUM(age) FROM data GROUP BY sex'\n"
-    path.write_text(first + sums + rest[rest.index("[budget]") :])
-    found = compare(read_spec(path), rows=None)
+    path.write_text(f'{first}[[workload]]\nsql = "{asked}"\n{rest[rest.index("[budget]") :]}')
+    return read_spec(path)
+
+
+def test_sums_beside_counts_are_compared_by_their_weights(folder: Path) -> None:
+    """As the planner does; years would else drown all counts."""
+    spec = _sums(folder, "SELECT sex, SUM(age), COUNT(*) FROM data GROUP BY sex")
+    assert not spec.workload.has_one_weight
+    plan, found = spec.plan(), compare(spec, rows=None)
+    entries = [e for e in found.entries if e.rmse is not None]
+    best = min(entries, key=lambda e: e.rmse or inf)
+    assert best.mechanism == plan.mechanism
+    assert best.rmse == pytest.approx(plan.weighted_rmse)
+    assert plan.weighted_rmse < 0.5 * plan.rmse
+    assert found.least is not None
+    assert found.least * (1 - 1e-9) <= min(
+        e.rmse or inf for e in entries if MECHANISMS[e.mechanism].noise != "laplace"
+    )
+    for e in entries:  # the same draws on every run: beyond 5 with probability 1e-5
+        assert e.simulated is not None
+        assert e.simulated_error is not None
+        assert abs(e.simulated - (e.rmse or 0.0)) < 5 * e.simulated_error
+
+
+def test_no_bound_is_below_the_forecast_of_its_mechanism(folder: Path) -> None:
+    """Sums have coefficients far above 1, which all bounds must follow."""
+    found = compare(_sums(folder, "SELECT sex, SUM(age) FROM data GROUP BY sex"), rows=None)
     forecast = {e.mechanism: e.largest for e in found.entries}
     for bound, mechanism in (
         ("Laplace on the queries", "laplace"),

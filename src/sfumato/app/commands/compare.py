@@ -68,7 +68,9 @@ def _asked(found: Comparison) -> str:
 
 
 def _unit(found: Comparison) -> str:
-    unit = "in counts" if found.has_one_unit else "of every query in its own unit"
+    unit = "in counts"
+    if not found.has_one_unit:
+        unit = "rmse in counts, by the weights of the groups; the rest in the unit of each query"
     return f"{unit}; {_FORECASTS}"
 
 

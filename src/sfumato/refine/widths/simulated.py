@@ -24,7 +24,7 @@ from sfumato.refine.widths.multiplicative import simulated_weights
 from sfumato.refine.widths.projected_forecast import ProjectionForecast
 from sfumato.refine.widths.projected_noise import drawn_noise
 from sfumato.workload.build import explicit
-from sfumato.workload.queries import Array
+from sfumato.workload.queries import Array, repeated
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -127,13 +127,19 @@ def measure_forecast(
     return measure_noise(forecast, made_up.draws(f"noise {forecast.mechanism}", 0, records), runs)
 
 
-def measure_noise(forecast: Forecast, source: Draws, runs: int = RUNS) -> Measured:
+def measure_noise(
+    forecast: Forecast, source: Draws, runs: int = RUNS, *, by_weight: bool = False
+) -> Measured:
     """The error of a planned linear mechanism: noise is drawn and reconstructed, as often as asked.
 
-    Answers are exact but for the noise, whatever the data; so no data are needed.
+    Answers are exact but for the noise, whatever the data; so no data are needed. All queries
+    weigh the same, or as their groups do: then it is ``weighted_rmse`` that is drawn.
     """
+    weights = None
+    if by_weight:
+        weights = np.concatenate([repeated(t.weight**2, t.rows) for t in forecast.workload.terms])
     drawn = drawn_noise(forecast, source, runs)
-    return _measured([float(np.mean(noise**2)) for noise in drawn])
+    return _measured([float(np.average(noise**2, weights=weights)) for noise in drawn])
 
 
 def measure_projected(
