@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,9 +129,8 @@ def begin_session(
     if dummy:
         made_up = _made_up(domain, unit, chosen.get("records"))
         exact = ExactQuestions(made_up, domain, plan.neighbours, unit)
-        return Session(
-            Desk(exact, plan, MemoryBook(), begun, words, title, is_dummy=True, take_over=False)
-        )
+        desk = Desk(exact, plan, MemoryBook(), begun, words, title, is_dummy=True, take_over=False)
+        return Session(desk, desk.forget)
     guarded = open_table(table)
     check_columns(guarded, domain, unit)
     is_told = is_named(table) or bool(name)
@@ -139,15 +139,14 @@ def begin_session(
     )
     is_ours = book is not None and book is not ledger
     kept: Book = MemoryBook() if book is None else book
-    closing = book.close if book is not None and is_ours else None
     exact = ExactQuestions(guarded, domain, plan.neighbours, unit)
-    try:
+    with ExitStack() as opened:  # an error may be kept for long, and a connection with it
+        if book is not None and is_ours:
+            opened.callback(book.close)
         desk = Desk(exact, plan, kept, begun, words, title, is_dummy=False, take_over=take_over)
-    except BaseException:  # an error may be kept for long, and the ledger's connection with it
-        if closing is not None:
-            closing()
-        raise
-    return Session(desk, closing)
+        opened.callback(desk.forget)
+        closing = opened.pop_all()
+    return Session(desk, closing.close)
 
 
 def start_of(start: object, domain: Domain) -> Start | None:

@@ -199,7 +199,7 @@ class Session:
             return self._learnt().table(self.domain.in_order(names)).copy()
 
     def close(self) -> None:
-        """Put the open epoch to rest, and let go of the table and the ledger.
+        """Put the open epoch to rest, and let go of the table and the ledger opened for it.
 
         The session can be opened again and goes on as it was; stored answers can still be read.
         """
@@ -215,7 +215,6 @@ class Session:
             with self._desk.lock, suppress(LedgerFrozen):
                 self._desk.epochs.close()
         finally:
-            self._desk.forget()
             if self._closing is not None:
                 self._closing()
 
