@@ -27,7 +27,7 @@ from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Predicates, Term
 from sfumato.workload.workload import Workload
 
-__all__ = ["Block", "Noise", "Objective", "Strategy", "check_measured"]
+__all__ = ["Block", "GaussianStrategy", "Noise", "Objective", "Strategy", "check_measured"]
 
 MEASURED = 2**27  # values measured in one release: 3 GiB with noise and stored form, 1 GiB stored
 
@@ -99,16 +99,13 @@ class Strategy(ABC):
         """The greatest of ``variances``, or a bound on it."""
         return float(self.variances(term, block_variances).max())
 
+    @abstractmethod
     def effective_terms(self, term: int) -> Array:
         """``(sum r^2)^2 / sum r^4`` of every answer: how many equal noises it is like.
 
         A weighted sum of Laplace variables has the kurtosis of a sum of that many equal ones;
-        1 means that the answer carries a single draw. Gaussian noise adds up to Gaussian noise:
-        infinitely many.
+        1 means that the answer carries a single draw.
         """
-        if self.noise != "gaussian":
-            raise NotImplementedError(f"{self.mechanism} does not say how its noise adds up")
-        return repeated(np.inf, self.workload.terms[term].rows)
 
     def bias_bounds(self, term: int) -> Array:
         """``max_j |E_qj|`` of every query of a term: its greatest bias per record."""
@@ -338,3 +335,11 @@ class Strategy(ABC):
     def describe(self) -> list[str]:
         """One line per block, for people."""
         return [f"{b.term.name}: {b.term.rows:,} values, share {b.share:.4g}" for b in self.blocks]
+
+
+class GaussianStrategy(Strategy):
+    """A strategy that exists for Gaussian noise only."""
+
+    def effective_terms(self, term: int) -> Array:
+        """Gaussian noise adds up to Gaussian noise: infinitely many."""
+        return repeated(np.inf, self.workload.terms[term].rows)

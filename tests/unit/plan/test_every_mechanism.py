@@ -89,6 +89,23 @@ def test_stated_variances_are_the_squared_rows_of_the_reconstruction(
 
 
 @pytest.mark.parametrize(("mechanism", "work"), CASES)
+def test_only_gaussian_noise_adds_up_to_gaussian_noise(mechanism: str, work: str) -> None:
+    """Intervals of Laplace noise would else be those of a normal law, and too short."""
+    plan = planned(mechanism, work)
+    if plan is None or plan.strategy.noise == "gaussian":
+        return
+    seen = dense(plan)
+    carried = sum((np.abs(r) > 0).sum(axis=1) for r in seen.r)
+    first = 0
+    for t, term in enumerate(plan.workload.terms):
+        own = carried[first : first + term.rows]
+        first += term.rows
+        like = np.asarray(plan.strategy.effective_terms(t))
+        assert (like >= 1 - 1e-9).all()
+        assert (like <= np.maximum(own, 1) * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(("mechanism", "work"), CASES)
 def test_no_column_is_longer_than_stated(mechanism: str, work: str) -> None:
     plan = planned(mechanism, work)
     if plan is None:

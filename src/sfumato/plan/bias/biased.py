@@ -29,7 +29,7 @@ from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
 from sfumato.plan.bias.literals import is_conjunctive
 from sfumato.plan.optimal.piece import Piece
 from sfumato.plan.solve.symmetry import CLASS_PART, Axis
-from sfumato.plan.strategy import Block, Objective, Strategy
+from sfumato.plan.strategy import Block, GaussianStrategy, Objective, Strategy
 from sfumato.workload.classes import joint_classes
 from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import (
@@ -59,7 +59,7 @@ LEAST_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Biased(Strategy):
+class Biased(GaussianStrategy):
     """``R y + records * offset``; ``bias`` holds E over the classes of cells, row by query."""
 
     reconstruction: Array

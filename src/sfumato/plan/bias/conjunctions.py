@@ -38,7 +38,7 @@ from sfumato.plan.bias.truncation import (
     needed,
     sets_of,
 )
-from sfumato.plan.strategy import Block, Objective, Strategy
+from sfumato.plan.strategy import Block, GaussianStrategy, Objective
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
@@ -51,7 +51,7 @@ MOST_ATTRIBUTES = 62  # a set of them is a 64-bit integer
 
 
 @dataclass(frozen=True, eq=False)
-class ByPolynomial(Strategy):
+class ByPolynomial(GaussianStrategy):
     """Block b measures the character of the set ``masks[b]`` of ``names``; masks ascend.
 
     ``read`` is the workload as cubes and clauses, ``coefficients`` c_i by width and kind.

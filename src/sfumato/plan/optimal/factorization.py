@@ -23,7 +23,7 @@ from sfumato.plan.solve.optimum import Certified
 from sfumato.plan.solve.orbits import OrbitProblem, Part
 from sfumato.plan.solve.quadratic import row_quadratics
 from sfumato.plan.solve.symmetry import CLASS_PART, Axis
-from sfumato.plan.strategy import Block, Strategy
+from sfumato.plan.strategy import Block, GaussianStrategy
 from sfumato.workload.queries import Array, Integers, QuerySet, Total
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
@@ -41,7 +41,7 @@ Asked = dict[str, QuerySet]
 
 
 @dataclass(frozen=True, eq=False)
-class Factorization(Strategy):
+class Factorization(GaussianStrategy):
     """Pieces of an optimal strategy, one per sector.
 
     ``inverses[b]`` takes the mixed rows of block b to class sums: the pseudo-inverse of its matrix.

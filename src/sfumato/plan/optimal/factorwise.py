@@ -23,7 +23,7 @@ from sfumato.plan.optimal.piece import Piece
 from sfumato.plan.optimal.split import query_key
 from sfumato.plan.solve.quadratic import row_quadratics
 from sfumato.plan.solve.symmetry import CLASS_PART
-from sfumato.plan.strategy import Block, Objective, Strategy
+from sfumato.plan.strategy import Block, GaussianStrategy, Objective, Strategy
 from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import Array, Identity, Integers, QuerySet, Total
 from sfumato.workload.terms import Product
@@ -71,7 +71,7 @@ class FactorBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class Factorwise(Strategy):
+class Factorwise(GaussianStrategy):
     """One term; block ``combinations[b]`` takes one block of every factor."""
 
     factors: tuple[tuple[FactorBlock, ...], ...]

@@ -39,7 +39,7 @@ from sfumato.plan.moves import Moves, set_moves
 from sfumato.plan.optimal.split import Split, centred_split
 from sfumato.plan.solve.lattice import Lattice, asked_sets, lattice
 from sfumato.plan.solve.optimum import certified_optimum
-from sfumato.plan.strategy import Block, Strategy
+from sfumato.plan.strategy import Block, GaussianStrategy
 from sfumato.workload.queries import Array, repeated
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
@@ -53,7 +53,7 @@ LEAST_START = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Marginals(Strategy):
+class Marginals(GaussianStrategy):
     """One block per subset of an asked set of attributes.
 
     ``splits`` has the attributes of more than one cell that are asked about, by number.

@@ -12,14 +12,14 @@ from functools import cached_property
 
 import numpy as np
 
-from sfumato.plan.strategy import Strategy
+from sfumato.plan.strategy import GaussianStrategy
 from sfumato.workload.queries import Array, Integers
 
 __all__ = ["Mixed"]
 
 
 @dataclass(frozen=True, eq=False)
-class Mixed(Strategy):
+class Mixed(GaussianStrategy):
     """One block; row ``places[t][i]`` of the reconstruction answers query i of term t.
 
     Queries without a place (-1) are zero on all cells.

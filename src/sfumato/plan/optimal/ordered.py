@@ -37,7 +37,7 @@ from sfumato.plan.solve.tridiagonal import (
     pole_count,
     root_diagonal,
 )
-from sfumato.plan.strategy import Block, Strategy
+from sfumato.plan.strategy import Block, GaussianStrategy
 from sfumato.workload.queries import (
     DENSE_LIMIT,
     Array,
@@ -63,7 +63,7 @@ BOUND_ACCURACY = 1e-9  # of the root in the lower bound
 
 
 @dataclass(frozen=True, eq=False)
-class Ordered(Strategy):
+class Ordered(GaussianStrategy):
     """One measured root; every answer is a difference of two running totals."""
 
     @property

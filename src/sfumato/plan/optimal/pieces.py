@@ -28,7 +28,7 @@ from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.optimal.pinching import pinched_bound
 from sfumato.plan.optimal.split import Centred, Split, query_key
 from sfumato.plan.optimal.splitting import union_of_splits
-from sfumato.plan.strategy import Block, Strategy
+from sfumato.plan.strategy import Block, GaussianStrategy
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
@@ -43,7 +43,7 @@ Subset = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces(Strategy):
+class Pieces(GaussianStrategy):
     """One block per set of attributes, and how every attribute is split."""
 
     splits: Mapping[str, Split]

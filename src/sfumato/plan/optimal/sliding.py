@@ -26,7 +26,7 @@ import numpy as np
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.optimal.convolution import BITS, Convolution
 from sfumato.plan.optimal.lower import windows_bound
-from sfumato.plan.strategy import Block, Strategy
+from sfumato.plan.strategy import Block, GaussianStrategy
 from sfumato.workload.queries import Array, Identity, Integers, Windows, check_entries
 from sfumato.workload.sensitivity import ROUND_UP
 from sfumato.workload.terms import Product
@@ -40,7 +40,7 @@ MOST_CELLS = 2**23
 
 
 @dataclass(frozen=True, eq=False)
-class Sliding(Strategy):
+class Sliding(GaussianStrategy):
     """One measured convolution; every answer is a window of the least-squares estimate."""
 
     along: str
