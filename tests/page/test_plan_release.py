@@ -179,6 +179,9 @@ def test_login_and_logout(open_browser):
     sign_in(page, ADA)
     page.get_by_role("button", name="Switch between light and dark").click()
     page.wait_for_selector("body.body--dark")
+    page.get_by_role("button", name="Ranges", exact=True).click()
+    page.get_by_text("Pick one").first.wait_for()  # the server has sent something since
+    page.wait_for_selector("body.body--dark")
     page.reload()
     page.wait_for_selector("body.body--dark")
     page.get_by_role("button", name="Sign out").click()

@@ -59,6 +59,7 @@ _TURN: Final = f"""() => {{
   Quasar.Dark.set(dark);
   document.cookie = "{LOOK}=" + (dark ? "dark" : "light")
     + ";path={PREFIX};max-age=31536000;samesite=strict";
+  emit(dark);
 }}"""
 
 T = TypeVar("T")
@@ -151,14 +152,16 @@ def visitor_of(request: Request) -> Visitor:
 @contextmanager
 def _frame(visitor: Visitor, at: str) -> Iterator[None]:
     """Header, navigation, and the place of the page itself."""
-    ui.dark_mode({"dark": True, "light": False}.get(visitor.request.cookies.get(LOOK, "")))
+    look = ui.dark_mode({"dark": True, "light": False}.get(visitor.request.cookies.get(LOOK, "")))
     with ui.header(fixed=False).classes("top"), ui.element("div").classes("top-inside"):
         ui.html(_navigation(at), sanitize=False).style("display: contents")
         with ui.element("div").classes("whoami"):
             who = f'{escape(visitor.who.name)} <span class="role">· {visitor.who.role}</span>'
             ui.html(who, sanitize=False, tag="span")
             turn = ui.element("button").classes("quiet").props('type=button title="Light or dark"')
-            turn.props('aria-label="Switch between light and dark"').on("click", js_handler=_TURN)
+            turn.props('aria-label="Switch between light and dark"')
+            # The server is told as well: whatever it sends next would else bring the old look back.
+            turn.on("click", lambda event: look.set_value(bool(event.args)), js_handler=_TURN)
             with turn:
                 ui.html("&#9680;", sanitize=False, tag="span").props("aria-hidden=true")
             ui.html(
