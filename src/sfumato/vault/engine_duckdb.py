@@ -59,7 +59,10 @@ class DuckDB(Engine):
         import ibis
 
         engine = cls(ibis.duckdb.connect(**_CONFIG))
-        engine.run("SET enable_progress_bar = false")  # notebooks would show one
+        # A notebook would show a bar of DuckDB's own. Where the package that draws it is missing,
+        # the bar is off, and DuckDB refuses every statement about it: so ask first.
+        if engine.fetch_texts("SELECT current_setting('enable_progress_bar')::VARCHAR") == ["true"]:
+            engine.run("SET enable_progress_bar = false")
         return engine
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from sfumato.errors import TableError
 from sfumato.vault.addresses import TABLE_MARK
 from sfumato.vault.csvfile import header
 from sfumato.vault.engine_duckdb import DuckDB
-from sfumato.vault.sensitive import sealed
+from sfumato.vault.sensitive import before_rows, sealed
 from sfumato.wording import did_you_mean, listing, shown
 
 __all__ = [
@@ -184,6 +184,8 @@ def _attached(paths: Sequence[str], engine: DuckDB) -> tuple[str, list[str]]:
 
 def query_view(found: Located, query: str, engine: DuckDB) -> str:
     """What a query gives on a DuckDB file, or on Parquet files under the name ``data``."""
+    import duckdb
+
     if found.kind == "parquet":
         files = parquet_table(found.paths, engine)
         engine.run(f"CREATE TEMP VIEW data AS SELECT * FROM {files}")  # noqa: S608 - made by us
@@ -195,8 +197,11 @@ def query_view(found: Located, query: str, engine: DuckDB) -> str:
     else:
         _attached(found.paths, engine)
         engine.run("USE source")
-    return sealed(
+    # The view is bound to names and types only. Errors about these are kept; others might come
+    # from a reader in the query that looks at rows to guess their types.
+    return before_rows(
         lambda: engine.view(query),
         "the query of the source cannot be run; check it with DuckDB, where Parquet files are the "
         "table data",
+        (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException),
     )

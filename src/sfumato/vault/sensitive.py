@@ -13,7 +13,7 @@ from typing import Generic, NoReturn, TypeVar
 
 from sfumato.errors import SfumatoError, TableError
 
-__all__ = ["Redacted", "Sensitive", "sealed"]
+__all__ = ["Redacted", "Sensitive", "before_rows", "sealed"]
 
 T = TypeVar("T")
 
@@ -88,6 +88,32 @@ def sealed(action: Callable[[], T], message: str) -> T:
     except Exception:  # noqa: S110 - nothing of it may be kept, not even in a log
         pass
     raise TableError(message)
+
+
+def before_rows(
+    action: Callable[[], T], message: str, reasons: tuple[type[Exception], ...] = (Exception,)
+) -> T:
+    """Run ``action``, which reads no row; the `TableError` of a failure says why in its own words.
+
+    Privacy: only for actions whose errors of the types ``reasons`` cannot depend on any row, such
+    as starting an engine or looking names up in a catalogue. The first line of what such an error
+    says is kept; an error of another type is dropped whole, as by `sealed`.
+
+    >>> before_rows(lambda: {}["x"], "the engine cannot be started")
+    Traceback (most recent call last):
+    ...
+    sfumato.errors.TableError: the engine cannot be started (KeyError: 'x')
+    """
+    try:
+        return action()
+    except SfumatoError:
+        raise
+    except reasons as error:
+        lines = str(error).strip().splitlines()
+        words = f" ({type(error).__name__}: {lines[0].strip()})" if lines else ""
+    except Exception:
+        words = ""
+    raise TableError(message + words)
 
 
 def _refusal(verb: str) -> SfumatoError:

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from sfumato.errors import TableError
-from sfumato.vault.sensitive import sealed
+from sfumato.vault.sensitive import before_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     if SparkContext._active_spark_context is not None:  # of another thread of this process
         return SparkSession.builder.getOrCreate()
     if any(os.environ.get(name) for name in _CONFIGURED):
-        return sealed(
+        return before_rows(
             SparkSession.builder.appName("sfumato").getOrCreate,
             "the session of Spark that this machine is configured for cannot be started; check "
             f"{', '.join(name for name in _CONFIGURED if os.environ.get(name))}",
@@ -95,7 +95,7 @@ def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
         wanted[_JAVA] = f"{quiet} {wanted.get(_JAVA, '')}".strip()
         for key, value in wanted.items():
             builder = builder.config(key, value)
-        return sealed(
+        return before_rows(
             builder.getOrCreate,
             "Spark cannot be started on this machine; check that pyspark is complete and that its "
             f"Java works: {_WAYS}",

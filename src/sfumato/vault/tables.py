@@ -27,7 +27,7 @@ from sfumato.vault.engine import Engine, fresh_name
 from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.files import csv_columns, duckdb_table, locate, parquet_table, query_view
 from sfumato.vault.memory import read_memory
-from sfumato.vault.sensitive import sealed
+from sfumato.vault.sensitive import before_rows
 from sfumato.vault.warehouse import Opened, open_dataframe, open_ibis, open_postgres, open_spark
 from sfumato.wording import shown
 
@@ -270,7 +270,7 @@ def _closed(engine: Engine) -> None:
 
 
 def _started() -> DuckDB:
-    return sealed(DuckDB.start, "DuckDB cannot be started; check its installation")
+    return before_rows(DuckDB.start, "DuckDB cannot be started; check its installation")
 
 
 def _text(source: str | os.PathLike[str]) -> str:
