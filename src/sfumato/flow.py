@@ -121,7 +121,8 @@ class Plan(Forecast):
         number of records is refused before anything is spent. ``intervals="bootstrap"`` gives
         shorter ones that are approximate (docs/releases.md).
         ``public`` are records that anybody may see (a table like ``table``, or an earlier release
-        on the same domain): one more guess. That they are public is the caller's promise.
+        on the same domain): one more guess. That they are public is the caller's promise; the
+        guarded table itself is refused.
         ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table``, ``postgres://...``,
         ``spark:...`` or a dataframe.
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
@@ -133,13 +134,14 @@ class Plan(Forecast):
         from sfumato.release import Release
         from sfumato.release.chosen import check_listed
         from sfumato.vault.fit import check_columns
-        from sfumato.vault.public import public_records
+        from sfumato.vault.public import check_public, public_records
         from sfumato.vault.tables import is_named, open_table, public_name
 
         check_listed(self.workload)
         self.resources().check()
         known = _known(constraints, self.workload, project)
         check_intervals(intervals, self, project, known)
+        check_public(public, table)
         guess = None if public is None else public_records(public, self.workload)
         records = open_table(table)
         check_columns(records, self.workload.domain, self.unit)

@@ -27,6 +27,7 @@ from sfumato.release import Release
 from sfumato.release.adaptive import AdaptiveRelease
 from sfumato.release.records import record_frame
 from sfumato.vault.fit import check_columns
+from sfumato.vault.public import check_public
 from sfumato.vault.questions import ExactQuestions, public_cells
 from sfumato.vault.tables import Table, is_named, open_table, public_name
 from sfumato.wording import shown
@@ -123,6 +124,7 @@ def begin_session(
     plan = plan_session(domain, budget, neighbours, unit=unit, **chosen)  # type: ignore[arg-type]
     if start is not None and public is not None:
         raise PlanError("a session starts from a release or from a public table, not from both")
+    check_public(public, table)
     begun = start_of(start, domain) if public is None else _public_start(public, domain)
     marks = (plan.digest(), "even" if begun is None else begun.digest(), label)
     title = f"session {hashlib.sha256('|'.join(marks).encode()).hexdigest()[:16]}"

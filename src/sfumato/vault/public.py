@@ -2,7 +2,8 @@
 """Records that the steward declares public, counted by the rules of the domain.
 
 They are read like any table, because only the vault reads tables, but nothing about them is secret:
-the counts go out exact. Whether they are public is the steward's word; nothing can check it.
+the counts go out exact. Whether they are public is the steward's word; nothing can check it, but
+for one thing: the guarded table itself is not (`check_public`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.errors import TooLarge, WorkloadError
+from sfumato.errors import TableError, TooLarge, WorkloadError
 from sfumato.plan.candidates import asked_domain
 from sfumato.refine.guesses import PublicRecords
 from sfumato.vault.count import count_marginals
+from sfumato.vault.identity import data_identity, shares_data
 from sfumato.vault.tables import open_table
 from sfumato.wording import listing
 from sfumato.workload.queries import Array
@@ -25,9 +27,35 @@ if TYPE_CHECKING:
     from sfumato.release import Release
     from sfumato.release.adaptive import AdaptiveRelease
 
-__all__ = ["public_records"]
+__all__ = ["check_public", "public_records"]
 
 MOST_CELLS = 2**22  # of all asked attributes together
+
+
+def check_public(public: object, guarded: object) -> None:
+    """Refuse public records that are read from the guarded table, before anything is read.
+
+    Privacy: public records are counted without noise, so the guarded table must never be given for
+    them, be it as a link to its file, through a query, a view or a slice. Looks at names only.
+
+    Args:
+        public: the source that is declared public, an earlier release, or None.
+        guarded: the source that is protected, or None where there is none.
+
+    Raises:
+        TableError: if both read some file, table or object in memory.
+    """
+    from sfumato.release import Release
+    from sfumato.release.adaptive import AdaptiveRelease
+
+    if public is None or guarded is None or isinstance(public, Release | AdaptiveRelease):
+        return
+    if shares_data(data_identity(public), data_identity(guarded)):
+        raise TableError(
+            "public names the guarded table itself, or something that is read from it; public "
+            "records are counted without noise, so they must be records that anybody may see: "
+            "give another table, or leave public out"
+        )
 
 
 def public_records(source: object, workload: Workload) -> PublicRecords:

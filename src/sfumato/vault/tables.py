@@ -63,7 +63,17 @@ class Table:
     every value is interpreted as the schema asks.
     """
 
-    __slots__ = ("__weakref__", "_read", "engine", "name", "records", "secret", "types", "untyped")
+    __slots__ = (
+        "__weakref__",
+        "_read",
+        "engine",
+        "name",
+        "records",
+        "secret",
+        "source",
+        "types",
+        "untyped",
+    )
 
     def __init__(
         self,
@@ -82,6 +92,8 @@ class Table:
         # unit: kept here, so that all counts of one release describe the same records.
         self.records: Records | None = None
         self.secret: str | None = None
+        # What was opened, for comparing it with other sources (`identity`).
+        self.source: object = None
 
     @property
     def column_types(self) -> dict[str, str]:
@@ -106,6 +118,12 @@ def open_table(source: object) -> Table:
     """
     if isinstance(source, Table):
         return source
+    table = _opened(source)
+    table.source = source
+    return table
+
+
+def _opened(source: object) -> Table:
     if isinstance(source, SqlSource):
         return _from_text(source.source, _checked(source.sql))
     if isinstance(source, str | os.PathLike):

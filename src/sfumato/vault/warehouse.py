@@ -6,7 +6,7 @@ Opening connects, and looks at names, rights and types. Rows stay where they are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType as SparkType
 
-__all__ = ["Opened", "open_dataframe", "open_ibis", "open_postgres", "open_spark"]
+__all__ = [
+    "Opened",
+    "open_dataframe",
+    "open_ibis",
+    "open_postgres",
+    "open_spark",
+    "relations_behind",
+]
 
 _WAIT = 60  # seconds for a server to answer at all
 _RELATIONS = "('r', 'v', 'm', 'f', 'p')"  # tables, views, also stored, foreign and divided ones
@@ -128,6 +135,34 @@ def _relation(engine: Postgres, source: PostgresSource) -> str:
         )
     schema, _, name = wanted.partition(".")
     return f"{quoted(schema)}.{quoted(name)}"
+
+
+def relations_behind(source: PostgresSource, names: Sequence[str]) -> list[str]:
+    """``schema.table`` of all that some tables and views read, by the server's own catalogue.
+
+    Views read what their definitions name, and tables what was divided off them. A name without a
+    schema stands for the tables of that name in any.
+    """
+    query = (
+        "WITH RECURSIVE behind(oid) AS ("  # noqa: S608
+        "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        f"WHERE c.relkind IN {_RELATIONS} "
+        "AND (lower(c.relname) = ANY(%s) OR lower(n.nspname || '.' || c.relname) = ANY(%s)) "
+        "UNION SELECT d.oid FROM behind b CROSS JOIN LATERAL ("
+        "SELECT p.refobjid AS oid FROM pg_rewrite w JOIN pg_depend p ON p.objid = w.oid "
+        "AND p.classid = 'pg_rewrite'::regclass AND p.refclassid = 'pg_class'::regclass "
+        "WHERE w.ev_class = b.oid UNION ALL SELECT i.inhrelid FROM pg_inherits i "
+        "WHERE i.inhparent = b.oid) d) "
+        "SELECT n.nspname || '.' || c.relname FROM behind b JOIN pg_class c ON c.oid = b.oid "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace"
+    )
+    wanted = [name.lower() for name in names]
+    engine = _connected(source)
+    try:
+        found: Any = engine.connection.execute(query, [wanted, wanted])
+        return [str(row[0]) for row in found]
+    finally:
+        engine.close()
 
 
 def open_spark(source: SparkSource, query: str | None) -> Opened:

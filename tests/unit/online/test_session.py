@@ -308,7 +308,7 @@ def test_starts_from_public_records_and_from_a_release(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="starts from a release"):
         _open(None, start="release")
     with pytest.raises(PlanError, match="no record"):
-        _open(None, public=TABLE.head(0))
+        _open(None, public=pd.DataFrame(columns=TABLE.columns))
 
 
 def test_hedge_learns_as_the_theorem_says(tmp_path: Path) -> None:
