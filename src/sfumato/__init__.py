@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from sfumato.alerts import Watch as Watch
     from sfumato.alerts import watch as watch
     from sfumato.budget import Budget as Budget
+    from sfumato.budget import Ledger as Ledger
     from sfumato.corrections import Correction as Correction
     from sfumato.corrections import correct as correct
     from sfumato.domain import Domain as Domain
+    from sfumato.domain.unit import PrivacyUnit as PrivacyUnit
     from sfumato.flow import Plan as Plan
     from sfumato.online.opening import open_session as open_session
     from sfumato.online.parameters import plan_session as plan_session
@@ -63,7 +65,9 @@ _HOMES = {
     "Correction": "sfumato.corrections",
     "Counter": "sfumato.stream",
     "Domain": "sfumato.domain",
+    "Ledger": "sfumato.budget",
     "Plan": "sfumato.flow",
+    "PrivacyUnit": "sfumato.domain.unit",
     "Release": "sfumato.release",
     "Session": "sfumato.online.session",
     "SqlSource": "sfumato.vault.addresses",

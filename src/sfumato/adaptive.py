@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
 from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.plan.candidates import asked_domain, candidate_sets
@@ -188,6 +188,7 @@ class AdaptivePlan:
             is_named(table) or bool(name),
             self.neighbours,
             self.budget,
+            unit_of(self.unit),
         )
         key = key or self.digest()
         if book is not None and book.answer(key) is not None:
@@ -195,12 +196,15 @@ class AdaptivePlan:
             paid, transcript = paid_entry(book, key), Transcript.from_bytes(stored)
             agreed_total(transcript.rows, known)
             return adaptive_release(self, transcript, None, paid, known)
+        if book is not None:
+            book.check_unit(unit_of(self.unit))
         run = _Run(self, records, system_words(), progress, known)
         agreed_total(run.count(), known)
         if book is None:
             stored = run.draw()
         else:
-            stored = book.answer_once(self.cost, self.request(), key, run.draw)
+            unit = unit_of(self.unit)
+            stored = book.answer_once(self.cost, self.request(), key, run.draw, unit=unit)
         entry = None if book is None else paid_entry(book, key)
         return adaptive_release(self, Transcript.from_bytes(stored), run.estimate, entry, known)
 

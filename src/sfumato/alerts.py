@@ -26,7 +26,7 @@ import numpy as np
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.unit import PrivacyUnit, Unit, unit_of
 from sfumato.errors import PlanError, TableError
 from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
 
@@ -135,9 +135,9 @@ class Watch:
         if unit is not None:
             column["unit"] = f"{unit.column}: {unit.rows}"
         told = name or public_name(table)
-        outcome = self._watched(
-            counts, self.request() | column, ledger, told, is_named(table) or bool(name), key
-        )
+        is_told = is_named(table) or bool(name)
+        request = self.request() | column
+        outcome = self._watched(counts, request, ledger, told, is_told, key, unit_of(unit))
         return Watched(self, *outcome, tuple(cell_labels(domain[attribute]).tolist()), attribute)
 
     def values(
@@ -158,7 +158,9 @@ class Watch:
         counted = whole_counts(values)
         if len(counted) != self.steps:
             raise TableError(f"the watch is for {self.steps:,} counts, got {len(counted):,}")
-        outcome = self._watched(lambda: Sensitive(counted), self.request(), ledger, name, True, key)
+        outcome = self._watched(
+            lambda: Sensitive(counted), self.request(), ledger, name, True, key, "event"
+        )
         return Watched(self, *outcome, tuple(range(1, self.steps + 1)), "step")
 
     def begin(
@@ -205,11 +207,12 @@ class Watch:
         name: str,
         is_told: bool,
         key: str | None,
+        unit: Unit,
     ) -> tuple[int, tuple[Alert, ...], Entry | None]:
         """counts -> debit -> test -> store; how many were tested, and the alerts."""
         from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
 
-        book = ledger_of(ledger, name, is_told, self.neighbours, self.plan.budget)
+        book = ledger_of(ledger, name, is_told, self.neighbours, self.plan.budget, unit)
         canonical = json.dumps(request, sort_keys=True).encode()
         key = key or f"watch {hashlib.sha256(canonical).hexdigest()}"
         if book is None:
@@ -217,8 +220,11 @@ class Watch:
         elif book.answer(key) is not None:
             stored = book.answer_once(self.plan.cost, request, key, never_drawn)
         else:
+            book.check_unit(unit)
             exact = counts()  # what can fail for want of memory comes before the debit
-            stored = book.answer_once(self.plan.cost, request, key, lambda: self.drawn(exact))
+            stored = book.answer_once(
+                self.plan.cost, request, key, lambda: self.drawn(exact), unit=unit
+            )
         told = json.loads(stored)
         numbers = told["numbers"] or [None] * len(told["alerts"])
         alerts = [self.alert(p, n) for p, n in zip(told["alerts"], numbers, strict=True)]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError
 from sfumato.plan.adaptive import answer_bits
 from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
@@ -111,21 +111,26 @@ class Correction:
         records = open_table(table)
         check_columns(records, self.workload.domain, self.unit)
         is_told = is_named(table) or bool(name)
+        unit = unit_of(self.unit)
         book = ledger_of(
-            ledger, name or public_name(table), is_told, self.neighbours, self.plan.budget
+            ledger, name or public_name(table), is_told, self.neighbours, self.plan.budget, unit
         )
         request = self.request() | {"predictions": _sha256(known)}
         key = key or f"correct {_sha256(request)}"
         if book is not None and book.answer(key) is not None:
             stored = book.answer_once(self.plan.cost, request, key, never_drawn)
         else:
+            if book is not None:
+                book.check_unit(unit)
             exact, _ = read_answers(records, self.workload, self.neighbours, self.unit)
 
             def draw() -> bytes:
                 return self.drawn(exact, predictions, known)
 
             stored = (
-                draw() if book is None else book.answer_once(self.plan.cost, request, key, draw)
+                draw()
+                if book is None
+                else book.answer_once(self.plan.cost, request, key, draw, unit=unit)
             )
         told = json.loads(stored)
         entry = None if book is None else paid_entry(book, key)

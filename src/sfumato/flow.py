@@ -18,7 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, WorkloadError
 from sfumato.plan.effort import cache_folder
 from sfumato.plan.forecast import Forecast, GroupForecast
@@ -146,7 +146,8 @@ class Plan(Forecast):
         records = open_table(table)
         check_columns(records, self.workload.domain, self.unit)
         is_told = is_named(table) or bool(name)
-        book = ledger_of(ledger, name or public_name(table), is_told, self.neighbours, self.budget)
+        whose = (self.neighbours, self.budget, unit_of(self.unit))
+        book = ledger_of(ledger, name or public_name(table), is_told, *whose)
         key = key or self.digest()
         stored = _stored(self, records, known, book, key, analyst, progress)
         del records  # below this line everything is public
@@ -219,6 +220,9 @@ def _stored(
 
     if book is not None and book.answer(key) is not None:
         return book.answer_once(asked.cost, asked.request(), key, never_drawn)
+    unit = unit_of(asked.unit)
+    if book is not None:
+        book.check_unit(unit)
     domain, blocks = asked.workload.domain, asked.strategy.blocks
     exact = count(records, domain, blocks, asked.neighbours, asked.unit, progress)
     agreed_total(exact.rows, known)
@@ -229,7 +233,7 @@ def _stored(
     # The debit comes before the noise and the answer is stored before it is used.
     if book is None:
         return draw()
-    return book.answer_once(asked.cost, asked.request(), key, draw, analyst=analyst)
+    return book.answer_once(asked.cost, asked.request(), key, draw, analyst=analyst, unit=unit)
 
 
 def plan(

@@ -293,7 +293,8 @@ def _debited(
                 "use the ledger's"
             )
     else:
-        book = Ledger.open_or_create(ledger, name, plan.neighbours, plan.budget)
+        book = Ledger.open_or_create(ledger, name, plan.neighbours, plan.budget, unit="event")
     fresh = int(system_words().words(1)[0])
-    entry = book.debit(plan.cost, plan.request(), f"stream {plan.digest()[:16]} {fresh:016x}")
+    key = f"stream {plan.digest()[:16]} {fresh:016x}"
+    entry = book.debit(plan.cost, plan.request(), key, unit="event")
     return book, entry

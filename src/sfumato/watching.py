@@ -45,7 +45,7 @@ class Watching:
         self._step, self._version = 0, 1
         self._found: list[tuple[int, int | None]] = []
         self._entry: Entry | None = None
-        self._book = ledger_of(ledger, name, True, watch.neighbours, watch.plan.budget)
+        self._book = ledger_of(ledger, name, True, watch.neighbours, watch.plan.budget, "event")
         self._finder: Discoverer | None = self._begun()
 
     @property
@@ -118,7 +118,7 @@ class Watching:
             return Discoverer(self._watch.plan)
         entry = book.entry(self._key)
         if entry is None or entry.state != "answered":
-            entry = book.debit(self._watch.plan.cost, request, self._key)
+            entry = book.debit(self._watch.plan.cost, request, self._key, unit="event")
             try:
                 finder = Discoverer(self._watch.plan)
                 state = State(self._key, 1, self._state(finder))

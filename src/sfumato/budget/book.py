@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING
 from sfumato.budget.account import UNITS, Account, Remaining
 from sfumato.budget.accounting import Cost, composed_epsilon, rho_of
 from sfumato.budget.budget import Budget, Neighbours, Number, exact
-from sfumato.budget.entries import Answered, Debited, Entry, Kept, Record, entries_of, sha256
+from sfumato.budget.entries import (
+    Answered,
+    Debited,
+    Entry,
+    Kept,
+    Opened,
+    Record,
+    entries_of,
+    sha256,
+)
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
     from sfumato.budget.journal import Journal
     from sfumato.budget.private import State
     from sfumato.budget.verification import Verification
+    from sfumato.domain.unit import Unit
 
 __all__ = ["Allowance", "Book", "Spent"]
 
@@ -65,10 +75,39 @@ class Book:
     """A ledger to be read; see `sfumato.budget.ledger.Ledger`."""
 
     place: str
-    budget: Budget
-    table_id: str
-    neighbours: Neighbours
+    opened: Opened
     _journal: Journal = field(repr=False)
+
+    @property
+    def budget(self) -> Budget:
+        """The total that all debits together may take."""
+        return self.opened.budget
+
+    @property
+    def table_id(self) -> str:
+        """The name of the table."""
+        return self.opened.table_id
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which two tables must be hard to tell apart."""
+        return self.opened.neighbours
+
+    @property
+    def unit(self) -> Unit | None:
+        """Whose presence is protected; None before the first debit if nobody has said."""
+        unit = self.opened.unit
+        return self._journal.bound(self.opened) if unit is None else unit
+
+    def check_unit(self, unit: Unit) -> None:
+        """Refuse a unit that debits could not be made for, before any work is done.
+
+        The debit itself checks again, in its transaction.
+        """
+        from sfumato.budget.changes import check_unit_is
+        from sfumato.domain.unit import check_unit
+
+        check_unit_is(self.unit, check_unit(unit))
 
     def answer(self, key: str) -> bytes | None:
         """Return the stored answer of a key, the same bytes for ever; None if there is none."""

@@ -9,6 +9,7 @@ from the page, so that changes which share a transaction see each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sfumato.budget.account import Account
 from sfumato.budget.budget import Budget
@@ -31,15 +32,20 @@ from sfumato.budget.private import Sealed
 from sfumato.budget.tables import AllowanceRow, RequestRow
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, StateChanged
 
-__all__ = ["allow", "burn_lost", "close", "debit", "keep", "set_frozen", "vouch"]
+if TYPE_CHECKING:
+    from sfumato.domain.unit import Unit
+
+__all__ = ["allow", "burn_lost", "check_unit_is", "close", "debit", "keep", "set_frozen", "vouch"]
 
 
 def debit(page: Page, debited: Debited, states: Sequence[Sealed]) -> Entry:
     """Take the units of a debit from the table and from its analyst, or refuse.
 
-    Privacy: both accounts are checked, in the transaction that moves them.
+    Privacy: both accounts are checked, in the transaction that moves them; so is the unit, for
+    costs of different units do not add up (``docs/proofs/ledger.md``, claim 14).
     """
     _check_not_frozen(page)
+    check_unit_is(page.unit, debited.unit)
     lost = _check_key_is_open(page, debited.key)
     _check_versions(page, states)
     after = page.account.plus(debited.cost)
@@ -57,6 +63,19 @@ def debit(page: Page, debited: Debited, states: Sequence[Sealed]) -> Entry:
         page.append(Burnt(lost))
     appended = page.append(debited, account=after, allowance=allowance, states=states)
     return entries_of([appended])[0]
+
+
+def check_unit_is(bound: Unit | None, unit: Unit | None) -> None:
+    """Refuse a cost that was computed for another unit than the ledger's."""
+    from sfumato.domain.unit import unit_in_words
+
+    if bound is None or unit is None or unit == bound:
+        return
+    raise LedgerError(
+        f"the ledger protects {unit_in_words(bound)}, this request protects {unit_in_words(unit)}; "
+        "costs of different units do not add up, and nothing was spent: plan with the ledger's "
+        "unit, or create another ledger, whose budget is a promise of its own"
+    )
 
 
 def _check_key_is_open(page: Page, key: str) -> int | None:

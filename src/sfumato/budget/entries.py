@@ -20,11 +20,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from sfumato.budget.accounting import Cost
 from sfumato.budget.budget import Budget, Neighbours, check_neighbours
-from sfumato.errors import BudgetError, LedgerError
+from sfumato.errors import BudgetError, LedgerError, SchemaError
+
+if TYPE_CHECKING:
+    from sfumato.domain.unit import Unit
 
 __all__ = [
     "GENESIS",
@@ -49,11 +52,13 @@ __all__ = [
     "entries_of",
     "request_key",
     "sha256",
+    "unit_of_debit",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 """What is written; older ones are read. Version 2 brought analysts and their allowances, private
-states, free answers and freezing: an older sfumato would not heed them, so it must refuse."""
+states, free answers and freezing, version 3 the privacy unit: an older sfumato would not heed them,
+so it must refuse."""
 
 GENESIS: Final = "0" * 64
 """What the first record has in place of the hash of a record before it."""
@@ -79,16 +84,24 @@ class Commitment:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The ledger was created: the budget of one table under one neighbour relation."""
+    """The ledger was created: the budget of one table, one neighbour relation and one unit.
+
+    Without ``unit`` the first debit that names one binds it.
+    """
 
     budget: Budget
     table_id: str
     neighbours: Neighbours
+    unit: Unit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Debited:
-    """Units were taken for a request, before its noise was drawn."""
+    """Units were taken for a request, before its noise was drawn.
+
+    ``unit`` is whose presence the cost was computed for; records of older versions have none, and
+    `unit_of_debit` reads theirs from the request.
+    """
 
     key: str
     request: str
@@ -96,6 +109,7 @@ class Debited:
     owner: str
     analyst: str | None = None
     states: tuple[Commitment, ...] = ()
+    unit: Unit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +175,8 @@ class Record:
     """One link of the chain: a fact, and the account after it.
 
     ``spent`` and ``pure_spent`` are those of `sfumato.budget.account.Account`; ``frozen`` says
-    whether the ledger is frozen after this record.
+    whether the ledger is frozen after this record; ``unit`` is the unit that a debit has bound, if
+    the ledger was opened without one.
     """
 
     sequence: int
@@ -171,6 +186,7 @@ class Record:
     pure_spent: int | None
     fact: Fact
     frozen: bool = False
+    unit: Unit | None = None
     version: int = VERSION
 
     def text(self) -> str:
@@ -185,6 +201,7 @@ class Record:
                 "pure_spent": self.pure_spent,
                 "kind": type(self.fact).__name__.lower(),
                 **({"frozen": True} if self.frozen else {}),
+                **_unit_json("bound", self.unit),
                 **_fact_json(self.fact),
             }
         )
@@ -213,9 +230,10 @@ class Record:
                 pure_spent=None if line["pure_spent"] is None else int(line["pure_spent"]),
                 fact=_fact(line),
                 frozen=line.get("frozen") is True,
+                unit=_unit(line, "bound"),
                 version=version,
             )
-        except (*_DAMAGE, BudgetError) as error:
+        except (*_DAMAGE, BudgetError, SchemaError) as error:
             raise LedgerError(
                 f"the ledger has a record that cannot be read ({type(error).__name__}); "
                 "restore the newest backup and its head file"
@@ -276,6 +294,34 @@ def _reserved(record: Record, debited: Debited, digest: str) -> Entry:
     )
 
 
+def unit_of_debit(debited: Debited) -> Unit | None:
+    """Return the unit that a debit was made for; None where nothing tells it.
+
+    Records before version 3 do not name it. Their requests do: of releases and corrections under
+    "unit", of watches of a table likewise or by its absence, of streams and of watches of a series
+    by what they are. Those of sessions, and of callers with requests of their own, do not.
+    """
+    from sfumato.domain.unit import PrivacyUnit, unit_from_json
+
+    if debited.unit is not None:
+        return debited.unit
+    try:
+        request = json.loads(debited.request)
+        if not isinstance(request, dict):
+            return None
+        if "unit" in request:
+            unit = request["unit"]
+            if isinstance(unit, str):  # a watch of a table wrote "column: rows"
+                column, _, rows = unit.rpartition(": ")
+                return PrivacyUnit(column, int(rows))
+            return "row" if unit is None else unit_from_json(unit)
+    except (*_DAMAGE, SchemaError):
+        return None
+    if "watch" in request and "limits" in request:
+        return "row" if "attribute" in request else "event"
+    return "event" if {"stream", "window", "strategy"} <= set(request) else None
+
+
 def canonical_json(value: object) -> str:
     """Return the one text of a JSON value: sorted keys, no spaces, ASCII, no NaN.
 
@@ -315,11 +361,12 @@ def sha256(data: bytes) -> str:
 
 def _fact_json(fact: Fact) -> dict[str, object]:
     match fact:
-        case Opened(budget, table_id, neighbours):
-            return {"budget": budget.as_json(), "table_id": table_id, "neighbours": neighbours}
-        case Debited(key, request, cost, owner, analyst, states):
-            named: dict[str, object] = {"key": key, "request": request, "owner": owner}
-            return named | {"cost": cost.as_json()} | _optional_json(analyst, states)
+        case Opened(budget, table_id, neighbours, unit):
+            named: dict[str, object] = {"table_id": table_id, "neighbours": neighbours}
+            return named | {"budget": budget.as_json()} | _unit_json("unit", unit)
+        case Debited(key, request, cost, owner, analyst, states, unit):
+            named = {"key": key, "request": request, "owner": owner, "cost": cost.as_json()}
+            return named | _optional_json(analyst, states) | _unit_json("unit", unit)
         case Answered(debit, answer_sha256, states):
             return {"debit": debit, "answer_sha256": answer_sha256} | _optional_json(None, states)
         case Kept(key, request, debit, answer_sha256, analyst, states):
@@ -344,6 +391,12 @@ def _optional_json(analyst: str | None, states: tuple[Commitment, ...]) -> dict[
     return found
 
 
+def _unit_json(name: str, unit: Unit | None) -> dict[str, object]:
+    if unit is None or isinstance(unit, str):
+        return {} if unit is None else {name: unit}
+    return {name: {"column": unit.column, "rows": unit.rows}}
+
+
 def _fact(line: Mapping[str, object]) -> Fact:
     match line["kind"]:
         case "opened":
@@ -351,10 +404,11 @@ def _fact(line: Mapping[str, object]) -> Fact:
                 Budget.from_json(line["budget"]),
                 str(line["table_id"]),
                 check_neighbours(line["neighbours"]),
+                _unit(line, "unit"),
             )
         case "debited":
             cost = Cost.from_json(line["cost"])
-            who = (str(line["owner"]), _analyst(line), _states(line))
+            who = (str(line["owner"]), _analyst(line), _states(line), _unit(line, "unit"))
             return Debited(str(line["key"]), str(line["request"]), cost, *who)
         case "answered":
             return Answered(_number(line["debit"]), str(line["answer_sha256"]), _states(line))
@@ -378,6 +432,12 @@ def _fact(line: Mapping[str, object]) -> Fact:
 def _analyst(line: Mapping[str, object]) -> str | None:
     found = line.get("analyst")
     return None if found is None else str(found)
+
+
+def _unit(line: Mapping[str, object], name: str) -> Unit | None:
+    from sfumato.domain.unit import unit_from_json
+
+    return unit_from_json(line[name]) if name in line else None
 
 
 def _states(line: Mapping[str, object]) -> tuple[Commitment, ...]:

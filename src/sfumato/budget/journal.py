@@ -14,18 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sfumato.budget import tables
 from sfumato.budget.account import UNITS, Account
-from sfumato.budget.budget import Budget
 from sfumato.budget.entries import GENESIS, Opened, Record
 from sfumato.budget.groups import Pending
 from sfumato.budget.head import Head, Witness
-from sfumato.budget.page import Page
+from sfumato.budget.page import Page, bound_unit
 from sfumato.budget.store import Store, Transaction, open_store
 from sfumato.budget.tables import AccountRow
 from sfumato.errors import LedgerError, SfumatoError
+
+if TYPE_CHECKING:
+    from sfumato.domain.unit import Unit
 
 __all__ = ["Clock", "Journal"]
 
@@ -72,7 +74,7 @@ class Journal:
         return opened
 
     def commit(
-        self, budget: Budget, group: Sequence[Pending[Any]], *, head_may_miss: bool = False
+        self, opened: Opened, group: Sequence[Pending[Any]], *, head_may_miss: bool = False
     ) -> None:
         """Make the changes of a group in one transaction; raise if none of them was kept.
 
@@ -83,8 +85,8 @@ class Journal:
         head = self._last_head()  # before the transaction, so that it cannot be ahead of it
         with self.store.writing() as transaction:
             row, last = self._seen(transaction, head, head_may_miss=head_may_miss)
-            account = Account(budget, last.spent, last.pure_spent)
-            page = Page(transaction, row, last, account, self._time())
+            account = Account(opened.budget, last.spent, last.pure_spent)
+            page = Page(transaction, row, last, opened, account, self._time())
             page.look_up([key for pending in group for key in pending.keys])
             for pending in group:
                 length = page.length
@@ -104,6 +106,12 @@ class Journal:
         head = self._last_head()
         with self.store.reading() as transaction:
             return self._seen(transaction, head)[1]
+
+    def bound(self, opened: Opened) -> Unit | None:
+        """Return the unit that a debit has bound, if the ledger was opened without one."""
+        head = self._last_head()
+        with self.store.reading() as transaction:
+            return bound_unit(transaction, opened, self._seen(transaction, head)[1])
 
     def check(self) -> None:
         """Refuse a ledger that is damaged at its end or behind its head file."""

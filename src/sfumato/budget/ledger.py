@@ -46,6 +46,7 @@ from sfumato.errors import LedgerError
 if TYPE_CHECKING:
     from sfumato.budget.journal import Clock, Journal
     from sfumato.budget.page import Page
+    from sfumato.domain.unit import Unit
 
 __all__ = ["Ledger", "Request"]
 
@@ -61,7 +62,9 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Ledger(Book):
-    """The budget of one table under one neighbour relation, in a file or a database.
+    """The budget of one table under one neighbour relation and one privacy unit, durable.
+
+    It is kept in a file or a database.
 
     Made by `create`, `open` or `open_or_create`. Any number of processes and threads may use the
     same ledger at once, and a `Ledger` may be carried across a fork. What threads of a process
@@ -77,18 +80,36 @@ class Ledger(Book):
         place: str | Path,
         budget: Budget,
         table_id: str,
-        neighbours: Neighbours,
+        neighbours: Neighbours = "add-remove",
         *,
+        unit: Unit | None = None,
         head: str | Path | None = None,
         now: Clock = _utc_now,
         keep_open: bool = False,
     ) -> Ledger:
         """Create a ledger at a path or an address; an existing one is never touched.
 
-        ``table_id`` names the table (a public name and a keyed fingerprint). The head file is
-        ``<path>.head``; a server database has one only if ``head`` says where.
+        Args:
+            place: A path, or the address of a PostgreSQL database.
+            budget: The total that all releases together may spend.
+            table_id: The public name of the table.
+            neighbours: Which two tables must be hard to tell apart.
+            unit: Whose presence is protected: ``"row"``, ``"event"`` or a `PrivacyUnit`. Requests
+                for another unit are refused. Without it the first debit binds its own.
+            head: Where the head file is; ``<path>.head`` unless told. A server database has one
+                only if this says where.
+            now: What tells the time.
+            keep_open: Whether the database stays open between calls.
+
+        Returns:
+            The new ledger.
+
+        Raises:
+            LedgerError: If there is something at ``place`` already, or it cannot be written.
         """
-        opened = Opened(budget, check_name(table_id, "table_id"), check_neighbours(neighbours))
+        bound = _check_unit(unit)
+        name = check_name(table_id, "table_id")
+        opened = Opened(budget, name, check_neighbours(neighbours), bound)
         journal = _journal(place, head, now, keep_open=keep_open)
         journal.begin(opened)
         return cls._of(journal, opened)
@@ -123,14 +144,15 @@ class Ledger(Book):
         neighbours: Neighbours,
         budget_if_new: Budget | None = None,
         *,
+        unit: Unit | None = None,
         head: str | Path | None = None,
         now: Clock = _utc_now,
         keep_open: bool = False,
     ) -> Ledger:
         """Open the ledger of this table, or create it with ``budget_if_new``.
 
-        An existing ledger keeps its own budget; one of another table or neighbour relation is
-        refused.
+        An existing ledger keeps its own budget; one of another table, neighbour relation or unit
+        is refused.
         """
         check_neighbours(neighbours)
         if not cls.exists(place):
@@ -138,7 +160,7 @@ class Ledger(Book):
                 raise LedgerError(f"there is no ledger at {place}; give a budget to create one")
             given = (place, budget_if_new, table_id, neighbours)
             try:
-                return cls.create(*given, head=head, now=now, keep_open=keep_open)
+                return cls.create(*given, unit=unit, head=head, now=now, keep_open=keep_open)
             except LedgerError:
                 if not cls.exists(place):  # if it does, another process was faster
                     raise
@@ -153,6 +175,8 @@ class Ledger(Book):
                 f"the ledger {ledger.place} counts {ledger.neighbours} neighbours, asked were "
                 f"{neighbours}; ask with the ledger's, or use another ledger"
             )
+        if unit is not None:
+            ledger.check_unit(unit)
         return ledger
 
     @classmethod
@@ -177,16 +201,13 @@ class Ledger(Book):
             )
         from sfumato.budget import changes
 
-        commit = partial(journal.commit, journal.opened().budget, head_may_miss=True)
+        commit = partial(journal.commit, journal.opened(), head_may_miss=True)
         Groups(commit).submit(changes.vouch).result()
         return cls.open(place, head=head, now=now)
 
     @classmethod
     def _of(cls, journal: Journal, opened: Opened) -> Ledger:
-        facts = (opened.budget, opened.table_id, opened.neighbours)
-        return cls(
-            journal.store.name, *facts, journal, Groups(partial(journal.commit, opened.budget))
-        )
+        return cls(journal.store.name, opened, journal, Groups(partial(journal.commit, opened)))
 
     def debit(
         self,
@@ -196,13 +217,16 @@ class Ledger(Book):
         *,
         analyst: str | None = None,
         states: Sequence[State] = (),
+        unit: Unit | None = None,
     ) -> Entry:
         """Take the units of ``cost`` for a request, before its noise is drawn, or refuse.
 
         Raises `BudgetExhausted`, with nothing written, if they do not fit into what is left of
         the table's budget, or of the analyst's allowance if there is one; `LedgerFrozen` if the
         curator froze the ledger; `LedgerError` if the key is answered already (read `answer`) or
-        is being answered by a live process. ``states`` are written in the same transaction.
+        is being answered by a live process, or if ``unit``, whose presence the cost protects, is
+        not the ledger's; without it the caller promises that it is. ``states`` are written in the
+        same transaction.
 
         Privacy: one conditional UPDATE is check and debit (``docs/proofs/ledger.md``, claim 1);
         the account is a privacy filter (``docs/proofs/accounting.md``, Theorem 4).
@@ -218,6 +242,7 @@ class Ledger(Book):
             owner=this_process(),
             analyst=None if analyst is None else check_name(analyst, "analyst"),
             states=commitments(sealed),
+            unit=_check_unit(unit),
         )
         return self._do(lambda page: changes.debit(page, debited, sealed), key)
 
@@ -303,6 +328,7 @@ class Ledger(Book):
         produce: Callable[[], bytes],
         *,
         analyst: str | None = None,
+        unit: Unit | None = None,
     ) -> bytes:
         """Return the stored answer of the key, or debit, ``produce`` it, store it, return it.
 
@@ -316,7 +342,7 @@ class Ledger(Book):
                     f"request key {key!r} was used for another request; choose another key"
                 )
             return kept
-        entry = self.debit(cost, request, key, analyst=analyst)
+        entry = self.debit(cost, request, key, analyst=analyst, unit=unit)
         try:
             answer = produce()
             self.store(entry, answer)
@@ -372,6 +398,12 @@ def _journal(
     from sfumato.budget.journal import Journal
 
     return Journal.at(place, head, now, keep_open=keep_open)
+
+
+def _check_unit(unit: Unit | None) -> Unit | None:
+    from sfumato.domain.unit import check_unit
+
+    return None if unit is None else check_unit(unit)
 
 
 def _check_answer(answer: object) -> str:

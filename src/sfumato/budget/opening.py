@@ -8,6 +8,7 @@ from pathlib import Path
 from sfumato.budget import Budget, Neighbours
 from sfumato.budget.entries import Entry
 from sfumato.budget.ledger import Ledger
+from sfumato.domain.unit import Unit
 from sfumato.errors import LedgerError
 
 __all__ = ["ledger_of", "never_drawn", "paid_entry"]
@@ -19,6 +20,7 @@ def ledger_of(
     is_told: bool,
     neighbours: Neighbours,
     budget: Budget,
+    unit: Unit,
     *,
     keep_open: bool = False,
 ) -> Ledger | None:
@@ -29,6 +31,10 @@ def ledger_of(
     if ledger is None:
         return None
     if not isinstance(ledger, Ledger):
+        if not Ledger.exists(ledger):
+            return Ledger.create(
+                ledger, budget, table_id, neighbours, unit=unit, keep_open=keep_open
+            )
         return Ledger.open_or_create(ledger, table_id, neighbours, budget, keep_open=keep_open)
     if is_told and ledger.table_id != table_id:
         raise LedgerError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sfumato.budget import tables
 from sfumato.budget.account import Account
@@ -22,16 +22,21 @@ from sfumato.budget.entries import (
     Fact,
     Frozen,
     Kept,
+    Opened,
     Record,
     Stage,
     Unfrozen,
+    unit_of_debit,
 )
 from sfumato.budget.private import Sealed
 from sfumato.budget.store import Transaction
 from sfumato.budget.tables import AccountRow, AllowanceRow, FreeRow, RequestRow
 from sfumato.errors import LedgerError
 
-__all__ = ["Page"]
+if TYPE_CHECKING:
+    from sfumato.domain.unit import Unit
+
+__all__ = ["Page", "bound_unit"]
 
 Row = TypeVar("Row")
 
@@ -72,17 +77,25 @@ class Page:
 
     __slots__ = (
         "_allowances", "_answers", "_free", "_head", "_pending", "_requests", "_seen", "_sequence",
-        "_states", "_time", "_transaction", "account", "is_frozen",
+        "_states", "_time", "_transaction", "account", "bound", "is_frozen", "opened",
     )  # fmt: skip
 
     def __init__(
-        self, transaction: Transaction, seen: AccountRow, last: Record, account: Account, time: str
+        self,
+        transaction: Transaction,
+        seen: AccountRow,
+        last: Record,
+        opened: Opened,
+        account: Account,
+        time: str,
     ) -> None:
         self._transaction = transaction
         self._seen = seen
         self._time = time
         self._sequence, self._head = seen.sequence, seen.head
         self.account = account
+        self.opened = opened
+        self.bound = bound_unit(transaction, opened, last)
         self.is_frozen = last.frozen
         self._pending: list[tuple[int, str, str]] = []
         self._answers: list[tuple[int, bytes]] = []
@@ -98,6 +111,11 @@ class Page:
         self._allowances: _Rows[AllowanceRow] = _Rows(
             lambda names: ((row.analyst, row) for row in tables.allowances(transaction, names))
         )
+
+    @property
+    def unit(self) -> Unit | None:
+        """The unit that debits must be for; None before the first debit that names one."""
+        return self.bound if self.opened.unit is None else self.opened.unit
 
     @property
     def length(self) -> int:
@@ -164,6 +182,8 @@ class Page:
             self.account = account
         if isinstance(fact, Frozen | Unfrozen):
             self.is_frozen = isinstance(fact, Frozen)
+        if isinstance(fact, Debited) and self.unit is None:
+            self.bound = unit_of_debit(fact)
         record = Record(
             sequence=self._sequence + 1,
             time=self._time,
@@ -172,6 +192,7 @@ class Page:
             pure_spent=self.account.pure_spent,
             fact=fact,
             frozen=self.is_frozen,
+            unit=self.bound,
         )
         text = record.text()
         digest = Record.hash_of(text)
@@ -237,3 +258,19 @@ class Page:
         )
         tables.move_allowances(transaction, list(self._allowances.moves()))
         return self._sequence, self._head
+
+
+def bound_unit(transaction: Transaction, opened: Opened, last: Record) -> Unit | None:
+    """Return the unit that a debit has bound; None if none has, or the first record names it.
+
+    Since version 3 every record carries it. An older ledger has the unit of its first debit that
+    tells one.
+    """
+    if opened.unit is not None or last.unit is not None or last.version >= 3:
+        return last.unit
+    for _, text in tables.debits(transaction):
+        fact = Record.read(text).fact
+        unit = unit_of_debit(fact) if isinstance(fact, Debited) else None
+        if unit is not None:
+            return unit
+    return None

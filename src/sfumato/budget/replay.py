@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sfumato.budget.account import Account
 from sfumato.budget.accounting import Cost
@@ -25,8 +26,12 @@ from sfumato.budget.entries import (
     Opened,
     Record,
     Unfrozen,
+    unit_of_debit,
 )
 from sfumato.errors import BudgetError, LedgerError
+
+if TYPE_CHECKING:
+    from sfumato.domain.unit import Unit
 
 __all__ = ["Replay"]
 
@@ -44,6 +49,9 @@ class Replay:
     states: dict[str, tuple[int, Commitment]] = field(default_factory=dict)
     allowances: dict[str, Account] = field(default_factory=dict)
     is_frozen: bool = False
+    unit: Unit | None = None
+    other_unit: list[int] = field(default_factory=list)  # older debits for another unit
+    _is_bound: bool = False  # by a debit, not by the first record
     _costs: dict[str, list[Cost]] = field(default_factory=dict)
     _open: set[int] = field(default_factory=set)
     _paying: set[int] = field(default_factory=set)
@@ -77,6 +85,8 @@ class Replay:
             "pure balance": (after.pure_spent, record.pure_spent),
             "frozen mark": (self.is_frozen, record.frozen),
         }
+        if record.version >= 3:
+            checks["bound unit"] = (self.unit if self._is_bound else None, record.unit)
         self.problems += [
             f"record {sequence}: its {word} is wrong"
             for word, (right, seen) in checks.items()
@@ -97,7 +107,10 @@ class Replay:
     def _apply(self, record: Record) -> Iterator[str]:
         """Take a record in; yield the rules that it breaks."""
         match record.fact:
+            case Opened(unit=unit):
+                self.unit = unit
             case Debited():
+                yield from self._for_the_unit(record)
                 yield from self._debited(record.sequence, record.fact)
             case Answered(debit=debit):
                 yield from self._closed(debit)
@@ -119,6 +132,17 @@ class Replay:
                 if state.version != (0 if held is None else held[1].version) + 1:
                     yield f"it writes state {state.name!r} out of order"
                 self.states[state.name] = (record.sequence, state)
+
+    def _for_the_unit(self, record: Record) -> Iterator[str]:
+        """Since version 3 a debit must be for the ledger's unit; older ones were not compared."""
+        assert isinstance(record.fact, Debited)  # noqa: S101
+        unit = unit_of_debit(record.fact)
+        if self.unit is None:
+            self.unit, self._is_bound = unit, unit is not None
+        elif unit not in (None, self.unit):
+            self.other_unit.append(record.sequence)
+            if record.fact.unit is not None:
+                yield "it is for another unit than the ledger's"
 
     def _debited(self, sequence: int, fact: Debited) -> Iterator[str]:
         self._open.add(sequence)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sfumato.budget.budget import Budget
     from sfumato.budget.entries import Entry
     from sfumato.budget.store import Store, Transaction
+    from sfumato.domain.unit import Unit
 
 __all__ = ["Verification", "verify"]
 
@@ -42,6 +43,8 @@ class Verification:
     free: int = 0
     states: int = 0
     is_frozen: bool = False
+    unit: Unit | None = None
+    other_unit: tuple[int, ...] = ()  # debits of older versions that were made for another unit
 
     @property
     def is_whole(self) -> bool:
@@ -81,6 +84,8 @@ def verify(store: Store, witness: Witness | None, budget: Budget) -> Verificatio
         free=len(replay.free),
         states=len(replay.states),
         is_frozen=replay.is_frozen,
+        unit=replay.unit,
+        other_unit=tuple(replay.other_unit),
     )
 
 

@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from sfumato.errors import SchemaError
 
-__all__ = ["PrivacyUnit"]
+__all__ = [
+    "PrivacyUnit",
+    "Unit",
+    "check_unit",
+    "unit_from_json",
+    "unit_in_words",
+    "unit_json",
+    "unit_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +38,59 @@ class PrivacyUnit:
             raise SchemaError(
                 f"a privacy unit needs a bound of at least 1 row per unit, got {self.rows!r}"
             )
+
+
+Unit: TypeAlias = PrivacyUnit | Literal["row", "event"]
+"""What two neighbouring inputs differ in: all records of one person, one row of a table, or one
+event of a series (what one person adds to one step of a stream, or to the counts of a watch)."""
+
+
+def unit_of(unit: PrivacyUnit | None) -> Unit:
+    """Return the unit of a plan on a table: without a privacy unit, one row."""
+    return "row" if unit is None else unit
+
+
+def check_unit(value: object) -> Unit:
+    """Return ``value`` if it is a unit.
+
+    >>> check_unit("row"), check_unit(PrivacyUnit("patient", 5))
+    ('row', PrivacyUnit(column='patient', rows=5))
+    """
+    if isinstance(value, PrivacyUnit):
+        return value
+    if value == "row":
+        return "row"
+    if value == "event":
+        return "event"
+    got = repr(value) if isinstance(value, str) else type(value).__name__
+    raise SchemaError(
+        f'a unit is "row", "event" or PrivacyUnit(column, rows), got {got[:60]}; say whose '
+        "presence is protected"
+    )
+
+
+def unit_json(unit: Unit) -> object:
+    """Return a unit as JSON.
+
+    >>> unit_json(PrivacyUnit("patient", 5)), unit_json("row")
+    ({'column': 'patient', 'rows': 5}, 'row')
+    """
+    return unit if isinstance(unit, str) else {"column": unit.column, "rows": unit.rows}
+
+
+def unit_from_json(value: object) -> Unit:
+    """Read what `unit_json` wrote."""
+    if isinstance(value, Mapping) and set(value) == {"column", "rows"}:
+        return PrivacyUnit(str(value["column"]), value["rows"])
+    return check_unit(value)
+
+
+def unit_in_words(unit: Unit) -> str:
+    """Return whose presence a unit protects.
+
+    >>> unit_in_words(PrivacyUnit("patient", 5))
+    "all rows that share a value of 'patient' (at most 5 of them counted)"
+    """
+    if isinstance(unit, str):
+        return f"one {unit}"
+    return f"all rows that share a value of {unit.column!r} (at most {unit.rows:,} of them counted)"

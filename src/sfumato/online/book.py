@@ -13,6 +13,7 @@ from sfumato.budget.account import Remaining
 from sfumato.budget.entries import Entry, KeptAnswer
 from sfumato.budget.ledger import Request
 from sfumato.budget.private import State
+from sfumato.domain.unit import Unit
 from sfumato.errors import LedgerError
 
 __all__ = ["Book", "MemoryBook", "Waiting"]
@@ -29,7 +30,15 @@ class Waiting(Protocol):
 class Book(Protocol):
     """The part of `Ledger` that a session uses."""
 
-    def debit(self, cost: Cost, request: Request, key: str, *, analyst: str | None = None) -> Entry:
+    def debit(
+        self,
+        cost: Cost,
+        request: Request,
+        key: str,
+        *,
+        analyst: str | None = None,
+        unit: Unit | None = None,
+    ) -> Entry:
         """Take the cost, before its noise is drawn."""
         ...
 
@@ -95,7 +104,15 @@ class MemoryBook:
     _answers: dict[str, bytes] = field(default_factory=dict)
     _states: dict[str, State] = field(default_factory=dict)
 
-    def debit(self, cost: Cost, request: Request, key: str, *, analyst: str | None = None) -> Entry:
+    def debit(
+        self,
+        cost: Cost,
+        request: Request,
+        key: str,
+        *,
+        analyst: str | None = None,
+        unit: Unit | None = None,  # noqa: ARG002
+    ) -> Entry:
         """Note that a cost was taken."""
         if key in self._entries:
             raise LedgerError(f"request key {key!r} is in use; choose another key")

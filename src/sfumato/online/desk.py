@@ -20,6 +20,7 @@ import numpy as np
 
 from sfumato.budget import Cost
 from sfumato.budget.sparse import NoiseLaw
+from sfumato.domain.unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, SfumatoError, TooLarge
 from sfumato.online.answers import Answer, How, paid_answer, paid_bytes
 from sfumato.online.book import Book, Waiting
@@ -301,7 +302,8 @@ class Desk:
         if self.epochs.used + self.epochs.lost >= self.plan.updates:
             raise BudgetExhausted("the budget of the session is used up; open another session")
         request = {"session": self.name, "records": self.plan.digest()}
-        entry = self.book.debit(cost, request, self._records_key(number), analyst=analyst)
+        key, whose = self._records_key(number), unit_of(self.plan.unit)
+        entry = self.book.debit(cost, request, key, analyst=analyst, unit=whose)
         unit = 2.0 ** -answer_shift(self.moved(self._whole))
         total = self._exact.noisy(self._whole, law, self._words) * unit
         self.book.store(entry, json.dumps({"records": total}).encode())

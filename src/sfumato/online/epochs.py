@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 from sfumato.budget.entries import Entry
 from sfumato.budget.owner import is_gone, this_process
 from sfumato.budget.private import State
+from sfumato.domain.unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError
 from sfumato.online.book import Book
 from sfumato.online.parameters import SessionPlan
@@ -126,7 +127,13 @@ class Epochs:
             )
         number = self.used + 1
         request = {"session": self.name, "epoch": number, "plan": self._plan.digest()}
-        entry = self._book.debit(self._plan.epoch_cost, request, self.key(number), analyst=analyst)
+        entry = self._book.debit(
+            self._plan.epoch_cost,
+            request,
+            self.key(number),
+            analyst=analyst,
+            unit=unit_of(self._plan.unit),
+        )
         self.used = number
         try:
             vector = SparseVector(self._plan.sparse, self._words)

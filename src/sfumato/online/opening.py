@@ -12,7 +12,7 @@ import numpy as np
 
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, WorkloadError
 from sfumato.online.book import Book, MemoryBook
 from sfumato.online.desk import Desk
@@ -136,19 +136,25 @@ def begin_session(
     guarded = open_table(table)
     check_columns(guarded, domain, unit)
     is_told = is_named(table) or bool(name)
-    book = ledger_of(
-        ledger, name or public_name(table), is_told, plan.neighbours, budget, keep_open=True
-    )
+    whose = (plan.neighbours, budget, unit_of(unit))
+    book = ledger_of(ledger, name or public_name(table), is_told, *whose, keep_open=True)
     is_ours = book is not None and book is not ledger
     kept: Book = MemoryBook() if book is None else book
     exact = ExactQuestions(guarded, domain, plan.neighbours, unit)
     with ExitStack() as opened:  # an error may be kept for long, and a connection with it
         if book is not None and is_ours:
             opened.callback(book.close)
+        if book is not None and not _has_begun(book, title):
+            book.check_unit(unit_of(unit))
         desk = Desk(exact, plan, kept, begun, words, title, is_dummy=False, take_over=take_over)
         opened.callback(desk.forget)
         closing = opened.pop_all()
     return Session(desk, closing.close)
+
+
+def _has_begun(book: Ledger, title: str) -> bool:
+    """Whether the ledger has debits of this session; their answers stay, whatever its unit."""
+    return any(book.entry(f"{title} {first}") is not None for first in ("records 1", "epoch 1"))
 
 
 def start_of(start: object, domain: Domain) -> Start | None:

@@ -69,7 +69,7 @@ def test_what_is_added_to_an_old_ledger_is_refused_by_older_versions(place):
     connection = sqlite3.connect(place)
     texts = [text for (text,) in connection.execute("SELECT text FROM sfumato_record")]
     connection.close()
-    assert [json.loads(text)["version"] for text in texts] == [1] * 8 + [2]
+    assert [json.loads(text)["version"] for text in texts] == [1] * 8 + [3]
 
 
 def test_old_records_are_read_with_the_meaning_they_had(place):

@@ -11,7 +11,7 @@ from sfumato.budget import Budget, Cost, Ledger
 from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
 from sfumato.errors import LedgerError
 
-PLAN = ("add-remove", Budget(epsilon=1))
+PLAN = ("add-remove", Budget(epsilon=1), "row")
 
 
 @pytest.fixture
@@ -23,8 +23,9 @@ def test_no_ledger_is_none_and_a_path_is_opened_or_made(tmp_path):
     assert ledger_of(None, "people", True, *PLAN) is None
     place = tmp_path / "new.ledger"
     made = ledger_of(place, "people", True, *PLAN)
-    assert (made.table_id, made.neighbours, made.budget) == ("people", *PLAN)
-    again = ledger_of(str(place), "people", True, "add-remove", Budget(epsilon=9))
+    assert (made.table_id, made.neighbours, made.budget) == ("people", *PLAN[:2])
+    assert made.unit == "row"
+    again = ledger_of(str(place), "people", True, "add-remove", Budget(epsilon=9), "row")
     assert again.budget == Budget(epsilon=1)
     with pytest.raises(LedgerError, match="belongs to table 'people'"):
         ledger_of(place, "others", False, *PLAN)
@@ -38,7 +39,7 @@ def test_an_open_ledger_is_that_of_its_table_only(ledger):
         ledger_of(ledger, "others", True, *PLAN)
     for is_told in (True, False):
         with pytest.raises(LedgerError, match="add-remove neighbours, the plan replace-one"):
-            ledger_of(ledger, "people", is_told, "replace-one", Budget(rho=1))
+            ledger_of(ledger, "people", is_told, "replace-one", Budget(rho=1), "row")
 
 
 def test_kept_connections_are_kept_if_asked(tmp_path):

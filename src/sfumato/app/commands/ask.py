@@ -19,6 +19,7 @@ from sfumato.app.asking import (
 from sfumato.app.files import check_folder
 from sfumato.app.output import Output
 from sfumato.app.show import heading
+from sfumato.domain.unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError, SqlError
 from sfumato.release.provenance import cost_in_words
 
@@ -107,7 +108,8 @@ def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack) -> Ledger | Non
             Path(path).parent.mkdir(parents=True, exist_ok=True)
     total = spec.budget if spec.ledger is None else spec.ledger.total or spec.budget
     table_id = spec.name or public_name(spec.source)
-    book = Ledger.open_or_create(path, table_id, spec.neighbours, total, keep_open=True)
+    unit = unit_of(spec.unit)
+    book = Ledger.open_or_create(path, table_id, spec.neighbours, total, unit=unit, keep_open=True)
     stack.callback(book.close)
     return book
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sfumato.app.output import Output
 from sfumato.app.show import budget_document, facts, heading, table
 from sfumato.budget.ledger import Ledger
+from sfumato.domain.unit import unit_in_words, unit_json
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -22,16 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["freeze", "show", "unfreeze", "verify"]
 
+UNBOUND = "not said yet: the first release binds its privacy unit"
+
 
 def show(path: str, output: Output) -> None:
     """What a ledger allows, what was spent by which release, and what is left."""
     book = _opened(path)
     entries, spent, remaining = book.entries(), book.spent(), book.remaining()
-    allowances, is_frozen = book.allowances(), book.is_frozen()
+    allowances, is_frozen, unit = book.allowances(), book.is_frozen(), book.unit
     document: dict[str, object] = {
         "ledger": path,
         "table": book.table_id,
         "neighbours": book.neighbours,
+        "unit": None if unit is None else unit_json(unit),
         "budget": budget_document(book.budget),
         "spent_share": float(spent.share),
         "spent_epsilon": spent.epsilon,
@@ -47,6 +51,7 @@ def show(path: str, output: Output) -> None:
             [
                 ("table", book.table_id),
                 ("neighbours", book.neighbours),
+                ("protects", UNBOUND if unit is None else unit_in_words(unit)),
                 ("total", book.budget.describe()),
                 ("spent", f"{float(100 * spent.share):.4g}% by {_debits(spent.debits)}"),
                 ("left", remaining.describe()),
@@ -93,6 +98,8 @@ def verify(path: str, output: Output) -> None:
             "free": found.free,
             "states": found.states,
             "is_frozen": found.is_frozen,
+            "unit": None if found.unit is None else unit_json(found.unit),
+            "debits_for_another_unit": list(found.other_unit),
             "spent_share": share,
             "head": found.head,
             "head_file_checked": found.head_file_checked,
@@ -107,6 +114,8 @@ def verify(path: str, output: Output) -> None:
                 ),
                 ("free answers", f"{found.free}, each hash recomputed"),
                 ("private states", f"{found.states}, each as its salted hash says"),
+                ("protects", UNBOUND if found.unit is None else unit_in_words(found.unit)),
+                *([("but", _others(found.other_unit))] if found.other_unit else []),
                 ("spent", f"{100 * share:.4g}%"),
                 ("head", found.head),
                 (
@@ -140,6 +149,15 @@ def _opened(path: str) -> Ledger:
     if not Ledger.exists(path):
         raise LedgerError(f"there is no ledger at {path}; check the path")
     return Ledger.open(path)
+
+
+def _others(debits: Sequence[int]) -> str:
+    """What a reader must know of debits that an older version let in."""
+    listed = ", ".join(map(str, debits[:8])) + (", ..." if len(debits) > 8 else "")
+    return (
+        f"debits of an older version were made for another unit ({listed}): their costs do not add "
+        "to the others', so the total is not a promise for this unit"
+    )
 
 
 def _debits(number: int) -> str:

@@ -15,6 +15,7 @@ from sfumato.app.show import heading
 from sfumato.app.spec import LedgerSpec, Spec, read_spec
 from sfumato.budget.account import Account
 from sfumato.budget.entries import check_name
+from sfumato.domain.unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SfumatoError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def release(
     book = None if at is None else _book(at, plan, spec.name or public_name(table))
     is_stored = book is not None and book.answer(wishes.key or plan.digest()) is not None
     if book is not None and not is_stored:
+        book.check_unit(unit_of(plan.unit))
         if wishes.key is None:
             _check_new(book, plan)
         _check_left(book, plan)
@@ -211,6 +213,7 @@ def _book(at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str) -> Ledger:
         if "://" not in at.path:
             check_folder(Path(at.path).parent)
             Path(at.path).parent.mkdir(parents=True, exist_ok=True)
+        return Ledger.create(at.path, total, table_id, plan.neighbours, unit=unit_of(plan.unit))
     return Ledger.open_or_create(at.path, table_id, plan.neighbours, total)
 
 

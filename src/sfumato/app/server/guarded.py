@@ -29,6 +29,7 @@ from sfumato.app.server.problems import exhausted, key_reused
 from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Ledger
 from sfumato.budget.entries import Entry, request_key
+from sfumato.domain.unit import unit_of
 from sfumato.domain.write import write_domain
 from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.release.provenance import cost_in_words
@@ -83,7 +84,12 @@ class Guarded:
         self.name, self.dataset = dataset.name, dataset
         self.limits, self.shelf = config.limits, shelf
         self.book = Ledger.open_or_create(
-            dataset.ledger, dataset.table_id, dataset.neighbours, dataset.total, keep_open=True
+            dataset.ledger,
+            dataset.table_id,
+            dataset.neighbours,
+            dataset.total,
+            unit=unit_of(dataset.unit),
+            keep_open=True,
         )
         _allow(self.book, config, dataset.name)
         unit = None if dataset.unit is None else [dataset.unit.column, dataset.unit.rows]
