@@ -42,6 +42,12 @@ deltas = st.sampled_from([Fraction(1, 10**k) for k in (2, 5, 9, 20)])
 budgets = st.one_of(
     st.builds(lambda e: Budget(epsilon=e), amounts(1e-3, 20)),
     st.builds(lambda e, d: Budget(epsilon=e, delta=d), amounts(1e-3, 20), deltas),
+    st.builds(
+        lambda e, d, part: Budget(epsilon=e, delta=d, pure=e * part / 8),
+        amounts(1e-3, 20),
+        deltas,
+        st.integers(0, 7),
+    ),
     st.builds(lambda r: Budget(rho=r), amounts(1e-4, 20)),
     st.builds(lambda m: Budget(mu=m), amounts(1e-2, 10)),
 )
@@ -168,3 +174,46 @@ def test_how_many_more_is_how_many_are_granted(budget, cost, before):
     while granted <= min(promised, 50) and not (after := account.plus(cost)).is_overdrawn:
         account, granted = after, granted + 1
     assert granted == min(promised, 51)
+
+
+hundredths = st.integers(1, 300).map(lambda k: Fraction(k, 100))
+some_deltas = st.integers(1, 9).map(lambda k: Fraction(k, 10**7))
+
+
+@FEW
+@given(
+    st.lists(st.tuples(hundredths, some_deltas), min_size=1, max_size=4),
+    st.lists(hundredths, min_size=1, max_size=6),
+    st.randoms(use_true_random=False),
+)
+def test_planned_costs_are_admitted_in_any_order_where_their_epsilons_and_deltas_add_up(
+    gaussian, pure, random
+):
+    """docs/proofs/accounting.md, Theorem 6: never worse than adding epsilons and deltas."""
+    planned = [Budget(epsilon=e, delta=d) for e, d in gaussian] + [Budget(epsilon=e) for e in pure]
+    total = Budget(
+        epsilon=sum((e for e, _ in gaussian), Fraction(0)) + sum(pure, Fraction(0)),
+        delta=sum((d for _, d in gaussian), Fraction(0)),
+    ).with_lanes_for(planned)
+    debits = [
+        Cost.pure(b.pure_epsilon) if b.is_pure else Cost.gaussian(Fraction(b.gaussian_mu) ** 2)
+        for b in planned
+    ]
+    random.shuffle(debits)
+    assert not Account(total).plus_all(debits).is_overdrawn
+    assert fits(debits, total)
+
+
+@FEW
+@given(
+    st.lists(hundredths.map(Cost.pure), max_size=5),
+    st.lists(amounts(1e-6, 1e-2).map(Cost.gaussian), max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_debits_does_not_matter_within_lanes(pure, gaussian, random):
+    lane = sum((cost.pure_epsilon for cost in pure), Fraction(1, 100))
+    budget = Budget(epsilon=lane + 2, delta=Fraction(1, 10**6), pure=lane)
+    in_turn = Account(budget).plus_all([*pure, *gaussian])
+    shuffled = [*pure, *gaussian]
+    random.shuffle(shuffled)
+    assert Account(budget).plus_all(shuffled) == in_turn

@@ -11,18 +11,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pydantic import BaseModel, ConfigDict
+
 from sfumato.app.shipped import is_shipped, shipped_domain, shipped_table
 from sfumato.budget import Budget
 from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetError, SchemaError, TableError
-from sfumato.tomlfile import KeyPath, TomlFile, read_toml
+from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml
 from sfumato.vault.addresses import SqlSource, engine_source, placed
 
 if TYPE_CHECKING:
     from sfumato.domain import Domain
 
-__all__ = ["Amount", "budget_from", "named_domain", "source_from", "table_from", "unit_from"]
+__all__ = [
+    "Amount",
+    "PlannedTable",
+    "budget_from",
+    "named_domain",
+    "source_from",
+    "table_from",
+    "total_from",
+    "unit_from",
+]
 
 Amount = int | float | str
 
@@ -34,6 +45,24 @@ class _Amounts(Protocol):
     delta: Amount | None
     rho: Amount | None
     mu: Amount | None
+
+
+class PlannedTable(BaseModel):
+    """A release that is planned from a ledger: ``epsilon`` and ``delta``, or ``epsilon`` alone."""
+
+    model_config = ConfigDict(**STRICT)
+
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
+    mu: Amount | None = None
+
+
+class _Total(_Amounts, Protocol):
+    """A table of the file that names the total of a ledger, and perhaps its lanes."""
+
+    pure: Amount | None
+    planned: list[PlannedTable] | None
 
 
 def named_domain(file: TomlFile, named: str, at: KeyPath) -> Domain:
@@ -93,6 +122,28 @@ def budget_from(file: TomlFile, table: _Amounts, at: KeyPath) -> Budget:
         first = message.split(maxsplit=1)[0]
         is_key = first in ("epsilon", "delta", "rho", "mu")
         raise file.error(message, (*at, first) if is_key else at) from None
+
+
+def total_from(file: TomlFile, table: _Total, at: KeyPath) -> Budget:
+    """The total of a ledger: a budget whose lanes are declared by ``pure`` or ``planned``."""
+    total = budget_from(file, table, at)
+    planned = [
+        budget_from(file, each, (*at, "planned", i)) for i, each in enumerate(table.planned or [])
+    ]
+    if table.pure is None and not planned:
+        return total
+    if table.pure is not None and planned:
+        raise file.error(
+            "pure and planned both declare lanes; keep pure, or the list of what is planned",
+            (*at, "pure"),
+        )
+    try:
+        if planned:
+            return total.with_lanes_for(planned)
+        return Budget(epsilon=total.epsilon, delta=total.delta, rho=total.rho, mu=total.mu,
+                      pure=table.pure)  # fmt: skip
+    except BudgetError as error:
+        raise file.error(str(error), (*at, "planned" if planned else "pure")) from None
 
 
 def _shipped(file: TomlFile, at: KeyPath, find: Callable[[str], Path], name: str) -> Path:

@@ -8,7 +8,7 @@
     [budget]      epsilon and delta, rho, mu, or the error to reach
     [plan]        mechanism, objective, seconds, allow_bias, records    (optional)
                   or adaptive, rounds
-    [ledger]      path, and the total budget of the table    (optional)
+    [ledger]      path, the total budget of the table, its lanes    (optional)
     [release]     out, level, intervals, project             (optional)
     [session]     questions, updates, ...: for `sfumato ask`  (optional; app/asking.py)
 
@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sfumato.app.given import Amount, budget_from, named_domain, source_from, table_from, unit_from
+from sfumato.app.given import (
+    Amount,
+    PlannedTable,
+    budget_from,
+    named_domain,
+    source_from,
+    table_from,
+    total_from,
+    unit_from,
+)
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
@@ -93,6 +102,8 @@ class _Ledger(_Table):
     delta: Amount | None = None
     rho: Amount | None = None
     mu: Amount | None = None
+    pure: Amount | None = None
+    planned: list[PlannedTable] | None = None
 
 
 class _Release(_Table):
@@ -386,6 +397,7 @@ def ledger_from(file: TomlFile, table: _Ledger | None, folder: Path) -> LedgerSp
     """The ledger of the file; its path starts at the folder of the file."""
     if table is None:
         return None
-    given = [key for key in ("epsilon", "delta", "rho", "mu") if getattr(table, key) is not None]
+    keys = ("epsilon", "delta", "rho", "mu", "pure", "planned")
+    given = [key for key in keys if getattr(table, key) is not None]
     path = table.path if "://" in table.path else str(folder / table.path)
-    return LedgerSpec(path, budget_from(file, table, ("ledger",)) if given else None)
+    return LedgerSpec(path, total_from(file, table, ("ledger",)) if given else None)

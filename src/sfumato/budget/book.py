@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from sfumato.budget.account import UNITS, Account, Remaining
+from sfumato.budget.account import UNITS, Account, Price, Remaining
 from sfumato.budget.accounting import Cost, composed_epsilon, rho_of
 from sfumato.budget.budget import Budget, Neighbours, Number, exact
 from sfumato.budget.entries import (
@@ -223,7 +223,33 @@ class Book:
             share=left[-1].share,
             gaussian_mu=None if None in mus else min(mu for mu in mus if mu is not None),
             pure_epsilon=min(each.pure_epsilon for each in left),
+            delta=left[0].delta,
+            lanes=left[-1].lanes,
         )
+
+    def price(
+        self, cost: Cost, analyst: str | None = None, *, delta: Fraction | None = None
+    ) -> Price:
+        """Return what one more debit of this cost takes, or what would fit in its place.
+
+        Args:
+            cost: The cost of the release.
+            analyst: Whose allowance it must fit as well; the shares are those of the allowance if
+                there is one, as in ``remaining``.
+            delta: The delta of the release's budget, in which the epsilon that fits is told.
+
+        Returns:
+            The share of the budget that it takes and leaves; None for both if it is refused.
+        """
+        prices = [account.price(cost, delta) for account in self._accounts(analyst)]
+        refused = [price for price in prices if not price.fits]
+        if not refused:
+            return prices[-1]
+        left = self.remaining(analyst)
+        pure = left.epsilon("pure")
+        gaussian = left.epsilon("gaussian", delta) if delta or left.delta else None
+        both = (gaussian, pure) if refused[0].kind == "gaussian" else (pure, gaussian)
+        return Price(refused[0].kind, None, None, *both)
 
     def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:
         """Return how many debits of this cost still fit, one after the other."""

@@ -13,7 +13,7 @@ privacy".
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
 from fractions import Fraction
@@ -33,7 +33,7 @@ Neighbours: TypeAlias = Literal["add-remove", "replace-one"]
 
 # Beyond these a promise means nothing; within them every bound below is decided in milliseconds.
 _LARGEST: Final = {"epsilon": 10**6, "rho": 10**6, "mu": 10**3}
-_NAMES: Final = ("epsilon", "delta", "rho", "mu")
+_NAMES: Final = ("epsilon", "delta", "rho", "mu", "pure")
 _TINIEST: Final = Fraction(1, 10**100)
 _MOST_BITS: Final = 13_000  # longer numbers could not be written out and read again
 _TINIEST_DELTA: Final = Fraction(1, 10**300)
@@ -60,18 +60,25 @@ class Budget:
 
     Without ``delta``, or with ``delta = 0``, an epsilon budget is pure.
 
+    The total of a ledger may be split into two lanes before its first answer: ``pure`` is the part
+    of ``epsilon`` that is kept for pure noise, the rest is for Gaussian noise at ``delta``
+    (``docs/proofs/accounting.md``, Theorem 5). The promise is the same with and without lanes.
+
     >>> Budget(epsilon=1, delta=1e-9).gaussian_mu
     0.18197480729533225
     >>> Budget(rho="0.5").gaussian_mu
     1.0
     >>> Budget(epsilon=0.5).is_pure
     True
+    >>> Budget(epsilon=4, delta=1e-9, pure=3).describe()
+    'epsilon = 4, delta = 1e-9, of which epsilon = 3 for pure noise'
     """
 
     epsilon: Fraction | None
     delta: Fraction | None
     rho: Fraction | None
     mu: Fraction | None
+    pure: Fraction | None
 
     def __init__(
         self,
@@ -79,6 +86,7 @@ class Budget:
         delta: Number | None = None,
         rho: Number | None = None,
         mu: Number | None = None,
+        pure: Number | None = None,
     ) -> None:
         given = {"epsilon": epsilon, "rho": rho, "mu": mu}
         named = [name for name, value in given.items() if value is not None]
@@ -95,11 +103,66 @@ class Budget:
             object.__setattr__(self, name, None if value is None else _positive(value, name))
         kept = None if epsilon is None else Fraction(0) if delta is None else _check_delta(delta)
         object.__setattr__(self, "delta", kept)
+        lane = None if pure is None else _check_pure(pure, self.epsilon, self.delta)
+        object.__setattr__(self, "pure", lane)
 
     @property
     def is_pure(self) -> bool:
         """Whether only pure mechanisms (delta = 0) may spend this budget."""
         return self.epsilon is not None and not self.delta
+
+    @property
+    def promise(self) -> Budget:
+        """The same promise without lanes: what is kept, however it may be spent."""
+        return Budget(self.epsilon, self.delta, self.rho, self.mu)
+
+    @property
+    def gaussian_lane(self) -> Budget | None:
+        """What the lanes leave for Gaussian noise; None without lanes."""
+        if self.pure is None or self.epsilon is None:
+            return None
+        return Budget(epsilon=self.epsilon - self.pure, delta=self.delta)
+
+    def with_lanes_for(self, planned: Iterable[Budget]) -> Budget:
+        """Return this total with lanes in which all planned budgets fit, in whatever order.
+
+        The pure lane is the sum of the planned epsilons without delta; the rest is the Gaussian
+        lane. Whatever adding epsilons and deltas admits is admitted (``docs/proofs/accounting.md``,
+        Theorem 6), and often more.
+
+        Args:
+            planned: One budget for each planned release: (epsilon, delta) or mu for Gaussian
+                noise, epsilon alone for pure noise.
+
+        Returns:
+            The total with its pure lane.
+
+        Raises:
+            BudgetError: If they do not fit, or this total is not an (epsilon, delta).
+
+        >>> Budget(epsilon=2, delta=1e-6).with_lanes_for([Budget(1, 1e-6), Budget(1)]).pure
+        Fraction(1, 1)
+        """
+        if not self.delta or self.epsilon is None:
+            raise BudgetError(
+                f"lanes split an (epsilon, delta) total, got {self.describe()}; other totals have "
+                "one currency and need none"
+            )
+        listed = list(planned)
+        pure = sum((b.pure_epsilon for b in listed if b.is_pure), Fraction(0))
+        squares = (Fraction(b.gaussian_mu or 0.0) ** 2 for b in listed if not b.is_pure)
+        wanted = sum(squares, Fraction(0))
+        rest = self.epsilon - pure
+        mu_squared = Fraction(curve.gaussian_mu_down(rest, self.delta)) ** 2 if rest > 0 else -1
+        if wanted > mu_squared and (wanted or rest < 0):
+            raise BudgetError(
+                f"the planned costs do not fit into {self.promise.describe()}: pure noise takes "
+                f"epsilon = {number_text(pure)}, which leaves too little for the Gaussian ones; "
+                "raise the total or plan less"
+            )
+        if rest == 0:  # all of it is pure: there is nothing to keep apart
+            return Budget(self.epsilon)
+        return Budget(self.epsilon, self.delta, pure=pure)
 
     @property
     def gaussian_mu(self) -> float | None:
@@ -144,7 +207,10 @@ class Budget:
             ("rho", self.rho),
             ("mu", self.mu),
         )
-        return ", ".join(f"{name} = {number_text(value)}" for name, value in parts if value)
+        words = ", ".join(f"{name} = {number_text(value)}" for name, value in parts if value)
+        if self.pure is None:
+            return words
+        return f"{words}, of which epsilon = {number_text(self.pure)} for pure noise"
 
     def as_json(self) -> dict[str, str]:
         """Return the budget as JSON, exactly.
@@ -158,7 +224,8 @@ class Budget:
             ("rho", self.rho),
             ("mu", self.mu),
         )
-        return {name: str(value) for name, value in parts if value}
+        found = {name: str(value) for name, value in parts if value}
+        return found if self.pure is None else found | {"pure": str(self.pure)}
 
     @classmethod
     def from_json(cls, value: object) -> Budget:
@@ -246,6 +313,21 @@ def _check_delta(value: object) -> Fraction:
         raise BudgetError(
             f"delta must lie in (0, 1), at least 1e-300, or be 0 for a pure budget, got "
             f"{_short(value)}; usual values are below 1 / (number of people), such as 1e-9"
+        )
+    return number
+
+
+def _check_pure(value: object, epsilon: Fraction | None, delta: Fraction | None) -> Fraction:
+    number = exact(value, "pure")
+    if epsilon is None or not delta:
+        raise BudgetError(
+            "pure splits an (epsilon, delta) total into lanes, and this budget has no delta; "
+            "leave pure out, or give epsilon and delta"
+        )
+    if not 0 <= number < epsilon:
+        raise BudgetError(
+            f"pure must be at least 0 and below epsilon = {number_text(epsilon)}, got "
+            f"{_short(value)}; what is above it is the lane of Gaussian noise"
         )
     return number
 

@@ -57,8 +57,8 @@ __all__ = [
 
 VERSION: Final = 3
 """What is written; older ones are read. Version 2 brought analysts and their allowances, private
-states, free answers and freezing, version 3 the privacy unit: an older sfumato would not heed them,
-so it must refuse."""
+states, free answers and freezing, version 3 the privacy unit and totals with lanes: an older
+sfumato would not heed them, so it must refuse."""
 
 GENESIS: Final = "0" * 64
 """What the first record has in place of the hash of a record before it."""

@@ -169,3 +169,33 @@ def test_a_release_keeps_constraints(
     answers = pd.read_parquet(folder / "out" / "answers.parquet")
     young = answers[(answers["group"] == "age") & (answers["age"] < 2)]
     assert (young[["value", "low", "high"]] == 0).all().all()
+
+
+@pytest.mark.parametrize(
+    "lanes",
+    [
+        "pure = 2",
+        "planned = [{epsilon = 1, delta = 1e-9}, {epsilon = 1.5}, {epsilon = 0.5}]",
+        "[[ledger.planned]]\nepsilon = 1\ndelta = 1e-9\n[[ledger.planned]]\nepsilon = 2",
+    ],
+)
+def test_a_ledger_declares_lanes_or_what_is_planned(rewrite: Rewrite, lanes: str) -> None:
+    spec = read_spec(rewrite("epsilon = 3\ndelta = 1e-9", f"epsilon = 3\ndelta = 1e-9\n{lanes}"))
+    assert spec.ledger is not None
+    assert spec.ledger.total == Budget(epsilon=3, delta="1e-9", pure=2)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "words"),
+    [
+        ("pure = 3", "below epsilon = 3"),
+        ("planned = [{epsilon = 3, delta = 1e-9}, {epsilon = 1}]", "do not fit"),
+        ("pure = 1\nplanned = [{epsilon = 1}]", "both declare lanes"),
+        ("planned = [{epsilon = 1, sigma = 2}]", "sigma"),
+    ],
+)
+def test_lanes_that_cannot_be_are_refused_with_their_line(
+    rewrite: Rewrite, lanes: str, words: str
+) -> None:
+    with pytest.raises(SchemaError, match=words):
+        read_spec(rewrite("epsilon = 3\ndelta = 1e-9", f"epsilon = 3\ndelta = 1e-9\n{lanes}"))

@@ -478,3 +478,33 @@ def test_a_ledger_that_another_process_creates_meanwhile_is_opened(home, monkeyp
     monkeypatch.setattr(Ledger, "exists", classmethod(lambda *_: False))
     with pytest.raises(LedgerError, match="already holds"):
         home.open_or_create("people", "add-remove", Budget(epsilon=5))
+
+
+def test_a_ledger_with_lanes_keeps_them_and_verifies(home):
+    gaussian = Cost.gaussian(Fraction(Budget(epsilon=1, delta="1e-6").gaussian_mu) ** 2)
+    ledger = home.create(Budget(epsilon=2, delta="1e-6", pure=1), "people#7f3a", "add-remove")
+    ledger.debit(gaussian, {"n": 1}, "gaussian")
+    assert ledger.remaining().pure_epsilon == 1
+    ledger.debit(Cost.pure(Fraction(1, 2)), {"n": 2}, "pure")
+    again = home.open()
+    assert again.budget.pure == 1
+    assert again.remaining().pure_epsilon == Fraction(1, 2)
+    with pytest.raises(BudgetExhausted, match="Gaussian lane 0% of its 50%"):
+        again.debit(gaussian, {"n": 3}, "more")
+    again.debit(Cost.pure(Fraction(1, 2)), {"n": 4}, "rest")
+    assert again.spent().share == 1
+    assert again.verify().problems == ()
+
+
+def test_a_price_is_a_share_of_the_total_or_what_would_fit(home):
+    ledger = home.create(Budget(epsilon=2, delta="1e-6"), "people#7f3a", "add-remove")
+    assert ledger.price(Cost.pure(Fraction(1, 2))).share == Fraction(1, 4)
+    ledger.debit(Cost.gaussian(Fraction(1, 100)), {}, "first")
+    refused = ledger.price(Cost.pure(1))
+    assert not refused.fits
+    assert refused.most == ledger.remaining().epsilon("pure")
+    assert ledger.price(Cost.pure(refused.most)).fits
+    assert "would fit" in refused.describe()
+    ledger.allow("ann", Budget(epsilon="0.1"))
+    held = ledger.price(Cost.pure(Fraction(1, 5)), "ann")
+    assert held.most == Fraction(1, 10)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.budget import Budget, Cost, Ledger, State
-from sfumato.budget.entries import Record
+from sfumato.budget.entries import VERSION, Record
 
 DATA = Path(__file__).parent / "data"
 
@@ -69,7 +69,7 @@ def test_what_is_added_to_an_old_ledger_is_refused_by_older_versions(place):
     connection = sqlite3.connect(place)
     texts = [text for (text,) in connection.execute("SELECT text FROM sfumato_record")]
     connection.close()
-    assert [json.loads(text)["version"] for text in texts] == [1] * 8 + [3]
+    assert [json.loads(text)["version"] for text in texts] == [1] * 8 + [VERSION]
 
 
 def test_old_records_are_read_with_the_meaning_they_had(place):
