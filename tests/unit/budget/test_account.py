@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import re
 from fractions import Fraction
 from itertools import pairwise
 
@@ -309,9 +308,7 @@ def test_a_cost_that_fits_no_lane_says_what_would():
     account = Account(LANES).plus(GAUSSIAN_ONE)
     refused = account.price(GAUSSIAN_ONE)
     assert not refused.fits
-    assert refused.describe() == (
-        "will be refused: pure (Laplace) noise of epsilon = 1 would fit"
-    )
+    assert refused.describe() == ("will be refused: pure (Laplace) noise of epsilon = 1 would fit")
     taken = account.price(Cost.pure(Fraction(1, 2)))
     assert taken.describe() == "takes 25% of the budget, 25% remains"
 
@@ -341,12 +338,14 @@ def lanes_delta(epsilon, first_mu_squared, gaussian_mu, pure_epsilon):
 
     def best(loss):
         rest = epsilon - loss
-        found = [max(0.0, -math.expm1(rest)), float(_gaussian_deltas(np.array([rest]), gaussian_mu)[0])]
         moved = np.array([rest - pure_epsilon, rest + pure_epsilon])
         mass = np.array([up, 1 - up])
-        found.append(float(mass @ np.maximum(0.0, -np.expm1(moved))))
-        found.append(float(mass @ _gaussian_deltas(moved, gaussian_mu)))
-        return max(found)
+        return max(
+            max(0.0, -math.expm1(rest)),
+            float(_gaussian_deltas(np.array([rest]), gaussian_mu)[0]),
+            float(mass @ np.maximum(0.0, -np.expm1(moved))),
+            float(mass @ _gaussian_deltas(moved, gaussian_mu)),
+        )
 
     density = stats.norm(mu * mu / 2, mu).pdf
     low, high = mu * mu / 2 - 12 * mu, max(mu * mu / 2 + 12 * mu, epsilon + 2 * pure_epsilon)
