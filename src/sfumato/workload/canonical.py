@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One byte string per meaning: equal groups of queries, equal bytes.
+"""Groups of queries as bytes, in the order in which they were written.
 
-Plans are cached and answers are found again under the hash of these bytes, so labels and names
-do not enter, only what is asked, in which order, and how much it matters. A condition enters as
+Searches are taken up again under the hash of these bytes, and requests were stored under it before
+`normal.py` made one form of all writings. Labels and names do not enter, only what is asked, in
+which order, and how much it matters. A condition enters as
 the truth table over the cells it tells apart, so that ``a AND b`` is ``NOT (NOT b OR NOT a)``;
 only conditions that tell more than 2^16 cells apart enter as they are written.
 """
@@ -23,7 +24,7 @@ from sfumato.workload.predicates import And, Condition, Everything, In, Mask, No
 from sfumato.workload.queries import Identity, Integers, Prefix, QuerySet, Ranges, Total, Windows
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 
-__all__ = ["canonical_bytes"]
+__all__ = ["canonical_bytes", "written_condition", "written_term"]
 
 Json = str | int | float | list["Json"]
 
@@ -34,10 +35,10 @@ def canonical_bytes(terms: Iterable[Term]) -> bytes:
     """The terms in order, as canonical JSON."""
     known: dict[int, list[Json]] = {}
     listed = list(terms)  # held, so that no number in ``known`` is used twice
-    return json.dumps([_term(t, known) for t in listed], separators=(",", ":")).encode()
+    return json.dumps([written_term(t, known) for t in listed], separators=(",", ":")).encode()
 
 
-def _term(term: Term, known: dict[int, list[Json]]) -> Json:
+def written_term(term: Term, known: dict[int, list[Json]]) -> Json:
     """The form of a term; ``known`` has those of query sets, by the number of the object."""
     if isinstance(term, Product):
         for _, queries in term.factors:
@@ -84,7 +85,7 @@ def _condition(condition: Condition, domain: Domain) -> Json:
     """The truth table over the coarsest classes of cells that it tells apart."""
     classes = Classes.of([condition], domain, domain.in_order(condition.attributes))
     if classes.cells > TABULATED:
-        return _written(condition)
+        return written_condition(condition)
     truth = classes.truth(condition)
     axes: list[Json] = []
     for axis, (name, class_of) in enumerate(zip(classes.names, classes.class_of, strict=True)):
@@ -105,17 +106,17 @@ def _bits(truth: Mask) -> str:
     return np.packbits(truth.reshape(-1)).tobytes().hex() + f"/{truth.size}"
 
 
-def _written(condition: Condition) -> Json:
+def written_condition(condition: Condition) -> Json:
     """And, Or: parts sorted by their text, each once, nested ones opened."""
     if isinstance(condition, In):
         return ["in", condition.attribute, _hash(np.unique(condition.codes))]
     if isinstance(condition, Not):
-        return ["not", _written(condition.part)]
+        return ["not", written_condition(condition.part)]
     if isinstance(condition, And | Or):
         word = "and" if isinstance(condition, And) else "or"
         parts: dict[str, Json] = {}
         for part in condition.parts:
-            form = _written(part)
+            form = written_condition(part)
             nested = isinstance(form, list) and form[0] == word
             for each in form[1] if nested else [form]:  # type: ignore[index,union-attr]
                 parts[json.dumps(each)] = each

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from sfumato.workload.gram import Gram, marginal
 from sfumato.workload.queries import Array, Numbers, widened
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Term
+
+if TYPE_CHECKING:
+    from sfumato.workload.normal import Normal
 
 __all__ = ["Ratio", "Workload", "union"]
 
@@ -135,8 +139,15 @@ class Workload:
         """The p-th power of the sensitivity, and whether it is exact or an upper bound."""
         return greatest_column_power(self.terms, [1.0] * len(self.terms), p)
 
+    @cached_property
+    def normal(self) -> Normal:
+        """Its normal form: the same key and groups for every writing of the same queries."""
+        from sfumato.workload.normal import normal_form
+
+        return normal_form(self)
+
     def digest(self) -> str:
-        """SHA-256 of a canonical form of the domain and the queries."""
+        """SHA-256 of the domain and the groups as they were written; `normal` has the meaning."""
         return self._digest
 
     @cached_property
