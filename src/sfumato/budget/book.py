@@ -5,18 +5,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sfumato.budget.account import UNITS, Account, Price, Remaining
 from sfumato.budget.accounting import Cost, composed_epsilon, rho_of
 from sfumato.budget.budget import Budget, Neighbours, Number, exact
 from sfumato.budget.entries import (
+    Allowed,
     Answered,
+    Changed,
     Debited,
     Entry,
+    Fact,
+    Frozen,
     Kept,
     Opened,
     Record,
+    Unfrozen,
+    Vouched,
+    Withdrawn,
     entries_of,
     sha256,
 )
@@ -28,7 +35,10 @@ if TYPE_CHECKING:
     from sfumato.budget.verification import Verification
     from sfumato.domain.unit import Unit
 
-__all__ = ["Allowance", "Book", "Spent"]
+__all__ = ["Allowance", "Book", "Change", "Spent"]
+
+CURATORS: Final = (Allowed, Changed, Frozen, Unfrozen, Vouched, Withdrawn)
+"""The kinds of records that only a curator writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,31 @@ class Spent:
     rho: Fraction
     mu_squared: Fraction
     pure_epsilon: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a curator changed, and when."""
+
+    sequence: int
+    time: str
+    fact: Fact
+
+    def describe(self) -> str:
+        """Return it in words, with its reason where one was given."""
+        match self.fact:
+            case Changed(budget, by, reason):
+                return f"total set to {budget.describe()} by {by}: {reason}"
+            case Allowed(analyst, budget):
+                return f"allowance of {analyst} set to {budget.describe()}"
+            case Withdrawn(analyst):
+                return f"allowance of {analyst} withdrawn"
+            case Frozen(reason):
+                return f"frozen: {reason}"
+            case Unfrozen(reason):
+                return f"unfrozen: {reason}"
+            case _:
+                return "vouched for, because its head file was lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +115,8 @@ class Book:
 
     @property
     def budget(self) -> Budget:
-        """The total that all debits together may take."""
-        return self.opened.budget
+        """The total that all debits together may take, as of now."""
+        return self._journal.last().total or self.opened.budget
 
     @property
     def table_id(self) -> str:
@@ -195,15 +230,30 @@ class Book:
             found = list(tables.allowances(transaction))
         return tuple(Allowance(row.analyst, row.account) for row in found)
 
+    def changes(self) -> tuple[Change, ...]:
+        """Return what the curator has changed: totals, allowances, freezing; oldest first."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            kinds = [kind.__name__.lower() for kind in CURATORS]
+            found = [Record.read(text) for text in tables.by_kind(transaction, kinds)]
+        return tuple(
+            Change(record.sequence, record.time, record.fact)
+            for record in found
+            if isinstance(record.fact, CURATORS)
+        )
+
     def is_frozen(self) -> bool:
         """Whether the curator has frozen the ledger."""
         return self._journal.last().frozen
 
     def spent(self, delta: Number | None = None) -> Spent:
         """Return what was spent; ``delta`` is the budget's unless given."""
-        share = Fraction(self._journal.last().spent, UNITS)
+        last = self._journal.last()
+        share = Fraction(last.spent, UNITS)
         costs = [entry.cost for entry in self.entries()]
-        at = self.budget.delta if delta is None else exact(delta, "delta")
+        budget = last.total or self.opened.budget
+        at = budget.delta if delta is None else exact(delta, "delta")
         total = Cost(tuple(part for cost in costs for part in cost.parts))
         return Spent(
             share=share,
@@ -270,7 +320,8 @@ class Book:
         from sfumato.budget import tables
 
         last = self._journal.last()
-        accounts = [Account(self.budget, last.spent, last.pure_spent)]
+        total = last.total or self.opened.budget
+        accounts = [Account(total, last.spent, last.pure_spent)]
         if analyst is not None:
             with self._journal.store.reading() as transaction:
                 accounts += [row.account for row in tables.allowances(transaction, [analyst])]
@@ -280,7 +331,7 @@ class Book:
         """Replay the whole chain and compare every table with it; see `Verification`."""
         from sfumato.budget.verification import verify
 
-        return verify(self._journal.store, self._journal.witness, self.budget)
+        return verify(self._journal.store, self._journal.witness, self.opened.budget)
 
     def close(self) -> None:
         """Release the database; the ledger opens it again when it is used."""

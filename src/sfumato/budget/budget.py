@@ -195,6 +195,17 @@ class Budget:
         assert self.mu is not None  # noqa: S101
         return Fraction(curve.pure_of_mu_down(self.mu))
 
+    def is_within(self, other: Budget) -> bool:
+        """Whether this promise is of the same kind as another and nowhere weaker than it.
+
+        >>> Budget(epsilon=1).is_within(Budget(epsilon=2, delta=1e-9))
+        True
+        >>> Budget(rho=1).is_within(Budget(epsilon=2, delta=1e-9))
+        False
+        """
+        pairs = [(getattr(self, name), getattr(other, name)) for name in _NAMES]
+        return all((a is None) == (b is None) and (a is None or a <= b) for a, b in pairs)
+
     def describe(self) -> str:
         """Return the budget in words.
 

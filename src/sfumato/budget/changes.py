@@ -8,15 +8,18 @@ from the page, so that changes which share a transaction see each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sfumato.budget.account import Account
+from sfumato.budget.account import UNITS, Account
+from sfumato.budget.accounting import Cost
 from sfumato.budget.budget import Budget
 from sfumato.budget.entries import (
     Allowed,
     Answered,
     Burnt,
+    Changed,
     Debited,
     Entry,
     Frozen,
@@ -24,18 +27,32 @@ from sfumato.budget.entries import (
     KeptAnswer,
     Unfrozen,
     Vouched,
+    Withdrawn,
     entries_of,
 )
 from sfumato.budget.owner import is_gone
 from sfumato.budget.page import Page
 from sfumato.budget.private import Sealed
 from sfumato.budget.tables import AllowanceRow, RequestRow
-from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, StateChanged
+from sfumato.errors import BudgetError, BudgetExhausted, LedgerError, LedgerFrozen, StateChanged
 
 if TYPE_CHECKING:
     from sfumato.domain.unit import Unit
 
-__all__ = ["allow", "burn_lost", "check_unit_is", "close", "debit", "keep", "set_frozen", "vouch"]
+__all__ = [
+    "allow",
+    "burn_lost",
+    "check_unit_is",
+    "close",
+    "debit",
+    "keep",
+    "nothing_left",
+    "priced",
+    "set_frozen",
+    "set_total",
+    "vouch",
+    "withdraw",
+]
 
 
 def debit(page: Page, debited: Debited, states: Sequence[Sealed]) -> Entry:
@@ -169,6 +186,46 @@ def allow(page: Page, analyst: str, budget: Budget) -> None:
     """Give an analyst a budget; all debits that ever named the analyst count against it."""
     account = Account(budget).plus_all(debited.cost for debited in page.debits_of(analyst))
     page.append(Allowed(analyst, budget), allowance=AllowanceRow(analyst, account))
+
+
+def withdraw(page: Page, analyst: str) -> None:
+    """Take an allowance away: from here on only the table's budget limits the analyst."""
+    if page.allowance(analyst) is None:
+        raise LedgerError(f"analyst {analyst!r} has no allowance; there is nothing to withdraw")
+    page.append(Withdrawn(analyst))
+
+
+def set_total(page: Page, changed: Changed) -> None:
+    """Set another total; all debits so far are priced by it, in their order.
+
+    A lower total that is spent already leaves nothing; any other must hold what was spent.
+
+    Privacy: after it the account is as if the ledger had been opened with this total and had
+    granted the same debits (``docs/proofs/ledger.md``, claim 15).
+    """
+    account = priced(changed.budget, (debited.cost for debited in page.debits_of(None)))
+    if account is None:
+        if not changed.budget.is_within(page.account.budget):
+            raise LedgerError(
+                f"what was spent does not fit into a total of {changed.budget.describe()}, and it "
+                f"is not a lower one than {page.account.budget.describe()}; choose a larger one"
+            )
+        account = nothing_left(changed.budget)
+    page.append(changed, account=account)
+
+
+def nothing_left(budget: Budget) -> Account:
+    """Return the account of a total that admits no further debit."""
+    return replace(Account(budget), spent=UNITS)
+
+
+def priced(budget: Budget, costs: Iterable[Cost]) -> Account | None:
+    """Return the account of a total after debits of these costs; None if they do not fit."""
+    try:
+        account = Account(budget).plus_all(costs)
+    except BudgetError:  # Gaussian noise has no place in a pure total
+        return None
+    return None if account.is_overdrawn else account
 
 
 def set_frozen(page: Page, fact: Frozen | Unfrozen) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "Allowed",
     "Answered",
     "Burnt",
+    "Changed",
     "Commitment",
     "Debited",
     "Entry",
@@ -47,6 +48,7 @@ __all__ = [
     "Stage",
     "Unfrozen",
     "Vouched",
+    "Withdrawn",
     "canonical_json",
     "check_name",
     "entries_of",
@@ -57,8 +59,8 @@ __all__ = [
 
 VERSION: Final = 3
 """What is written; older ones are read. Version 2 brought analysts and their allowances, private
-states, free answers and freezing, version 3 the privacy unit and totals with lanes: an older
-sfumato would not heed them, so it must refuse."""
+states, free answers and freezing, version 3 the privacy unit, totals with lanes and totals that
+change: an older sfumato would not heed them, so it must refuse."""
 
 GENESIS: Final = "0" * 64
 """What the first record has in place of the hash of a record before it."""
@@ -154,6 +156,22 @@ class Allowed:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The curator took an analyst's allowance away: only the table's budget limits them now."""
+
+    analyst: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The curator set another total; all debits so far were priced again by it."""
+
+    budget: Budget
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Frozen:
     """The curator stopped debits and free answers."""
 
@@ -167,7 +185,19 @@ class Unfrozen:
     reason: str
 
 
-Fact: TypeAlias = Opened | Debited | Answered | Kept | Burnt | Vouched | Allowed | Frozen | Unfrozen
+Fact: TypeAlias = (
+    Opened
+    | Debited
+    | Answered
+    | Kept
+    | Burnt
+    | Vouched
+    | Allowed
+    | Withdrawn
+    | Changed
+    | Frozen
+    | Unfrozen
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +206,7 @@ class Record:
 
     ``spent`` and ``pure_spent`` are those of `sfumato.budget.account.Account`; ``frozen`` says
     whether the ledger is frozen after this record; ``unit`` is the unit that a debit has bound, if
-    the ledger was opened without one.
+    the ledger was opened without one, and ``total`` the last total that the curator has set since.
     """
 
     sequence: int
@@ -187,6 +217,7 @@ class Record:
     fact: Fact
     frozen: bool = False
     unit: Unit | None = None
+    total: Budget | None = None
     version: int = VERSION
 
     def text(self) -> str:
@@ -202,6 +233,7 @@ class Record:
                 "kind": type(self.fact).__name__.lower(),
                 **({"frozen": True} if self.frozen else {}),
                 **_unit_json("bound", self.unit),
+                **({} if self.total is None else {"total": self.total.as_json()}),
                 **_fact_json(self.fact),
             }
         )
@@ -231,6 +263,7 @@ class Record:
                 fact=_fact(line),
                 frozen=line.get("frozen") is True,
                 unit=_unit(line, "bound"),
+                total=Budget.from_json(line["total"]) if "total" in line else None,
                 version=version,
             )
         except (*_DAMAGE, BudgetError, SchemaError) as error:
@@ -378,6 +411,10 @@ def _fact_json(fact: Fact) -> dict[str, object]:
             return {}
         case Allowed(analyst, budget):
             return {"analyst": analyst, "budget": budget.as_json()}
+        case Withdrawn(analyst):
+            return {"analyst": analyst}
+        case Changed(budget, by, reason):
+            return {"budget": budget.as_json(), "by": by, "reason": reason}
         case Frozen(reason) | Unfrozen(reason):
             return {"reason": reason}
 
@@ -421,6 +458,11 @@ def _fact(line: Mapping[str, object]) -> Fact:
             return Vouched()
         case "allowed":
             return Allowed(str(line["analyst"]), Budget.from_json(line["budget"]))
+        case "withdrawn":
+            return Withdrawn(str(line["analyst"]))
+        case "changed":
+            budget = Budget.from_json(line["budget"])
+            return Changed(budget, str(line["by"]), str(line["reason"]))
         case "frozen":
             return Frozen(str(line["reason"]))
         case "unfrozen":

@@ -85,7 +85,7 @@ class Journal:
         head = self._last_head()  # before the transaction, so that it cannot be ahead of it
         with self.store.writing() as transaction:
             row, last = self._seen(transaction, head, head_may_miss=head_may_miss)
-            account = Account(opened.budget, last.spent, last.pure_spent)
+            account = Account(last.total or opened.budget, last.spent, last.pure_spent)
             page = Page(transaction, row, last, opened, account, self._time())
             page.look_up([key for pending in group for key in pending.keys])
             for pending in group:

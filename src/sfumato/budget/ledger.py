@@ -27,6 +27,7 @@ from sfumato.budget.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.entries import (
     Answered,
     Burnt,
+    Changed,
     Debited,
     Entry,
     Frozen,
@@ -361,6 +362,35 @@ class Ledger(Book):
 
         name = check_name(analyst, "analyst")
         self._do(lambda page: changes.allow(page, name, budget))
+
+    def withdraw(self, analyst: str) -> None:
+        """Take an analyst's allowance away, as the curator; recorded in the chain.
+
+        From then on only the budget of the table limits them.
+        """
+        from sfumato.budget import changes
+
+        name = check_name(analyst, "analyst")
+        self._do(lambda page: changes.withdraw(page, name))
+
+    def set_total(self, budget: Budget, reason: str, *, by: str = "curator") -> None:
+        """Set another total, as the curator; recorded in the chain with who did it and why.
+
+        All debits so far are priced by the new total, in their order. A lower one that is spent
+        already leaves nothing; any other must hold what was spent.
+
+        Args:
+            budget: The new total; the promise to the people in the table from now on.
+            reason: Why, in public words.
+            by: Who changes it.
+
+        Raises:
+            LedgerError: If what was spent does not fit into a total that is not a lower one.
+        """
+        from sfumato.budget import changes
+
+        fact = Changed(budget, check_name(by, "by"), check_name(reason, "reason"))
+        self._do(lambda page: changes.set_total(page, fact))
 
     def freeze(self, reason: str) -> None:
         """Stop debits and free answers, as the curator; stored answers are still served."""

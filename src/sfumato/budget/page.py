@@ -18,6 +18,7 @@ from sfumato.budget.account import Account
 from sfumato.budget.entries import (
     Answered,
     Burnt,
+    Changed,
     Debited,
     Fact,
     Frozen,
@@ -26,6 +27,7 @@ from sfumato.budget.entries import (
     Record,
     Stage,
     Unfrozen,
+    Withdrawn,
     unit_of_debit,
 )
 from sfumato.budget.private import Sealed
@@ -49,7 +51,7 @@ class _Rows(Generic[Row]):
     def __init__(self, load: Callable[[Iterable[str]], Iterable[tuple[str, Row]]]) -> None:
         self._load = load
         self._before: dict[str, Row | None] = {}
-        self._now: dict[str, Row] = {}
+        self._now: dict[str, Row | None] = {}
 
     def load(self, keys: Iterable[str]) -> None:
         """Read many rows with one statement."""
@@ -68,8 +70,17 @@ class _Rows(Generic[Row]):
         self.load([key])
         self._now[key] = row
 
+    def drop(self, key: str) -> None:
+        self.load([key])
+        self._now[key] = None
+
     def moves(self) -> Iterator[tuple[Row | None, Row]]:
-        return ((self._before[key], row) for key, row in self._now.items())
+        return ((self._before[key], row) for key, row in self._now.items() if row is not None)
+
+    def dropped(self) -> Iterator[Row]:
+        """Rows that were there and are not any more."""
+        before = (self._before[key] for key, row in self._now.items() if row is None)
+        return (row for row in before if row is not None)
 
 
 class Page:
@@ -78,6 +89,7 @@ class Page:
     __slots__ = (
         "_allowances", "_answers", "_free", "_head", "_pending", "_requests", "_seen", "_sequence",
         "_states", "_time", "_transaction", "account", "bound", "is_frozen", "opened",
+        "total",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +108,7 @@ class Page:
         self.account = account
         self.opened = opened
         self.bound = bound_unit(transaction, opened, last)
+        self.total = last.total
         self.is_frozen = last.frozen
         self._pending: list[tuple[int, str, str]] = []
         self._answers: list[tuple[int, bytes]] = []
@@ -156,13 +169,13 @@ class Page:
         found = tables.record_at(self._transaction, sequence)
         return None if found is None else Record.read(found[1])
 
-    def debits_of(self, analyst: str) -> Iterator[Debited]:
-        """Yield all debits that name an analyst, oldest first."""
+    def debits_of(self, analyst: str | None) -> Iterator[Debited]:
+        """Yield all debits that name an analyst, or all there are, oldest first."""
         texts = [text for _, text in tables.debits(self._transaction, analyst=analyst)]
         texts += [text for _, _, text in self._pending]
         for text in texts:
             fact = Record.read(text).fact
-            if isinstance(fact, Debited) and fact.analyst == analyst:
+            if isinstance(fact, Debited) and analyst in (None, fact.analyst):
                 yield fact
 
     def append(
@@ -184,6 +197,8 @@ class Page:
             self.is_frozen = isinstance(fact, Frozen)
         if isinstance(fact, Debited) and self.unit is None:
             self.bound = unit_of_debit(fact)
+        if isinstance(fact, Changed):
+            self.total = fact.budget
         record = Record(
             sequence=self._sequence + 1,
             time=self._time,
@@ -193,6 +208,7 @@ class Page:
             fact=fact,
             frozen=self.is_frozen,
             unit=self.bound,
+            total=self.total,
         )
         text = record.text()
         digest = Record.hash_of(text)
@@ -218,6 +234,8 @@ class Page:
                 self._answers.append((debit, answer or b""))
             case Burnt(debit=debit):
                 self._close(debit, "burnt", place)
+            case Withdrawn(analyst=analyst):
+                self._allowances.drop(analyst)
             case _:
                 pass
 
@@ -257,6 +275,7 @@ class Page:
             ],
         )
         tables.move_allowances(transaction, list(self._allowances.moves()))
+        tables.drop_allowances(transaction, list(self._allowances.dropped()))
         return self._sequence, self._head
 
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from sfumato.budget.account import Account
 from sfumato.budget.accounting import Cost
 from sfumato.budget.budget import Budget
+from sfumato.budget.changes import nothing_left, priced
 from sfumato.budget.entries import (
     GENESIS,
     Allowed,
     Answered,
     Burnt,
+    Changed,
     Commitment,
     Debited,
     Frozen,
@@ -26,6 +28,7 @@ from sfumato.budget.entries import (
     Opened,
     Record,
     Unfrozen,
+    Withdrawn,
     unit_of_debit,
 )
 from sfumato.errors import BudgetError, LedgerError
@@ -52,6 +55,8 @@ class Replay:
     unit: Unit | None = None
     other_unit: list[int] = field(default_factory=list)  # older debits for another unit
     _is_bound: bool = False  # by a debit, not by the first record
+    _all_costs: list[Cost] = field(default_factory=list)
+    _total: Budget | None = None  # since the curator has changed it
     _costs: dict[str, list[Cost]] = field(default_factory=dict)
     _open: set[int] = field(default_factory=set)
     _paying: set[int] = field(default_factory=set)
@@ -87,6 +92,7 @@ class Replay:
         }
         if record.version >= 3:
             checks["bound unit"] = (self.unit if self._is_bound else None, record.unit)
+            checks["total"] = (self._total, record.total)
         self.problems += [
             f"record {sequence}: its {word} is wrong"
             for word, (right, seen) in checks.items()
@@ -102,6 +108,10 @@ class Replay:
 
     def _account_after(self, record: Record) -> Account:
         fact = record.fact
+        if isinstance(fact, Changed):
+            self.budget = self._total = fact.budget
+            after = priced(fact.budget, self._all_costs)
+            return nothing_left(fact.budget) if after is None else after
         return self.account.plus(fact.cost) if isinstance(fact, Debited) else self.account
 
     def _apply(self, record: Record) -> Iterator[str]:
@@ -122,6 +132,13 @@ class Replay:
                 yield from self._kept(record.sequence, record.fact)
             case Allowed(analyst, budget):
                 self.allowances[analyst] = Account(budget).plus_all(self._costs.get(analyst, []))
+            case Withdrawn(analyst):
+                if self.allowances.pop(analyst, None) is None:
+                    yield "it withdraws an allowance that was not given"
+            case Changed(budget):
+                was = self.account.budget
+                if not (budget.is_within(was) or priced(budget, self._all_costs)):
+                    yield "what was spent does not fit into its total, which is not a lower one"
             case Frozen() | Unfrozen():
                 if self.is_frozen == isinstance(record.fact, Frozen):
                     yield "it freezes or unfreezes a ledger that is so already"
@@ -148,6 +165,7 @@ class Replay:
         self._open.add(sequence)
         self._paying.add(sequence)
         self._held[sequence] = fact.key
+        self._all_costs.append(fact.cost)
         yield from self._taken(fact.key)
         if fact.analyst is None:
             return

@@ -39,7 +39,9 @@ __all__ = [
     "allowances",
     "answer_with_record",
     "begin",
+    "by_kind",
     "debits",
+    "drop_allowances",
     "free_data",
     "free_rows",
     "free_with_record",
@@ -181,6 +183,14 @@ def debits(
         query, values = query + " LIMIT ?", [*values, at_most]
     for digest, text in transaction.rows(query, values):
         yield str(digest), str(text)
+
+
+def by_kind(transaction: Transaction, kinds: Iterable[str]) -> list[str]:
+    """Return the texts of all records of some kinds, oldest first; reads the whole chain."""
+    # Requests and names are strings within the line, so their quotation marks are escaped there.
+    query = "SELECT sequence, text FROM sfumato_record WHERE text LIKE ?"
+    found = [row for kind in kinds for row in transaction.rows(query, [f'%"kind":"{kind}"%'])]
+    return [str(text) for _, text in sorted(found)]
 
 
 def requests(transaction: Transaction, keys: Iterable[str]) -> Iterator[RequestRow]:
@@ -365,6 +375,15 @@ def move_allowances(
         moved,
     )
     _all_changed(changed, len(moved), "allowances")
+
+
+def drop_allowances(transaction: Transaction, rows: Sequence[AllowanceRow]) -> None:
+    """Delete the rows of analysts, only where they are still as they were read."""
+    changed = transaction.change_many(
+        "DELETE FROM sfumato_allowance WHERE analyst = ? AND spent = ?",
+        [(row.analyst, row.account.spent) for row in rows],
+    )
+    _all_changed(changed, len(rows), "allowances")
 
 
 def _all_changed(changed: int, wanted: int, what: str) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.budget import Budget, Cost, Ledger
@@ -225,3 +227,32 @@ def test_requests_of_today_tell_the_unit_that_older_records_would_have_told(tmp_
             request(book)
     found = [unit_of_debit(Debited(e.key, e.request, e.cost, "")) for e in book.entries()]
     assert found == [PATIENT] * 4
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from([None, *UNITS]),
+    st.lists(st.tuples(st.sampled_from([None, *UNITS]), st.booleans()), max_size=10),
+)
+def test_whatever_comes_in_whatever_order_all_costs_are_of_one_unit(
+    tmp_path_factory, opened, steps
+):
+    """A model of one line: the first unit that is named stays, and every other is refused."""
+    place = tmp_path_factory.mktemp("l") / "l"
+    first = Ledger.create(place, Budget(epsilon=1), "t", unit=opened, keep_open=True)
+    second = Ledger.open(place, keep_open=True)
+    bound, granted = opened, 0
+    for number, (unit, at_first) in enumerate(steps):
+        handle = first if at_first else second
+        if unit is not None and bound not in (None, unit):
+            with pytest.raises(LedgerError, match="do not add up"):
+                handle.debit(COST, {}, f"{number}", unit=unit)
+        else:
+            handle.debit(COST, {}, f"{number}", unit=unit)
+            bound, granted = bound or unit, granted + 1
+        assert handle.unit == bound
+    report = second.verify()
+    assert (report.problems, report.unit, report.other_unit) == ((), bound, ())
+    assert report.reserved == granted
+    first.close()
+    second.close()
