@@ -195,6 +195,11 @@ class Account:
             after = self._plus_approximate(cost)
         return replace(after, spent=min(after.spent, _OVERDRAWN))
 
+    def emptied(self) -> Account:
+        """Return the account with nothing left, of either lane if there are lanes."""
+        pure = self.pure_spent if self.budget.pure is None else self._lane_units()[0]
+        return replace(self, spent=UNITS, pure_spent=pure)
+
     def plus_all(self, costs: Iterable[Cost]) -> Account:
         """Return the account after debits in this order."""
         account = self

@@ -9,10 +9,9 @@ from the page, so that changes which share a transaction see each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sfumato.budget.account import UNITS, Account
+from sfumato.budget.account import Account
 from sfumato.budget.accounting import Cost
 from sfumato.budget.budget import Budget
 from sfumato.budget.entries import (
@@ -46,7 +45,6 @@ __all__ = [
     "close",
     "debit",
     "keep",
-    "nothing_left",
     "priced",
     "set_frozen",
     "set_total",
@@ -210,13 +208,8 @@ def set_total(page: Page, changed: Changed) -> None:
                 f"what was spent does not fit into a total of {changed.budget.describe()}, and it "
                 f"is not a lower one than {page.account.budget.describe()}; choose a larger one"
             )
-        account = nothing_left(changed.budget)
+        account = Account(changed.budget).emptied()
     page.append(changed, account=account)
-
-
-def nothing_left(budget: Budget) -> Account:
-    """Return the account of a total that admits no further debit."""
-    return replace(Account(budget), spent=UNITS)
 
 
 def priced(budget: Budget, costs: Iterable[Cost]) -> Account | None:

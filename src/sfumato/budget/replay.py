@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sfumato.budget.account import Account
 from sfumato.budget.accounting import Cost
 from sfumato.budget.budget import Budget
-from sfumato.budget.changes import nothing_left, priced
+from sfumato.budget.changes import priced
 from sfumato.budget.entries import (
     GENESIS,
     Allowed,
@@ -111,7 +111,7 @@ class Replay:
         if isinstance(fact, Changed):
             self.budget = self._total = fact.budget
             after = priced(fact.budget, self._all_costs)
-            return nothing_left(fact.budget) if after is None else after
+            return Account(fact.budget).emptied() if after is None else after
         return self.account.plus(fact.cost) if isinstance(fact, Debited) else self.account
 
     def _apply(self, record: Record) -> Iterator[str]:

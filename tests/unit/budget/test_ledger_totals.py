@@ -108,6 +108,7 @@ COSTS = st.one_of(
 TOTALS = st.one_of(
     st.fractions(Fraction(1, 2), 4, max_denominator=8).map(lambda e: Budget(e, 1e-6)),
     st.fractions(Fraction(1, 2), 4, max_denominator=8).map(lambda r: Budget(rho=r)),
+    st.fractions(Fraction(3, 2), 4, max_denominator=8).map(lambda e: Budget(e, 1e-6, pure=1)),
 )
 
 
