@@ -164,15 +164,30 @@ class Watch:
         return Watched(self, *outcome, tuple(range(1, self.steps + 1)), "step")
 
     def begin(
-        self, ledger: Ledger | str | Path | None = None, *, name: str = "series", key: str = "watch"
+        self,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        name: str = "series",
+        key: str = "watch",
+        take_over: bool = False,
     ) -> Watching:
         """Watch counts as they come; with a ledger, go on where the watch of this key stood.
 
         The whole watch is debited now; every value that is added is durable with its outcome.
+
+        Args:
+            ledger: The ledger that is debited and remembers the watch.
+            name: What the ledger calls the series.
+            key: Names the watch in its ledger.
+            take_over: Go on although the process that has the watch may still live, because it is
+                known to be gone. Its threshold is given up, as after a kill.
+
+        Returns:
+            The running watch; close it when it is to go on in another process.
         """
         from sfumato.watching import Watching
 
-        return Watching(self, ledger, name, key)
+        return Watching(self, ledger, name, key, take_over=take_over)
 
     def request(self) -> dict[str, object]:
         """The public description of what is watched, as the ledger keeps it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -16,7 +18,14 @@ import sfumato as sf
 from sfumato.budget.ledger import Ledger
 from sfumato.domain import DateTime
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SfumatoError, TableError
+from sfumato.errors import (
+    BudgetExhausted,
+    LedgerError,
+    LedgerFrozen,
+    PlanError,
+    SfumatoError,
+    TableError,
+)
 
 BUDGET = sf.Budget(epsilon=1)
 QUIET = [20] * 30
@@ -96,7 +105,7 @@ def test_the_ledger_is_debited_once_and_the_outcome_stays(tmp_path: Path) -> Non
     assert len(book.entries()) == 1
     watch.table(table_of(LOUD), DOMAIN, "day", book, name="visits", key="another")
     with pytest.raises(BudgetExhausted):
-        watch.values(LOUD, book, name="visits", key="a third")
+        watch.table(table_of(LOUD), DOMAIN, "day", book, name="visits", key="a third")
     assert len(book.entries()) == 2
 
 
@@ -124,6 +133,11 @@ def test_counts_as_they_come_and_after_a_restart(tmp_path: Path) -> None:
             assert live.step == i
         alert = live.add(count)
         found += [] if alert is None else [alert]
+        if i % 4 == 3:
+            live.close()
+            with pytest.raises(PlanError, match="was closed"):
+                live.add(count)
+    live.close()
     assert [a.step for a in found] == [11, 22]
     again = watch.begin(place)
     assert again.watched().found == tuple(found)
@@ -137,22 +151,51 @@ def test_counts_as_they_come_and_after_a_restart(tmp_path: Path) -> None:
     assert json.loads(book.answer("watch step 11") or b"")[0] == 10
 
 
+def noted(place: Path) -> dict[str, object]:
+    """The private state of the watch, as the ledger has it."""
+    state = Ledger.open(place).state("watch")
+    assert state is not None
+    found: dict[str, object] = json.loads(state.data)
+    return found
+
+
 def test_two_processes_do_not_go_on_with_one_state(tmp_path: Path) -> None:
-    watch = sf.watch(30, BUDGET, 500, expected=20)
-    one, other = watch.begin(tmp_path / "l"), watch.begin(tmp_path / "l")
-    one.add(20)
-    with pytest.raises(LedgerError, match="another process"):
-        other.add(20)
-    with pytest.raises(PlanError, match="begin it again"):
-        other.add(20)
+    watch = sf.watch(30, sf.Budget(mu=1), 500, expected=20, alerts=2)
+    one = watch.begin(tmp_path / "l")
+    with pytest.raises(LedgerError, match="goes on with the watch"):
+        watch.begin(tmp_path / "l")
+    other = watch.begin(tmp_path / "l", take_over=True)
+    assert other.alerts_left == 1  # one threshold is lost
+    with pytest.raises(LedgerError):
+        one.add(20)
+    other.add(20)
+    other.close()
     assert watch.begin(tmp_path / "l").step == 1
 
 
-def test_an_interrupted_test_is_done_again_where_it_stood(
+def test_the_threshold_is_in_the_ledger_only_while_the_watch_is_at_rest(tmp_path: Path) -> None:
+    watch = sf.watch(30, BUDGET, 500, expected=20, alerts=1)
+    live = watch.begin(tmp_path / "l")
+    assert noted(tmp_path / "l")["finder"] == ""
+    live.add(20)
+    assert noted(tmp_path / "l")["finder"] == ""
+    live.close()
+    assert "noise" in str(noted(tmp_path / "l")["finder"])
+    with watch.begin(tmp_path / "l") as live:
+        assert noted(tmp_path / "l")["finder"] == ""
+        assert live.step == 1
+    assert noted(tmp_path / "l")["phase"] == "at rest"
+    del live
+    assert Ledger.open(tmp_path / "l").verify().is_whole
+
+
+def test_an_interrupted_test_gives_its_threshold_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before the outcome is kept: nobody saw it, and the state is the one before it."""
-    watch = sf.watch(30, BUDGET, 500, expected=20, alerts=1)
+    """Killed before the outcome is kept: whether it was an alert is unknown, so it is the last
+    outcome of its threshold; the next sparse vector of the plan goes on."""
+    watch = sf.watch(30, sf.Budget(mu=1), 500, expected=20, alerts=2)
+    assert (watch.plan.epochs, watch.plan.law.discoveries) == (2, 1)
     live = watch.begin(tmp_path / "l")
     live.add(20)
 
@@ -170,7 +213,68 @@ def test_an_interrupted_test_is_done_again_where_it_stood(
     alert = again.add(5000)
     assert alert is not None
     assert alert.step == 2
+    with pytest.raises(PlanError, match="lost with a threshold"):
+        again.add(20)
     assert len(Ledger.open(tmp_path / "l").entries()) == 1
+
+
+CHILD = """
+import os, signal, sys
+import sfumato as sf
+from pathlib import Path
+watch = sf.watch(30, sf.Budget(epsilon=1), 500, expected=20, alerts=3)
+live = watch.begin(Path(sys.argv[1]))
+live.add(20)
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_watch_loses_its_threshold_and_one_that_ends_does_not(tmp_path: Path) -> None:
+    """A pure watch has one threshold for all its alerts: a kill loses those that are left."""
+    watch = sf.watch(30, BUDGET, 500, expected=20, alerts=3)
+    left = {}
+    for end in ("killed", "ended"):
+        place = tmp_path / end
+        subprocess.run([sys.executable, "-c", CHILD, str(place), end], check=False)
+        live = watch.begin(place)
+        left[end] = live.alerts_left
+        assert live.step == 1
+        assert live.watched().found == ()
+        if end == "killed":
+            with pytest.raises(PlanError, match="lost with a threshold"):
+                live.add(20)
+        else:
+            live.add(20)
+        live.close()
+        assert Ledger.open(place).verify().is_whole
+    assert left == {"killed": 0, "ended": 3}
+
+
+def test_a_state_of_the_older_form_is_given_up(tmp_path: Path) -> None:
+    """It held its threshold all the time, so nobody knows whether a test was under way."""
+    from sfumato.budget.private import State
+    from sfumato.vault.discover import Discoverer
+
+    watch = sf.watch(30, sf.Budget(mu=1), 500, expected=20, alerts=2)
+    book = Ledger.create(tmp_path / "l", sf.Budget(mu=1), "series", "add-remove", unit="event")
+    entry = book.debit(watch.plan.cost, watch.request() | {"begun": "watch"}, "watch", unit="event")
+    old = {"step": 0, "alerts": [], "finder": Discoverer(watch.plan).state().decode()}
+    book.store(entry, b"begun", states=[State("watch", 1, json.dumps(old).encode())])
+    live = watch.begin(book)
+    assert (live.step, live.alerts_left) == (0, 1)
+    assert live.add(5000) is not None
+
+
+def test_a_frozen_ledger_lets_a_watch_be_closed_later(tmp_path: Path) -> None:
+    book = Ledger.create(tmp_path / "l", BUDGET, "series", "add-remove", unit="event")
+    live = sf.watch(30, BUDGET, 500, expected=20).begin(book)
+    book.freeze("holiday")
+    with pytest.raises(LedgerFrozen):
+        live.close()
+    book.unfreeze("over")
+    live.close()
+    assert sf.watch(30, BUDGET, 500, expected=20).begin(book).alerts_left == 1
 
 
 def test_a_debit_whose_watch_never_began_is_burnt(
@@ -192,7 +296,8 @@ def test_a_debit_whose_watch_never_began_is_burnt(
 
 
 def test_a_watch_of_another_kind_is_not_continued(tmp_path: Path) -> None:
-    sf.watch(30, BUDGET, 500).begin(tmp_path / "l").add(3)
+    with sf.watch(30, BUDGET, 500).begin(tmp_path / "l") as live:
+        live.add(3)
     with pytest.raises(LedgerError, match="another request"):
         sf.watch(30, BUDGET, 501).begin(tmp_path / "l")
 

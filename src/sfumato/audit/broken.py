@@ -104,6 +104,12 @@ def _sparse_vectors() -> tuple[Subject[Answers], ...]:
         _subject("sparse vector 5: no noise on the queries", _fifth, [swap]),
         _subject("sparse vector 6: no cut-off", _sixth, [long]),
         _subject("sparse vector, Gaussian queries: one draw for all", _one_draw, [swap]),
+        _subject(
+            "watch: a killed test is done again with its stored threshold",
+            _tested_again,
+            [Pair("all equal, or 20 higher and 20 lower", (0,) * 40, (1,) * 20 + (-1,) * 20)],
+            known=_halves,
+        ),
     )
 
 
@@ -143,6 +149,18 @@ def _fifth(exact: Array, words: WordSource) -> Array:
 def _sixth(exact: Array, words: WordSource) -> Array:
     """Algorithm 6 (Chen, Xiao, Zhang, Xu 2015): as many discoveries as there are."""
     return _compared(exact, Fraction(2), Fraction(2), words)
+
+
+def _tested_again(exact: Array, words: WordSource) -> Array:
+    """One alert, noise as it should be; but whoever kills the process at an alert sees that it
+    would have come, and the threshold in the ledger is tested again as if it had not."""
+    return _compared(exact, Fraction(2), Fraction(4), words)
+
+
+def _halves(outputs: Array) -> Array:
+    """Alerts of the first half less those of the second: the noise of the threshold cancels."""
+    half = outputs.shape[1] // 2
+    return np.asarray(outputs[:, :half].sum(axis=1) - outputs[:, half:].sum(axis=1))
 
 
 def _compared(exact: Array, threshold: Fraction, noise: Fraction, words: WordSource) -> Array:

@@ -73,6 +73,29 @@ class Discoverer(Redacted):
         """How many discoveries are left, over all sparse vectors; public."""
         return self._vector.left + (self._plan.epochs - self._begun) * self._plan.law.discoveries
 
+    @property
+    def begun(self) -> int:
+        """How many sparse vectors were begun; public."""
+        return self._begun
+
+    @classmethod
+    def after_loss(
+        cls, plan: SparsePlan, begun: int, words: WordSource | None = None
+    ) -> Discoverer | None:
+        """The tests that follow when the sparse vector number ``begun`` was lost; None if none do.
+
+        What is lost is the threshold in use and the discoveries it had left: nothing is tested
+        with a threshold of which an outcome may be unknown.
+
+        Privacy: as the class says; every sparse vector of the plan is begun once at most.
+        Neighbours: as there.
+        """
+        if begun >= plan.epochs:
+            return None
+        following = cls(plan, words)
+        following._begun = begun + 1
+        return following
+
     def test_many(self, scores: Sensitive[Sequence[int]], thresholds: Sequence[int]) -> list[bool]:
         """Test score after score up to the last discovery of the plan; refused when none is left.
 

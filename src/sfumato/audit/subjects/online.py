@@ -45,6 +45,7 @@ def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
     return (
         _watch("watch, pure", pure),
         _watch("watch", gaussian),
+        _watch("watch, killed half way", gaussian, is_killed=True),
         _alerts("sf.watch, pure", pure),
         _alerts("sf.watch", gaussian),
         _correction("sf.correct, pure", pure),
@@ -52,18 +53,22 @@ def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
     )
 
 
-def _watch(name: str, budget: Budget) -> Subject[Counts]:
-    """Counts against limits of 1, two alerts with their numbers; the state is restored half way."""
+def _watch(name: str, budget: Budget, *, is_killed: bool = False) -> Subject[Counts]:
+    """Counts against limits of 1, two alerts with their numbers; the state is restored half way.
+
+    If the process is killed then, the next sparse vector goes on instead.
+    """
     plan = plan_sparse(budget, 2, 6, STEPS, is_monotone=True, with_numbers=True)
 
     def sampler(counts: Counts) -> Sampler:
         half = len(counts) // 2
         parts: list[Sensitive[Sequence[int]]] = [Sensitive(counts[:half]), Sensitive(counts[half:])]
         return lambda runs, words: np.array(
-            [_watched(plan, parts, half, words) for _ in range(runs)]
+            [_watched(plan, parts, half, words, is_killed) for _ in range(runs)]
         )
 
-    doors = ("Discoverer", "Discoverer.test_many", "Discoverer.numbers", "Discoverer.restored")
+    doors = ["Discoverer", "Discoverer.test_many", "Discoverer.numbers"]
+    doors.append("Discoverer.after_loss" if is_killed else "Discoverer.restored")
     covers = frozenset(f"{VAULT}.discover.{door}" for door in doors)
     claim = Claim.of(plan.cost)
     return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_WATCH)
@@ -134,14 +139,25 @@ def _sum(outputs: Array) -> Array:
 
 
 def _watched(
-    plan: SparsePlan, parts: list[Sensitive[Sequence[int]]], half: int, words: WordSource
+    plan: SparsePlan,
+    parts: list[Sensitive[Sequence[int]]],
+    half: int,
+    words: WordSource,
+    is_killed: bool,
 ) -> list[float]:
-    finder = Discoverer(plan, words)
+    finder: Discoverer | None = Discoverer(plan, words)
     row: list[float] = []
     for i, part in enumerate(parts):
-        if i:
-            finder = Discoverer.restored(plan, finder.state(), words)
+        if i and finder is not None:
+            finder = (
+                Discoverer.after_loss(plan, finder.begun, words)
+                if is_killed
+                else Discoverer.restored(plan, finder.state(), words)
+            )
         steps = times(part, STEPS)
+        if finder is None:
+            row += [np.nan] * (2 * half)
+            continue
         found = finder.test_many(steps, [STEPS] * half) if finder.left else []
         places = [place for place, is_above in enumerate(found) if is_above]
         told = dict(zip(places, finder.numbers(steps, places) or [], strict=True))
