@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from datetime import date, time
 
-__all__ = ["did_you_mean", "either", "got", "listing", "shown"]
+__all__ = ["did_you_mean", "either", "got", "listing", "sentence", "shown"]
 
 
 def shown(value: object, most: int = 80) -> str:
@@ -80,3 +80,12 @@ def got(value: object) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     return "a table" if isinstance(value, dict) else "nothing" if value is None else shown(value)
+
+
+def sentence(message: str) -> str:
+    """A message as a sentence.
+
+    >>> sentence("there is no 'aeg'; did you mean 'age'?")
+    "There is no 'aeg'; did you mean 'age'?"
+    """
+    return message[:1].upper() + message[1:] + ("" if message.endswith((".", "?", "!")) else ".")

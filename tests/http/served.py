@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import http.client
 import itertools
+import json
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import uvicorn
 from fastapi.testclient import TestClient
 
-from sfumato.app.server.app import make_app
+from sfumato.app.server.app import make_app, settings
 from sfumato.app.server.config import read_config
 from sfumato.app.server.grid import Grid
 from sfumato.app.server.house import House
@@ -123,6 +128,54 @@ def served(path: Path, clock: Clock | None = None) -> Iterator[TestClient]:
             yield client
     finally:
         house.close()
+
+
+@dataclass
+class Running:
+    """A server on a real socket, in a thread of this process."""
+
+    port: int
+    house: House
+
+    def connect(self) -> socket.socket:
+        """A connection; nothing here waits for longer than half a minute."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def send(
+        self, method: str, path: str, token: str | None = None, body: object = None
+    ) -> socket.socket:
+        """Send a request, and leave the connection open."""
+        connection = self.connect()
+        data = b"" if body is None else json.dumps(body).encode()
+        who = "" if token is None else f"Authorization: Bearer {token}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{who}Content-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        return connection
+
+    def ask(self, *given: object) -> tuple[int, bytes]:
+        """Send a request; the status and the body of the answer."""
+        with self.send(*given) as connection:
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            return answer.status, answer.read()
+
+
+@contextmanager
+def running(path: Path) -> Iterator[Running]:
+    """The server on a free port of the loopback interface, as ``sfumato serve`` runs it."""
+    config = replace(read_config(path), port=0, page=False)
+    house = House(config)
+    server = uvicorn.Server(uvicorn.Config(make_app(house, closes=True), **settings(config)))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            thread.join(0.01)
+        yield Running(server.servers[0].sockets[0].getsockname()[1], house)
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def keys() -> Iterator[str]:

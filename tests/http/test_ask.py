@@ -213,14 +213,15 @@ def test_what_waits_for_a_session_keeps_nobody_else_waiting_and_leaves_on_the_gr
     clock = Clock()
     with served(write_served(tmp_path / "served", SESSION), clock) as client:
         house: House = client.app.house
-        desk, looked = house.datasets["people"].asking.session._desk, house.look
+        people = house.datasets["people"]
+        desk, looked = people.asking.session._desk, people.on_session
         begun = threading.Event()
 
         async def seen(*given: object) -> object:
             begun.set()
             return await looked(*given)
 
-        monkeypatch.setattr(house, "look", seen)
+        monkeypatch.setattr(people, "on_session", seen)
         for path, status in (("/datasets", 200), (f"/datasets/people/answers/{'0' * 64}", 404)):
             waiting = _Got(client, path)
             slept = len(clock.slept)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from sqlite3 import ProgrammingError
 
 import pandas as pd
 import pytest
@@ -25,6 +24,7 @@ from sfumato.errors import (
     LedgerFrozen,
     SchemaError,
     ServerError,
+    SfumatoError,
     SqlError,
     TooLarge,
     WorkloadError,
@@ -186,7 +186,7 @@ def test_a_server_that_is_shut_down_puts_its_sessions_to_rest(tmp_path: Path) ->
     house = House(read_config(write_served(tmp_path / "s")))
     with TestClient(make_app(house, closes=True)) as client:
         assert client.get("/health").status_code == 200
-    with pytest.raises(ProgrammingError, match="closed"):
+    with pytest.raises(SfumatoError, match="cannot be read"):
         house.shelf.body("people", "key")
 
 

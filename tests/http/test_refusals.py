@@ -250,16 +250,6 @@ def test_too_many_at_once_are_429(tmp_path: Path) -> None:
         assert client.get("/datasets", headers=bearer(ADA)).status_code == 200
 
 
-def test_waiting_work_is_bounded(client: TestClient) -> None:
-    house = _house(client)
-    house._working = house._most
-    try:
-        reply = client.post("/datasets/people/plan", headers=bearer(ADA), json=asked())
-    finally:
-        house._working = 0
-    assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
-
-
 @pytest.mark.parametrize(
     "error", [ValueError("104729"), MemoryError("104729"), OSError("104729"), KeyError("104729")]
 )

@@ -247,6 +247,15 @@ class Book:
         """Whether the curator has frozen the ledger."""
         return self._journal.last().frozen
 
+    def check(self) -> None:
+        """Begin a change and undo it.
+
+        Raises:
+            LedgerError: the ledger cannot be written, and why.
+        """
+        with self._journal.store.writing() as transaction:
+            transaction.is_kept = False
+
     def spent(self, delta: Number | None = None) -> Spent:
         """Return what was spent; ``delta`` is the budget's unless given."""
         last = self._journal.last()

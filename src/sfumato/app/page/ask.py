@@ -187,11 +187,13 @@ class _Asking:
         """What is left, and everything asked so far."""
         dataset, name = self.dataset, self.visitor.who.name
         with told(self.left, clear=True):
-            left, share = await self.visitor.work(
+            self.visitor.check()
+            left, share = await dataset.on_session(
+                self.visitor.who,
                 lambda: (
                     dataset.asking.session.left(name),
                     float(dataset.book.remaining(name).share),
-                )
+                ),
             )
             gauge("Budget left", share, "of what you may spend, releases and questions together")
             part = left.paid_answers / max(left.updates, 1)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from sfumato.app.server.models import AskAsked
 from sfumato.app.server.problems import Problem, not_valid
 from sfumato.app.show import counts
+from sfumato.wording import sentence
 
 if TYPE_CHECKING:
     from sfumato.app.page.shell import Visitor
@@ -114,8 +115,8 @@ async def ask(visitor: Visitor, dataset: Guarded, text: str) -> Asked:
     began = visitor.now()
     try:
         asking = dataset.asking
-        key = asking.read(asked.sql).key
-        was_stored = await visitor.house.look(asking.stored, key) is not None
+        key = await asking.key(asked.sql, visitor.who)
+        was_stored = await dataset.on_session(visitor.who, asking.stored, key) is not None
         body = await asking.ask(asked.sql, visitor.who, None)
     finally:
         await visitor.on_grid(began)
@@ -188,5 +189,4 @@ def _name(name: str) -> str:
 
 def problem_words(problem: Problem) -> tuple[str, str]:
     """What is said about a refusal: the words of the server, and what to do."""
-    message = problem.message[:1].upper() + problem.message[1:]
-    return message if message.endswith(".") else f"{message}.", advice(problem.code)
+    return sentence(problem.message), advice(problem.code)

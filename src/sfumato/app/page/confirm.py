@@ -20,7 +20,10 @@ from sfumato.budget.budget import number_text
 from sfumato.release.provenance import guarantee
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from sfumato.app.server.guarded import Guarded, ReleaseWanted
+    from sfumato.budget.account import Remaining
     from sfumato.flow import Plan
     from sfumato.plan.forecast import Forecast
 
@@ -81,16 +84,21 @@ class Confirm:
         """The budget moves: nothing can be released until there is a plan for it."""
         self.button.set_enabled(False)
 
-    def offer(self, guarded: Guarded | None, plan: Plan) -> None:
+    async def offer(self, guarded: Guarded | None, plan: Plan) -> None:
         """Say what a release would cost, and whether it can be had."""
         self.guarded, self.plan = guarded, plan
         if guarded is None:
             say(self.said, "A schema without a table: there is nothing to release.")
             self.button.set_enabled(False)
             return
-        wanted = guarded.read(canonical(self.draft.asked()))
-        is_known = guarded.shelf.body(guarded.name, wanted.key) is not None
-        after = guarded.book.share_after(plan.cost, self.visitor.who.name)
+        who, asked = self.visitor.who, canonical(self.draft.asked())
+
+        def looked() -> tuple[bool, Fraction | None]:
+            wanted = guarded.read(asked)
+            is_known = guarded.shelf.body(guarded.name, wanted.key) is not None
+            return is_known, guarded.book.share_after(plan.cost, who.name)
+
+        is_known, after = await guarded.on_ledger(who, looked)
         cost = " ".join(spent(plan)).strip()
         if is_known:
             said = "Released before: opening it again costs nothing."
@@ -107,12 +115,19 @@ class Confirm:
         guarded, plan = self.guarded, self.plan
         if guarded is None or plan is None:
             return
-        wanted = guarded.read(canonical(self.draft.asked()))
-        if guarded.shelf.body(guarded.name, wanted.key) is not None:
+        who, asked = self.visitor.who, canonical(self.draft.asked())
+
+        def looked() -> tuple[ReleaseWanted, bool, Remaining, Fraction | None]:
+            wanted, book = guarded.read(asked), guarded.book
+            is_known = guarded.shelf.body(guarded.name, wanted.key) is not None
+            after = book.share_after(plan.cost, who.name)
+            return wanted, is_known, book.remaining(who.name), after
+
+        self.visitor.check()
+        wanted, is_known, left, after = await guarded.on_ledger(who, looked)
+        if is_known:
             ui.navigate.to(f"/release/{guarded.name}/{wanted.key}")
             return
-        who = self.visitor.who.name
-        left, after = guarded.book.remaining(who), guarded.book.share_after(plan.cost, who)
         self.inside.clear()
         with self.inside:
             ui.html("Spend and release?", sanitize=False, tag="h2")
@@ -149,8 +164,9 @@ class Confirm:
             try:
                 began = visitor.now()
                 visitor.check()
-                if guarded.known(wanted, visitor.who, None) is None:
-                    await visitor.house.work(guarded.release, wanted, visitor.who, progress)
+                who, house = visitor.who, visitor.house
+                if await house.read(who, guarded.known, wanted, who, None) is None:
+                    await house.work(who, guarded.release, wanted, who, progress, lane=guarded.lane)
                 await visitor.on_grid(began)
             finally:
                 timer.deactivate()

@@ -59,7 +59,7 @@ class _Ledger:
         visitor = self.visitor
         with told(self.shown, clear=True):
             dataset = visitor.dataset(self.name)
-            found = await visitor.work(spending, dataset, visitor.who)
+            found = await visitor.on_ledger(dataset, spending, dataset, visitor.who)
             if found.is_frozen:
                 words(
                     f"{self.name} is frozen: no new answers are given, stored ones stay readable.",
@@ -93,7 +93,12 @@ class _Ledger:
     async def _datasets(self) -> None:
         rows = []
         for dataset in self.visitor.datasets:
-            told_ = await self.visitor.work(dataset.shown, self.visitor.who)
+            self.visitor.check()
+            told_ = await self.visitor.house.shown(dataset, self.visitor.who)
+            if told_["remaining"] is None:
+                nothing = ("cannot be read", "-", "-")
+                rows.append((dataset.name, dataset.dataset.about, *nothing))
+                continue
             left = float(told_["remaining"]["share"])  # type: ignore[index]
             paid = told_["paid_answers"]
             rows.append(
@@ -113,7 +118,7 @@ class _Ledger:
         visitor, dataset = self.visitor, self.visitor.dataset(self.name)
         with ui.element("div").classes("halves"):
             with card("Analysts", "Who may ask, and what is left to each of them."):
-                rows = await visitor.work(allowances, visitor, dataset)
+                rows = await visitor.on_ledger(dataset, allowances, visitor, dataset)
                 table(("analyst", "role", "allowance", "left"), rows, "Who may ask", texts=3)
             with card("Proof and brake", "Both are for curators only."):
                 with ui.element("div").classes("line"):

@@ -69,7 +69,7 @@ class _Planning:
             with ui.element("div").classes("stack loose") as self.right:
                 self._build_forecast()
         subject = self.tables.subject()
-        self.questions.set_domain(None if subject is None else subject.domain)
+        await self.questions.set_domain(None if subject is None else subject.domain)
         ui.context.client.on_connect(self.replan)
 
     # the budget
@@ -136,7 +136,7 @@ class _Planning:
     async def retabled(self) -> None:
         """Another table: its questions and its plan."""
         subject = self.tables.subject()
-        self.questions.set_domain(None if subject is None else subject.domain)
+        await self.questions.set_domain(None if subject is None else subject.domain)
         await self.replan()
 
     async def replan(self) -> None:
@@ -172,7 +172,7 @@ class _Planning:
                 self.status.clear()
                 self.plan, self.preview = found
                 self._show_plan()
-                self.confirm.offer(subject.guarded, self.plan)
+                await self.confirm.offer(subject.guarded, self.plan)
 
     def _show_plan(self) -> None:
         assert self.plan is not None  # noqa: S101

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -54,10 +53,13 @@ class Questions:
             self.problem = ui.element("div").props("aria-live=polite")
         self.show()
 
-    def set_domain(self, domain: Domain | None) -> None:
+    async def set_domain(self, domain: Domain | None) -> None:
         """Questions about another domain; those that cannot be asked there are dropped."""
         if self.domain is not None and domain is not None:
-            self.draft.entries[:] = [e for e in self.draft.entries if self._fits(e, domain)]
+            house, who = self.visitor.house, self.visitor.who
+            entries = list(self.draft.entries)
+            fit = await house.read(who, lambda: [self._fits(e, domain) for e in entries])
+            self.draft.entries[:] = [e for e, fits in zip(entries, fit, strict=True) if fits]
         self.domain, self.picked = domain, []
         self.show()
 
@@ -161,7 +163,8 @@ class Questions:
                 raise WorkloadError("this is asked already; each question is answered once")
             limits = self.visitor.house.config.limits
             entries = [*self.draft.entries, entry]
-            await asyncio.to_thread(workload_of, entries, self.domain, limits)
+            house, who = self.visitor.house, self.visitor.who
+            await house.read(who, workload_of, entries, self.domain, limits)
             self.draft.entries.append(entry)
             self.picked = []
             self.show()

@@ -68,7 +68,11 @@ def register() -> None:
 
     @page("/release", "Release", "What was released, to be opened again at no cost.")
     async def _list(visitor: Visitor) -> None:
-        found = [(d, *each) for d in visitor.datasets for each in d.releases(visitor.who)]
+        found = [
+            (dataset, *each)
+            for dataset in visitor.datasets
+            for each in await visitor.on_ledger(dataset, dataset.releases, visitor.who)
+        ]
         if not found:
             empty("Nothing released yet", "Plan a release first; its answers will be listed here.")
             ui.link("To the plan", "/plan")
@@ -84,7 +88,8 @@ def register() -> None:
     async def _one(visitor: Visitor) -> None:
         dataset, key = _named(visitor)
         asked, result = await visitor.work(_opened, dataset, key)
-        _Shown(visitor, dataset, key, asked, result).build()
+        left = await visitor.on_ledger(dataset, dataset.book.remaining, visitor.who.name)
+        _Shown(visitor, dataset, key, asked, result, float(left.share)).build()
 
     @pages.get("/files/{name}/{key}/{file}")
     async def _file(request: Request) -> Response:
@@ -124,9 +129,15 @@ class _Shown:
     """One release: facts, a group of answers as chart and table, files."""
 
     def __init__(
-        self, visitor: Visitor, dataset: Guarded, key: str, asked: ReleaseAsked, result: Release
+        self,
+        visitor: Visitor,
+        dataset: Guarded,
+        key: str,
+        asked: ReleaseAsked,
+        result: Release,
+        left: float,
     ) -> None:
-        self.visitor, self.dataset, self.key = visitor, dataset, key
+        self.visitor, self.dataset, self.key, self.left = visitor, dataset, key, left
         self.asked, self.result = asked, result
         work = result.forecast.workload
         named = list(named_groups(work).items())
@@ -144,14 +155,13 @@ class _Shown:
 
     def _build_facts(self) -> None:
         forecast = self.result.forecast
-        left = self.dataset.book.remaining(self.visitor.who.name)
         with card(self.dataset.name, self.dataset.dataset.about):
             facts(
                 [
                     ("Answers", f"{forecast.workload.queries:,}", f"by {forecast.mechanism}"),
                     ("Typical error", f"± {counts(forecast.rmse)}", "counts, before projection"),
                     ("Spent", *spent(forecast)),
-                    ("Left", f"{float(left.share):.1%}", "of your budget for this table"),
+                    ("Left", f"{self.left:.1%}", "of your budget for this table"),
                 ]
             )
             words(guarantee(forecast), "note")

@@ -24,6 +24,7 @@ from sfumato.app.page.porch import LOGIN, PREFIX
 from sfumato.app.server.gate import HOUSE
 from sfumato.app.server.problems import Problem, problem_of, too_many
 from sfumato.errors import SfumatoError
+from sfumato.wording import sentence
 
 if TYPE_CHECKING:
     from sfumato.app.server.config import Analyst
@@ -113,7 +114,14 @@ class Visitor:
     async def work(self, function: Callable[..., T], *arguments: object) -> T:
         """Run what can take long in a worker of the server; refuse when too many wait."""
         self.check()
-        return await self.house.work(function, *arguments)
+        return await self.house.work(self.who, function, *arguments)
+
+    async def on_ledger(
+        self, dataset: Guarded, function: Callable[..., T], *arguments: object
+    ) -> T:
+        """Run what reads the ledger of a dataset off the event loop; it waits for no plan."""
+        self.check()
+        return await dataset.on_ledger(self.who, function, *arguments)
 
 
 def page(path: str, title: str, lead: str = "", at: str = "") -> Callable[[Builder], Builder]:
@@ -233,13 +241,12 @@ def told(where: ui.element, *, clear: bool = False) -> Iterator[ui.element]:
         try:
             yield where
         except Exception as error:
+            problem = problem_of(error)
             if not isinstance(error, Problem | SfumatoError):
                 LOG.error("unexpected %s at %s", type(error).__name__, place_of(error))
-            trouble(_sentence(problem_of(error).message))
-
-
-def _sentence(message: str) -> str:
-    return message[:1].upper() + message[1:] + ("" if message.endswith(".") else ".")
+            elif problem.status == 503:
+                LOG.error("%s: %s", type(error).__name__, error)
+            trouble(sentence(problem.message))
 
 
 def facts(rows: Iterable[tuple[str, str, str]]) -> ui.html:

@@ -102,7 +102,8 @@ def budget_chart(found: Spending, now: datetime | None = None) -> alt.Chart:
 async def verified(visitor: Visitor, name: str) -> Verification:
     """Replay the whole ledger of a dataset; curators only."""
     _check_curator(visitor)
-    return await visitor.work(visitor.dataset(name).book.verify)
+    dataset = visitor.dataset(name)
+    return await visitor.on_ledger(dataset, dataset.book.verify)
 
 
 async def freeze(visitor: Visitor, name: str, is_frozen: bool, reason: str) -> None:
@@ -113,7 +114,8 @@ async def freeze(visitor: Visitor, name: str, is_frozen: bool, reason: str) -> N
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise not_valid(faults) from None
-    await visitor.work(visitor.dataset(name).set_frozen, is_frozen, asked.reason)
+    visitor.check()
+    await visitor.dataset(name).freeze(visitor.who, is_frozen, asked.reason)
 
 
 def allowances(visitor: Visitor, dataset: Guarded) -> list[tuple[str, str, str, str]]:

@@ -5,6 +5,7 @@ config.py     what is served, to whom             limits.py     how much one req
 tokens.py     who is asking                       gate.py       every request passes it
 routes.py     the table of contents               grid.py       when answers leave
 house.py      all that a running server holds     guarded.py    a table behind its ledger
+scheduler.py  who works next                      connections.py heads of requests, bounded
 asking.py     questions, many in one commit       shelf.py      what was answered, by key
 planning.py   the plan of a request               newest.py     the newest few of a kind
 models.py     what requests and answers look like documents.py  public numbers as JSON

@@ -21,7 +21,7 @@ from sfumato.app.server.problems import Problem, not_valid, problem_of
 from sfumato.app.server.routes import BUSY, routes
 from sfumato.version import VERSION
 
-__all__ = ["make_app", "run"]
+__all__ = ["make_app", "run", "settings"]
 
 
 def make_app(house: House, *, closes: bool = False, page: bool = False) -> Gate:
@@ -71,20 +71,27 @@ def run(config: Config) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    uvicorn.run(
-        app,
-        host=config.host,
-        port=config.port,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        log_config=None,
-        timeout_keep_alive=30,
-        proxy_headers=False,  # nothing depends on the caller's address
-        lifespan="on",
-        ws="websockets-sansio" if config.page else "none",
-        ws_max_size=config.limits.body_bytes,
-    )
+    uvicorn.run(app, **settings(config))
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """How uvicorn is run: what it may say, and how long it waits for whom."""
+    from sfumato.app.server.connections import connection_class
+
+    return {
+        "host": config.host,
+        "port": config.port,
+        "http": connection_class(config.limits),
+        "access_log": False,
+        "server_header": False,
+        "date_header": False,
+        "log_config": None,
+        "timeout_keep_alive": 30,
+        "proxy_headers": False,  # nothing depends on the caller's address
+        "lifespan": "on",
+        "ws": "websockets-sansio" if config.page else "none",
+        "ws_max_size": config.limits.body_bytes,
+    }
 
 
 def _reply(problem: Problem) -> Response:

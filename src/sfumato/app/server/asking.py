@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions of many analysts, answered together: one thread, one commit for all that wait.
 
-The routes read the SQL and put the question in line; the thread takes all that wait, asks the
-session at once and hands the answers back. An answer is in the ledger before it is handed back.
+SQL is read in a thread of its own, in turn for each analyst, and the question put in line; another
+thread takes some of each analyst's that wait, asks the session at once and hands the answers back.
+An answer is in the ledger before it is handed back. What nobody waits for any more is not asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from functools import partial
+from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING
 
 from sfumato.app.asking import forecasts_document
 from sfumato.app.server.documents import canonical
 from sfumato.app.server.limits import check_questions
 from sfumato.app.server.problems import Problem, exhausted, key_reused
+from sfumato.app.server.scheduler import Scheduler
 from sfumato.budget.entries import request_key
 from sfumato.errors import BudgetExhausted
 from sfumato.workload.plain_count import plain_count
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Asking"]
 
 AT_ONCE = 256  # requests in one round
+OF_EACH = 32  # requests of one analyst in one round, while others wait
 TEXTS = 2**14  # texts that are not read again, as far as
 TEXT_BYTES = 2**26  # their questions take no more memory than this
 
@@ -67,6 +70,43 @@ class Waiting:
     body: asyncio.Future[bytes]
 
 
+class _Line:
+    """Requests in line, by analyst; taken in turns."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._waiting: OrderedDict[str, deque[Waiting]] = OrderedDict()
+        self._is_over = False
+
+    def put(self, waiting: Waiting) -> None:
+        """One more, at the end of the analyst's own line."""
+        with self._changed:
+            self._waiting.setdefault(waiting.analyst, deque()).append(waiting)
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Nothing more will be put in line; what waits is still taken."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+
+    def take(self) -> list[Waiting]:
+        """Wait for requests and take the next round of them; none when it is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_over)
+            most = AT_ONCE if len(self._waiting) == 1 else OF_EACH
+            batch: list[Waiting] = []
+            for analyst in list(self._waiting):
+                line = self._waiting[analyst]
+                batch += [line.popleft() for _ in range(min(most, AT_ONCE - len(batch), len(line)))]
+                del self._waiting[analyst]
+                if line:  # behind all others
+                    self._waiting[analyst] = line
+                if len(batch) >= AT_ONCE:
+                    break
+            return batch
+
+
 class Asking:
     """The session of one dataset, for many callers."""
 
@@ -84,7 +124,8 @@ class Asking:
         self._texts: OrderedDict[str, Read] = OrderedDict()
         self._text_bytes = 0
         self._reading = Lock()
-        self._line: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._readers = Scheduler(1, 1, limits.concurrent, f"reading {dataset}")
+        self._line = _Line()
         self._thread = Thread(target=self._run, name=f"asking {dataset}", daemon=True)
         self._thread.start()
 
@@ -120,15 +161,30 @@ class Asking:
 
     async def ask(self, text: str, who: Analyst, name: str | None) -> bytes:
         """The body that answers a text: the stored one, or a new one."""
-        read = self.read(text)
-        known = None if name is not None else self._held(read)
-        if known is not None:
+        with self._reading:
+            known = self._texts.get(text)
+        is_at_hand = known is not None and (name is not None or len(known.questions) == 1)
+        if known is not None and is_at_hand:
+            read = known
+            held = None if name is not None else self._shelf.recent(self.dataset, read.key)
+        else:
+            read, held = await self._readers.run(who.name, partial(self._begun, text, name))
+        if held is not None:
             self._metrics.answered(self.dataset, "stored")
-            return known
+            return held
         loop = asyncio.get_running_loop()
         body: asyncio.Future[bytes] = loop.create_future()
         self._line.put(Waiting(read, who.name, name, loop, body))
         return await body
+
+    async def key(self, text: str, who: Analyst) -> str:
+        """The key of a text, which is read in a thread."""
+        return (await self._readers.run(who.name, partial(self.read, text))).key
+
+    def _begun(self, text: str, name: str | None) -> tuple[Read, bytes | None]:
+        """In a thread: the questions of a text, and the body that was kept for them."""
+        read = self.read(text)
+        return read, None if name is not None else self._held(read)
 
     def _held(self, read: Read) -> bytes | None:
         """A body at hand; single answers are the session's to keep, lists of them the shelf's."""
@@ -152,24 +208,20 @@ class Asking:
 
     def close(self) -> None:
         """Answer what waits, then put the session to rest."""
-        self._line.put(None)
+        self._readers.close()
+        self._line.end()
         self._thread.join()
         self.session.close()
 
     def _run(self) -> None:
-        while (first := self._line.get()) is not None:
-            batch, is_last = [first], False
-            with suppress(Empty):
-                while len(batch) < AT_ONCE and not is_last:
-                    more = self._line.get_nowait()
-                    is_last = more is None
-                    batch += [] if more is None else [more]
+        while batch := self._line.take():
             self._answer(batch)
-            if is_last:
-                return
 
     def _answer(self, batch: list[Waiting]) -> None:
         """Answer a batch; whatever happens, everybody who waits hears of it."""
+        batch = [w for w in batch if not w.body.cancelled()]
+        if not batch:
+            return
         found: dict[int, bytes | Exception] = {}
         try:
             asked = self._named(batch, found)

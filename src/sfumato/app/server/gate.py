@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every request passes here: who asks, how often, how much; and every response leaves here.
 
-In this order, before the body is read: too many at once, the token, the rate, the declared size.
+In this order, before the body is read: the token, too many at once, the rate, the declared size.
 Then the body, up to its limit in bytes, seconds and nesting. On the way out: the time grid for
 whatever touched data, the same security headers for all, and a refusal without details for any
 exception that nobody expected.
@@ -13,6 +13,7 @@ import asyncio
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,7 @@ from starlette.responses import Response
 
 from sfumato.app.failures import place_of
 from sfumato.app.server.limits import is_too_deep
-from sfumato.app.server.problems import Problem, no_token, problem_of, too_many
+from sfumato.app.server.problems import Problem, disconnected, no_token, problem_of, too_many
 from sfumato.errors import SfumatoError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ HOUSE: Final = "sfumato.house"
 ROUTE: Final = "sfumato.route"
 _BUSY: Final = re.compile("/datasets/(?P<name>[^/]+)/(?P<route>[a-z]+)(?:/(?P<key>[^/]+))?")
 PAGE: Final = "/page"
-OPEN_PATHS: Final = frozenset({"/health", "/openapi.json"})
+OPEN_PATHS: Final = frozenset({"/health", "/ready", "/openapi.json"})
+ANYBODY: Final = ""  # no analyst has this name
 
 _POLICY: Final = b"content-security-policy"
 _SECURITY: Final = (
@@ -72,7 +74,7 @@ class Gate:
         self.app, self.house = app, house
         self._busy = dict(busy or {})
         self._porch = porch
-        self._inside = 0
+        self._inside: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or refuse it."""
@@ -83,15 +85,18 @@ class Gate:
             await inner(scope, receive, send)
             return
         exit_ = _Exit(scope, send, self.house)
-        self._inside += 1
+        name: str | None = None
         try:
-            body = await self._enter(scope, receive)
+            headers = dict(scope["headers"])
+            name = self._enter(scope, headers)
+            body = b"" if scope["path"] in OPEN_PATHS else await self._body(headers, receive)
             await self._inner(scope)(scope, _replayed(body, receive), exit_.send)
         except Exception as error:
             _tell(error)
             await exit_.refuse(problem_of(error))
         finally:
-            self._inside -= 1
+            if name is not None:
+                self._inside[name] -= 1
 
     def _inner(self, scope: Scope) -> ASGIApp:
         """The page, a busy route, or the framework with all the others."""
@@ -107,22 +112,32 @@ class Gate:
         scope["path_params"], scope[ROUTE] = path.groupdict(), route
         return partial(_called, handler)
 
-    async def _enter(self, scope: Scope, receive: Receive) -> bytes:
-        limits = self.house.config.limits
-        if self._inside > limits.concurrent:
-            raise too_many(1)
-        headers = dict(scope["headers"])
+    def _enter(self, scope: Scope, headers: dict[bytes, bytes]) -> str | None:
+        """Under which name a request is inside; refused if it is nobody's or one too many."""
         if self._porch is not None and _is_page(scope["path"]):
             scope[ROUTE] = PAGE
-        elif scope["path"] not in OPEN_PATHS:
-            who = self.house.tokens.holder(headers.get(b"authorization", b"").decode("latin-1"))
-            if who is None:
-                raise no_token()
-            wait = self.house.rates.wait(who.name)
-            if wait > 0:
-                raise too_many(math.ceil(wait))
-            scope[ANALYST] = who
-        return await self._body(headers, receive)
+            # Anybody may send a form, so these are counted together; pages have their own limits.
+            return self._counted(ANYBODY) if scope["method"] == "POST" else None
+        if scope["path"] in OPEN_PATHS:
+            return None
+        who = self.house.tokens.holder(headers.get(b"authorization", b"").decode("latin-1"))
+        if who is None:
+            raise no_token()
+        # Curators can always reach the brake, however many others there are.
+        if not who.is_curator and self._inside.total() >= self.house.config.limits.concurrent:
+            raise too_many(1)
+        wait = self.house.rates.wait(who.name)
+        if wait > 0:
+            raise too_many(math.ceil(wait))
+        scope[ANALYST] = who
+        return self._counted(who.name)
+
+    def _counted(self, name: str) -> str:
+        limits = self.house.config.limits
+        if self._inside[name] >= min(limits.concurrent, limits.concurrent_per_analyst):
+            raise too_many(1)
+        self._inside[name] += 1
+        return name
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         limits = self.house.config.limits
@@ -161,7 +176,7 @@ async def _read(receive: Receive, most: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Problem(400, "disconnected", "the connection was closed before the body ended")
+            raise disconnected()
         part = message.get("body", b"")
         parts.append(part)
         size += len(part)

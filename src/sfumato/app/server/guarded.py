@@ -2,17 +2,18 @@
 """A table behind its ledger: what a caller may know of it, forecast, release and look up.
 
 The same functions as the command line calls; here for many callers at once. Functions that can
-take long run in a worker thread, one release of a table at a time.
+take long run in a worker of the house, one release of a table at a time. The ledger and the session
+have threads of their own: reading the ledger waits for no plan, freezing it for nothing at all.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sfumato.app.server.asking import Asking, no_session
 from sfumato.app.server.config import Analyst, Config, DatasetConfig, SessionConfig
@@ -26,6 +27,7 @@ from sfumato.app.server.models import PlanAsked, ReleaseAsked
 from sfumato.app.server.newest import Newest
 from sfumato.app.server.planning import plan_of
 from sfumato.app.server.problems import exhausted, key_reused
+from sfumato.app.server.scheduler import Scheduler, check_wanted
 from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Ledger
 from sfumato.budget.entries import Entry, request_key
@@ -35,6 +37,8 @@ from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sfumato.app.server.metrics import Metrics
     from sfumato.app.server.shelf import Shelf
     from sfumato.budget.account import Remaining
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from sfumato.release import Release
 
 __all__ = ["Guarded", "ReleaseWanted"]
+
+T = TypeVar("T")
 
 KEPT_PLANS = 64
 KEPT_RESULTS = 4
@@ -101,10 +107,46 @@ class Guarded:
         self._refused: dict[tuple[str, str], tuple[float, str, Remaining]] = {}
         self._clock = monotonic
         self._releasing = Lock()
+        most = config.limits.concurrent
+        self._reads = Scheduler(2, 1, most, f"ledger of {self.name}")
+        self._looks = Scheduler(2, 1, most, f"session of {self.name}")
+        self._brake = Scheduler(1, 1, most, f"brake of {self.name}")
+        self._checks = Scheduler(2, 1, most, f"checks of {self.name}")
         self._asking: Asking | None = None
         if dataset.session is not None:
             session = _session(dataset, dataset.session, self.book)
             self._asking = Asking(self.name, session, self.book, self.limits, shelf, metrics)
+
+    async def on_ledger(self, who: Analyst, function: Callable[..., T], *arguments: object) -> T:
+        """Run what reads this ledger, which may be slow or hang, off the event loop."""
+        return await self._reads.run(who.name, partial(function, *arguments))
+
+    async def on_session(self, who: Analyst, function: Callable[..., T], *arguments: object) -> T:
+        """Run what may have to wait for a session that is counting; nobody else waits for it."""
+        return await self._looks.run(who.name, partial(function, *arguments))
+
+    async def freeze(self, who: Analyst, is_frozen: bool, reason: str) -> dict[str, bool]:
+        """Stop new answers or let them be asked again, at once, whatever else is waiting."""
+        return await self._brake.run(who.name, partial(self.set_frozen, is_frozen, reason))
+
+    async def check_ledger(self) -> None:
+        """Whether the ledger can be written; raises why, if not. Nothing is."""
+        await self._checks.run("ledger", self.book.check)
+
+    async def check_table(self) -> None:
+        """Whether the table can be opened and has the columns of its schema; reads no row."""
+        await self._checks.run("table", self._open)
+
+    def _open(self) -> None:
+        from sfumato.vault.fit import check_columns
+        from sfumato.vault.tables import open_table
+
+        check_columns(open_table(self.dataset.source), self.dataset.domain, self.dataset.unit)
+
+    @property
+    def lane(self) -> str:
+        """Releases of this table run one at a time."""
+        return f"release {self.name}"
 
     @property
     def asking(self) -> Asking:
@@ -113,20 +155,29 @@ class Guarded:
             raise no_session()
         return self._asking
 
-    def shown(self, who: Analyst) -> dict[str, object]:
-        """What the list of datasets says of this one."""
+    def about(self) -> dict[str, object]:
+        """What the list of datasets says of this one while its ledger cannot be read."""
         return {
             "name": self.name,
             "about": self.dataset.about,
             "attributes": len(self.dataset.domain),
             "cells": str(self.dataset.domain.size),
             "neighbours": self.dataset.neighbours,
+            "is_frozen": None,
+            "paid_answers": None,
+            "remaining": None,
+        }
+
+    def spendable(self, who: Analyst) -> dict[str, object]:
+        """What its ledger adds: whether it is frozen, and what one may still spend."""
+        return {
             "is_frozen": self.book.is_frozen(),
-            "paid_answers": (
-                None if self._asking is None else self._asking.session.left(who.name).paid_answers
-            ),
             "remaining": remaining_document(self.book.remaining(who.name)),
         }
+
+    def paid_answers(self, who: Analyst) -> int | None:
+        """How many questions can still be paid for; waits while the session is counting."""
+        return None if self._asking is None else self._asking.session.left(who.name).paid_answers
 
     def recent(self, key: str) -> bytes | None:
         """The bytes that were sent under a key, if they are at hand; takes no time."""
@@ -168,8 +219,15 @@ class Guarded:
         """The release request that a body holds."""
         return _read(self._about, body)
 
+    def begin(
+        self, body: bytes, who: Analyst, name: str | None
+    ) -> tuple[ReleaseWanted, bytes | None]:
+        """The release request that a body holds, and its stored body; off the event loop."""
+        wanted = self.read(body)
+        return wanted, self.known(wanted, who, name)
+
     def known(self, wanted: ReleaseWanted, who: Analyst, name: str | None) -> bytes | None:
-        """The stored body of this request, if there is one; takes no time.
+        """The stored body of this request, if there is one; reads the state, not the ledger.
 
         What was refused within the last second is refused again here.
         """
@@ -195,6 +253,7 @@ class Guarded:
             plan = self._planned(asked, paid)
             if self.book.answer(paid) is None:
                 self._check_left(paid, plan, who)
+            check_wanted()  # the last time: what is debited below is also drawn and stored
             result = self._measured(plan, asked, paid, who.name, progress)
             self._results.put(key, result)
             body = self._body(key, asked, plan, result, self.book.entry(paid))
@@ -291,6 +350,8 @@ class Guarded:
 
     def close(self) -> None:
         """Put the session to rest and close the ledger."""
+        for threads in (self._reads, self._looks, self._brake, self._checks):
+            threads.close()
         if self._asking is not None:
             self._asking.close()
         self.book.close()
@@ -304,7 +365,9 @@ class Guarded:
         if known is not None:
             return known
         whose = self.dataset
-        found = plan_of(asked, whose.domain, whose.neighbours, whose.unit, self.limits)
+        found = plan_of(
+            asked, whose.domain, whose.neighbours, whose.unit, self.limits, check_wanted
+        )
         return self._plans.put(key, found)
 
     def _check_left(self, paid: str, plan: Plan, who: Analyst) -> None:

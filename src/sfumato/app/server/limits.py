@@ -30,6 +30,8 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(**STRICT)
 
+    header_bytes: Annotated[int, Field(ge=2**10, le=2**20)] = 2**14
+    header_seconds: Seconds = 10.0
     body_bytes: Annotated[int, Field(ge=1, le=2**26)] = 2**16
     body_seconds: Seconds = 10.0
     json_depth: Annotated[int, Field(ge=2, le=100)] = 16
@@ -41,7 +43,9 @@ class Limits(BaseModel):
     requests_per_second: Seconds = 200.0
     burst: Count = 400
     concurrent: Count = 512
-    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    concurrent_per_analyst: Count = 128
+    workers: Annotated[int, Field(ge=1, le=64)] = 4
+    workers_per_analyst: Annotated[int, Field(ge=1, le=64)] = 2
     waiting: Count = 64
     kept_bytes: Count = 2**26
 

@@ -28,8 +28,16 @@ class Metrics:
         with self._lock:
             self._answers[dataset, kind] += number
 
-    def text(self, remaining: Mapping[str, float]) -> str:
-        """Everything, with the share of each budget that remains."""
+    def text(self, remaining: Mapping[str, float | None]) -> str:
+        """The counters, with the share of each budget that remains.
+
+        Args:
+            remaining: the share of each dataset that may be seen; None where its ledger cannot be
+                read now. Counters of other datasets are left out.
+
+        Returns:
+            The text that Prometheus reads.
+        """
         with self._lock:
             requests, answers = dict(self._requests), dict(self._answers)
         return "".join(
@@ -44,13 +52,27 @@ class Metrics:
                     "sfumato_answers_total",
                     "counter",
                     "answers by dataset and kind",
-                    (({"dataset": d, "kind": k}, n) for (d, k), n in sorted(answers.items())),
+                    (
+                        ({"dataset": d, "kind": k}, n)
+                        for (d, k), n in sorted(answers.items())
+                        if d in remaining
+                    ),
                 ),
                 prometheus(
                     "sfumato_budget_remaining_share",
                     "gauge",
-                    "the share of each budget that is left",
-                    (({"dataset": d}, share) for d, share in remaining.items()),
+                    "the share of each budget that is left; missing while a ledger cannot be read",
+                    (
+                        ({"dataset": d}, share)
+                        for d, share in remaining.items()
+                        if share is not None
+                    ),
+                ),
+                prometheus(
+                    "sfumato_ledger_up",
+                    "gauge",
+                    "whether the ledger of a dataset could be read",
+                    (({"dataset": d}, float(s is not None)) for d, s in remaining.items()),
                 ),
             ]
         )

@@ -16,6 +16,7 @@ __all__ = [
     "LedgerShown",
     "PlanAsked",
     "PlanShown",
+    "Readiness",
     "ReleaseAsked",
     "Released",
     "SchemaShown",
@@ -88,6 +89,16 @@ class Trouble(BaseModel):
     remaining: dict[str, float | None] | None = None
 
 
+class Readiness(BaseModel):
+    """Whether everything that answers need can be opened."""
+
+    status: Annotated[str, Field(examples=["ready"])]
+    parts: Annotated[
+        dict[str, str],
+        Field(examples=[{"state": "ok", "ledgers": "ok", "tables": "1 of 2 cannot be used"}]),
+    ]
+
+
 class DatasetShown(BaseModel):
     """A dataset that is open to the caller."""
 
@@ -96,12 +107,14 @@ class DatasetShown(BaseModel):
     attributes: int
     cells: Annotated[str, Field(description="the number of cells; a text, it may be large")]
     neighbours: str
-    is_frozen: bool
+    is_frozen: Annotated[bool | None, Field(description="null: its ledger cannot be read now")]
     paid_answers: Annotated[
-        int | None, Field(description="questions that can still be paid for; null: no session")
+        int | None,
+        Field(description="questions that can still be paid for; null: no session, or it is busy"),
     ]
     remaining: Annotated[
-        dict[str, float | None], Field(description="what the caller may still spend")
+        dict[str, float | None] | None,
+        Field(description="what the caller may still spend; null: its ledger cannot be read now"),
     ]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sfumato.app.server.models import PlanAsked
     from sfumato.domain import Domain
     from sfumato.domain.unit import PrivacyUnit
-    from sfumato.flow import Plan
+    from sfumato.flow import Plan, Progress
     from sfumato.workload.workload import Workload
 
 __all__ = ["plan_of", "workload_of"]
@@ -38,6 +38,7 @@ def plan_of(
     neighbours: Neighbours,
     unit: PrivacyUnit | None,
     limits: Limits,
+    progress: Progress | None = None,
 ) -> Plan:
     """The best plan that the time allows; touches no data and costs nothing."""
     from sfumato.flow import plan
@@ -50,4 +51,5 @@ def plan_of(
         asked.mechanism,
         unit=unit,
         seconds=limits.planning_seconds,
+        progress=progress,
     )

@@ -34,6 +34,7 @@ from sfumato.errors import (
 
 __all__ = [
     "Problem",
+    "disconnected",
     "exhausted",
     "key_reused",
     "no_dataset",
@@ -131,6 +132,11 @@ def not_valid(faults: Sequence[Mapping[str, Any]]) -> Problem:
     told = [f"{'.'.join(str(p)[:64] for p in f['loc'])}: {f['msg'][:200]}" for f in faults]
     more = [] if len(told) <= MOST_FAULTS else [f"and {len(told) - MOST_FAULTS} more"]
     return Problem(422, "request", "; ".join([*told[:MOST_FAULTS], *more]))
+
+
+def disconnected() -> Problem:
+    """The caller has closed the connection; nobody reads this but the counters."""
+    return Problem(400, "disconnected", "the connection was closed before the answer was there")
 
 
 def too_many(seconds: int) -> Problem:

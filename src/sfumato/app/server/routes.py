@@ -2,6 +2,7 @@
 """The routes, as a table of contents: each body is a call of a function that Python has, too.
 
 GET  /health                           is it there
+GET  /ready                            can it open what it needs
 GET  /datasets                         what is open to me, and what may I still spend
 GET  /datasets/NAME/schema             what its records may look like
 POST /datasets/NAME/plan               forecast, free
@@ -14,8 +15,9 @@ GET  /metrics                          Prometheus, curators only
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
@@ -35,11 +37,12 @@ from sfumato.app.server.models import (
     LedgerShown,
     PlanAsked,
     PlanShown,
+    Readiness,
     Released,
     SchemaShown,
     Trouble,
 )
-from sfumato.app.server.problems import Problem, not_curator, not_valid
+from sfumato.app.server.problems import Problem, disconnected, not_curator, not_valid
 from sfumato.version import VERSION
 
 __all__ = ["BUSY", "routes"]
@@ -111,6 +114,7 @@ _KEY: Final = {
 }
 
 Asked = TypeVar("Asked")
+T = TypeVar("T")
 
 
 def _documented(model: str) -> dict[str, Any]:
@@ -132,11 +136,38 @@ def _key(request: Request) -> str | None:
 
 
 async def _body(request: Request, read: Callable[[bytes], Asked]) -> Asked:
+    body = await request.body()
+
+    async def read_it() -> Asked:
+        return read(body)
+
+    return await _valid(read_it())
+
+
+async def _valid(read: Awaitable[T]) -> T:
+    """What was read from a body, or what is wrong with it."""
     try:
-        return read(await request.body())
+        return await read
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
     raise not_valid([{**f, "loc": ("body", *f["loc"])} for f in faults])
+
+
+async def _while_there(request: Request, work: Awaitable[T]) -> T:
+    """The result of what takes long; it is given up when the caller closes the connection."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        while not working.done():
+            await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not working.done():
+                if gone.result()["type"] == "http.disconnect":
+                    raise disconnected()
+                gone = asyncio.ensure_future(request.receive())
+        return working.result()
+    finally:
+        for task in (working, gone):
+            task.cancel()
 
 
 def _answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -180,7 +211,7 @@ async def ask(request: Request) -> Response:
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
     asked = await _body(request, AskAsked.model_validate_json)
     request.scope[ON_GRID] = True
-    return _stored(await dataset.asking.ask(asked.sql, who, key))
+    return _stored(await _while_there(request, dataset.asking.ask(asked.sql, who, key)))
 
 
 @routes.get(
@@ -197,7 +228,8 @@ async def answers(request: Request) -> Response:
     kept = dataset.recent(key)
     if kept is None:
         await _on_grid(request)
-        kept = await (await _house(request)).look(dataset.stored, key)
+        who = await _who(request)
+        kept = await _while_there(request, dataset.on_session(who, dataset.stored, key))
     if kept is None:
         raise Problem(404, "not-found", "no answer has this key; it is in the answer's `key`")
     return _stored(kept)
@@ -211,26 +243,45 @@ async def answers(request: Request) -> Response:
 async def release(request: Request) -> Response:
     """Debit the cost, measure, and answer; an equal request gets the same bytes, free."""
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
-    wanted = await _body(request, dataset.read)
+    body, house = await request.body(), await _house(request)
     request.scope[ON_GRID] = True
-    known = dataset.known(wanted, who, key)
+    wanted, known = await _valid(house.read(who, dataset.begin, body, who, key))
     if known is None:
-        house = await _house(request)
-        known = await house.work(dataset.release, wanted, who)
+        released = house.work(who, dataset.release, wanted, who, lane=dataset.lane)
+        known = await _while_there(request, released)
     return _stored(known)
 
 
+@routes.head("/health", include_in_schema=False)
 @routes.get("/health", responses={200: {"model": dict[str, str]}})
 async def health() -> Response:
     """Whether the server is there; says nothing of the data."""
     return _json({"status": "ok", "version": VERSION})
 
 
+@routes.head("/ready", include_in_schema=False)
+@routes.get(
+    "/ready",
+    responses={
+        200: {"model": Readiness},
+        503: {"model": Readiness, "description": "a part cannot be used; the log has the reason"},
+    },
+)
+async def ready(house: House_) -> Response:
+    """Whether state, ledgers and tables can be opened; which of these kinds cannot, if any."""
+    parts = await house.ready()
+    is_ready = all(words == "ok" for words in parts.values())
+    status = "ready" if is_ready else "not ready"
+    body = canonical({"status": status, "parts": parts})
+    return Response(body, 200 if is_ready else 503, media_type="application/json")
+
+
 @routes.get("/datasets", dependencies=WAITS, responses=_answers(list[DatasetShown], 503))
-async def datasets(who: Who, house: House_) -> Response:
+async def datasets(request: Request, who: Who, house: House_) -> Response:
     """The datasets that are open to the caller."""
     theirs = [d for d in house.datasets.values() if d.name in who.datasets]
-    return _json(await house.look(lambda: [d.shown(who) for d in theirs]))
+    shown = asyncio.gather(*(house.shown(d, who) for d in theirs))
+    return _json(await _while_there(request, shown))
 
 
 @routes.get("/datasets/{name}/schema", responses=_answers(SchemaShown, 404))
@@ -241,28 +292,43 @@ async def schema(dataset: Dataset) -> Response:
 
 @routes.post("/datasets/{name}/plan", dependencies=WAITS, responses=_answers(PlanShown, 404, 503))
 async def plan(
-    asked: Annotated[PlanAsked, Body()], dataset: Dataset, who: Who, house: House_
+    request: Request,
+    asked: Annotated[PlanAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    house: House_,
 ) -> Response:
     """Forecast the errors and the cost of a release; touches no data and costs nothing."""
-    return _json(await house.work(dataset.forecast, asked, who))
+    return _json(await _while_there(request, house.work(who, dataset.forecast, asked, who)))
 
 
 @routes.post(
     "/datasets/{name}/estimate", dependencies=WAITS, responses=_answers(Estimated, 404, 503)
 )
-async def estimate(asked: Annotated[AskAsked, Body()], dataset: Dataset, house: House_) -> Response:
+async def estimate(
+    request: Request,
+    asked: Annotated[AskAsked, Body()],
+    dataset: Dataset,
+    who: Who,
+    house: House_,
+) -> Response:
     """What a question would cost and how good its answer would be; spends nothing."""
-    return _json(await house.work(dataset.asking.forecast, asked.sql))
+    forecast = house.work(who, dataset.asking.forecast, asked.sql)
+    return _json(await _while_there(request, forecast))
 
 
 @routes.get(
     "/datasets/{name}/ledger", dependencies=WAITS, responses=_answers(LedgerShown, 404, 503)
 )
 async def ledger(
-    dataset: Dataset, who: Who, house: House_, after: Annotated[int, Query(ge=-1, lt=2**62)] = -1
+    request: Request,
+    dataset: Dataset,
+    who: Who,
+    after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
 ) -> Response:
     """What was spent: all of it for a curator, one's own for an analyst."""
-    return _json(await house.work(dataset.ledger, who, after))
+    shown = dataset.on_ledger(who, dataset.ledger, who, after)
+    return _json(await _while_there(request, shown))
 
 
 @routes.post(
@@ -270,11 +336,9 @@ async def ledger(
     dependencies=WAITS,
     responses=_answers(dict[str, bool], 403, 404, 503),
 )
-async def freeze(
-    asked: Annotated[FreezeAsked, Body()], dataset: Dataset, _: Curator, house: House_
-) -> Response:
+async def freeze(asked: Annotated[FreezeAsked, Body()], dataset: Dataset, who: Curator) -> Response:
     """Stop all new answers; stored ones stay readable."""
-    return _json(await house.work(dataset.set_frozen, True, asked.reason))
+    return _json(await dataset.freeze(who, True, asked.reason))
 
 
 @routes.post(
@@ -283,17 +347,20 @@ async def freeze(
     responses=_answers(dict[str, bool], 403, 404, 503),
 )
 async def unfreeze(
-    asked: Annotated[FreezeAsked, Body()], dataset: Dataset, _: Curator, house: House_
+    asked: Annotated[FreezeAsked, Body()], dataset: Dataset, who: Curator
 ) -> Response:
     """Let new answers be asked again."""
-    return _json(await house.work(dataset.set_frozen, False, asked.reason))
+    return _json(await dataset.freeze(who, False, asked.reason))
 
 
 @routes.get("/metrics", response_class=Response, responses=_answers(None, 403))
-async def metrics(_: Curator, house: House_) -> Response:
-    """Counters for Prometheus."""
-    left = {d.name: float(d.book.remaining().share) for d in house.datasets.values()}
-    return Response(house.metrics.text(left), media_type="text/plain; version=0.0.4")
+async def metrics(request: Request, who: Curator, house: House_) -> Response:
+    """Counters for Prometheus, of the caller's datasets."""
+    theirs = [d for d in house.datasets.values() if d.name in who.datasets]
+    shares = await _while_there(request, asyncio.gather(*(house.share(d, who) for d in theirs)))
+    left = {d.name: share for d, share in zip(theirs, shares, strict=True)}
+    text = house.metrics.text(left)
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 BUSY: Final[dict[tuple[str, str], Handler]] = {

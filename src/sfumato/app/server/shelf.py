@@ -8,13 +8,16 @@ is public. A shelf that is lost loses no budget: answers are made again from the
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+from typing import Final
 
-from sfumato.errors import LedgerError, SfumatoError
+from sfumato.errors import SfumatoError
 
 __all__ = ["Shelf"]
 
@@ -28,29 +31,55 @@ CREATE TABLE IF NOT EXISTS bound (
 """
 
 
+_REASONS: Final = {
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_CORRUPT": "the file is damaged",
+    "SQLITE_NOTADB": "the file is damaged, or is no database",
+    "SQLITE_READONLY": "the file is read-only",
+    "SQLITE_BUSY": "another process has locked it",
+    "SQLITE_LOCKED": "another connection has locked it",
+    "SQLITE_IOERR": "the disk cannot be read or written",
+    "SQLITE_CANTOPEN": "the file or its folder cannot be opened",
+    "SQLITE_PERM": "the file may not be used",
+}
+
+
+def _reason(error: sqlite3.Error) -> str:
+    """Why a statement failed, for the log: the name of the error, never its text."""
+    name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    kind = "_".join(name.split("_")[:2])
+    return f"{_REASONS[kind]}, {name}" if kind in _REASONS else name
+
+
 class Shelf:
-    """A small database, with the newest bodies in memory (``kept`` bytes of them)."""
+    """A small database, with the newest bodies in memory (``kept`` bytes of them).
+
+    Only its owner may read the file: it holds who asked what. Whatever goes wrong with it is a
+    ``SfumatoError`` that says why, which callers get as 503 and the log in full.
+    """
 
     def __init__(self, path: Path, kept: int) -> None:
-        self._lock = Lock()
+        self._lock, self._path = Lock(), path
         self._kept, self._held = kept, 0
         self._newest: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         try:
+            _make_private(path)
             self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self._database.execute("PRAGMA journal_mode = WAL")
             # The ledger is the durable record; a body that is lost with the power is made again.
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.executescript(_TABLES)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
+            why = _reason(error) if isinstance(error, sqlite3.Error) else error.strerror
             raise SfumatoError(
-                f"the server's state {path} cannot be opened ({type(error).__name__}); check the "
-                "folder and its permissions, or name another file in [server] state"
+                f"the server's state {path} cannot be opened ({why}); check the folder and its "
+                "permissions, or name another file in [server] state"
             ) from None
 
     def body(self, dataset: str, key: str) -> bytes | None:
         """The bytes that were sent under a key, if any."""
         place = (dataset, key)
-        with self._lock:
+        with self._using("read"):
             held = self._newest.get(place)
             if held is not None:
                 self._newest.move_to_end(place)
@@ -62,7 +91,7 @@ class Shelf:
     def beginning(self, dataset: str, start: str) -> list[tuple[str, bytes]]:
         """All keys of a dataset that begin so, with their bytes."""
         query = "SELECT key, data FROM body WHERE dataset = ? AND substr(key, 1, ?) = ?"
-        with self._lock:
+        with self._using("read"):
             rows = self._database.execute(query, (dataset, len(start), start)).fetchall()
         return [(str(key), bytes(data)) for key, data in rows]
 
@@ -81,28 +110,34 @@ class Shelf:
 
         Returns, for each, the bytes that are to be sent.
         """
-        given = list(bodies)
         insert = "INSERT INTO body VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         query = "SELECT data FROM body WHERE dataset = ? AND key = ?"
-        with self._lock, self._writing():
-            out = []
-            for dataset, key, data in given:
-                if self._database.execute(insert, (dataset, key, data)).rowcount != 1:
-                    data = bytes(self._database.execute(query, (dataset, key)).fetchone()[0])
-                out.append(self._remember((dataset, key), data))
-            return out
+        with self._using("written"):
+            kept = []
+            with self._transaction():
+                for dataset, key, data in bodies:
+                    if self._database.execute(insert, (dataset, key, data)).rowcount != 1:
+                        data = bytes(self._database.execute(query, (dataset, key)).fetchone()[0])
+                    kept.append(((dataset, key), data))
+            return [self._remember(place, data) for place, data in kept]
 
     def bind(self, named: Iterable[tuple[str, str, str]]) -> list[bool]:
         """Bind idempotency keys: (analyst, name, request). False where it meant another request."""
         insert = "INSERT INTO bound VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         query = "SELECT request FROM bound WHERE analyst = ? AND name = ?"
         out = []
-        with self._lock, self._writing():
+        with self._using("written"), self._transaction():
             for analyst, name, request in named:
                 is_new = self._database.execute(insert, (analyst, name, request)).rowcount == 1
                 found = self._database.execute(query, (analyst, name)).fetchone()
                 out.append(is_new or found[0] == request)
         return out
+
+    def check(self) -> None:
+        """Write something that means nothing; raises why, if that cannot be done."""
+        with self._using("written"), self._transaction():
+            version = int(self._database.execute("PRAGMA user_version").fetchone()[0])
+            self._database.execute(f"PRAGMA user_version = {1 - version % 2}")
 
     def close(self) -> None:
         """Close the database."""
@@ -117,23 +152,37 @@ class Shelf:
             self._held -= len(self._newest.popitem(last=False)[1])
         return data
 
-    def _writing(self) -> _Transaction:
-        return _Transaction(self._database)
+    @contextmanager
+    def _using(self, verb: str) -> Iterator[None]:
+        """Alone with the database; its errors become one that says why."""
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise SfumatoError(
+                    f"the server's state {self._path} cannot be {verb} ({_reason(error)}); make "
+                    "room or restore the file; nothing that was paid for is lost"
+                ) from None
 
-
-class _Transaction:
-    """One transaction: committed at its end, or undone."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def __enter__(self) -> None:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """One transaction: committed at its end, or undone."""
+        self._database.execute("BEGIN IMMEDIATE")
         try:
-            self._database.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise LedgerError(
-                f"the server's state cannot be written ({type(error).__name__}); tell the curator"
-            ) from None
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # SQLite may have undone it by itself
+                self._database.execute("ROLLBACK")
+            raise
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._database.execute("COMMIT" if kind is None else "ROLLBACK")
+
+def _make_private(path: Path) -> None:
+    """Create the file for its owner alone, or take from others what an earlier version gave them.
+
+    SQLite gives the files beside it the same rights, so those are left from an earlier run only.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        if each.exists() and each.stat().st_mode & 0o077:
+            each.chmod(0o600)
