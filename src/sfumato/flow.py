@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, WorkloadError
-from sfumato.plan.effort import cache_folder
+from sfumato.plan.effort import STEPS, cache_folder
 from sfumato.plan.forecast import Forecast, GroupForecast
 from sfumato.plan.planner import Strategies, choose
 from sfumato.plan.smallest import smallest_budget
@@ -46,7 +46,6 @@ Progress = Callable[[int, int, str], None]
 
 DEFAULT_DELTA = Fraction(1, 10**9)
 MOST = 12  # groups that a plan shows of itself
-SECONDS = 120.0  # for planning; the best of what was found by then
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,6 +74,7 @@ class Plan(Forecast):
         """One line: what is asked, how, how well, and how close to the best possible."""
         known = self.certificate
         best = "" if known is None else f", at most {known:.4f} times the least possible"
+        best += "; planning was stopped early by its time limit" if self.stopped_early else ""
         return (
             f"Plan of {self.workload.queries:,} queries by {self.mechanism} at "
             f"{self.budget.describe()}: typical error {self.rmse:,.2f} counts{best}"
@@ -248,7 +248,8 @@ def plan(
     unit: PrivacyUnit | None = None,
     allow_bias: bool = False,
     records: int | None = None,
-    seconds: float | None = SECONDS,
+    seconds: float | None = None,
+    steps: float | None = None,
     cache: bool = True,
     progress: Progress | None = None,
 ) -> Plan:
@@ -257,9 +258,13 @@ def plan(
     Give either ``budget`` or ``error``: with ``error`` (a root mean square error, in counts) the
     plan carries the smallest budget that reaches it at this ``delta``. With ``allow_bias`` and a
     public number of ``records`` (at most so many are in the table) answers may trade noise for a
-    bias, which the forecast and the intervals count at its worst. Planning ends with the best
-    so far after about ``seconds`` (None: when it is done). With ``cache`` the search begins where
-    an earlier plan of the same workload ended, and is certified anew.
+    bias, which the forecast and the intervals count at its worst. Planning is limited in steps, not
+    in time: equal inputs give equal plans on any machine under any load. ``steps`` lowers or raises
+    the limit of every mechanism, in multiplications (one core makes some 2.5e10 of them in a
+    second; None: the default of 100 seconds). With ``seconds`` planning also
+    ends after about this time with the best so far, never worse than plain Laplace or Gaussian
+    noise, and ``plan.stopped_early`` says if it did. With ``cache`` long searches are kept in the
+    user's cache folder and found again; the plan is the same without.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
@@ -276,7 +281,8 @@ def plan(
         raise PlanError("give either a budget or an error to reach, not both and not neither")
     until = inf if seconds is None else monotonic() + _positive(seconds, "seconds")
     folder = cache_folder() if cache else None
-    known = Strategies(workload, objective, until, folder, _allowed(allow_bias, records))
+    most = STEPS if steps is None else _positive(steps, "steps")
+    known = Strategies(workload, objective, until, folder, _allowed(allow_bias, records), most)
     if budget is None:
         budget = smallest_budget(known, error, neighbours, mechanism, delta, unit)
     if not isinstance(budget, Budget):

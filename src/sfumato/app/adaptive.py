@@ -72,6 +72,7 @@ def adaptive_document(plan: AdaptivePlan) -> dict[str, object]:
         "queries": plan.workload.queries,
         "mechanism": plan.mechanism,
         **dict.fromkeys(("rmse", "largest", "gamma", "certificate", "objective")),
+        "stopped_early": False,
         "budget": budget_document(plan.budget),
         "cost": plan.cost.as_json(),
         "neighbours": plan.neighbours,

@@ -46,6 +46,6 @@ Seconds = Annotated[
     typer.Option(
         metavar="N",
         min=0.001,
-        help="End planning with the best so far after about N seconds (default: 120).",
+        help="End planning with the best so far after about N seconds (default: no clock).",
     ),
 ]

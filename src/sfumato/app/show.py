@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sfumato.refine.widths.projected_plan import AfterProjection
 
 __all__ = [
+    "STOPPED",
     "budget_document",
     "candidates_table",
     "certificate_in_words",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 FIRST_GROUPS, LAST_GROUPS = 9, 3
+STOPPED = "by the time limit: without one the error may be less"
 
 
 def counts(value: float | None) -> str:
@@ -126,6 +128,7 @@ def plan_facts(plan: Forecast, after: AfterProjection | None = None) -> Table:
             ("largest error", f"{counts(plan.largest_error)}{unit}, of the worst query"),
             ("gamma", f"{plan.gamma:.4g} (the rmse at unit noise)"),
             ("certificate", certificate_in_words(plan)),
+            *([("stopped early", STOPPED)] if plan.stopped_early else []),
             ("cost", cost_in_words(plan.cost, plan.budget)),
         ]
     )
@@ -192,6 +195,7 @@ def plan_document(plan: Forecast, after: AfterProjection | None = None) -> dict[
         "largest": plan.largest_error,
         "gamma": plan.gamma,
         "certificate": plan.certificate,
+        "stopped_early": plan.stopped_early,
         "objective": plan.objective,
         "budget": budget_document(plan.budget),
         "cost": plan.cost.as_json(),

@@ -89,7 +89,7 @@ class _Budget(_Table):
 class _Plan(_Table):
     mechanism: Text | None = None
     objective: Literal["rmse", "max"] = "rmse"
-    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 120.0
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     allow_bias: bool = False
     records: Annotated[int, Field(ge=1)] | None = None
     adaptive: Adaptive | None = None
@@ -168,7 +168,7 @@ class Spec:
     delta: str
     mechanism: str | None
     objective: str
-    seconds: float
+    seconds: float | None
     allow_bias: bool
     records: int | None
     ledger: LedgerSpec | None

@@ -1,71 +1,140 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a search may take, and where it may start: a time limit and remembered optima.
+"""How much a search may compute, counted in steps, and searches that were made before.
 
-Solvers ask ``time_is_up`` between steps and return what they have proved so far. They also ask
-for a start: the weights that an earlier plan of the same workload ended with. A remembered start
-is never trusted, only tried first: the solver proves its certificate anew, so a damaged or
-foreign file costs time and nothing else. Plans are public, so the files hold nothing private.
+A plan is a function of what is asked: solvers count the multiplications they make (``spend``) and
+ask between steps whether to return what they have proved so far (``must_stop``). The limit is a
+number of multiplications, the same on every machine under any load. Every mechanism of a plan has
+the same limit for itself, so that its strategy does not depend on which others were tried before.
+Only where somebody asks for it (``seconds`` of a plan) a clock is read as well, and what it stopped
+says so (``Effort.is_late``).
+
+A finished search can be kept in a file: its whole result, found again for the same search only (the
+same workload, parameters and versions), and what is read is proved anew at the weights it names. So
+a plan is the same with and without the file, and a damaged or foreign one costs time and nothing
+else. A search that a clock stopped is not kept. Plans are public: the files hold nothing private.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import inf
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from time import monotonic
+from typing import NamedTuple
 from zipfile import ZipFile
 
 import numpy as np
 
 from sfumato.workload.queries import Array
 
-__all__ = ["Effort", "cache_folder", "current", "effort", "time_is_up"]
+__all__ = [
+    "EIGEN",
+    "STEPS",
+    "STEPS_PER_SECOND",
+    "Effort",
+    "Searched",
+    "cache_folder",
+    "current",
+    "effort",
+    "must_stop",
+    "spend",
+]
 
 FOLDER = "SFUMATO_CACHE"  # the environment variable: a folder, or "off"
-WORTH = 0.05  # seconds: a search that took less is not written down
-LARGEST_FOLDER = 2**29  # bytes of remembered optima that are kept
+FORMAT = 2  # of the files: searches of another one are not found
+STEPS_PER_SECOND = 2.5e10  # multiplications that one core makes in large products of matrices
+STEPS = 100 * STEPS_PER_SECOND  # multiplications of one mechanism, after which it keeps its best
+EIGEN = 8  # multiplications of an eigenvalue problem of size n, in n^3
+OVERHEAD = 2.0**17  # multiplications that any step costs besides
+WORTH = 2.0**30  # multiplications: a search that took fewer is not written down
+LARGEST_FOLDER = 2**29  # bytes of remembered searches that are kept
 EXTREME = 1e60  # remembered weights lie between its inverse and it
-SEARCH = re.compile(r"v[1-9][0-9]{0,8}")  # the names of searches
+SEARCH = re.compile(r"[a-z][1-9][0-9]{0,8}")  # the names of searches
+
+
+class Searched(NamedTuple):
+    """A finished search: its weights, those of its lower bound, and its numbers.
+
+    ``asked`` identifies the search; ``numbers`` are whatever the solver needs besides the weights,
+    the multiplications it made last.
+    """
+
+    asked: bytes
+    best: Array
+    bound: Array
+    numbers: Array
 
 
 @dataclass
 class Effort:
-    """What the searches of one plan share; searches are numbered in the order they happen."""
+    """What the searches of one mechanism share; searches are numbered as they happen.
+
+    ``until`` is a monotonic time, or infinite: then no clock is read. ``steps`` is the number of
+    multiplications after which searches return what they have, ``spent`` those made so far.
+    """
 
     until: float = inf
+    steps: float = inf
     watch: Callable[[str], None] | None = None
     remembered: dict[str, Array] = field(default_factory=dict)
-    found: dict[str, Array] = field(default_factory=dict)
+    results: dict[str, Array] = field(default_factory=dict)
     searches: int = 0
+    spent: float = 0.0
+    is_late: bool = False
 
     def tell(self, gap: float) -> None:
         """Say how far the search has come: its error is within ``gap`` of the least possible."""
         if self.watch is not None:
             self.watch("" if gap > 1 else f"within {gap:.2g} of the least error")
 
-    def next_search(self) -> str:
-        """The name of the search that starts now."""
+    def must_stop(self) -> bool:
+        """Whether a search should return what it has; notes whether a clock says so."""
+        if self.until < inf and monotonic() > self.until:
+            self.is_late = True
+        return self.is_late or self.spent > self.steps
+
+    def next_search(self) -> int:
+        """The number of the search that starts now."""
         self.searches += 1
-        return f"v{self.searches}"
+        return self.searches
 
-    def start(self, search: str, size: int) -> Array | None:
-        """Remembered positive weights of the right size, or None."""
-        v = self.remembered.get(search)
-        if v is None or v.shape != (size,) or v.dtype != np.float64:
+    def recall(self, search: int, asked: bytes, size: int) -> Searched | None:
+        """The stored result of this very search, to be proved anew; None if there is none."""
+        parts = [self.remembered.get(f"{letter}{search}") for letter in "abvn"]
+        if any(p is None or p.ndim != 1 for p in parts):
             return None
-        # Far from the ends of the range of floats: no solver ends there, and all would fail.
-        return v if bool(((v > 1 / EXTREME) & (v < EXTREME)).all()) else None
+        key, bound, best, numbers = (np.asarray(p) for p in parts)
+        if key.dtype != np.uint8 or key.tobytes() != asked:
+            return None
+        if numbers.dtype != np.float64 or not bool(np.isfinite(numbers).all()):
+            return None
+        for weights in (bound, best):
+            if weights.shape != (size,) or weights.dtype != np.float64:
+                return None
+            # Far from the ends of the range of floats: no solver ends there, and all would fail.
+            if not bool(((weights > 1 / EXTREME) & (weights < EXTREME)).all()):
+                return None
+        return Searched(asked, best, bound, numbers)
 
-    def keep(self, search: str, v: Array, seconds: float) -> None:
-        """Remember where a search ended, if it was long."""
-        if seconds >= WORTH:
-            self.found[search] = v
+    def keep(self, search: int, result: Searched) -> None:
+        """Remember a search that came to its own end, if it was long."""
+        if self.is_late or result.numbers[-1] < WORTH:
+            return
+        self.results |= {
+            f"a{search}": np.frombuffer(result.asked, dtype=np.uint8),
+            f"b{search}": result.bound,
+            f"v{search}": result.best,
+            f"n{search}": result.numbers,
+        }
 
 
 _EFFORT: ContextVar[Effort | None] = ContextVar("effort", default=None)
@@ -76,10 +145,17 @@ def current() -> Effort:
     return _EFFORT.get() or Effort()
 
 
-def time_is_up() -> bool:
+def spend(multiplications: float) -> None:
+    """Count what a step has computed."""
+    known = _EFFORT.get()
+    if known is not None:
+        known.spent += multiplications + OVERHEAD
+
+
+def must_stop() -> bool:
     """Whether a search should return what it has."""
     known = _EFFORT.get()
-    return known is not None and monotonic() > known.until
+    return known is not None and known.must_stop()
 
 
 @contextmanager
@@ -88,18 +164,33 @@ def effort(
     until: float = inf,
     folder: Path | None = None,
     watch: Callable[[str], None] | None = None,
+    steps: float = STEPS,
 ) -> Iterator[Effort]:
-    """Let searches stop at ``until`` (a monotonic time) and start where ``key`` ended before."""
-    file = None if folder is None else folder / f"{key}.npz"
-    made = Effort(until, watch, {} if file is None else _read(file))
+    """Let searches stop after so many steps, or at ``until``, and recall what ``key`` kept."""
+    file = None if folder is None else folder / f"{_of_these_versions(f'{key}|{steps}')}.npz"
+    made = Effort(until, steps, watch, {} if file is None else _read(file))
     token = _EFFORT.set(made)
     try:
         yield made
     finally:
         _EFFORT.reset(token)
-    if file is not None and made.found:
+    if file is not None and made.results:
         with suppress(OSError):  # a cache that cannot be written is no cache
-            _write(file, {**made.remembered, **made.found})
+            _write(file, {**made.remembered, **made.results})
+
+
+def _of_these_versions(key: str) -> str:
+    return hashlib.sha256(f"{key}|{_versions()}".encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=1)
+def _versions() -> str:
+    """What a search depends on besides its workload: another program may end elsewhere."""
+    from importlib.metadata import version
+
+    from sfumato.version import VERSION
+
+    return f"{FORMAT}|{VERSION}|{np.__version__}|{version('scipy')}|{platform.machine()}"
 
 
 def cache_folder() -> Path | None:

@@ -93,7 +93,10 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """A chosen strategy with its noise, what it costs and how well it will answer."""
+    """A chosen strategy with its noise, what it costs and how well it will answer.
+
+    ``stopped_early`` says that a time limit ended the planning: without one the error may be less.
+    """
 
     workload: Workload
     budget: Budget
@@ -105,6 +108,7 @@ class Forecast:
     candidates: tuple[Candidate, ...]
     bound: float | None = None
     replacing: float | None = None
+    stopped_early: bool = False
 
     @property
     def mechanism(self) -> str:

@@ -2,19 +2,22 @@
 """Choose how to ask: build every mechanism that fits, forecast each, keep the best.
 
 Public arithmetic only: the choice depends on the workload, the budget and the neighbours, never
-on data, so it costs nothing. Mechanisms are tried in the order of their effort; the rest is left
-out once the best so far is within 1% of a lower bound on all of them, or time is up.
+on data, so it costs nothing. The certified optimum is tried first, the others in the order of their
+effort; the rest is left out once the best so far is within 1% of a lower bound on all of them.
+Searches are limited in steps (``effort.py``), so that equal inputs have equal plans on any machine
+under any load. Only where a person limits the time a clock is read: what it stops says so, and the
+plain Laplace and Gaussian mechanisms are tried all the same.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, sqrt
 from pathlib import Path
-from time import monotonic
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -25,7 +28,7 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.bias.biased import approximate
 from sfumato.plan.calibrate import calibrate
-from sfumato.plan.effort import effort
+from sfumato.plan.effort import STEPS, Effort, effort
 from sfumato.plan.forecast import Candidate, Forecast
 from sfumato.plan.mechanisms import MECHANISMS, named
 from sfumato.plan.optimal.lower import sum_of_bounds
@@ -38,9 +41,9 @@ from sfumato.workload.workload import Workload
 __all__ = ["MECHANISMS", "Strategies", "choose"]
 
 TABLE = 2**27  # cells of a table that is counted (1 GiB)
-MANY_TERMS = 1000
-MANY_QUERIES = 2**17
 BIASED = "approximate"
+CERTIFIED = "factorization"
+PLAIN = ("laplace", "gaussian")  # tried however little time there is
 SLOW = "laplace-optimum"
 HOPELESS = 2.5  # templates gain less over trees and tables in all workloads that were tried
 SINGULAR = "rounding makes its matrices singular; scale the queries and weights alike"
@@ -53,9 +56,10 @@ Progress = Callable[[int, int, str], None]
 class Strategies:
     """The strategies of one workload and objective: each is built once, for every budget.
 
-    ``until`` is the monotonic time at which searches return what they have; ``folder`` is where
-    they remember how far they came. With a public number of ``records`` a bias is allowed: how
-    much of it pays depends on them and on the privacy loss.
+    ``steps`` limits the searches of each mechanism; ``until`` is a monotonic time at which they
+    return what they have, and no clock is read where it is infinite; ``folder`` is where finished
+    searches are kept. With a public number of ``records`` a bias is allowed: how much of it pays
+    depends on them and on the privacy loss.
     """
 
     workload: Workload
@@ -63,23 +67,30 @@ class Strategies:
     until: float = inf
     folder: Path | None = None
     records: int | None = None
+    steps: float = STEPS
     _made: dict[str, Strategy | PlanError] = field(default_factory=dict, repr=False)
     _replaced: dict[tuple[str, bool], Strategy] = field(default_factory=dict, repr=False)
+    _late: set[str] = field(default_factory=set, repr=False)
 
     def named(self, mechanism: str | None) -> list[str]:
-        """The mechanisms of this name, in the order of their effort."""
+        """The mechanisms of this name: the certified optimum, then in the order of effort."""
         if mechanism == BIASED and self.records is None:
             raise PlanError(
                 "approximate answers are biased: say allow_bias = true, and records = the public "
                 "number of records"
             )
-        found = [] if mechanism == BIASED else named(mechanism)
-        # There a certified optimum takes less time than the forecasts of all others.
-        terms = self.workload.terms
-        if len(terms) > MANY_TERMS or max(t.rows for t in terms) > MANY_QUERIES:
-            found.sort(key=lambda name: name != "factorization")
+        names = [] if mechanism == BIASED else named(mechanism)
+        names.sort(key=lambda name: name != CERTIFIED)
         is_allowed = mechanism in (None, BIASED) and self.records is not None
-        return [*found, BIASED] if is_allowed else found
+        return [*names, BIASED] if is_allowed else names
+
+    def is_late(self) -> bool:
+        """Whether a person's time for planning is up; reads no clock where there is no limit."""
+        return Effort(self.until).must_stop()
+
+    def was_stopped(self, name: str) -> bool:
+        """Whether a clock ended a search of this mechanism."""
+        return name in self._late
 
     def of(self, name: str, loss: float, watch: Callable[[str], None] | None = None) -> Strategy:
         """The strategy of a mechanism; PlanError says why it does not fit."""
@@ -101,13 +112,25 @@ class Strategies:
         if (name, drops) not in self._replaced:
             objective: Objective = "max" if self.objective == "max" else "rmse"
             try:
-                with effort("replacing", self.until, None, watch):
+                with self._limited(name, "replacing", None, watch):
                     found = for_replacing(strategy, objective, drops)
             except np.linalg.LinAlgError:
                 raise PlanError(SINGULAR) from None
             check_unbiased(found)
             self._replaced[name, drops] = found
         return self._replaced[name, drops]
+
+    @contextmanager
+    def _limited(
+        self, name: str, key: str, folder: Path | None, watch: Callable[[str], None] | None
+    ) -> Iterator[None]:
+        """The effort of one mechanism; notes whether a clock ended it."""
+        with effort(key, self.until, folder, watch, self.steps) as made:
+            try:
+                yield
+            finally:
+                if made.is_late:
+                    self._late.add(name)
 
     def _built(
         self, name: str, loss: float, watch: Callable[[str], None] | None
@@ -116,7 +139,7 @@ class Strategies:
         key = hashlib.sha256(asked.encode()).hexdigest()[:32]
         folder = None if name == BIASED else self.folder
         try:
-            with effort(key, self.until, folder, watch):
+            with self._limited(name, key, folder, watch):
                 if name == BIASED and self.records is not None:
                     strategy = approximate(self.workload, loss, self.records, self.objective)
                 else:
@@ -162,7 +185,7 @@ def choose(
             considered.append(race.run(name, watch))
     if race.best is None:
         raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
-    best = race.best
+    best = replace(race.best, stopped_early=race.is_stopped)
     if best.bound is None and objective == "rmse" and neighbours == "add-remove":
         best = replace(best, bound=sum_of_bounds(workload) or None)
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
@@ -189,6 +212,7 @@ class _Race:
     best: Forecast | None = None
     least: float = inf
     least_laplace: float = inf
+    is_stopped: bool = False
 
     def run(self, name: str, watch: Callable[[str], None] | None) -> Candidate:
         """Build, calibrate and forecast one mechanism; it enters the race if it fits."""
@@ -220,6 +244,8 @@ class _Race:
             candidate = Candidate(name, entry.rmse, entry.largest_error, "")
         except PlanError as why:
             return Candidate(name, None, None, str(why))
+        finally:
+            self.is_stopped |= self.strategies.was_stopped(name)
         self.enter(entry)
         return candidate
 
@@ -244,7 +270,8 @@ class _Race:
         best = self.best
         if best is None:
             return ""
-        if monotonic() > self.strategies.until:
+        if name not in PLAIN and self.strategies.is_late():
+            self.is_stopped = True
             return "not tried: the time for planning is up"
         if name == BIASED:  # no bound on unbiased answers holds for it
             return ""

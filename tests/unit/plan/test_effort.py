@@ -1,4 +1,4 @@
-"""Time limits and remembered optima: never trusted, only tried first."""
+"""Limits in steps and remembered searches: a plan is the same with and without them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.plan import effort as effort_module
-from sfumato.plan.effort import cache_folder, current, effort, time_is_up
+from sfumato.plan.effort import cache_folder, current, effort, must_stop, spend
 from sfumato.plan.matrix import factorize
 from sfumato.plan.solve.optimum import Certified, certified_optimum
 from sfumato.workload.queries import Array
@@ -33,18 +33,49 @@ def every_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effort_module, "WORTH", 0.0)
 
 
+class _Counting:
+    """How often the matrix is decomposed."""
+
+    calls = 0
+
+    def __call__(self, v: Array) -> Array:
+        self.calls += 1
+        spend(1e6)
+        return _root_diagonal(v)
+
+
+def _counted(folder: Path | None, key: str = "key") -> tuple[Certified, int, float]:
+    count = _Counting()
+    with effort(key, folder=folder) as made:
+        found = certified_optimum(count, CELLS)
+    return found, count.calls, made.spent
+
+
 @pytest.mark.usefixtures("every_search")
-def test_a_second_plan_starts_where_the_first_ended(tmp_path: Path) -> None:
-    with effort("key", folder=tmp_path):
-        first = _solve()
-    with effort("key", folder=tmp_path):
-        second = _solve()
-    assert first.steps > 5
-    assert second.steps == 1
-    assert np.array_equal(first.v, second.v)
-    assert (first.upper, first.scale) == (second.upper, second.scale)
-    with effort("another key", folder=tmp_path):
-        assert _solve().steps == first.steps
+def test_a_search_that_was_made_before_is_found_again_bit_by_bit(tmp_path: Path) -> None:
+    alone, calls, spent = _counted(None)
+    cold, cold_calls, cold_spent = _counted(tmp_path)
+    warm, warm_calls, warm_spent = _counted(tmp_path)
+    assert calls == cold_calls > 5
+    assert warm_calls == 2  # its error and its bound are proved anew
+    assert spent == cold_spent == warm_spent  # what comes after has as many steps left
+    for found in (cold, warm):
+        assert np.array_equal(alone.v, found.v)
+        assert (alone.upper, alone.lower) == (found.upper, found.lower)
+        assert (alone.scale, alone.steps) == (found.scale, found.steps)
+    assert _counted(tmp_path, "another key")[1] == calls
+
+
+@pytest.mark.usefixtures("every_search")
+def test_another_search_of_the_same_number_is_not_taken_for_it(tmp_path: Path) -> None:
+    _counted(tmp_path)
+    for options in ({"tolerance": 1e-3}, {"all_bind": True}, {"start": np.arange(1.0, CELLS + 1)}):
+        with effort("key", folder=tmp_path):
+            found = certified_optimum(_root_diagonal, CELLS, **options)  # type: ignore[arg-type]
+        with effort("key"):
+            alone = certified_optimum(_root_diagonal, CELLS, **options)  # type: ignore[arg-type]
+        assert np.array_equal(found.v, alone.v)
+        assert found.lower == alone.lower
 
 
 @pytest.mark.usefixtures("every_search")
@@ -52,26 +83,32 @@ def test_a_wrong_memory_costs_time_and_nothing_else(tmp_path: Path) -> None:
     honest = _solve()
     lies = [np.exp(np.linspace(-9, 9, CELLS)), np.ones(3), np.full(CELLS, np.nan), -np.ones(CELLS)]
     for lie in lies:
-        np.savez(tmp_path / "key.npz", v1=lie)
-        with effort("key", folder=tmp_path):
-            found = _solve()
-        assert found.certificate <= 1 + 1.01e-4
-        assert found.upper >= honest.lower * (1 - 1e-9)
-        assert found.lower <= honest.upper * (1 + 1e-9)
+        _counted(tmp_path)
+        (file,) = tmp_path.iterdir()
+        with np.load(file) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        for name in ("v1", "b1", "n1"):
+            np.savez(file, **{**arrays, name: lie})
+            found, _, _ = _counted(tmp_path)
+            assert np.array_equal(found.v, honest.v)
+            assert (found.upper, found.lower) == (honest.upper, honest.lower)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut short"])
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "key.npz").write_bytes(content)
+    _counted(tmp_path)
+    for file in tmp_path.iterdir():
+        file.write_bytes(content)
     with effort("key", folder=tmp_path):
         assert _solve().certificate <= 1 + 1.01e-4
 
 
 def test_when_time_is_up_the_search_returns_what_it_has_proved() -> None:
-    with effort("key", until=monotonic() - 1):
-        assert time_is_up()
+    with effort("key", until=monotonic() - 1) as made:
+        assert must_stop()
         found = _solve()
-    assert not time_is_up()
+    assert made.is_late
+    assert not must_stop()
     assert found.steps == 1
     assert found.certificate > 1.01
     full = _solve()
@@ -93,9 +130,29 @@ def test_the_oldest_memories_make_room(tmp_path: Path, monkeypatch: pytest.Monke
     for i in range(8):
         with effort(f"key{i}", folder=tmp_path):
             _solve()
-    left = {f.name for f in tmp_path.iterdir()}
-    assert "key7.npz" in left
-    assert len(left) < 8
+    assert len(list(tmp_path.iterdir())) < 8
+    assert _counted(tmp_path, "key7")[1] == 2
+
+
+def test_when_the_steps_are_used_up_the_search_returns_what_it_has_and_reads_no_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(effort_module, "monotonic", None)
+    count = _Counting()
+    with effort("key", steps=3.5e6) as made:
+        found = certified_optimum(count, CELLS)
+    assert 1 < count.calls == found.steps < 5
+    assert not made.is_late
+    with effort("key", steps=3.5e6):
+        again = certified_optimum(_Counting(), CELLS)
+    assert np.array_equal(found.v, again.v)
+
+
+@pytest.mark.usefixtures("every_search")
+def test_a_search_that_a_clock_stopped_is_not_remembered(tmp_path: Path) -> None:
+    with effort("key", until=monotonic() - 1, folder=tmp_path):
+        _solve()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_outside_of_a_plan_nothing_is_remembered(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from sfumato.app.page.shell import (
 )
 from sfumato.app.page.slider import slider
 from sfumato.app.page.tables import Tables
-from sfumato.app.show import counts
+from sfumato.app.show import STOPPED, counts
 
 if TYPE_CHECKING:
     from sfumato.flow import Plan
@@ -233,11 +233,13 @@ def _planned(subject: object, asked: dict[str, object], records: int) -> tuple[P
 
 def _facts(scaled: Rescaled) -> list[tuple[str, str, str]]:
     plan = scaled.plan
+    stopped = [("Stopped early", "yes", STOPPED)] if plan.stopped_early else []
     return [
         ("Typical error", f"± {counts(scaled.rmse)}", "counts, root mean square"),
         ("Largest error", f"± {counts(scaled.largest)}", "counts, of the worst answer"),
         ("How good", *_certificate(plan)),
         ("Answers", f"{plan.workload.queries:,}", f"by {plan.mechanism}"),
+        *stopped,
     ]
 
 

@@ -145,6 +145,7 @@ class PlanShown(BaseModel):
     rmse: float
     largest: float
     certificate: float | None
+    stopped_early: bool
     budget: dict[str, float]
     cost: Any
     groups: list[dict[str, Any]]

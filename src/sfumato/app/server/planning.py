@@ -40,8 +40,13 @@ def plan_of(
     limits: Limits,
     progress: Progress | None = None,
 ) -> Plan:
-    """The best plan that the time allows; touches no data and costs nothing."""
+    """The best plan within a number of steps, whatever else the machine does; costs nothing.
+
+    ``limits.planning_seconds`` are those of one undisturbed core, counted in multiplications: a
+    clock would give one request two plans, and two keys.
+    """
     from sfumato.flow import plan
+    from sfumato.plan.effort import STEPS_PER_SECOND
 
     return plan(
         workload_of(asked.workload, domain, limits),
@@ -50,6 +55,6 @@ def plan_of(
         asked.objective,
         asked.mechanism,
         unit=unit,
-        seconds=limits.planning_seconds,
+        steps=limits.planning_seconds * STEPS_PER_SECOND,
         progress=progress,
     )

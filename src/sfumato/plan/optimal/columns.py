@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from sfumato.domain import Domain
 from sfumato.errors import TooLarge
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import must_stop, spend
 from sfumato.plan.optimal.reading import Reading, read
 from sfumato.workload.queries import Array, Identity, Numbers, Prefix, QuerySet, Ranges
 from sfumato.workload.terms import Predicates, Product, Term
@@ -98,13 +98,14 @@ def _moved(reading: Reading, axis: int, states: Words, sizes: Array) -> tuple[Wo
     found: list[Words] = []
     counted: list[Array] = []
     for first in range(0, len(weights), step):
-        if time_is_up():
+        if must_stop():
             raise TooLarge(
-                "the time for planning is up before the different columns of all queries are "
-                "known; ask about fewer attributes at once, or allow more seconds"
+                "planning must end before the different columns of all queries are known; ask "
+                "about fewer attributes at once, or allow more seconds"
             )
         classes = np.arange(first, min(first + step, len(weights)))
         moved = reading.move(axis, states, classes)
+        spend(64.0 * moved.size)  # words, several times each
         cells = np.multiply.outer(sizes, weights[classes]).reshape(-1)
         distinct, total = _distinct(moved, cells)
         found.append(distinct)

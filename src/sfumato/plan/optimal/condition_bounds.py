@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import must_stop
 from sfumato.plan.optimal.known_cells import common, joined, too_long
 from sfumato.plan.solve.optimum import certified_optimum
 from sfumato.plan.solve.roots import best_root, root_diagonal
@@ -74,7 +74,7 @@ def lower_bound(
         found, longest = too_long(clauses.holds(reached), form, LONGER)
         if progress is not None:
             progress(len(cells), longest - 1)
-        if not len(found) or time_is_up():
+        if not len(found) or must_stop():
             break
         cells, _ = joined(cells, np.ones(len(cells)), found)
     divisor = len(asked) if objective == "max" else 1  # a maximum is no less than a mean

@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import must_stop
 from sfumato.plan.optimal.condition_bounds import lower_bound
 from sfumato.plan.optimal.known_cells import common, first_cells, joined, too_long
 from sfumato.plan.optimal.proved import Conditions, Proved
@@ -92,7 +92,7 @@ def conditions(
     weights = _weights(clauses, terms, objective)
     options = [_proportional(clauses, terms, weights, objective)]
     cells = first_cells(clauses, weights, STARTS)
-    if objective == "rmse" and not time_is_up():
+    if objective == "rmse" and not must_stop():
         best, cells = _best(clauses, weights, cells, progress)
         options.append(best)
     shares = min(options, key=lambda g: _centre(g, weights, objective).error)
@@ -151,13 +151,13 @@ def _best(
             found, longest = too_long(clauses.holds(reached), shares, LONGER)
             if progress is not None:
                 progress(len(cells), longest - 1)
-            if not len(found) or time_is_up():
+            if not len(found) or must_stop():
                 break
             cells, start = joined(cells, start, found)
         proof = heaviest(clauses, shares, BRIEFLY, LONGER)
         upper = proof.upper
         is_loose = proof.upper > LOOSE * proof.reached
-        if proof.reached <= 1 + 2 * LONGER or is_loose or time_is_up():
+        if proof.reached <= 1 + 2 * LONGER or is_loose or must_stop():
             break
         cells, start = joined(cells, start, proof.column[None])
     return np.asarray(shares / (upper * ROUND_UP), dtype=np.float64), cells

@@ -20,7 +20,7 @@ from math import sqrt
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import must_stop
 from sfumato.plan.optimal.columns import Columns, distinct_columns
 from sfumato.plan.optimal.mixed import Mixed
 from sfumato.plan.optimal.mixture import Mixture
@@ -249,7 +249,7 @@ def _rounded(
 ) -> Integers:
     """Integers in proportion to a mixing, as few bits as rounding may cost, of the least error.
 
-    When the time is up they are not searched for: the most are taken.
+    When planning must end they are not searched for: the most are taken.
     """
 
     def error(matrix: Array) -> float:
@@ -260,7 +260,7 @@ def _rounded(
 
     best: Integers | None = None
     least = np.inf
-    is_late = time_is_up()
+    is_late = must_stop()
     for mixing in options:
         aim = np.inf if is_late else error(mixing) * (1 + ROUNDING)
         for bits in ENTRY_BITS[-1:] if is_late else ENTRY_BITS:

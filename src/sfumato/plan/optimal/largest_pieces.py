@@ -30,7 +30,7 @@ from math import prod
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import must_stop
 from sfumato.plan.optimal.pieces import Pieces, pieces
 from sfumato.plan.optimal.split import Centred, Split, query_key
 from sfumato.plan.solve.reweighted import Reweighted
@@ -85,7 +85,7 @@ def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest
         found, emphasis = _shared(workload, guess)
         if best is None or found.weighted_largest() < best.weighted_largest():
             best = found
-        if time_is_up():
+        if must_stop():
             break
     if best is None:
         raise PlanError("no splits were tried")

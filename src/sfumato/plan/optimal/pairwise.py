@@ -26,7 +26,7 @@ from math import sqrt
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import EIGEN, must_stop, spend
 from sfumato.plan.optimal.dense import Dense, dense
 from sfumato.plan.optimal.mixture import Mixture
 from sfumato.plan.solve.optimum import certified_optimum
@@ -193,6 +193,7 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
         apart = points[:, pairs[:, 0]] - points[:, pairs[:, 1]]
 
         def form(lam: Array, apart: Array = apart) -> Array:
+            spend(EIGEN * float(rank) ** 3 + 2.0 * rank * rank * len(lam))
             inside = root @ ((apart * lam) @ apart.T) @ root
             own, directions = np.linalg.eigh(inside)
             own = np.maximum(own, own[-1] * 2.0**-50 * len(own))
@@ -210,7 +211,7 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
         now = problem.error(shape) * widest
         if now < error:
             best, error = shape / widest, now
-        if error <= bound * (1 + TOLERANCE) ** 2 or time_is_up():
+        if error <= bound * (1 + TOLERANCE) ** 2 or must_stop():
             break
         lam = found.v / found.v.max()
         stay = pairs[lam > KEPT]

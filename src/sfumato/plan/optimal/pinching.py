@@ -30,6 +30,7 @@ from math import exp
 import numpy as np
 
 from sfumato.errors import TooLarge
+from sfumato.plan.effort import EIGEN, spend
 from sfumato.plan.optimal.split import query_key
 from sfumato.plan.solve.lattice import Lattice, lattice
 from sfumato.plan.solve.optimum import certified_optimum
@@ -195,6 +196,7 @@ def _options(gram: Array) -> tuple[Array, ...]:
         v = gram + extra * np.trace(gram) / n
 
         def root_diagonal(weights: Array, v: Array = v) -> Array:
+            spend(EIGEN * float(n) ** 3)
             root = np.sqrt(weights)
             values, vectors = np.linalg.eigh(v * np.outer(root, root))
             return np.asarray((vectors**2) @ np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)

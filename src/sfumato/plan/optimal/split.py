@@ -18,6 +18,7 @@ from math import ceil, log2, sqrt
 import numpy as np
 
 from sfumato.errors import PlanError
+from sfumato.plan.effort import EIGEN, spend
 from sfumato.plan.solve.optimum import certified_optimum
 from sfumato.plan.solve.quadratic import row_quadratics
 from sfumato.plan.solve.tridiagonal import Tridiagonal, root_diagonal
@@ -267,6 +268,7 @@ def split_optimum(
     v = np.sum(grams, axis=0) + total_weight * np.ones((n, n))
 
     def dense_diagonal(weights: Array) -> Array:
+        spend(EIGEN * float(n) ** 3)
         root = np.sqrt(weights)
         values, vectors = np.linalg.eigh(v * np.outer(root, root))
         return np.asarray((vectors**2) @ np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)

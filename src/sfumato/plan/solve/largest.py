@@ -30,7 +30,7 @@ from math import log, sqrt
 import numpy as np
 
 from sfumato.errors import PlanError
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import must_stop, spend
 from sfumato.plan.solve.optimum import CORRECTIONS, LONGEST, MEMORY, RELAXATION, STARTS
 from sfumato.workload.queries import Array
 
@@ -129,6 +129,7 @@ class _Search:
         """``tr |B|``, the diagonal of X and the squared errors, for weights that sum to 1."""
         self.steps += 1
         cells, queries = self.root_diagonals(v, w)
+        spend(CORRECTIONS * (len(v) + len(w)))
         trace = float(self.copies[0] @ cells)
         if not trace > 0:
             raise PlanError("the workload is zero: there is nothing to factorize")
@@ -140,7 +141,7 @@ class _Search:
         if self.progress is not None:
             self.progress(self.steps, sqrt(self.upper / self.lower) - 1)
         is_proved = self.upper <= self.lower * self.ratio
-        if is_proved or self.steps >= self.most_steps or time_is_up():
+        if is_proved or self.steps >= self.most_steps or must_stop():
             raise _Reached
         return trace, diagonal, errors
 

@@ -19,7 +19,7 @@ diagonal (or less, where v = 0). Two ways there, with one certificate:
 
 Every step gives a valid bound and a feasible X (scaled to diagonal at most 1), so the result is
 certified whatever the optimiser does. v = 1 is the singular value bound of Li and Miklau 2013. The
-search ends early when the time of the plan is up, and begins at remembered weights (``effort.py``).
+search ends early when the steps of the plan are used up, and is not made twice (``effort.py``).
 
 References: Li, Miklau, Hay, McGregor, Rastogi 2015, "The matrix mechanism: optimizing linear
 counting queries under differential privacy"; Edmonds, Nikolov, Ullman 2020, "The power of
@@ -29,16 +29,16 @@ Ni 2011 for Anderson mixing.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import log, sqrt
-from time import monotonic
 
 import numpy as np
 
 from sfumato.errors import PlanError
-from sfumato.plan.effort import current, time_is_up
+from sfumato.plan.effort import Searched, current, must_stop, spend
 from sfumato.workload.queries import Array
 
 __all__ = ["Certified", "certified_optimum"]
@@ -49,6 +49,8 @@ MEMORY = 8  # steps that Anderson mixing remembers
 RELAXATION = 1.5
 LONGEST = 4.0  # the longest step of log v that mixing may take
 LEAST = 1e-14  # added to z^2, so that no cell is lost for good
+NUMBERS = 5  # of a stored search: scale, upper, lower, steps, multiplications
+SAME = 1e-9  # relative: a bound that is computed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +94,18 @@ def certified_optimum(
     count = float(copies.mean())
     copies = copies / count  # of order 1, whatever the size of the domain
     search = _Search(root_diagonal, copies, (1 + tolerance) ** 2, most_steps, progress)
-    known, began = current(), monotonic()
-    name = known.next_search()
-    remembered = known.start(name, cells)
-    first = remembered if remembered is not None else np.ones(cells) if start is None else start
+    first = np.ones(cells) if start is None else start
+    plan = current()
+    number = plan.next_search()
+    asked = _asked(search, first, all_bind)
+    before = plan.spent
+    stored = _proved(search, plan.recall(number, asked, cells))
+    plan.spent = before
+    if stored is not None:
+        plan.spent += float(stored.numbers[-1])  # as much as the search that it stands for
+        scale, upper, lower, steps = stored.numbers[:-1].tolist()
+        return Certified(stored.best, scale, upper * count, lower * count, int(steps))
     with suppress(_Reached):
-        if remembered is not None:
-            search.prove(remembered)
         if all_bind:
             _mix(search, np.log(first))
         for _ in range(STARTS):  # a line search that fails for rounding is started afresh
@@ -110,8 +117,30 @@ def certified_optimum(
                 options={"maxiter": most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0},
             )
     best = search.best()
-    known.keep(name, best.v, monotonic() - began)
+    numbers = np.array([best.scale, best.upper, best.lower, best.steps, plan.spent - before])
+    plan.keep(number, Searched(asked, best.v, search.lower_v, numbers))
     return replace(best, upper=best.upper * count, lower=best.lower * count)
+
+
+def _asked(search: _Search, first: Array, all_bind: bool) -> bytes:
+    """What identifies a search, but for the matrix: that is known by its workload and number."""
+    out = hashlib.sha256(repr((len(first), search.ratio, search.most_steps, all_bind)).encode())
+    for numbers in (first, search.copies):
+        out.update(np.ascontiguousarray(numbers, dtype=np.float64).tobytes())
+    return out.digest()
+
+
+def _proved(search: _Search, stored: Searched | None) -> Searched | None:
+    """A stored result whose error and bound are those of its weights, else None."""
+    if stored is None or len(stored.numbers) != NUMBERS:
+        return None
+    _, upper, lower, _, _ = stored.numbers.tolist()
+    of_best, of_bound = search.root_diagonal(stored.best), search.root_diagonal(stored.bound)
+    trace = float(search.copies @ of_bound)
+    again = trace**2 / float(search.copies @ stored.bound)
+    error = float(search.copies @ of_best) * float((of_best / stored.best).max())
+    is_so = abs(again - lower) <= SAME * lower and abs(error - upper) <= SAME * upper
+    return stored if is_so and lower > 0 else None
 
 
 class _Reached(Exception):
@@ -133,15 +162,18 @@ class _Search:
         self.most_steps, self.progress = most_steps, progress
         self.steps, self.lower, self.upper, self.scale = 0, 0.0, np.inf, 1.0
         self.v: Array | None = None
+        self.lower_v = np.zeros(0)
 
     def prove(self, v: Array) -> tuple[float, float, Array]:
         """``tr A^1/2``, ``sum(v)`` and the diagonal of X; raises _Reached when it is enough."""
         self.steps += 1
         d = self.root_diagonal(v)
+        spend(CORRECTIONS * len(v))
         trace, total, diagonal = float(self.copies @ d), float(self.copies @ v), d / v
         if trace <= 0:
             raise PlanError("all queries are zero: there is nothing to factorize")
-        self.lower = max(self.lower, trace**2 / total)
+        if trace**2 / total > self.lower:
+            self.lower, self.lower_v = trace**2 / total, v
         if trace * float(diagonal.max()) < self.upper:
             self.scale = float(diagonal.max())
             self.upper, self.v = trace * self.scale, v
@@ -149,7 +181,7 @@ class _Search:
             self.progress(self.steps, sqrt(self.upper / self.lower) - 1)
         current().tell(sqrt(self.upper / self.lower) - 1)
         is_proved = self.upper <= self.lower * self.ratio
-        if is_proved or self.steps >= self.most_steps or time_is_up():
+        if is_proved or self.steps >= self.most_steps or must_stop():
             raise _Reached
         return trace, total, diagonal
 

@@ -25,6 +25,7 @@ from math import prod
 import numpy as np
 
 from sfumato.errors import TooLarge
+from sfumato.plan.effort import EIGEN, spend
 from sfumato.plan.solve.optimum import Certified, certified_optimum
 from sfumato.plan.solve.symmetry import CLASS_PART, Axis, exchangeable
 from sfumato.plan.solve.tridiagonal import inverse_gram, root_diagonal
@@ -302,5 +303,6 @@ def _eigh(gram: Array, v: Array) -> tuple[Array, Array]:
     root = np.sqrt(v)
     if gram.size == 1:
         return np.maximum(gram[0] * v, 0.0), np.ones((1, 1))
+    spend(EIGEN * float(len(gram)) ** 3)
     values, vectors = np.linalg.eigh(gram * np.outer(root, root))
     return np.where(values > values[-1] * len(values) * EIGEN_ROUNDING, values, 0.0), vectors

@@ -22,6 +22,7 @@ from math import sqrt
 import numpy as np
 
 from sfumato.errors import TooLarge
+from sfumato.plan.effort import EIGEN, spend
 from sfumato.plan.solve.largest import certified_largest
 from sfumato.plan.solve.optimum import certified_optimum
 from sfumato.workload.queries import Array, Integers, Numbers
@@ -311,6 +312,7 @@ def root_diagonal(matrix: Array) -> Callable[[Array], Array]:
         if m <= k:
             values, vectors = _eigen(gram * np.outer(root, root))
             return np.asarray((vectors**2) @ np.sqrt(values), dtype=np.float64)
+        spend(2.0 * k * k * m)
         scaled = matrix * root
         values, vectors = _eigen(scaled @ scaled.T)
         return _squares((vectors * values**-0.25).T @ scaled)
@@ -323,6 +325,7 @@ def root_diagonals(matrix: Array) -> Callable[[Array, Array], tuple[Array, Array
     k, m = matrix.shape
 
     def evaluate(v: Array, w: Array) -> tuple[Array, Array]:
+        spend(2.0 * min(k, m) ** 2 * max(k, m))
         b = matrix * np.sqrt(v) * np.sqrt(w)[:, None]
         if m <= k:
             b = b.T
@@ -330,6 +333,7 @@ def root_diagonals(matrix: Array) -> Callable[[Array, Array], tuple[Array, Array
         if len(values) < len(b) <= PRECISE:
             # Weights of cells and queries can vanish together, and what they describe must not: the
             # square of a small singular value is lost in rounding, the value itself is not.
+            spend(2.0 * EIGEN * min(k, m) ** 2 * max(k, m))
             vectors, singular, _ = np.linalg.svd(b, full_matrices=False)
             kept = singular > singular[0] * max(b.shape) * SINGULAR_ROUNDING
             values, vectors = singular[kept] ** 2, vectors[:, kept]
@@ -346,6 +350,7 @@ def _squares(rows: Array) -> Array:
 
 def _eigen(gram: Array) -> tuple[Array, Array]:
     """The eigenvalues that are not zero up to rounding: a lower bound must not count those."""
+    spend(EIGEN * float(len(gram)) ** 3)
     values, vectors = np.linalg.eigh(gram)
     kept = values > values[-1] * len(values) * EIGEN_ROUNDING
     return values[kept], vectors[:, kept]

@@ -18,6 +18,7 @@ from math import ceil, log, pi
 
 import numpy as np
 
+from sfumato.plan.effort import spend
 from sfumato.workload.queries import Array, Prefix, QuerySet, Ranges
 
 __all__ = ["Tridiagonal", "inverse_gram", "inverse_root_poles", "pole_count", "root_diagonal"]
@@ -71,6 +72,7 @@ def root_diagonal(
         shifts, weights = _inverse_root_poles(
             1 / float(gram_diagonal @ v), t.largest_bound(), accuracy
         )
+        spend(64.0 * len(v) * len(shifts))  # divisions
         return np.asarray(_kernel()(t.diagonal, t.beside, shifts, weights), dtype=np.float64)
 
     return evaluate

@@ -21,6 +21,7 @@ from math import prod
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
+from sfumato.plan.effort import EIGEN, spend
 from sfumato.plan.solve.largest import CertifiedLargest, certified_largest
 from sfumato.plan.solve.optimum import Certified
 from sfumato.plan.solve.orbits import EIGEN_ROUNDING, SECTOR_SIZE, OrbitProblem, Part, Sector
@@ -339,6 +340,7 @@ def _root_and_inverse(a: Array) -> tuple[Array, Array]:
     if a.size == 1:
         root = np.sqrt(np.maximum(a, 0.0))
         return root[0], np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    spend(EIGEN * float(len(a)) ** 3)
     values, vectors = np.linalg.eigh(a)
     kept = values > values[-1] * len(values) * EIGEN_ROUNDING
     root, vectors = np.sqrt(values[kept]), vectors[:, kept]

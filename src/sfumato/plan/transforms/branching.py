@@ -18,7 +18,7 @@ from math import sqrt
 
 import numpy as np
 
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import must_stop
 from sfumato.plan.transforms.levels import energies
 from sfumato.plan.transforms.tree import BRANCHINGS, WeightedTree
 from sfumato.workload.queries import Array, QuerySet
@@ -49,7 +49,7 @@ def best_tree(asked: Sequence[tuple[float, QuerySet]], p: int) -> WeightedTree:
 
     best = min(_uniform(size), key=lambda widths: solved(widths)[0])
     improved = True
-    while improved and solved.cache_info().currsize < MOST_TREES and not time_is_up():
+    while improved and solved.cache_info().currsize < MOST_TREES and not must_stop():
         best = _without_light_levels(best, solved(best)[1])
         around = (widths for widths in _neighbours(best, size) if widths[-1] < 2 * size)
         near = min(around, key=lambda widths: solved(widths)[0], default=best)

@@ -22,7 +22,7 @@ import numpy as np
 
 from sfumato.errors import PlanError
 from sfumato.plan.blockwise import shared_noise
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import must_stop
 from sfumato.plan.strategy import Noise, Strategy
 from sfumato.plan.transforms.branching import best_tree
 from sfumato.plan.transforms.invertible import total_variance
@@ -85,7 +85,7 @@ def fitted_product(terms: Sequence[Product], design: Design, p: int, title: str 
             if turn == 0 or others @ tried <= others @ errors[name]:
                 chosen[name], errors[name] = found, tried
         value = float(weights @ prod(errors.values(), start=np.ones(1)))
-        if value > last * (1 - ENOUGH) or len(names) == 1 or len(terms) == 1 or time_is_up():
+        if value > last * (1 - ENOUGH) or len(names) == 1 or len(terms) == 1 or must_stop():
             break
         last = value
     factors = tuple(chosen.items())

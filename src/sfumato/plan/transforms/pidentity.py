@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sfumato.plan.effort import time_is_up
+from sfumato.plan.effort import must_stop, spend
 from sfumato.plan.transforms.template import Template
 from sfumato.workload.queries import Array, Identity, Integers, Prefix, QuerySet, Ranges, Total
 
@@ -73,6 +73,7 @@ def identity_error(gram: Array) -> float:
 
 def template_error(gram: Array, theta: Array) -> tuple[float, Array]:
     """``tr(C V C X^-1)`` and its gradient with respect to Theta."""
+    spend(theta.size * (len(gram) + 4.0 * len(theta)))
     c = 1 + theta.sum(axis=0)
     w = c[:, None] * gram * c
     solved = np.linalg.solve(np.eye(len(theta)) + theta @ theta.T, theta)  # Theta X^-1
@@ -100,7 +101,7 @@ def _searched(gram: Array, starts: Sequence[Array]) -> Array:
 def _followed(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
     from scipy.optimize import minimize
 
-    if not len(theta) or time_is_up():
+    if not len(theta) or must_stop():
         return template_error(gram, theta)[0], theta
     shape, unit = theta.shape, identity_error(gram)
 
@@ -121,8 +122,8 @@ def _followed(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
 
 
 def stop_in_time(_: Array) -> None:
-    """End a search of scipy, which keeps the best point so far, when the time is up."""
-    if time_is_up():
+    """End a search of scipy, which keeps the best point so far, when it must stop."""
+    if must_stop():
         raise StopIteration
 
 

@@ -33,6 +33,7 @@ import numpy.typing as npt
 from sfumato.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import table_block
+from sfumato.plan.effort import spend
 from sfumato.plan.strategy import Block, Strategy
 from sfumato.plan.transforms.kronecker import TABLE_CELLS
 from sfumato.plan.transforms.pidentity import stop_in_time
@@ -242,6 +243,7 @@ class _Search:
         first = np.array([start.get(a, 0.0) for a in tables]) + 1e-3 / len(tables)
 
         def error(x: Array) -> tuple[float, Array]:
+            spend(2.0 * holds.size)
             total = float(x.sum())
             shares = x / total
             precision = holds @ shares**2
