@@ -297,7 +297,7 @@ class _Trial:
         rows = self.records if knows_total(chosen) else None
         public = self.public if shrinks else None
         found = refined_listed(
-            chosen, np.split(noisy, ends), rows, shrinks=shrinks, public=public, seconds=inf
+            chosen, np.split(noisy, ends), rows, shrinks=shrinks, public=public, steps=inf
         )
         return None if found is None else np.concatenate(found.answers)
 

@@ -12,15 +12,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from math import inf
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, WorkloadError
-from sfumato.plan.effort import STEPS, cache_folder
+from sfumato.plan.effort import STEPS, cache_folder, deadline
 from sfumato.plan.forecast import Forecast, GroupForecast
 from sfumato.plan.planner import Strategies, choose
 from sfumato.plan.smallest import smallest_budget
@@ -279,7 +277,7 @@ def plan(
     neighbours = check_neighbours(neighbours)
     if (budget is None) == (error is None):
         raise PlanError("give either a budget or an error to reach, not both and not neither")
-    until = inf if seconds is None else monotonic() + _positive(seconds, "seconds")
+    until = deadline(None if seconds is None else _positive(seconds, "seconds"))
     folder = cache_folder() if cache else None
     most = STEPS if steps is None else _positive(steps, "steps")
     known = Strategies(workload, objective, until, folder, _allowed(allow_bias, records), most)

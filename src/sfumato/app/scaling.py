@@ -20,6 +20,7 @@ from sfumato.app.crossings import Crossing, crossings
 from sfumato.app.simulation import simulated
 from sfumato.domain import Domain
 from sfumato.errors import PlanError, SfumatoError
+from sfumato.plan.effort import STEPS_PER_SECOND
 from sfumato.refine.draws import Draws
 from sfumato.refine.widths.geometry import Hull
 from sfumato.refine.widths.projected_forecast import ProjectionForecast, forecast_projection
@@ -52,7 +53,7 @@ TRIED = 2**20  # coefficients up to which mechanisms are tried out
 RUNS = 3  # of many queries; few queries say less each time and are tried more often
 MOST_RUNS = 8
 ANSWERS = 100
-SECONDS = 2.0  # for planning part of the queries
+STEPS = 2 * STEPS_PER_SECOND  # for planning part of the queries
 DENSE = 1024  # cells up to which part of the queries is planned
 MOST = 10**12
 
@@ -226,7 +227,7 @@ def _part(spec: Spec, work: Workload, n: int, is_tried: bool) -> list[Mark]:
                 spec.neighbours,
                 mechanism=name,
                 unit=spec.unit,
-                seconds=SECONDS,
+                steps=STEPS,
                 cache=False,
             )
         except PlanError:

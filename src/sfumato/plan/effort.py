@@ -37,6 +37,7 @@ import numpy as np
 from sfumato.workload.queries import Array
 
 __all__ = [
+    "ADDED_UP",
     "EIGEN",
     "STEPS",
     "STEPS_PER_SECOND",
@@ -44,6 +45,7 @@ __all__ = [
     "Searched",
     "cache_folder",
     "current",
+    "deadline",
     "effort",
     "must_stop",
     "spend",
@@ -54,6 +56,7 @@ FORMAT = 2  # of the files: searches of another one are not found
 STEPS_PER_SECOND = 2.5e10  # multiplications that one core makes in large products of matrices
 STEPS = 100 * STEPS_PER_SECOND  # multiplications of one mechanism, after which it keeps its best
 EIGEN = 8  # multiplications of an eigenvalue problem of size n, in n^3
+ADDED_UP = 32.0  # multiplications in the time of one number that is read and added up
 OVERHEAD = 2.0**17  # multiplications that any step costs besides
 WORTH = 2.0**30  # multiplications: a search that took fewer is not written down
 LARGEST_FOLDER = 2**29  # bytes of remembered searches that are kept
@@ -169,14 +172,22 @@ def effort(
     """Let searches stop after so many steps, or at ``until``, and recall what ``key`` kept."""
     file = None if folder is None else folder / f"{_of_these_versions(f'{key}|{steps}')}.npz"
     made = Effort(until, steps, watch, {} if file is None else _read(file))
+    outer = _EFFORT.get()
     token = _EFFORT.set(made)
     try:
         yield made
     finally:
         _EFFORT.reset(token)
+        if outer is not None:
+            outer.spent += made.spent
     if file is not None and made.results:
         with suppress(OSError):  # a cache that cannot be written is no cache
             _write(file, {**made.remembered, **made.results})
+
+
+def deadline(seconds: float | None) -> float:
+    """The monotonic time in so many seconds; infinite, and no clock is read, without a limit."""
+    return inf if seconds is None or seconds == inf else monotonic() + seconds
 
 
 def _of_these_versions(key: str) -> str:

@@ -40,8 +40,6 @@ __all__ = ["Projected", "project"]
 Progress = Callable[[int, int, str], None]
 
 LOOSEST = 0.01  # the relative gap that a search for rows or for the largest difference stops at
-ROW_SECONDS = 60.0  # for rows, and as much again for their certificate
-RELAXED_SECONDS = 300.0
 
 
 def project(
@@ -64,12 +62,14 @@ def project(
     or the covariance matrix of the answers, whose inverse is then the metric. Solving stops when
     the certified gap is ``gap`` of the value (and of a millionth of ``1/2 |answers|_W^2``): with
     the default the answers are a thousandth of the way they moved from the projection, or nearer.
-    It also stops after about ``seconds``, with the best so far and its certificate. None is no
-    limit for cells that can be listed, and five minutes for a relaxation.
+    It also stops after about ``seconds``, with the best so far and its certificate. Without them no
+    clock is read: there is no limit for cells that can be listed, and one in steps, of about five
+    minutes of one core, for a relaxation.
 
     Where the asked attributes have more than ten million cells together, weighted rows are searched
-    for instead, for ``seconds`` at most (None: one minute). Their gap is to a lower bound that
-    local consistency proves, in as much time again; the relaxation is what it cannot get below.
+    for instead, for ``seconds`` at most (None: steps of about one minute). Their gap is to a lower
+    bound that local consistency proves, in as much time again; the relaxation is what it cannot get
+    below.
 
     ``onto`` is the body that is projected on. ``"exact"``: the answers of data sets. ``"local"``:
     a non-negative table for every asked set, that agree on what they share; any domain, only the
@@ -115,15 +115,13 @@ def project(
         fit = replace(fit, parts=(*fit.parts, _count(fit, *noisy)))
     if onto != "exact":
         _check_relaxed(onto, objective, precision, constraints)
-        limit = RELAXED_SECONDS if seconds is None else seconds
-        return _relaxed(fit, workload, total, onto, gap, limit, constraints, progress)
+        return _relaxed(fit, workload, total, onto, gap, seconds, constraints, progress)
     grid = Grid.of(fit, constraints)
     if objective == "max":
         return _largest(fit, grid, workload, total, gap, progress)
     if grid.size > MOST_CELLS:
         _check_rows(grid, total, precision)
-        limit = ROW_SECONDS if seconds is None else seconds
-        return _by_rows(fit, workload, total or 0.0, gap, limit, constraints, progress)
+        return _by_rows(fit, workload, total or 0.0, gap, seconds, constraints, progress)
     found = fit_explicit(
         fit,
         grid,
@@ -131,7 +129,7 @@ def project(
         gap=gap,
         precision=precision,
         exact=exact,
-        seconds=float("inf") if seconds is None else seconds,
+        seconds=seconds,
         progress=progress,
     )
     return _projected(found, workload)
@@ -176,7 +174,7 @@ def _relaxed(
     total: float | None,
     onto: str,
     gap: float,
-    seconds: float,
+    seconds: float | None,
     constraints: Constraints | None,
     progress: Progress | None,
 ) -> Projected:
@@ -270,7 +268,7 @@ def _by_rows(
     workload: Workload,
     total: float,
     gap: float,
-    seconds: float,
+    seconds: float | None,
     constraints: Constraints | None,
     progress: Progress | None,
 ) -> Projected:

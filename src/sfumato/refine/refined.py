@@ -31,6 +31,7 @@ from typing import Literal
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.plan.effort import STEPS_PER_SECOND
 from sfumato.plan.forecast import Forecast
 from sfumato.refine.cells.explicit import FLOOR, agreed_total, fit_explicit
 from sfumato.refine.cells.grid import Grid, alike
@@ -64,7 +65,7 @@ __all__ = [
 LISTED = 2**20  # cells up to which a histogram is fitted
 GAP = 1e-3  # relative: the answers are off by at most 3% of the way they moved
 ENOUGH = 0.02  # or by so much of the expected distance of the unbiased answers from the truth
-SECONDS = 60.0
+STEPS = 60 * STEPS_PER_SECOND  # multiplications, of each search
 MOST_GAMES = 2**12  # cells, and answers, up to which the largest difference is made least
 LARGEST = 0.01  # relative gap of it
 TABLES = 2**24  # cells of all tables that rows are fitted to, some 140 bytes each; answers too
@@ -142,11 +143,11 @@ def refined(
     *,
     shrinks: bool = False,
     public: PublicRecords | None = None,
-    seconds: float = SECONDS,
+    steps: float = STEPS,
     constraints: Constraints | None = None,
     progress: Progress | None = None,
 ) -> Refined | None:
-    """Answers that agree; None where neither way is open, or neither came near enough in time.
+    """Answers that agree; None where neither way is open, or neither came near enough in its steps.
 
     With ``shrinks`` a projection that noise outweighs is drawn towards guesses: ``public`` records,
     even counts, independent attributes. With ``constraints`` the histogram or the rows meet them,
@@ -159,11 +160,11 @@ def refined(
     fit = objective_fit(workload, unbiased)
     grid = None if has_wide(workload) else Grid.of(fit, constraints)
     if grid is not None and grid.size <= LISTED:
-        how = _How(shrinks, public, seconds, shown)
+        how = _How(shrinks, public, steps, shown)
         return _listed(forecast, fit, grid, measured.rows, how)
     if sum(p.term.cells for p in fit.parts if not _is_wide(p.term)) > TABLES:
         return None
-    return _rows(forecast, measured, unbiased, seconds, constraints, shown)
+    return _rows(forecast, measured, unbiased, steps, constraints, shown)
 
 
 def refined_listed(
@@ -173,18 +174,18 @@ def refined_listed(
     *,
     shrinks: bool = False,
     public: PublicRecords | None = None,
-    seconds: float = SECONDS,
+    steps: float = STEPS,
 ) -> Refined | None:
     """The same for cells that can be listed, from the answers alone."""
     fit = objective_fit(forecast.workload, unbiased)
-    return _listed(forecast, fit, Grid.of(fit), rows, _How(shrinks, public, seconds))
+    return _listed(forecast, fit, Grid.of(fit), rows, _How(shrinks, public, steps))
 
 
 @dataclass(frozen=True, slots=True)
 class _How:
     shrinks: bool
     public: PublicRecords | None
-    seconds: float
+    steps: float
     progress: Progress | None = None
 
 
@@ -224,7 +225,7 @@ def _listed(
     whole = FLOOR * 0.5 * sum(float(p.weights @ p.values**2) for p in fit.parts)
     gap = min(GAP, enough / whole) if whole > 0 else GAP
     found = fit_explicit(
-        fit, grid, total, gap=gap, enough=enough, seconds=how.seconds, progress=how.progress
+        fit, grid, total, gap=gap, enough=enough, steps=how.steps, progress=how.progress
     )
     if not found.distance_bound <= NEAR * sqrt(expected):
         return None
@@ -234,9 +235,9 @@ def _listed(
     if is_largest:
         found = fit_largest(fit, grid, total, gap=LARGEST)
     elif how.shrinks:
-        known, limit = rows is not None, how.seconds
+        known = rows is not None
         shrunk = shrunk_towards(
-            forecast, fit, found, known, noise=expected, public=how.public, seconds=limit
+            forecast, fit, found, known, noise=expected, public=how.public, steps=how.steps
         )
     taken = found if shrunk is None else shrunk
     return Refined(
@@ -268,7 +269,7 @@ def _rows(
     forecast: Forecast,
     measured: Measured,
     unbiased: Sequence[Array],
-    seconds: float,
+    steps: float,
     constraints: Constraints | None,
     progress: Progress | None,
 ) -> Refined | None:
@@ -286,7 +287,7 @@ def _rows(
             shrunk(fit, tables, total),
             total,
             draws=Draws(forecast.workload.digest()),
-            seconds=seconds,
+            steps=steps,
             constraints=constraints,
             progress=progress,
         )

@@ -79,7 +79,7 @@ def shrunk_towards(
     *,
     noise: float,
     public: PublicRecords | None = None,
-    seconds: float = inf,
+    steps: float = inf,
 ) -> Shrunk | None:
     """The projection drawn towards guesses; None where it is as good as it is.
 
@@ -109,7 +109,7 @@ def shrunk_towards(
             total if is_total_known else None,
             gap=GAP,
             enough=GAP * noise,
-            seconds=seconds,
+            steps=steps,
         )
         drawn = np.stack([again.answers, *guesses.answers(noisy, float(again.weights.sum()))])
         gram += (drawn * weights) @ drawn.T

@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import sfumato as sf
 from sfumato.plan import effort as effort_module
 from sfumato.plan.fingerprint import fingerprint
+from sfumato.refine.refined import refined
 from sfumato.workload.workload import Workload
 
 BUDGET = sf.Budget(epsilon=1, delta=1e-9)
@@ -77,8 +79,7 @@ def test_a_plan_reads_no_clock_unless_seconds_are_given(
     expected = digest(sf.plan(work, BUDGET, cache=False))
     for clock in (_raises, _Jumping()):
         with monkeypatch.context() as patch:
-            for module in (effort_module, sys.modules["sfumato.flow"]):
-                patch.setattr(module, "monotonic", clock)
+            patch.setattr(effort_module, "monotonic", clock)
             for said in ("monotonic", "perf_counter", "process_time", "time"):
                 patch.setattr(f"time.{said}", clock)
             assert digest(sf.plan(work, BUDGET, cache=False)) == expected
@@ -104,13 +105,32 @@ def test_a_plan_that_a_clock_stops_says_so_and_is_no_worse_than_plain_noise(
 ) -> None:
     work = WORKLOADS[name]()
     plain = min(sf.plan(work, BUDGET, mechanism=m).rmse for m in ("laplace", "gaussian"))
-    clock = _Jumping()
-    for module in (effort_module, sys.modules["sfumato.flow"]):
-        monkeypatch.setattr(module, "monotonic", clock)
+    monkeypatch.setattr(effort_module, "monotonic", _Jumping())
     hurried = sf.plan(work, BUDGET, seconds=seconds, cache=False)
     assert hurried.stopped_early
     assert "stopped early" in hurried.headline
     assert hurried.rmse <= plain * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_the_answers_of_a_release_depend_on_no_clock(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells that can be listed are projected, of others weighted rows are fitted."""
+    sizes = dict.fromkeys("abcdefgh", 8) if is_large else dict.fromkeys("abc", 4)
+    domain = sf.Domain(sizes)
+    plan = sf.plan(sf.marginals(domain, 2), BUDGET, cache=False)
+    table = {n: np.arange(300) * (i + 3) % domain[n].size for i, n in enumerate(sizes)}
+    first = plan.release(pd.DataFrame(table))
+    again = refined(plan, first.measured, first.estimates.unbiased, shrinks=True)
+    monkeypatch.setattr(effort_module, "monotonic", _raises)
+    later = refined(plan, first.measured, first.estimates.unbiased, shrinks=True)
+    assert again is not None
+    assert later is not None
+    assert again.method == ("rows" if is_large else "histogram")
+    for one, other in zip(again.answers, later.answers, strict=True):
+        assert np.array_equal(one, other)
+    assert plan.projected(300).as_json() == plan.projected(300).as_json()
 
 
 def test_the_limit_in_steps_is_the_same_everywhere_and_lowers_the_effort() -> None:

@@ -16,6 +16,7 @@ from math import inf
 
 import numpy as np
 
+from sfumato.plan.effort import spend
 from sfumato.refine.cells.certificate import Bound
 from sfumato.refine.cells.corrective import nonnegative_least_squares
 from sfumato.refine.cells.quadratic import Quadratic
@@ -72,7 +73,9 @@ def fit_support(
         new = _steepest(slopes, level, max(8, len(columns.cells) // 4))
         new = new[~np.isin(new, columns.cells)]
         # To solve for the weights much better than the cells are known would be wasted.
-        columns = columns.joined(q, new).solved(bound.total, LOOSE * (level - least))
+        columns = columns.joined(q, new)
+        spend(float(len(columns.cells)) ** 3)
+        columns = columns.solved(bound.total, LOOSE * (level - least))
     return best
 
 

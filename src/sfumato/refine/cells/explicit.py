@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, sqrt
-from time import monotonic
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sfumato.errors import WorkloadError
+from sfumato.plan.effort import deadline, effort, must_stop
 from sfumato.refine.cells.active_set import Support, fit_support
 from sfumato.refine.cells.certificate import ROUNDING, Bound, known_total, unknown_total
 from sfumato.refine.cells.descent import fit_dense
@@ -79,13 +79,14 @@ def fit_explicit(
     precision: Array | None = None,
     exact: Array | None = None,
     enough: float = 0.0,
-    seconds: float = inf,
+    seconds: float | None = None,
+    steps: float = inf,
     progress: Progress | None = None,
 ) -> Estimate:
     """The estimate with a gap of at most ``gap * (value + 1e-6 |y|^2 / 2)``, if it can be reached.
 
-    A gap of ``enough`` will do as well, and after about ``seconds`` the best so far is taken; its
-    gap is as certified as any.
+    A gap of ``enough`` will do as well, and after ``steps`` multiplications or about ``seconds``
+    (None: no clock) the best so far is taken; its gap is as certified as any.
     ``precision`` is the inverse covariance of the first answers, ``exact`` their combinations
     without noise; weights of the fit are for the others. What is impossible or published is that
     of the grid; the total, if anything is published, is the published one.
@@ -99,7 +100,6 @@ def fit_explicit(
         check_exact_combinations(q, exact, n)
     whole = 0.5 * q.norm(q.values) ** 2
     square = unit**2 * heaviest
-    until = monotonic() + seconds
     bound = bound_of(q, n)
     blur = bound.blur(q)
 
@@ -107,9 +107,10 @@ def fit_explicit(
         return max(gap * (value + FLOOR * whole) + blur + ROUNDING * value, enough / square)
 
     def target(value: float) -> float:
-        return wanted(value) if monotonic() < until else inf  # all will do when time is up
+        return inf if must_stop() else wanted(value)  # all will do when the steps are used up
 
-    with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
+    limit = effort("cells", deadline(seconds), steps=steps)
+    with limit, threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
         if n and any(table.names for table in grid.published):
             met = fit_published(q, unit, n, target, nearest, _watcher(progress))
             found, method = met.support, met.method

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from sfumato.plan.effort import ADDED_UP, spend
 from sfumato.refine.cells.grid import Axes, Grid
 from sfumato.refine.cells.reduced import Reduced
 from sfumato.refine.fit import Fit
@@ -212,6 +213,7 @@ class Quadratic:
 
     def curve(self, t: Array) -> Array:
         """``V t``."""
+        spend(ADDED_UP * self.length)
         if self._blocks is None:
             return self._through_answers(t) if self._joint is None else self._joint @ t
         tables = np.split(t, self.ends[1:-1])
@@ -220,6 +222,7 @@ class Quadratic:
 
     def stack(self, h: Array) -> Array:
         """The margins of a histogram over all cells."""
+        spend(ADDED_UP * self.grid.size * len(self.sets))
         return np.concatenate(self.grid.margins(h, self.sets))
 
     def stack_of(self, cells: Integers, weights: Array) -> Array:
@@ -235,6 +238,7 @@ class Quadratic:
 
     def spread(self, t: Array) -> Array:
         """Over all cells, the sum of the entries of each in a stack of tables."""
+        spend(ADDED_UP * self.grid.size * len(self.sets))
         tables = np.split(t, self.ends[1:-1])
         return self.grid.spread(list(zip(self.sets, tables, strict=True)))
 

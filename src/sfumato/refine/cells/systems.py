@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from sfumato.plan.effort import spend
 from sfumato.plan.solve.tridiagonal import inverse_gram
 from sfumato.refine.cells.grid import Axes, Grid
 from sfumato.refine.cells.quadratic import Quadratic
@@ -101,6 +102,7 @@ class Margins:
         """``(Q + D)^-1 = D^-1 - D^-1 S'L (I + L'S D^-1 S'L)^-1 L'S D^-1`` (Woodbury)."""
         from scipy.linalg.lapack import dpotrf, dpotrs
 
+        spend(float(self.q.length) ** 3)
         # The transpose is in the order of LAPACK: nothing is copied.
         factor, failed = dpotrf(self.matrix(ease).T, lower=0, clean=0, overwrite_a=1)
         if failed:
@@ -198,6 +200,7 @@ class Chains:
         from scipy.linalg.lapack import dpbtrf, dpbtrs
 
         here = self._ordered(ease)
+        spend(float(self.band + 1) ** 2 * len(here))
         banded = np.zeros((self.band + 1, len(here)), order="F")
         coo = self.inverse.tocoo()
         below = coo.row >= coo.col

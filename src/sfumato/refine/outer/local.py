@@ -24,13 +24,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, sqrt
-from time import monotonic
 from typing import Final
 
 import numpy as np
 
 from sfumato.domain import Domain
 from sfumato.errors import WorkloadError
+from sfumato.plan.effort import (
+    ADDED_UP,
+    STEPS_PER_SECOND,
+    deadline,
+    effort,
+    must_stop,
+    spend,
+)
 from sfumato.refine.cells.explicit import agreed_total
 from sfumato.refine.fit import Fit, Names
 from sfumato.refine.outer.curvature import Diagonal, along, diagonal
@@ -48,7 +55,7 @@ Progress = Callable[[int, float], None]
 
 GAP: Final = 1e-6
 STEPS: Final = 4000
-SECONDS: Final = 300.0
+MOST: Final = 300 * STEPS_PER_SECOND  # multiplications
 FIRST_CHECK: Final = 10
 STEP: Final = 1.8  # any below 2 converges
 PULL: Final = 3.0  # against the precision of a cell
@@ -108,16 +115,17 @@ def project_locally(
     gap: float = GAP,
     enough: float = 0.0,
     steps: int = STEPS,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
     constraints: Constraints | None = None,
     progress: Progress | None = None,
 ) -> LocalTables:
     """The locally consistent tables of total ``n`` (None: any) of least f, within ``gap`` of it.
 
     ``gap`` is relative to the value (an absolute one of ``enough`` will do as well); what was
-    reached is in the result, whatever was asked for, for the search ends after ``steps`` or
-    ``seconds`` too. With ``constraints``, published tables are margins of the result, and a cell is
-    zero where no record can be in it; what is impossible only across tables is not seen.
+    reached is in the result, whatever was asked for, for the search ends after ``steps`` (about
+    five minutes at most) or ``seconds`` (None: no clock) too. With ``constraints``, published
+    tables are margins of the result, and a cell is zero where no record can be in it; what is
+    impossible only across tables is not seen.
     """
     _check(fit, n, gap)
     n = agreed_total(n, constraints)
@@ -136,9 +144,8 @@ def project_locally(
     inside = None
     if limits is not None and constraints is not None:
         inside = Inside(limits, constraints, _one_way(shape, form.centre_tables(n)))
-    return _Splitting(fit, shape, form, n, inside).run(
-        gap, enough, steps, monotonic() + seconds, progress
-    )
+    with effort("local", deadline(seconds), steps=MOST):
+        return _Splitting(fit, shape, form, n, inside).run(gap, enough, steps, progress)
 
 
 def _one_way(shape: Layout, tables: Sequence[Array]) -> dict[str, Array]:
@@ -181,17 +188,17 @@ class _Splitting:
         self.w = form.centre_tables(n)
         self.lower = 0.0  # f is a sum of squares
 
-    def run(
-        self, gap: float, enough: float, steps: int, until: float, progress: Progress | None
-    ) -> LocalTables:
+    def run(self, gap: float, enough: float, steps: int, progress: Progress | None) -> LocalTables:
         whole = self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
         floor = max(ROUNDING * whole, enough)
+        cells = float(sum(w.size for w in self.w))
         step, check, changes, raised = 0, FIRST_CHECK, CHANGES, 0
         while True:
             step += 1
+            spend(16 * ADDED_UP * cells)  # several passes over all tables
             x = self._reflected()
             self.form.minimise(x, self.pulls, self.n)
-            last = step >= steps or monotonic() > until
+            last = step >= steps or must_stop()
             if step < check and not last:
                 self._move(x)
                 continue

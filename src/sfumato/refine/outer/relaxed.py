@@ -53,7 +53,7 @@ def onto_local(
     fit: Fit,
     n: float | None,
     gap: float,
-    seconds: float,
+    seconds: float | None,
     constraints: Constraints | None,
     progress: Progress | None,
 ) -> Relaxed:
@@ -77,7 +77,7 @@ def onto_local(
 
 
 def onto_moments(
-    fit: Fit, n: float | None, gap: float, seconds: float, progress: Progress | None
+    fit: Fit, n: float | None, gap: float, seconds: float | None, progress: Progress | None
 ) -> Relaxed:
     """The nearest moments of yes/no attributes whose tables are non-negative."""
     whole = _whole(fit)
@@ -99,7 +99,7 @@ def onto_moments(
 
 
 def certified_rows(
-    rows: Rows, n: float, seconds: float, constraints: Constraints | None
+    rows: Rows, n: float, seconds: float | None, constraints: Constraints | None
 ) -> tuple[float, float, str]:
     """The proved gap of rows, how far from the projection they can be, and what proves it.
 
@@ -115,7 +115,7 @@ def certified_rows(
 
 
 def _proofs(
-    fit: Fit, n: float, seconds: float, constraints: Constraints | None
+    fit: Fit, n: float, seconds: float | None, constraints: Constraints | None
 ) -> Iterator[tuple[float, str]]:
     """Lower bounds on f over all data: of every relaxation that the tables are small enough for."""
     with suppress(TooLarge):

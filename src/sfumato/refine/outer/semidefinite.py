@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from time import monotonic
 from typing import Final
 
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.plan.effort import EIGEN, STEPS_PER_SECOND, deadline, effort, must_stop, spend
 from sfumato.refine.fit import Fit, Names
 from sfumato.refine.outer.curvature import Diagonal, diagonal, least_total
 from sfumato.refine.outer.moments import Moments, positive_part
@@ -37,7 +37,7 @@ __all__ = ["SemidefiniteMoments", "project_semidefinitely"]
 
 GAP: Final = 1e-6
 STEPS: Final = 3000
-SECONDS: Final = 300.0
+MOST_STEPS: Final = 300 * STEPS_PER_SECOND  # multiplications
 MOST: Final = 2000  # attributes: one eigendecomposition takes seconds
 CHECK: Final = 10
 STEP: Final = 1.7
@@ -82,7 +82,7 @@ def project_semidefinitely(
     gap: float = GAP,
     enough: float = 0.0,
     steps: int = STEPS,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> SemidefiniteMoments:
     """The moments of least f with ``n`` (None: any equal number) on the diagonal.
@@ -93,7 +93,8 @@ def project_semidefinitely(
     """
     names, form = _checked(fit, n, gap)
     search = _Search(fit, Moments(names), form, n, cells)
-    return search.run(gap, enough, steps, monotonic() + seconds, progress)
+    with effort("moments", deadline(seconds), steps=MOST_STEPS):
+        return search.run(gap, enough, steps, progress)
 
 
 def _checked(fit: Fit, n: float | None, gap: float) -> tuple[Names, Diagonal]:
@@ -153,7 +154,6 @@ class _Search:
         gap: float,
         enough: float,
         steps: int,
-        until: float,
         progress: Callable[[int, float], None] | None,
     ) -> SemidefiniteMoments:
         """Steps until the bounds meet."""
@@ -162,9 +162,10 @@ class _Search:
         step, changes, positive = 0, CHANGES, positive_part(self.w)
         while True:
             step += 1
+            spend(EIGEN * float(self.size) ** 3)
             table = np.maximum(self.v, 0.0)
             x = self._minimise(2 * positive - self.w, 2 * table - self.v)
-            last = step >= steps or monotonic() > until
+            last = step >= steps or must_stop()
             if step % CHECK == 0 or last:
                 made = self._feasible(positive, float(x[0, 0]))
                 upper = self._value(made)

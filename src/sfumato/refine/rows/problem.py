@@ -21,6 +21,7 @@ from math import prod
 import numpy as np
 
 from sfumato.errors import TooLarge
+from sfumato.plan.effort import ADDED_UP, spend
 from sfumato.refine.fit import Fit, Names, Part
 from sfumato.refine.rows.conditions import (
     Codes,
@@ -62,6 +63,12 @@ class Layout:
         """Cells of all sets together."""
         return int(self.cells.sum())
 
+    @cached_property
+    def sweep(self) -> float:
+        """Multiplications of one row when all cells of all of its attributes are tried, about."""
+        readers = np.diff(self.held_start)
+        return ADDED_UP * float((self.sizes * (readers + 1)).sum())
+
     def slice_of(self, s: int) -> slice:
         """The cells of one set."""
         return slice(int(self.offset[s]), int(self.offset[s] + self.cells[s]))
@@ -71,6 +78,7 @@ class Layout:
         from sfumato.refine.rows.kernels import add_margins
 
         out = np.zeros(self.length)
+        spend(ADDED_UP * len(self.member) * codes.shape[1])
         add_margins(codes, weights, self.offset, self.member_start, self.member, self.stride, out)
         return out
 
@@ -79,6 +87,7 @@ class Layout:
         from sfumato.refine.rows.kernels import add_scores
 
         out = np.zeros(codes.shape[1])
+        spend(ADDED_UP * len(self.member) * codes.shape[1])
         add_scores(codes, gradient, self.offset, self.member_start, self.member, self.stride, out)
         return out
 
@@ -215,6 +224,7 @@ class Problem:
         return out + self.conditions.scores(codes, gradient.pull) if self.conditions.count else out
 
     def _evaluate(self, seen: Gradient, out: Array | None) -> float:
+        spend(2 * ADDED_UP * self.layout.length)
         # Part by part: the answers of one part are all that is held beside the margins.
         found = self.conditions
         value = found.fixed + 0.5 * float(found.weights @ (seen.pull - found.values) ** 2)

@@ -25,11 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
-from time import monotonic
 
 import numpy as np
 
 from sfumato.errors import PlanError, WorkloadError
+from sfumato.plan.effort import STEPS_PER_SECOND, deadline, effort, must_stop, spend
 from sfumato.refine.cells.explicit import agreed_total
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Fit, Names
@@ -46,6 +46,7 @@ __all__ = ["Rows", "fit_rows"]
 FEWEST, MOST = 5_000, 25_000  # rows, unless it is said
 COARSEST = 4  # the first rows weigh this many times the last ones
 SWEEPS = 40
+STEPS = 60 * STEPS_PER_SECOND  # multiplications of one search
 SETTLED = 1e-3  # a sweep that lowers f by less, relatively, is the last
 
 Progress = Callable[[int, int, str], None]
@@ -104,7 +105,8 @@ def fit_rows(
     start: Mapping[str, Integers] | None = None,
     weights: Array | None = None,
     rows: int | None = None,
-    seconds: float = 60.0,
+    seconds: float | None = None,
+    steps: float = STEPS,
     gap: float = 0.05,
     rounds: int = 20,
     constraints: Constraints | None = None,
@@ -115,27 +117,27 @@ def fit_rows(
     ``start`` are rows to begin with (public data, an earlier release), ``rows`` how many to use.
     New rows are looked for in at most ``rounds`` rounds, until f is within ``gap`` of the least
     value as far as can be seen, relatively, or a round lowers it by less than a tenth of that, or
-    ``seconds`` have passed. The same draws give the same rows unless time runs out.
+    ``steps`` multiplications are made (by default about a minute of one core), or ``seconds`` have
+    passed (None: no clock). The same draws give the same rows unless time runs out.
 
     With ``constraints`` no row is impossible, and the weights are raked to the published tables at
     the end (``off`` says how well that went); n must be the published one.
     """
     _check(n, rows, seconds, gap)
     n = agreed_total(float(n), constraints) or 0.0
-    until = monotonic() + seconds
     asked = problem(with_published(fit, constraints), n, constraints)
-    state = _begin(asked, start, weights, rows, draws)
-    state = _settle(asked, state, until, progress)
-    found = search(
-        asked,
-        state.codes,
-        state.weights,
-        draws,
-        until=until,
-        gap=gap,
-        rounds=rounds,
-        progress=progress,
-    )
+    with effort("rows", deadline(seconds), steps=steps):
+        state = _begin(asked, start, weights, rows, draws)
+        state = _settle(asked, state, progress)
+        found = search(
+            asked,
+            state.codes,
+            state.weights,
+            draws,
+            gap=gap,
+            rounds=rounds,
+            progress=progress,
+        )
     if constraints is None or not constraints.published:
         codes, weights, off, value = found.codes, found.weights, 0.0, found.value
     else:
@@ -156,12 +158,12 @@ class _State:
     sweeps: int = 0
 
 
-def _check(n: float, rows: int | None, seconds: float, gap: float) -> None:
+def _check(n: float, rows: int | None, seconds: float | None, gap: float) -> None:
     if not (isfinite(n) and n >= 0):
         raise PlanError(f"the total of the rows must be a number of 0 or more, got {n}")
     if rows is not None and rows < 1:
         raise PlanError(f"the number of rows must be 1 or more, got {rows}")
-    if not seconds >= 0 or not gap >= 0:
+    if (seconds is not None and not seconds >= 0) or not gap >= 0:
         raise PlanError(f"seconds and gap must be 0 or more, got {seconds} and {gap}")
 
 
@@ -219,14 +221,14 @@ def _given_codes(asked: Problem, start: Mapping[str, Integers]) -> Codes:
     return np.array(columns, dtype=np.int64)
 
 
-def _settle(asked: Problem, state: _State, until: float, progress: Progress | None) -> _State:
+def _settle(asked: Problem, state: _State, progress: Progress | None) -> _State:
     """Move rows until it does not pay, split them, and again."""
     codes, weights, sweeps = state.codes, state.weights, 0
     value, gradient = asked.gradient(asked.margins(codes, weights))
     longer = 1.0
     for left in range(state.splits, -1, -1):
         for sweep in range(SWEEPS):
-            if monotonic() >= until:
+            if must_stop():
                 break
             moved = codes.copy()
             _move(asked, moved, weights, gradient, longer)
@@ -251,6 +253,7 @@ def _move(asked: Problem, codes: Codes, weights: Array, gradient: Gradient, long
     from sfumato.refine.rows.kernels import move_rows
 
     p, c = asked.layout, asked.guarded
+    spend(p.sweep * codes.shape[1])
     bend = asked.curvature if longer == 1 else asked.curvature * longer
     move_rows(
         codes, weights, gradient.cells, bend, p.sizes, p.offset, p.member_start, p.member,

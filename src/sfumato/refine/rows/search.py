@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, prod
-from time import monotonic
 
 import numpy as np
 
+from sfumato.plan.effort import must_stop, spend
 from sfumato.refine.draws import Draws
 from sfumato.refine.rows.conditions import Codes
 from sfumato.refine.rows.problem import Gradient, Problem
@@ -53,7 +53,6 @@ def search(
     weights: Array,
     draws: Draws,
     *,
-    until: float,
     gap: float,
     rounds: int,
     progress: Progress | None = None,
@@ -63,7 +62,7 @@ def search(
     before, seen_gap, bound = inf, inf, 0.0
     steps = STEPS if asked.layout.length <= MANY_CELLS else FEW_STEPS
     for turn in range(rounds + 1):
-        weights, _ = solve_weights(asked, codes, weights, steps, until)
+        weights, _ = solve_weights(asked, codes, weights, steps)
         codes, weights = _kept(codes, weights, asked.total)
         value, gradient = asked.gradient(asked.margins(codes, weights))
         mean = float(asked.scores(codes, gradient) @ weights) / max(asked.total, 1e-300)
@@ -74,7 +73,7 @@ def search(
             progress(turn, rounds, f"value {value:,.4g}, could fall by {seen_gap:,.4g}")
         if min(seen_gap, PAYS * (before - value)) <= gap * value:
             break
-        if turn == rounds or monotonic() >= until:
+        if turn == rounds or must_stop():
             break
         before = value
         better = scores < mean
@@ -149,6 +148,7 @@ def _descend(asked: Problem, codes: Codes, gradient: Gradient) -> None:
     from sfumato.refine.rows.kernels import descend
 
     p, c = asked.layout, asked.guarded
+    spend(DESCENTS * p.sweep * codes.shape[1])
     descend(
         codes, gradient.cells, p.sizes, p.offset, p.member_start, p.member, p.stride,
         p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause, c.look_mask,

@@ -13,10 +13,9 @@ long steps. Every value is below the one before.
 
 from __future__ import annotations
 
-from time import monotonic
-
 import numpy as np
 
+from sfumato.plan.effort import must_stop
 from sfumato.refine.rows.conditions import Codes
 from sfumato.refine.rows.problem import Gradient, OnRows, Problem
 from sfumato.workload.queries import Array
@@ -27,7 +26,7 @@ LEAST_GAIN = 1e-9
 
 
 def solve_weights(
-    problem: Problem, codes: Codes, weights: Array, steps: int, until: float
+    problem: Problem, codes: Codes, weights: Array, steps: int
 ) -> tuple[Array, float]:
     """Weights of no larger value than the given ones, and that value."""
     on = OnRows(problem, codes)
@@ -38,7 +37,7 @@ def solve_weights(
     metric = _metric(on, weights)
     ahead, pace, scale = best, 1.0, 1.0
     for _ in range(steps):
-        if monotonic() >= until:
+        if must_stop():
             break
         scores = on.scores(gradient)
         step = onto_weights(ahead - scores / (scale * metric), scale * metric, problem.total)

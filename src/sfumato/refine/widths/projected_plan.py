@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
-from time import monotonic
 
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
+from sfumato.plan.effort import ADDED_UP, STEPS_PER_SECOND, effort, must_stop
 from sfumato.plan.forecast import Forecast
 from sfumato.refine.cells.grid import Grid
 from sfumato.refine.cells.quadratic import Quadratic
@@ -47,7 +47,8 @@ LEAST_DRAWS = 8
 LEVEL = 0.95
 RUNS = 4
 DRAWN = 10**5  # made-up records; more are as many times heavier
-SECONDS = 6.0
+STEPS = 6 * STEPS_PER_SECOND  # multiplications
+SPLITS = 500  # times that tables which no order of elimination keeps small are added up
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class AfterProjection:
         }
 
 
-def after_projection(forecast: Forecast, records: int, seconds: float = SECONDS) -> AfterProjection:
-    """The forecast for a public (or guessed) number of records, in about ``seconds``.
+def after_projection(forecast: Forecast, records: int, steps: float = STEPS) -> AfterProjection:
+    """The forecast for a public (or guessed) number of records, in about so many multiplications.
 
     Privacy: a function of public inputs; a guess of the number of records, not a count, is asked.
     """
@@ -108,10 +109,9 @@ def after_projection(forecast: Forecast, records: int, seconds: float = SECONDS)
     if work.queries > MOST_QUERIES:
         note = f"{work.queries:,} queries are too many to try out (the limit is {MOST_QUERIES:,})"
         return AfterProjection(n, without, without, None, 0, note)
-    until = monotonic() + seconds / 2
     farthest = _farthest(work, n) if knows_total(forecast) else inf
-    bound = min(without, sqrt(min(farthest, _bound(forecast, n, until)) / heavy))
-    share, runs, note = _tried(forecast, n, monotonic() + seconds / 2)
+    bound = min(without, sqrt(min(farthest, _bound(forecast, n, steps / 2)) / heavy))
+    share, runs, note = _tried(forecast, n, steps / 2)
     estimate = None if share is None else min(bound, without * sqrt(share))
     return AfterProjection(n, without, bound, estimate, runs, note)
 
@@ -132,8 +132,8 @@ def _farthest(workload: Workload, n: int) -> float:
     return sum((n * w) ** 2 * float(((high - low) ** 2).sum()) for w, low, high in ranges)
 
 
-def _bound(forecast: Forecast, n: int, until: float) -> float:
-    """A bound on ``E r^2``; infinite where the hull cannot be searched in time."""
+def _bound(forecast: Forecast, n: int, steps: float) -> float:
+    """A bound on ``E r^2``; infinite where the hull cannot be searched in so many steps."""
     is_known = knows_total(forecast)
     try:
         hull = Hull.of(forecast.workload)
@@ -143,6 +143,8 @@ def _bound(forecast: Forecast, n: int, until: float) -> float:
         weights = _weights(forecast.workload)
         source = Draws(f"reach {forecast.workload.digest()} {forecast.mechanism}")
         found = []
+        # Numbers that are added up cost more than multiplications in large products.
+        each = 2 * ADDED_UP * hull.effort * (SPLITS if hull.order is None else 1)
         for z in drawn_noise(forecast, source, DRAWS):
             along, against = _reach(hull, weights * z)
             # The noise is symmetric: both ends are draws of the reach.
@@ -151,7 +153,7 @@ def _bound(forecast: Forecast, n: int, until: float) -> float:
             else:
                 ends = np.maximum(0.0, [along, against])
                 found.append((float(ends.mean()), float((ends**2).mean())))
-            if monotonic() > until:
+            if len(found) * each > steps:
                 break
     except TooLarge:
         return inf
@@ -188,7 +190,7 @@ def _shortest(workload: Workload) -> float:
     return 1 / inverses if inverses else inf
 
 
-def _tried(forecast: Forecast, n: int, until: float) -> tuple[float | None, int, str]:
+def _tried(forecast: Forecast, n: int, steps: float) -> tuple[float | None, int, str]:
     """``sum |released - a|^2 / sum |Z|^2`` over made-up releases, how many, or why there is none.
 
     A ratio, because both vary together and the mean below is known.
@@ -207,16 +209,17 @@ def _tried(forecast: Forecast, n: int, until: float) -> tuple[float | None, int,
     quadratic = Quadratic(fit, grid)
     before: list[float] = []
     after: list[float] = []
-    for run, noise in enumerate(drawn_noise(forecast, Draws(f"{label} noise"), RUNS)):
-        truth = _made_up(quadratic, shares, n, f"{label} {run}")
-        left = max(0.05, until - monotonic())
-        rows = n if knows_total(forecast) else None
-        found = refined_listed(forecast, np.split(truth + noise, ends), rows, seconds=left)
-        if found is not None:
-            before.append(float(weights @ noise**2))
-            after.append(float(weights @ (np.concatenate(found.answers) - truth) ** 2))
-        if monotonic() > until:
-            break
+    with effort("tried", steps=steps) as made:
+        for run, noise in enumerate(drawn_noise(forecast, Draws(f"{label} noise"), RUNS)):
+            truth = _made_up(quadratic, shares, n, f"{label} {run}")
+            left = max(steps / 60, steps - made.spent)
+            rows = n if knows_total(forecast) else None
+            found = refined_listed(forecast, np.split(truth + noise, ends), rows, steps=left)
+            if found is not None:
+                before.append(float(weights @ noise**2))
+                after.append(float(weights @ (np.concatenate(found.answers) - truth) ** 2))
+            if must_stop():
+                break
     if not any(before):
         return None, 0, "projections take longer than a forecast should, so none was tried out"
     return sum(after) / sum(before), len(after), ""
