@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sfumato.refine.widths.width import mean_width as mean_width
     from sfumato.release import Release as Release
     from sfumato.stream import Counter as Counter
+    from sfumato.vault.addresses import CsvSource as CsvSource
     from sfumato.vault.addresses import SqlSource as SqlSource
     from sfumato.workload import Constraints as Constraints
     from sfumato.workload import Workload as Workload
@@ -64,6 +65,7 @@ _HOMES = {
     "Constraints": "sfumato.workload",
     "Correction": "sfumato.corrections",
     "Counter": "sfumato.stream",
+    "CsvSource": "sfumato.vault.addresses",
     "Domain": "sfumato.domain",
     "Ledger": "sfumato.budget",
     "Plan": "sfumato.flow",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -34,7 +35,7 @@ from sfumato.budget.entries import Record
 from sfumato.budget.sparse import SparseLaw
 from sfumato.client import Reply, _parsed
 from sfumato.domain.schema import domain_from
-from sfumato.errors import SchemaError, SfumatoError
+from sfumato.errors import SchemaError, SfumatoError, TableError
 from sfumato.online.answers import Answer, paid_answer
 from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.sparse import sparse_of_epsilon
@@ -43,6 +44,7 @@ from sfumato.refine.learning.transcript import Transcript
 from sfumato.refine.measurement import Measured, Measurement
 from sfumato.tomlfile import TomlFile, parse_toml
 from sfumato.vault import csvfile
+from sfumato.vault.addresses import CSV_RULES
 from sfumato.vault.discover import Discoverer
 from sfumato.vault.sparse import SparseVector
 from sfumato.workload.constraints_toml import constraints_from
@@ -103,8 +105,10 @@ def csv(data: bytes) -> None:
     path = str(_folder() / "table.csv")
     Path(path).write_bytes(data)
     delimiter, names = csvfile.header(path)
-    for _ in csvfile.blocks([path], len(names), delimiter, range(len(names))):
-        pass
+    for rule in (None, *CSV_RULES):
+        with suppress(TableError):
+            for _ in csvfile.blocks([path], len(names), delimiter, range(len(names)), rule):
+                pass
 
 
 def transcript(data: bytes) -> None:

@@ -13,6 +13,7 @@ PUBLIC = {
     "Constraints",
     "Correction",
     "Counter",
+    "CsvSource",
     "Domain",
     "Ledger",
     "Plan",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
     from sfumato.online.answers import Answer, QuestionForecast
     from sfumato.online.session import Session
-    from sfumato.vault.addresses import SqlSource
+    from sfumato.vault.addresses import CsvSource, SqlSource
 
 __all__ = [
     "SessionSpec",
@@ -44,7 +44,7 @@ class SessionSpec:
     """A session: the table, its domain, the budget, the ledger."""
 
     path: Path
-    source: str | SqlSource | None
+    source: str | SqlSource | CsvSource | None
     name: str | None
     domain: Domain
     neighbours: Neighbours
@@ -96,7 +96,7 @@ def read_session(path: str | Path) -> SessionSpec:
     asked = tables.session or SessionTable()
     return SessionSpec(
         path=Path(path),
-        source=table_from(file, tables.data.source, tables.data.query, ("data",)),
+        source=table_from(file, tables.data.source, tables.data.query, tables.data.csv, ("data",)),
         name=tables.data.name,
         domain=domain_of(file, tables),
         neighbours=tables.data.neighbours,

@@ -19,7 +19,7 @@ from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetError, SchemaError, TableError
 from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml
-from sfumato.vault.addresses import SqlSource, engine_source, placed
+from sfumato.vault.addresses import CsvRule, CsvSource, SqlSource, engine_source, placed
 
 if TYPE_CHECKING:
     from sfumato.domain import Domain
@@ -86,15 +86,23 @@ def source_from(file: TomlFile, named: str | None, at: KeyPath) -> str | None:
 
 
 def table_from(
-    file: TomlFile, named: str | None, query: str | None, at: KeyPath
-) -> str | SqlSource | None:
-    """The source of the records, with the query that says what to read of it, if there is one."""
+    file: TomlFile, named: str | None, query: str | None, csv: CsvRule | None, at: KeyPath
+) -> str | SqlSource | CsvSource | None:
+    """The source of the records, with what its file says about it.
+
+    That is the query that says what to read of it, or what a record of a CSV file is.
+    """
     source = source_from(file, named, (*at, "source"))
-    if query is None or source is None:
-        if query is not None:
-            raise file.error("a query needs a source that it runs on", (*at, "query"))
+    if query is None and csv is None:
         return source
-    return SqlSource(source, query)
+    if source is None:
+        key, what = ("query", "a query") if query is not None else ("csv", "what is said of lines")
+        raise file.error(f"{what} needs a source that it is about", (*at, key))
+    if csv is None:
+        return SqlSource(source, str(query))
+    if query is not None:
+        raise file.error("a CSV file has no types, so no query runs on it", (*at, "query"))
+    return CsvSource(source, csv)
 
 
 def unit_from(

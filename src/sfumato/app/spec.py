@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spec file: everything a release needs, in one TOML file that people can review.
 
-    [data]        source, query, name, domain, neighbours, unit, rows_per_unit
+    [data]        source, query, csv, name, domain, neighbours, unit, rows_per_unit
     [domain.*]    the attributes (unless data.domain names a file that declares them)
     [[workload]]  what is asked
     [constraints] impossible combinations, published tables    (optional)
@@ -39,12 +39,12 @@ from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetError, PlanError, SchemaError, TooLarge
 from sfumato.tomlfile import STRICT, TomlFile, read_toml, validated
+from sfumato.vault.addresses import CsvRule, CsvSource, SqlSource
 
 if TYPE_CHECKING:
     from sfumato.adaptive import AdaptivePlan
     from sfumato.domain import Domain
     from sfumato.flow import Plan, Progress
-    from sfumato.vault.addresses import SqlSource
     from sfumato.workload import Constraints, Workload
 
 __all__ = [
@@ -71,6 +71,7 @@ class _Table(BaseModel):
 class _Data(_Table):
     source: Text | None = None
     query: Text | None = None
+    csv: CsvRule | None = None
     name: Text | None = None
     domain: Text | None = None
     neighbours: Literal["add-remove", "replace-one"] = "add-remove"
@@ -157,7 +158,7 @@ class Spec:
     """
 
     path: Path
-    source: str | SqlSource | None
+    source: str | SqlSource | CsvSource | None
     name: str | None
     domain: Domain
     workload: Workload
@@ -241,7 +242,7 @@ class Spec:
             )
         return found
 
-    def table(self) -> str | SqlSource:
+    def table(self) -> str | SqlSource | CsvSource:
         """The source of the records, for ``Plan.release``."""
         if self.source is None:
             raise SchemaError(
@@ -301,7 +302,7 @@ def read_spec(path: str | Path, *, asks: bool = True) -> Spec:
     has_queries = tables.workload is not None
     return Spec(
         path=Path(path),
-        source=table_from(file, tables.data.source, tables.data.query, ("data",)),
+        source=table_from(file, tables.data.source, tables.data.query, tables.data.csv, ("data",)),
         name=tables.data.name,
         domain=domain,
         workload=workload_from(file, domain) if asks or has_queries else marginals(domain, 0),

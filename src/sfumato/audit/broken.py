@@ -22,6 +22,7 @@ from sfumato.audit.bounds import Array, Claim
 from sfumato.audit.events import Score
 from sfumato.audit.examine import Sampler, Subject
 from sfumato.audit.pairs import Pair, Table, listed_pairs
+from sfumato.audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
 from sfumato.audit.subjects.measured import Measuring
 from sfumato.audit.subjects.mwem import mwem_subject
 from sfumato.audit.subjects.sessions import session_plan, session_subject
@@ -53,13 +54,16 @@ FAR = 30  # records, by which estimates are surely found wrong
 LAST, LOW = 6, 3.5  # the event that tells sparse vector 3: its place and its value
 
 
-def broken_subjects() -> tuple[Subject[Answers] | Subject[Table] | Subject[People], ...]:
+def broken_subjects() -> tuple[
+    Subject[Answers] | Subject[Table] | Subject[People] | Subject[CsvFile], ...
+]:
     """Everything that must be caught."""
     return (
         *_sparse_vectors(),
         *_wrong_noise(),
         *_wrong_use(),
         *_wrong_units(),
+        *_wrong_files(),
         *_wrong_rounds(),
         *_wrong_sessions(),
     )
@@ -296,6 +300,32 @@ def _first_rows(people: People, _: int, blocks: Sequence[Block]) -> Exact:
     seen = [owner for owner, _ in people]
     kept = [row for i, row in enumerate(people) if seen[:i].count(row[0]) < UNIT.rows]
     return count_rows(tuple(kept[: 3 * UNIT.rows]), blocks)
+
+
+def _wrong_files() -> tuple[Subject[CsvFile], ...]:
+    return (
+        csv_subject(
+            "CSV file: lines inside quotes are records",
+            "add-remove",
+            written_rows(),
+            "lines",
+            is_broken=True,
+        ),
+        csv_subject(
+            "CSV file: malformed lines are dropped",
+            "replace-one",
+            replaced_lines(),
+            "lines",
+            _without_malformed,
+            is_broken=True,
+        ),
+    )
+
+
+def _without_malformed(file: CsvFile) -> CsvFile:
+    """Lines of another number of values are left out, and with them a public number is changed."""
+    lines = file.splitlines(keepends=True)
+    return b"".join(line for line in lines if line.count(b",") == lines[0].count(b","))
 
 
 class _Coarse(Spending):

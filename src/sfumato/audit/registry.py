@@ -37,6 +37,7 @@ PROMISE = re.compile(r"Privacy: (?!none|post-processing|public by)")
 def sound_subjects() -> list[Subject[Any]]:
     """Everything that must keep its claim."""
     from sfumato.audit.subjects.chosen import chosen_subjects
+    from sfumato.audit.subjects.files import csv_subjects
     from sfumato.audit.subjects.local import local_subjects
     from sfumato.audit.subjects.mwem import mwem_subjects
     from sfumato.audit.subjects.online import online_subjects
@@ -49,6 +50,7 @@ def sound_subjects() -> list[Subject[Any]]:
     return [
         *planned_subjects(),
         *unit_subjects(),
+        *csv_subjects(),
         *stream_subjects(),
         *local_subjects(),
         *chosen_subjects(),

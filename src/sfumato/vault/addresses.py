@@ -11,12 +11,26 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from sfumato.errors import TableError
-from sfumato.wording import shown
+from sfumato.wording import either, shown
 
-__all__ = ["TABLE_MARK", "PostgresSource", "SparkSource", "SqlSource", "engine_source", "placed"]
+__all__ = [
+    "CSV_RULES",
+    "TABLE_MARK",
+    "CsvRule",
+    "CsvSource",
+    "PostgresSource",
+    "SparkSource",
+    "SqlSource",
+    "engine_source",
+    "placed",
+]
+
+CsvRule = Literal["lines", "rfc4180"]
+CSV_RULES: Final[tuple[CsvRule, ...]] = ("lines", "rfc4180")
 
 TABLE_MARK = "::"
 
@@ -42,6 +56,38 @@ class SqlSource:
 
     source: str | os.PathLike[str]
     sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSource:
+    """CSV files, with the curator's word on what a record of theirs is.
+
+    A file in which both rules give the same records needs none of them: its path is enough.
+
+    Args:
+        source: A path or a glob of CSV files.
+        records: ``"lines"`` if no text holds a line end: every line after the first is a record,
+            whatever quotes are in it. ``"rfc4180"`` if the writer put texts with delimiters,
+            quotes or line ends in quotes, and doubled the quotes inside.
+
+    Raises:
+        TableError: ``records`` is neither.
+
+    Privacy: none of its own; the guarantee is for people whose records are as declared
+    (docs/proofs/csv.md), and a file that is visibly not is refused.
+
+    >>> CsvSource("people.csv", "rfc4180").records
+    'rfc4180'
+    """
+
+    source: str | os.PathLike[str]
+    records: CsvRule
+
+    def __post_init__(self) -> None:
+        if self.records not in CSV_RULES:
+            raise TableError(
+                f"the records of a CSV file are {either(CSV_RULES)}, got {shown(self.records)}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

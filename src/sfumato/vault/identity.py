@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from sfumato.vault.addresses import TABLE_MARK, PostgresSource, SqlSource, engine_source
+from sfumato.vault.addresses import TABLE_MARK, CsvSource, PostgresSource, SqlSource, engine_source
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -79,6 +79,8 @@ def data_identity(source: object, *, connect: bool = True) -> frozenset[Data]:
         return data_identity(source.source, connect=connect)
     if isinstance(source, SqlSource):
         return frozenset(_of_text(os.fspath(source.source), source.sql, connect))
+    if isinstance(source, CsvSource):
+        source = source.source
     if isinstance(source, str | os.PathLike):
         return frozenset(_of_text(os.fspath(source), None, connect))
     if _module(source) == "ibis" and hasattr(source, "get_backend"):

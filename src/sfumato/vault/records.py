@@ -124,11 +124,16 @@ def _filled(engine: Engine, reading: Reading, query: str) -> str:
         return engine.keep(query)
     assert isinstance(engine, DuckDB)  # noqa: S101  which reads all files in blocks
     name = ""
-    for _ in reading.blocks:
+    try:
+        for _ in reading.blocks:
+            if name:
+                engine.add(name, query)
+            else:
+                name = engine.keep(query)
+    except BaseException:
         if name:
-            engine.add(name, query)
-        else:
-            name = engine.keep(query)
+            engine.drop(name)
+        raise
     return name
 
 

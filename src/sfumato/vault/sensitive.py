@@ -95,9 +95,9 @@ def before_rows(
 ) -> T:
     """Run ``action``, which reads no row; the `TableError` of a failure says why in its own words.
 
-    Privacy: only for actions whose errors of the types ``reasons`` cannot depend on any row, such
-    as starting an engine or looking names up in a catalogue. The first line of what such an error
-    says is kept; an error of another type is dropped whole, as by `sealed`.
+    Privacy: public by the choice of its callers. Errors of the types ``reasons`` must not depend on
+    any row, as those of starting an engine or of looking names up in a catalogue. The first line
+    of what such an error says is kept; an error of another type is dropped whole, as by `sealed`.
 
     >>> before_rows(lambda: {}["x"], "the engine cannot be started")
     Traceback (most recent call last):

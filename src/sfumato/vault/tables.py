@@ -4,7 +4,7 @@
     open_table("people.parquet")                          open_table("people-*.csv")
     open_table("people.duckdb::visits")                   open_table(dataframe)
     open_table("postgres://me@host/people::visits")       open_table("spark:people.visits")
-    open_table(SqlSource("people.duckdb", "SELECT ..."))
+    open_table(SqlSource("people.duckdb", "SELECT ..."))  open_table(CsvSource("a.csv", "lines"))
 
 Opening looks at column names and types only, which are public. What the columns hold is read
 when it is counted, and what does not fit the schema is refused before that (`fit`).
@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from sfumato.errors import TableError
-from sfumato.vault.addresses import TABLE_MARK, PostgresSource, SqlSource, engine_source
+from sfumato.vault.addresses import (
+    TABLE_MARK,
+    CsvRule,
+    CsvSource,
+    PostgresSource,
+    SqlSource,
+    engine_source,
+)
 from sfumato.vault.csvfile import blocks
 from sfumato.vault.engine import Engine, fresh_name
 from sfumato.vault.engine_duckdb import DuckDB
@@ -126,6 +133,8 @@ def open_table(source: object) -> Table:
 def _opened(source: object) -> Table:
     if isinstance(source, SqlSource):
         return _from_text(source.source, _checked(source.sql))
+    if isinstance(source, CsvSource):
+        return _from_declared_csv(source)
     if isinstance(source, str | os.PathLike):
         return _from_text(source, None)
     if _is_ibis(source):
@@ -145,7 +154,7 @@ def column_types(source: object) -> dict[str, str]:
 
 def is_named(source: object) -> bool:
     """Whether the source has a name of its own: a file or a table of a database, no dataframe."""
-    return isinstance(source, str | os.PathLike | SqlSource) or _is_ibis(source)
+    return isinstance(source, str | os.PathLike | SqlSource | CsvSource) or _is_ibis(source)
 
 
 def public_name(source: object) -> str:
@@ -160,6 +169,8 @@ def public_name(source: object) -> str:
         return source.name
     if isinstance(source, SqlSource):
         return f"query on {public_name(source.source)}"
+    if isinstance(source, CsvSource):
+        return public_name(source.source)
     if isinstance(source, str | os.PathLike):
         if (found := engine_source(_text(source))) is not None:
             return found.public_name
@@ -212,7 +223,18 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
     return table
 
 
-def _from_csv(name: str, paths: Sequence[str]) -> Table:
+def _from_declared_csv(source: CsvSource) -> Table:
+    name = public_name(source)
+    files = None if engine_source(_text(source.source)) else locate(_text(source.source))
+    if files is None or files.kind != "csv":
+        raise TableError(
+            f"{shown(name)} is no CSV file, so nothing is to be declared about its lines; leave "
+            f'"{source.records}" out'
+        )
+    return _from_csv(name, files.paths, source.records)
+
+
+def _from_csv(name: str, paths: Sequence[str], rule: CsvRule | None = None) -> Table:
     import ibis
     import pyarrow as pa
 
@@ -226,7 +248,7 @@ def _from_csv(name: str, paths: Sequence[str]) -> Table:
 
         def steps() -> Iterator[None]:
             yield  # the table has its columns even when it has no rows
-            for block in blocks(paths, len(names), delimiter, numbers):
+            for block in blocks(paths, len(names), delimiter, numbers, rule, name):
                 engine.replace(shown, block)
                 yield
             engine.replace(shown, nothing)

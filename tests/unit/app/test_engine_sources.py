@@ -14,6 +14,8 @@ import pytest
 
 from sfumato.app.spec import read_spec
 from sfumato.budget.ledger import Ledger
+from sfumato.vault.count import count_marginals
+from sfumato.vault.tables import open_table, public_name
 from tests.engine_tables import in_postgres
 from tests.unit.app.conftest import Ran
 
@@ -102,3 +104,50 @@ def test_a_server_that_cannot_be_reached_debits_nothing(
     assert ran.code != 0
     assert "cannot connect" in ran.err
     assert not (folder / "people.ledger").exists()
+
+
+def test_a_csv_file_with_texts_of_many_lines_is_refused_until_the_spec_says_how_it_was_written(
+    folder: Path, run: Run, rewrite: Rewrite
+) -> None:
+    text = (folder / "people.csv").read_text().replace("age,sex\n", "age,sex,note\n")
+    lines = text.splitlines()
+    noted = [lines[0], *(f'{line},"ok\n3,Male,x\n3,Male,x"' for line in lines[1:])]
+    (folder / "people.csv").write_text("\n".join(noted) + "\n")
+    spec = folder / "release.toml"
+    refused = [
+        run("release", spec, "--yes", "--out", folder / "out"),
+        run("ask", spec, "SELECT COUNT(*) FROM data WHERE age < 10"),
+    ]
+    for ran in refused:
+        assert ran.code != 0
+        assert 'csv = "rfc4180"' in ran.err
+    assert not (folder / "out").exists()
+    if (folder / "people.ledger").exists():
+        with closing(Ledger.open(folder / "people.ledger")) as book:
+            assert not list(book.entries()), "nothing is debited"
+    spec = rewrite(SOURCE, f'{SOURCE}\ncsv = "rfc4180"')
+    assert run("release", spec, "--yes", "--out", folder / "out").code == 0
+    table = read_spec(spec).table()
+    assert public_name(table) == "people.csv"
+    domain = read_spec(spec).domain
+    counts = count_marginals(open_table(table), domain, [()])
+    assert counts.reveal(()) == len(lines) - 1
+    rewrite('csv = "rfc4180"', 'csv = "lines"')
+    counts = count_marginals(open_table(read_spec(spec).table()), domain, [()])
+    assert counts.reveal(()) == len(lines) - 1 + 400, "as declared: every line is a record"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (f'{SOURCE}\ncsv = "excel"', "lines"),
+        ('csv = "lines"', "needs a source"),
+        (f'{SOURCE}\ncsv = "lines"\nquery = "SELECT 1"', "no query runs on it"),
+    ],
+)
+def test_a_word_on_csv_that_means_nothing_is_refused(
+    run: Run, rewrite: Rewrite, lines: str, words: str
+) -> None:
+    ran = run("plan", rewrite(SOURCE, lines))
+    assert ran.code != 0
+    assert words in ran.err

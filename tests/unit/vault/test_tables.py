@@ -19,7 +19,7 @@ import pytest
 from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Numeric
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import TableError
-from sfumato.vault.addresses import PostgresSource, SqlSource, engine_source
+from sfumato.vault.addresses import CsvSource, PostgresSource, SqlSource, engine_source
 from sfumato.vault.count import count_marginals
 from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.fit import check_columns
@@ -207,33 +207,119 @@ def test_common_forms_of_csv_are_read(text, tmp_path):
         b"30,F,9,9",
         b'30,"F',
         b'30,"F"x',
-        b'3"0,F',
         b'3"0,"F',
         b'30","F',
         b'"30","F""',
         b"30,\xff\xfe",
         b"",
         b"\r",
-        b"30," + b"F" * 3_000_000,
-        b'"",',
+        b"30," + b"F" * 17_000_000,
         b"\x00,\x01",
+        b"30,\xe9",
         b"#",
         b'"30,F\\"',
     ],
 )
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_a_malformed_line_is_no_record_and_harms_no_other(line, end, tmp_path):
-    """One line is one record: what stands in it cannot reach into the next."""
+def test_a_malformed_line_is_a_record_of_nulls_and_harms_no_other(line, end, tmp_path):
+    """One line is one record: what stands in it cannot reach into the next, and none is lost."""
     lines = [b"age,sex", b"41,M", b"30,F", line, b"30,M", line, b"41,F", b""]
-    (tmp_path / "people.csv").write_bytes(end.join(lines))
-    assert ages(tmp_path / "people.csv") == [30, 30, 41, 41]
+    path = tmp_path / "people.csv"
+    path.write_bytes(end.join(lines))
+    assert ages(CsvSource(path, "lines")) == [30, 30, 41, 41], "nulls of one attribute drop"
+    kept = Domain([Integer("age", 30, 41, nulls="missing")])
+    counts = count_marginals(open_table(CsvSource(path, "lines")), kept, [("age",)])
+    parts = counts.reveal(("age",)).tolist()
+    assert parts == [2, *[0] * 10, 2, 2], "the last cell is (missing)"
+    if b'"' not in line or line.endswith(b'\\"'):
+        assert ages(path) == [30, 30, 41, 41], "no declaration is needed"
+    else:
+        with pytest.raises(TableError, match=r"people\.csv holds a quote that is open"):
+            ages(path)
 
 
-def test_a_line_with_a_zero_byte_is_no_record(tmp_path):
-    domain = Domain([Integer("age", 30, 41), Category("note", ("x",), outside="other")])
+def test_a_value_of_many_megabytes_is_a_value(tmp_path):
+    (tmp_path / "people.csv").write_bytes(b"age,sex,note\n30,F,%b\n41,M,x\n" % (b"x" * 3_000_000))
+    assert ages(tmp_path / "people.csv") == [30, 41]
+
+
+def test_a_line_with_a_zero_byte_is_a_record_of_nulls(tmp_path):
+    domain = Domain(
+        [
+            Integer("age", 30, 41, nulls="missing"),
+            Category("note", ("x",), outside="other", nulls="missing"),
+        ]
+    )
     (tmp_path / "people.csv").write_bytes(b"age,note\n30,x\n30,\x00\n41,y\n")
     counts = count_marginals(open_table(tmp_path / "people.csv"), domain, [("note",)])
-    assert counts.reveal(("note",)).tolist() == [1, 1]
+    assert counts.reveal(("note",)).tolist() == [1, 1, 1]
+
+
+COMMENT = 'age,sex,note\n30,F,"a ""b""\n41,M,x\n41,M,x\n"\n30,M,\n41,M,ok\n'
+
+
+def test_a_text_with_line_ends_is_one_record_if_the_steward_says_how_it_was_written(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(COMMENT)
+    assert ages(CsvSource(path, "rfc4180")) == [30, 30, 41]
+    assert column_types(CsvSource(path, "rfc4180")) == column_types(path)
+    assert public_name(CsvSource(path, "rfc4180")) == public_name(path) == "people.csv"
+
+
+def test_a_file_whose_lines_may_not_be_its_records_is_refused_in_the_same_words_wherever(tmp_path):
+    messages = set()
+    for extra in (0, 1, 5000, 2_000_000):
+        path = tmp_path / "people.csv"
+        text = b"age,sex\n" + b"30,F\n" * extra + b'41,"M\n41,M\n"\n' + b"30,F\n" * (5000 - extra)
+        path.write_bytes(text)
+        with pytest.raises(TableError) as caught:
+            ages(path)
+        messages.add(str(caught.value))
+        assert ages(CsvSource(path, "rfc4180")) == [30] * max(extra, 5000)
+        path.write_bytes(text.replace(b'\n"\n', b"\n"))
+        with pytest.raises(TableError) as caught:
+            ages(CsvSource(path, "rfc4180"))
+        messages.add(str(caught.value))
+    assert len(messages) == 2
+    assert not any(char.isdigit() for m in messages for char in m.replace("4180", ""))
+    assert all('csv = "lines"' in message for message in messages)
+
+
+def test_a_refused_file_leaves_no_records_behind(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(COMMENT)
+    table = open_table(path)
+    with pytest.raises(TableError, match="open at the end of a line"):
+        count_marginals(table, DOMAIN, [("age",)])
+    left = table.engine.fetch_texts("SELECT table_name FROM duckdb_tables()")
+    assert left == []
+    assert table.records is None
+
+
+def test_what_is_declared_of_lines_is_about_csv_files(tmp_path):
+    with pytest.raises(TableError, match="lines or rfc4180, got 'line'"):
+        CsvSource("people.csv", "line")
+    pq.write_table(PEOPLE, tmp_path / "people.parquet")
+    assert "is no CSV file" in refusal(CsvSource(tmp_path / "people.parquet", "lines"))
+    assert "is no CSV file" in refusal(CsvSource("postgres://me@host/people::visits", "lines"))
+    assert "no such file" in refusal(CsvSource(tmp_path / "people.csv", "lines"))
+
+
+def test_a_first_line_of_which_no_end_is_seen_is_refused(tmp_path):
+    (tmp_path / "people.csv").write_bytes(b"a" * 2_000_000 + b"\n1\n")
+    assert "longer than a mebibyte" in refusal(tmp_path / "people.csv")
+    (tmp_path / "people.csv").write_bytes(b'"a\nb",c\n1,2\n')
+    assert "hold no line ends" in refusal(tmp_path / "people.csv")
+
+
+def test_every_file_of_a_glob_ends_its_own_last_record(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"age,sex\n30,F\n41,M")
+    (tmp_path / "b.csv").write_bytes(b"age,sex\r\n30,F\r\n")
+    (tmp_path / "c.csv").write_bytes(b"\xef\xbb\xbfage,sex\r41,M\r30,F")
+    assert ages(tmp_path / "*.csv") == [30, 30, 30, 41, 41]
+    (tmp_path / "b.csv").write_bytes(b'age,sex\r\n30,"F\r\n')
+    with pytest.raises(TableError, match=r"^\*\.csv holds a quote"):
+        ages(tmp_path / "*.csv")
 
 
 def test_lines_that_end_in_different_ways_are_read(tmp_path):

@@ -27,11 +27,11 @@ from sfumato.budget import Budget, Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SchemaError
 from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml, validated
+from sfumato.vault.addresses import CsvRule, CsvSource, SqlSource
 from sfumato.wording import did_you_mean, listing
 
 if TYPE_CHECKING:
     from sfumato.domain import Domain
-    from sfumato.vault.addresses import SqlSource
     from sfumato.workload import Constraints
 
 __all__ = ["Analyst", "Config", "DatasetConfig", "Role", "SessionConfig", "read_config"]
@@ -69,6 +69,7 @@ class _Dataset(_Table):
     spec: Text | None = None
     source: Text | None = None
     query: Text | None = None
+    csv: CsvRule | None = None
     name: Text | None = None
     domain: Text | None = None
     neighbours: Literal["add-remove", "replace-one"] = "add-remove"
@@ -108,7 +109,7 @@ class DatasetConfig:
 
     name: str
     about: str
-    source: str | SqlSource
+    source: str | SqlSource | CsvSource
     table_id: str
     domain: Domain
     neighbours: Neighbours
@@ -240,7 +241,7 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
                 "budget",
                 at,
             )
-    source = table_from(file, table.source, table.query, at)
+    source = table_from(file, table.source, table.query, table.csv, at)
     assert source is not None  # noqa: S101  the loop above
     assert table.domain is not None  # noqa: S101
     assert table.ledger is not None  # noqa: S101
@@ -268,7 +269,7 @@ def _session(file: TomlFile, table: _Session | None, at: KeyPath) -> SessionConf
     return SessionConfig(budget_from(file, table, where), public, table)
 
 
-def _public_name(source: str | SqlSource) -> str:
+def _public_name(source: str | SqlSource | CsvSource) -> str:
     from sfumato.vault.tables import public_name
 
     return public_name(source)
