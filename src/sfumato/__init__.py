@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from sfumato.workload import product as product
     from sfumato.workload import ranges as ranges
     from sfumato.workload import sql as sql
+    from sfumato.workload import sums as sums
     from sfumato.workload import windows as windows
 
 
@@ -95,6 +96,7 @@ _HOMES = {
     "ranges": "sfumato.workload",
     "recommend": "sfumato.advice",
     "sql": "sfumato.workload",
+    "sums": "sfumato.workload",
     "support": "sfumato.refine.widths.geometry",
     "watch": "sfumato.alerts",
     "windows": "sfumato.workload",

@@ -37,6 +37,7 @@ from sfumato.refine.given import checked_constraints
 from sfumato.refine.learning.hedge import MOST_CELLS
 from sfumato.refine.learning.learner import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, Learner
 from sfumato.refine.learning.transcript import Transcript
+from sfumato.workload.build import in_bins
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
@@ -318,6 +319,7 @@ def plan_adaptive(
             f"{method!r} holds all {workload.domain.size:,} cells of the domain, at most "
             f'{MOST_CELLS:,} are allowed; use method="tables", or fewer attributes'
         )
+    workload = in_bins(workload)
     asked = asked_domain(workload)
     if method == "tables" and len(asked) > MOST_ATTRIBUTES:
         raise TooLarge(

@@ -44,6 +44,7 @@ PUBLIC = {
     "ranges",
     "recommend",
     "sql",
+    "sums",
     "support",
     "watch",
     "windows",

@@ -11,6 +11,7 @@ from sfumato.domain.attributes import (
     Numeric,
 )
 from sfumato.domain.domain import Domain
+from sfumato.domain.values import Values
 
 __all__ = [
     "Attribute",
@@ -21,4 +22,5 @@ __all__ = [
     "Integer",
     "Level",
     "Numeric",
+    "Values",
 ]

@@ -144,6 +144,11 @@ class Attribute(ABC):
         """The declared values for which the comparison holds; for ``!=``, those where it fails."""
 
     @property
+    def column(self) -> str:
+        """The column of a table that its cells are made from."""
+        return self.name
+
+    @property
     def size(self) -> int:
         """Number of cells."""
         return self.value_count + (self.outside == "other") + (self.nulls == "missing")

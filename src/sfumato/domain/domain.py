@@ -136,10 +136,7 @@ class Domain:
         domain is large. Its leading version is part of it: old digests keep their meaning.
         """
         if self._digest is None:
-            rows = [
-                [a.kind, {f.name: _canonical(getattr(a, f.name)) for f in fields(a)}]
-                for a in self._attributes
-            ]
+            rows = [_canonical(a) for a in self._attributes]
             form = json.dumps(["sfumato domain 1", rows], sort_keys=True, separators=(",", ":"))
             self._digest = hashlib.sha256(form.encode()).hexdigest()
         return self._digest
@@ -167,7 +164,9 @@ def _quick(name: str, size: int) -> Attribute:
 
 
 def _canonical(value: object) -> object:
-    """A field of an attribute as JSON: dates in ISO form, levels as lists, the rest as it is."""
+    """An attribute or a field of one as JSON: dates in ISO form, levels as lists, else as it is."""
+    if isinstance(value, Attribute):
+        return [value.kind, {f.name: _canonical(getattr(value, f.name)) for f in fields(value)}]
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Level):

@@ -32,6 +32,7 @@ from sfumato.online.book import MemoryBook
 from sfumato.online.desk import Desk, Flight, caught
 from sfumato.online.parameters import SessionPlan
 from sfumato.wording import shown
+from sfumato.workload.build import in_bins
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.sql import sql
 from sfumato.workload.workload import Workload
@@ -97,11 +98,13 @@ class Session:
 
     def read_all(self, asked: Asked) -> tuple[Question, ...]:
         """All questions of a SELECT (one per group and aggregate) or of a workload."""
-        given = sql(self.domain, asked) if isinstance(asked, str) else asked
+        given = sql(self.domain, asked, in_bins=True) if isinstance(asked, str) else asked
         if not isinstance(given, Question | Workload):
             raise WorkloadError(
                 f"a question is a SELECT or a workload, got {shown(type(asked).__name__)}"
             )
+        if isinstance(given, Workload):
+            given = in_bins(given)
         if given.domain is not self.domain and given.domain != self.domain:
             raise WorkloadError("the question is about another domain than the session")
         if isinstance(given, Question):

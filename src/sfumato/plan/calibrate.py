@@ -24,6 +24,9 @@ beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard devi
 Gaussian noise is added. Rounding moves the difference of two values by at most one step, so by
 the triangle inequality ``mu`` grows by at most ``sqrt(values rounded) * step / s``. A term whose
 values are not exact integers says how far off they may be (``Term.slack``), which is added alike.
+Sums of values (``domain.values``) are counted in steps of 2^-50 records, and rounded alike before
+Laplace noise, too: equal values stay equal, so epsilon grows by at most ``changes * step / s``,
+where ``changes`` is how many values of the block one record can change.
 
 Every rounding goes the safe way: scales up, sensitivities up, costs up. Proof:
 docs/proofs/measuring.md.
@@ -93,7 +96,7 @@ def calibrate(
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
     scale = moved ** (1 / p) / loss * SLACK
     noise = _scaled(strategy, scale)
-    rounding = _rounding(strategy, noise)
+    rounding = _rounding(strategy, noise, neighbours, unit)
     if rounding:
         noise = _scaled(strategy, scale * loss / (loss - rounding))
     allowed = Fraction(loss) ** p
@@ -113,31 +116,50 @@ def privacy_loss(
     """``mu^2`` (Gaussian) or ``epsilon`` (Laplace) of measuring with this noise, rounded up."""
     p = _norm(strategy.noise)
     power = _moved(strategy, [n.scale**-p for n in noise], neighbours, unit)
-    rounding = _rounding(strategy, noise)
-    loss = (sqrt(power) + rounding) ** 2 if rounding else power
+    rounding = _rounding(strategy, noise, neighbours, unit)
+    loss = (power ** (1 / p) + rounding) ** p if rounding else power
     # 2^-30 more than the float result covers the few roundings since.
     return Fraction(loss) * (1 + Fraction(1, 2**30))
 
 
 def _scaled(strategy: Strategy, scale: float) -> tuple[BlockNoise, ...]:
-    pairs = zip(strategy.shares, strategy.block_bits, strict=True)
-    return tuple(_on_grid(strategy.noise, scale / share, bits) for share, bits in pairs)
+    parts = zip(strategy.shares, strategy.block_bits, strategy.block_units, strict=True)
+    return tuple(_on_grid(strategy.noise, scale / share, b, u) for share, b, u in parts)
 
 
-def _rounding(strategy: Strategy, noise: Sequence[BlockNoise]) -> float:
-    """By how much rounding can move the measured values, in standard deviations.
+def _rounding(
+    strategy: Strategy,
+    noise: Sequence[BlockNoise],
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None,
+) -> float:
+    """By how much rounding can move the measured values, in scales of the noise.
 
-    Per block ``sqrt(values) step / s`` where they are rounded to a coarser grid, and ``slack / s``
-    where they are no exact integers to begin with; the root of the sum of squares of all blocks.
+    Gaussian: per block ``sqrt(values) step / s`` where they are rounded to a coarser grid, and
+    ``slack / s`` where they are no exact integers to begin with; the root of the sum of squares of
+    all blocks. Laplace: ``changes step / s``, added up.
     """
+    parts = zip(strategy.block_bits, strategy.block_units, noise, strict=True)
+    coarse = [law.grid_bits < bits + units for bits, units, law in parts]
+    slacks = strategy.block_slacks
+    if any(s and u for s, u in zip(slacks, strategy.block_units, strict=True)):
+        raise PlanError("values that are no exact integers cannot be measured with sums of values")
+    if strategy.noise == "laplace":
+        sums = zip(strategy.block_units, coarse, slacks, strict=True)
+        if any(slack or (is_coarse and not units) for units, is_coarse, slack in sums):
+            raise PlanError("values that are rounded before the noise need Gaussian noise")
+        if not any(coarse):
+            return 0.0
+        most = (1 if neighbours == "add-remove" else 2) * (1 if unit is None else unit.rows)
+        changes = zip(strategy.block_changes(most), noise, coarse, strict=True)
+        return sum(count / law.units for count, law, is_coarse in changes if is_coarse)
     total = 0.0
-    rows, bits, slacks = strategy.block_rows, strategy.block_bits, strategy.block_slacks
-    for count, fine, slack, law in zip(rows, bits, slacks, noise, strict=True):
-        if slack or law.grid_bits < fine:
-            steps = sqrt(count) / law.units if law.grid_bits < fine else 0.0
+    for count, slack, law, is_coarse in zip(
+        strategy.block_rows, slacks, noise, coarse, strict=True
+    ):
+        if slack or is_coarse:
+            steps = sqrt(count) / law.units if is_coarse else 0.0
             total += (steps + slack / law.scale) ** 2
-    if total and strategy.noise == "laplace":
-        raise PlanError("values that are rounded before the noise need Gaussian noise")
     return sqrt(total)
 
 
@@ -160,16 +182,19 @@ def _moved(
     return (apart or longest * (2 if p == 1 or strategy.is_nonnegative else 4)) * rows**p
 
 
-def _on_grid(noise: Noise, scale: float, fraction_bits: int) -> BlockNoise:
-    """The scale rounded up to whole steps of a grid that holds the measured values."""
+def _on_grid(noise: Noise, scale: float, fraction_bits: int, unit_bits: int) -> BlockNoise:
+    """The scale rounded up to whole steps of a grid that holds the measured values.
+
+    Sums of values are far finer than noise needs to be: they are rounded to the grid.
+    """
     if not (isfinite(scale) and LEAST_SCALE <= scale <= GREATEST_SCALE):
         raise PlanError(
             f"a noise scale of {scale:.3g} counts is outside the range 2^-40 to 2^60 that can be "
             "drawn exactly; change the budget"
         )
     bits = max(SCALE_BITS - floor(log2(scale)), fraction_bits)
-    if bits + floor(log2(scale)) >= DRAWN_BITS:
-        if noise == "laplace":
+    if unit_bits or bits + floor(log2(scale)) >= DRAWN_BITS:
+        if noise == "laplace" and not unit_bits:
             raise PlanError("the coefficients are too fine for Laplace noise; round the queries")
         bits = ROUNDED_BITS - floor(log2(scale))
     # Exact: a multiplication by a power of two, far from the ends of the range of floats.

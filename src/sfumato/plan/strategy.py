@@ -13,11 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import sqrt
+from math import ceil, prod, sqrt
 from typing import Literal
 
 import numpy as np
 
+from sfumato.domain.values import valued
 from sfumato.errors import TooLarge
 from sfumato.plan.diameter import l1_diameter, squared_diameter
 from sfumato.plan.fingerprint import fingerprint
@@ -180,6 +181,25 @@ class Strategy(ABC):
     def block_bits(self) -> tuple[int, ...]:
         """The bits after the point of the coefficients of every block."""
         return tuple(b.term.fraction_bits for b in self.blocks)
+
+    @cached_property
+    def block_units(self) -> tuple[int, ...]:
+        """The bits after the point of the counts that every block reads: ``Term.unit_bits``."""
+        return tuple(b.term.unit_bits for b in self.blocks)
+
+    def block_changes(self, most: int) -> tuple[int, ...]:
+        """How many values of every block ``most`` records can change, at most.
+
+        A record lies in as many cells as its values are spread over; a cell counts in as many
+        values of a block as its column has entries, each of at least one step.
+        """
+        out = []
+        for block in self.blocks:
+            term = block.term
+            spread = prod(a.value_count for a in valued(term.domain, term.attributes))
+            entries = greatest_column_power([term], [1.0], 1).power * 2.0**term.fraction_bits
+            out.append(min(term.rows, most * spread * ceil(min(entries, term.rows) * (1 + 1e-9))))
+        return tuple(out)
 
     @cached_property
     def block_slacks(self) -> tuple[float, ...]:

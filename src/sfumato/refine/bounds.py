@@ -69,7 +69,8 @@ def sure_bounds(term: Term, rows: int | None, constraints: Constraints | None = 
             least, most = _given(term, table)
             low, high = np.maximum(low, least), np.minimum(high, most)
         high = np.maximum(high, low)  # rounding
-    return Bounds(low, high, term.fraction_bits == 0 and term.slack == 0)
+    is_whole = term.fraction_bits == 0 and term.slack == 0 and term.unit_bits == 0
+    return Bounds(low, high, is_whole)
 
 
 def feasible_bounds(term: Term, rows: float | None) -> tuple[Array, Array]:

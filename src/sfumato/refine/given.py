@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sfumato.domain.values import base_of
 from sfumato.errors import WorkloadError
 from sfumato.refine.cells.metric import inverse_covariance
 from sfumato.refine.fit import Fit
@@ -40,9 +41,11 @@ def checked_constraints(constraints: Constraints | None, workload: Workload) -> 
             "constraints are sf.Constraints(domain, impossible, published), got "
             f"{shown(constraints)}"
         )
-    if constraints.domain != workload.domain:
+    if constraints.domain == workload.domain:
+        return constraints
+    if base_of(constraints.domain) != base_of(workload.domain):
         raise WorkloadError("the constraints are about another domain than the workload")
-    return constraints
+    return constraints.beside(workload.domain)
 
 
 def by_group(given: Numbered, workload: Workload, what: str) -> list[Array]:

@@ -108,9 +108,9 @@ def find_groups(
     terms = [
         t
         for t, term in enumerate(workload.terms)
-        if t not in halves and workload.domain.in_order(term.attributes) == wanted
+        if t not in halves and _columns_of(term) == wanted
     ]
-    ratios = [r for r in workload.ratios if workload.terms[r.numerator].attributes == wanted]
+    ratios = [r for r in workload.ratios if _columns_of(workload.terms[r.numerator]) == wanted]
     if not terms and not ratios:
         all_names = [*named_groups(workload).values()]
         raise WorkloadError(
@@ -118,6 +118,11 @@ def find_groups(
             f"{listing(all_names, 100)}; ask with group=NAME, or for all with answers()"
         )
     return [*terms] or [*ratios]
+
+
+def _columns_of(term: Term) -> tuple[str, ...]:
+    """The attributes that a person named: values are those of their attribute."""
+    return term.domain.in_order([term.domain[name].column for name in term.attributes])
 
 
 def group_frame(estimates: Estimates, group: Group, level: float) -> pd.DataFrame:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.domain import Attribute, DateTime, Domain, Integer, Numeric
+from sfumato.domain.values import valued
 from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import (
     Identity,
@@ -65,7 +66,9 @@ class Axis:
 def axes_of(term: Term) -> tuple[Axis, ...]:
     """The axes of a term, whose queries are all combinations in row-major order."""
     if isinstance(term, Product):
-        return tuple(_axis(term.domain, name, queries) for name, queries in term.factors)
+        # The values that a sum is of tell no two queries apart; alone they say what is summed.
+        told = [(n, q) for n, q in term.factors if q.rows > 1 or not valued(term.domain, [n])]
+        return tuple(_axis(term.domain, name, queries) for name, queries in told or term.factors)
     return (Axis(term.rows, (), _objects(_given_texts(term))),)
 
 
@@ -189,6 +192,8 @@ def _axis(domain: Domain, name: str, queries: QuerySet) -> Axis:
     labels = _objects(_matrix_labels(queries))
     # One query tells nothing apart: it needs no column.
     columns = ((column, labels),) if queries.rows > 1 else ()
+    if valued(domain, [name]):
+        return Axis(queries.rows, columns, labels)
     texts = [text if text.startswith(name) else f"{name}: {text}" for text in map(str, labels)]
     return Axis(queries.rows, columns, _objects(texts))
 

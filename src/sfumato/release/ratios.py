@@ -1,20 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means: quotients of two released answers, with an interval that is valid however they correlate.
+"""Means: quotients of two released answers, with intervals from the law of both together.
 
-Both ends come from a box. With probability at least ``level`` the sum lies in its interval and the
-count in its own, when each is taken at ``(1 + level) / 2`` (Bonferroni: no independence is used);
-the quotient then lies between the extremes over the box. The mean of numbers in [a, b] lies in
-[a, b] as well, known from the coefficients alone, and the interval is cut to that, and widened to
+Let ``D = sum d`` and ``N`` be the true sum and count, D' and N' the unbiased answers. For every m
+the error of ``D' - m N'`` as an answer to ``D - m N`` has a known law, and at the true quotient m
+its target is 0. So the m with ``|D' - m N'| <= q(m) s(m)``, s the standard error and q the quantile
+of that law, hold the true quotient with probability ``level``, whatever the counts are (Fieller
+1954, "Some problems in interval estimation"): a quadratic inequality in m. Where the count is so
+noisy that these m are no interval, or where both answers are too many for their covariances to be
+listed, the ends come from a box: each answer in its own interval at ``(1 + level) / 2``
+(Bonferroni: no independence is used).
+
+The mean of numbers in [a, b] lies in [a, b], known from the coefficients alone: the interval is
+widened by what bins or the grid of values can hide (``Ratio.hidden``), cut to that, and widened to
 the published mean where that lies outside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from sfumato.errors import TooLarge
 from sfumato.plan.blockwise import Blockwise
+from sfumato.plan.forecast import Forecast
+from sfumato.plan.tails import laplace_mixture_quantile
+from sfumato.plan.transforms.invertible import row_fourths, row_variances
 from sfumato.release.estimates import Estimates
 from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import Array, Identity, Prefix, QuerySet, Ranges, Total, Windows
@@ -24,14 +36,16 @@ from sfumato.workload.workload import Ratio
 __all__ = ["Means", "means_of", "quotient_range"]
 
 MOST_ENTRIES = 2**22  # coefficients of one attribute that are compared one by one
+MOST_FOLLOWED = 2**24  # measured values times means, whose weights are looked at one by one
+STEPS = 4  # of the quantile of Laplace noise at the ends of an interval
 
 
 @dataclass(frozen=True, eq=False)
 class Means:
     """The quotients of a ratio, row by row; ``mean`` is NaN where the noisy count is not positive.
 
-    ``standard_error`` is that of the delta method: exact to first order when sum and count carry
-    independent noise, an upper bound otherwise.
+    ``standard_error`` is that of the delta method: exact to first order, or an upper bound where
+    the covariances of sum and count are too many to be listed.
     """
 
     sum: Array
@@ -50,24 +64,185 @@ def means_of(estimates: Estimates, ratio: Ratio, level: float) -> Means:
     terms = estimates.forecast.workload.terms
     over, under = ratio.numerator, ratio.denominator
     bounds = quotient_range(terms[over], terms[under])
-    each = (1 + level) / 2
-    low, high = _quotients(
-        estimates.interval(over, each), estimates.interval(under, each), terms[under]
-    )
-    total, count = estimates.unbiased[over], estimates.unbiased[under]
+    total, count = (np.asarray(estimates.unbiased[t], dtype=np.float64) for t in (over, under))
     is_known = count > 0
     with np.errstate(divide="ignore", invalid="ignore"):
         quotient = np.where(is_known, total / count, np.nan)
-        error = _delta_error(estimates, ratio, quotient) / np.abs(count)
-    mean = np.clip(quotient, *bounds)
+    law = _law(estimates, ratio)
+    if law is None:
+        low, high = _boxed(estimates, ratio, level)
+        error = _greatest_error(estimates, ratio, quotient)
+    else:
+        low, high = law.interval(total, count, level)
+        error = np.sqrt(law.second(np.nan_to_num(quotient)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.where(is_known, error / np.abs(count), np.nan)
+    mean = ratio.offset + ratio.scale * np.clip(quotient, *bounds)
+    least, most = (ratio.offset + ratio.scale * b for b in bounds)
+    ends = [ratio.offset + ratio.scale * np.clip(end, *bounds) for end in (low, high)]
+    low = np.clip(ends[0] - ratio.hidden, least, most)
+    high = np.clip(ends[1] + ratio.hidden, least, most)
+    number = estimates.value(under)
     return Means(
-        sum=estimates.value(over),
-        count=estimates.value(under),
+        sum=ratio.scale * estimates.value(over) + ratio.offset * number,
+        count=number,
         mean=mean,
-        standard_error=np.where(is_known, error, np.nan),
-        low=np.fmin(np.clip(low, *bounds), mean),
-        high=np.fmax(np.clip(high, *bounds), mean),
+        standard_error=ratio.scale * error,
+        low=np.fmin(low, mean),
+        high=np.fmax(high, mean),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """The moments of the weights of the measured values in sum and count, row by row.
+
+    ``squares`` holds ``sum v d^2, sum v d n, sum v n^2`` and ``fourths`` ``sum v^2 d^(4-k) n^k``
+    for k = 0 to 4, v being the variance of a measured value and d, n its weights; no fourths for
+    Gaussian noise.
+    """
+
+    squares: Array
+    fourths: Array | None
+
+    def second(self, m: Array) -> Array:
+        """The variance of ``sum - m count``."""
+        a, b, c = self.squares
+        return np.asarray(np.maximum(a - 2 * m * b + m * m * c, 0.0), dtype=np.float64)
+
+    def quantile(self, m: Array, level: float) -> Array:
+        """The quantile of its error, in standard errors."""
+        if self.fourths is None:
+            return np.broadcast_to(laplace_mixture_quantile(np.array([np.inf]), level), m.shape)
+        signed = zip([1.0, -4.0, 6.0, -4.0, 1.0], self.fourths, strict=True)
+        fourth = sum((s * m**k * f for k, (s, f) in enumerate(signed)), np.zeros(m.shape))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shape = np.where(fourth > 0, self.second(m) ** 2 / fourth, np.inf)
+        return laplace_mixture_quantile(np.maximum(shape, 1.0), level)
+
+    def interval(self, total: Array, count: Array, level: float) -> tuple[Array, Array]:
+        """The m that the answers do not contradict; everything where these are no interval."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            start = np.where(count != 0, total / count, 0.0)
+        low = high = start
+        for _ in range(1 if self.fourths is None else STEPS):
+            low = self._end(total, count, self.quantile(_finite(low, start), level), -1.0)
+            high = self._end(total, count, self.quantile(_finite(high, start), level), 1.0)
+        return low, high
+
+    def _end(self, total: Array, count: Array, z: Array, side: float) -> Array:
+        dd, dn, nn = self.squares
+        a, b, c = (x - z * z * v for x, v in ((count**2, nn), (total * count, dn), (total**2, dd)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            end = (b + side * np.sqrt(np.maximum(b * b - a * c, 0.0))) / a
+        return np.where((a > 0) & (count > 0), end, side * np.inf)
+
+
+def _finite(end: Array, otherwise: Array) -> Array:
+    return np.where(np.isfinite(end), end, otherwise)
+
+
+def _law(estimates: Estimates, ratio: Ratio) -> _Law | None:
+    """The law of both answers together, or None where only bounds are known."""
+    forecast = estimates.forecast
+    strategy = forecast.strategy
+    if estimates.bootstrap is not None or strategy.records is not None:
+        return None
+    if isinstance(strategy, Blockwise):
+        if strategy.source[ratio.numerator] != strategy.source[ratio.denominator]:
+            return _independent(forecast, ratio)
+        law = _of_one_block(forecast, strategy, ratio)
+        if law is not None:
+            return law
+    rows = strategy.workload.terms[ratio.numerator].rows
+    if rows * sum(strategy.block_rows) > MOST_FOLLOWED:
+        return None
+    try:
+        return _followed(forecast, ratio, rows)
+    except TooLarge:
+        return None
+
+
+def _independent(forecast: Forecast, ratio: Ratio) -> _Law | None:
+    spreads = []
+    for term in (ratio.numerator, ratio.denominator):
+        second = np.asarray(forecast.variances(term), dtype=np.float64)
+        shape = np.ones(1)
+        if forecast.strategy.noise == "laplace":
+            try:
+                shape = np.asarray(forecast.strategy.effective_terms(term), dtype=np.float64)
+            except TooLarge:
+                return None
+        spreads.append((second, second**2 / shape))
+    (dd, above), (nn, below) = spreads
+    zero = np.zeros_like(dd)
+    is_normal = forecast.strategy.noise == "gaussian"
+    fourths = None if is_normal else np.stack([above, zero, zero, zero, below])
+    return _Law(np.stack([dd, zero, nn]), fourths)
+
+
+def _of_one_block(forecast: Forecast, strategy: Blockwise, ratio: Ratio) -> _Law | None:
+    """Both from one table or product: moments multiply over its attributes."""
+    b = strategy.source[ratio.numerator]
+    block = strategy.blocks[b].term
+    above, below = (strategy.workload.terms[t] for t in (ratio.numerator, ratio.denominator))
+    if not all(isinstance(t, Product) for t in (block, above, below)) or block in (above, below):
+        return None
+    assert isinstance(block, Product) and isinstance(above, Product)  # noqa: S101, PT018
+    assert isinstance(below, Product)  # noqa: S101
+    asked = dict(above.factors), dict(below.factors)
+    squares, fourths = [np.ones((1, 3))], [np.ones((1, 5))]
+    for name, measured in block.factors:
+        n, d = (queries.get(name, Total(measured.size)) for queries in asked)
+        if _are_same(n, d):
+            squares.append(np.repeat(row_variances(measured, n)[:, None], 3, axis=1))
+            fourths.append(np.repeat(row_fourths(measured, n)[:, None], 5, axis=1))
+        elif isinstance(measured, Identity) and n.rows == d.rows and n.rows * n.size < MOST_ENTRIES:
+            x, y = n.dense(), d.dense()
+            squares.append(np.stack([(x ** (2 - k) * y**k).sum(1) for k in range(3)], 1))
+            fourths.append(np.stack([(x ** (4 - k) * y**k).sum(1) for k in range(5)], 1))
+        else:
+            return None
+    variance = forecast.block_variances[b]
+    is_normal = strategy.noise == "gaussian"
+    return _Law(
+        variance * _outer_rows(squares),
+        None if is_normal else variance**2 * _outer_rows(fourths),
+    )
+
+
+def _outer_rows(parts: Sequence[Array]) -> Array:
+    """The products of one row of each part, for all combinations in order; moments first."""
+    out = parts[0]
+    for part in parts[1:]:
+        out = (out[:, None, :] * part[None, :, :]).reshape(-1, out.shape[1])
+    return out.T
+
+
+def _followed(forecast: Forecast, ratio: Ratio, rows: int) -> _Law:
+    """From the weight of every measured value in every answer."""
+    strategy = forecast.strategy
+    squares, fourths = np.zeros((3, rows)), np.zeros((5, rows))
+    unit = np.zeros(rows)
+    for i in range(rows):
+        unit[i] = 1.0
+        d, n = (strategy.adjoint(t, unit) for t in (ratio.numerator, ratio.denominator))
+        unit[i] = 0.0
+        for b in d.keys() | n.keys():
+            v = forecast.block_variances[b]
+            zero = np.zeros(strategy.block_rows[b])
+            x, y = np.asarray(d.get(b, zero)), np.asarray(n.get(b, zero))
+            squares[:, i] += [v * float((x ** (2 - k) * y**k).sum()) for k in range(3)]
+            fourths[:, i] += [v**2 * float((x ** (4 - k) * y**k).sum()) for k in range(5)]
+    return _Law(squares, None if strategy.noise == "gaussian" else fourths)
+
+
+def _boxed(estimates: Estimates, ratio: Ratio, level: float) -> tuple[Array, Array]:
+    """The extremes over the box of both intervals."""
+    each = (1 + level) / 2
+    denominator = estimates.forecast.workload.terms[ratio.denominator]
+    above = estimates.interval(ratio.numerator, each)
+    return _quotients(above, estimates.interval(ratio.denominator, each), denominator)
 
 
 def quotient_range(numerator: Term, denominator: Term) -> tuple[Array, Array]:
@@ -154,13 +329,8 @@ def _quotients(
     return low, high
 
 
-def _delta_error(estimates: Estimates, ratio: Ratio, quotient: Array) -> Array:
-    """The standard deviation of ``sum - quotient * count``."""
+def _greatest_error(estimates: Estimates, ratio: Ratio, quotient: Array) -> Array:
+    """The standard deviation of ``sum - quotient * count`` for any correlation (Minkowski)."""
     above = estimates.standard_error(ratio.numerator)
     below = np.abs(quotient) * estimates.standard_error(ratio.denominator)
-    strategy = estimates.forecast.strategy
-    if isinstance(strategy, Blockwise):
-        source = strategy.source
-        if source[ratio.numerator] != source[ratio.denominator]:
-            return np.hypot(above, below)
-    return np.asarray(above + below, dtype=np.float64)  # Minkowski: any correlation
+    return np.asarray(above + below, dtype=np.float64)

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain import Domain
+from sfumato.domain import Domain, Values
 from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.values import UNIT_BITS, valued
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.vault.conditions import Compiled, compile_condition
 from sfumato.vault.cover import cover
+from sfumato.vault.encode import MISSING_VALUE, OTHER_VALUE
 from sfumato.vault.engine import Engine
 from sfumato.vault.fit import check_columns
 from sfumato.vault.records import Records, engine_failed, read_records
@@ -51,6 +53,8 @@ MOST_CELLS: Final = 2**27
 _CHEAP_SUM: Final = 2**24  # cells; summing them takes less than a scan of a middling table
 _CELLS_PER_QUERY: Final = 2**22
 _COMPARISONS_PER_QUERY: Final = 1024
+_LOW_BITS: Final = 25  # weights are added up in two parts: 2^37 records fit in 64 bits
+_MOST_WEIGHTS: Final = 1024  # cells of all values of one table together
 
 Integers = npt.NDArray[np.int64]
 AttributeSet = tuple[str, ...]
@@ -96,25 +100,32 @@ def count_marginals(
     """``h_A[c]`` = number of kept records in cell ``c``, for each attribute set ``A`` asked.
 
     The empty set is the number of kept records. Names stand in the order of the domain. Counts are
-    clamped at ``greatest``, by default 2^40.
+    clamped at ``greatest``, by default 2^40. Tables with `Values` among their attributes hold
+    Python integers, in steps of 2^-UNIT_BITS records.
 
     Privacy: none; the result is exact and stays in the vault. Sizes, errors and the queries that
     run depend on public inputs only.
     Neighbours: one row (or one unit) more or less changes each table by at most 1 (or
-    ``unit.rows``) in L1, since a record falls in exactly one cell of each.
+    ``unit.rows``) in L1, since a record falls in exactly one cell of each, or is spread over the
+    cells of its values with weights that add up to 1; the same weights in every table
+    (docs/proofs/values.md, Theorem 1).
     """
-    asked = list(dict.fromkeys(tuple(names) for names in attribute_sets))
-    _check_sets(asked, domain, most_cells)
+    every = list(dict.fromkeys(tuple(names) for names in attribute_sets))
+    _check_sets(every, domain, most_cells)
     check_columns(table, domain, unit)
+    asked = [names for names in every if not valued(domain, names)]
+    weighed = [names for names in every if valued(domain, names)]
     sources = _sources(asked, domain)
     covers = scanned_tables(asked, domain, table.engine.cells_together)
     tell = progress or _silent
-    tell(0, len(covers) + 1, "reading")
-    records = read_records(table, domain, {name for names in covers for name in names}, unit)
+    steps = len(covers) + len(weighed) + 1
+    tell(0, steps, "reading")
+    read = {name for names in (*covers, *weighed) for name in names}
+    records = read_records(table, domain, read, unit)
     tables: dict[AttributeSet, Integers] = {}
     done = 1
     for group in _grouped(list(covers), domain, table.engine.marginals_per_query):
-        tell(done, len(covers) + 1, "counting")
+        tell(done, steps, "counting")
         wide = sealed(partial(_scan, records, group), engine_failed(table, domain))
         tables |= {names: _summed(wide[c], c, names) for c in group for names in covers[c]}
         done += len(group)
@@ -122,8 +133,15 @@ def count_marginals(
     for names in sorted(asked, key=len, reverse=True):
         if names not in tables:
             tables[names] = _summed(tables[sources[names]], sources[names], names)
-    tell(len(covers) + 1, len(covers) + 1, "counting")
-    return Counts({names: _clamped(tables[names], greatest) for names in asked})
+    found = {names: _clamped(tables[names], greatest) for names in asked}
+    most = 2**UNIT_BITS * (GREATEST_COUNT if greatest is None else greatest)
+    for names in weighed:
+        tell(done, steps, "counting")
+        exact = sealed(partial(_scan_values, records, names), engine_failed(table, domain))
+        found[names] = _clamped(exact, most)
+        done += 1
+    tell(steps, steps, "counting")
+    return Counts(found)
 
 
 def scanned_tables(
@@ -175,6 +193,11 @@ def count_conditions(
 
 def _check_sets(asked: Sequence[AttributeSet], domain: Domain, most_cells: int) -> None:
     for names in asked:
+        if prod(a.size for a in valued(domain, names)) > _MOST_WEIGHTS:
+            raise TooLarge(
+                f"the values of {len(valued(domain, names))} columns cannot be added up in one "
+                "table; ask for their means in separate releases"
+            )
         if names != domain.in_order(names):
             raise WorkloadError(
                 f"the attributes {shown(names)} must be named once, in the order of the domain: "
@@ -235,6 +258,74 @@ def _scan(records: Records, group: Sequence[AttributeSet]) -> dict[AttributeSet,
             mine = slice(None) if len(flat) == 1 else rows["marginal"] == i
             counts[rows["cell"][mine]] = rows["records"][mine]
     return {n: c.reshape(s) for n, c, s in zip(group, flat, shapes, strict=True)}
+
+
+def _scan_values(records: Records, names: AttributeSet) -> Integers:
+    """One query: the weights of all records, added up by cell, in Python integers.
+
+    A record is spread over the units 0 to 2^UNIT_BITS - 1, and every values attribute says of each
+    unit in which of its cells it lies: so all tables describe one fractional record, and the
+    weights of a table over several values add up to those of each.
+    """
+    values = valued(records.domain, names)
+    plain = tuple(name for name in names if not isinstance(records.domain[name], Values))
+    spread = list(product(*(range(a.size) for a in values)))
+    engine = records.engine
+    made = [f"CAST({_cell(records, plain)} AS BIGINT) AS cell"]
+    sums, split = ["cell"], 2**_LOW_BITS
+    for i, chosen in enumerate(spread):
+        made.append(f"{_weight(records, values, chosen)} AS w{i}")
+        high = engine.quotient(f"w{i}", split)
+        sums += [f"{_sum(high)} AS h{i}", f"{_sum(f'(w{i} - {split} * {high})')} AS l{i}"]
+    query = (
+        f"SELECT {', '.join(sums)} FROM (SELECT {', '.join(made)} FROM {records.name}) AS weighed "  # noqa: S608
+        "GROUP BY cell"
+    )
+    cells = records.domain.cells(plain)
+    out: npt.NDArray[Any] = np.zeros((cells, len(spread)), dtype=object)
+    columns = ["cell", *(f"{part}{i}" for i in range(len(spread)) for part in "hl")]
+    for rows in engine.batches(query, columns, cells):
+        for i in range(len(spread)):
+            high_part, low_part = (rows[f"{part}{i}"].astype(object) for part in "hl")
+            out[rows["cell"], i] = high_part * split + low_part
+    return out.reshape([records.domain[name].size for name in names])
+
+
+def _sum(number: str) -> str:
+    return f"CAST(LEAST(SUM({number}), {2**62}) AS BIGINT)"
+
+
+def _weight(records: Records, values: Sequence[Values], cells: Sequence[int]) -> str:
+    """How many units of a record lie in these cells of its values."""
+    double = records.engine.double
+    pairs = [
+        _units(records.column(a.name), a, c, double) for a, c in zip(values, cells, strict=True)
+    ]
+    starts = ", ".join(["CAST(0 AS BIGINT)", *(start for start, _ in pairs)])
+    ends = ", ".join([str(2**UNIT_BITS), *(end for _, end in pairs)])
+    return f"GREATEST(CAST(0 AS BIGINT), LEAST({ends}) - GREATEST({starts}))"
+
+
+def _units(value: str, attribute: Values, cell: int, double: str) -> tuple[str, str]:
+    """The first and the last unit (excluded) of a record in one cell of its values.
+
+    The cell of the upper end comes first. With degree 2 the squares are rounded down in floats and
+    kept within what leaves no weight negative; the mean of the weights stays that of the value.
+    """
+    whole = 2**UNIT_BITS
+    if cell >= attribute.value_count:
+        mark = OTHER_VALUE if cell == attribute.other_code else MISSING_VALUE
+        return "0", f"(CASE WHEN {value} = {mark} THEN {whole} ELSE 0 END)"
+    number = f"CAST({value} AS {double})"
+    square = f"CAST(FLOOR({number} * {number} / CAST({whole} AS {double})) AS BIGINT)"
+    top = value
+    cuts = [value]
+    if attribute.degree > 1:
+        top = f"LEAST({value}, GREATEST(2 * {value} - {whole}, {square}))"
+        cuts = [top, f"(2 * {value} - {top})"]
+    edges = ["0", *cuts, str(whole)]
+    place = attribute.degree - cell
+    return edges[place], f"(CASE WHEN {value} < 0 THEN 0 ELSE {edges[place + 1]} END)"
 
 
 def _cell(records: Records, names: AttributeSet) -> str:

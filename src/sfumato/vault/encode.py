@@ -17,12 +17,17 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from sfumato.domain import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain import Attribute, Boolean, Category, DateTime, Integer, Numeric, Values
+from sfumato.domain.values import UNIT_BITS
 from sfumato.vault.engine import Engine
 from sfumato.vault.hold import Held
 from sfumato.vault.lookup import listed_code
 
-__all__ = ["always_kept", "cell_code"]
+__all__ = ["MISSING_VALUE", "OTHER_VALUE", "always_kept", "cell_code"]
+
+OTHER_VALUE: Final = -1
+MISSING_VALUE: Final = -2
+"""What stands in place of the grid value of a record without a number."""
 
 _SECONDS: Final = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
@@ -40,7 +45,11 @@ def cell_code(attribute: Attribute, held: Held, engine: Engine, found: str | Non
     """The cell of each value, null where the record is dropped.
 
     ``found`` is the code that a lookup table gave, if there is one: null for undeclared values.
+    Of `Values` it is the value on the public grid, 0 to 2^UNIT_BITS, or `OTHER_VALUE` or
+    `MISSING_VALUE`.
     """
+    if isinstance(attribute, Values):
+        return _grid_value(attribute, held, engine)
     if isinstance(attribute, Category):
         code = listed_code(attribute, held, engine) if found is None else found
         return _ruled(attribute, held.is_null, code)
@@ -103,6 +112,44 @@ def _numeric(attribute: Numeric, held: Held, engine: Engine, found: str | None) 
         assert found is not None  # noqa: S101  lookup.needs_lookup
         found = _where(f"{value} BETWEEN {low} AND {high}", found)
     return _clamped(attribute, held.is_null, found, f"{value} < {low}", f"{value} > {high}")
+
+
+def _grid_value(attribute: Values, held: Held, engine: Engine) -> str:
+    """The clamped value in steps of ``2^-UNIT_BITS`` of its range, to the nearest.
+
+    Privacy: a function of the record alone, between 0 and 2^UNIT_BITS; nothing else is needed
+    (docs/proofs/values.md), so an engine whose floats round otherwise moves a record by one step
+    and no bound at all.
+    """
+    of, value = attribute.of, held.value
+    low, high = attribute.ends
+    first, last = engine.float_literal(low), engine.float_literal(high)
+    past = f"({value} - {first})"
+    is_declared = f"{value} BETWEEN {first} AND {last}"
+    if held.form == "whole" and isinstance(of, Integer):
+        first, last = str(of.min), str(of.max)
+        is_declared = f"{value} BETWEEN {first} AND {last}"
+        past = f"CAST({_where(is_declared, value)} - {_signed(of.min)} AS {engine.double})"
+    elif isinstance(of, Integer) and of.outside != "clamp":
+        is_declared += f" AND {value} = FLOOR({value})"
+    # Far below half a step it is 0: PostgreSQL would fail where a product is too small for a float.
+    tiny = engine.float_literal((high - low) * 2.0 ** -(UNIT_BITS + 8))
+    steps = engine.float_literal(2.0**UNIT_BITS / (high - low))
+    nearest = f"CAST(FLOOR({past} * {steps} + {engine.float_literal(0.5)}) AS BIGINT)"
+    most = 2**UNIT_BITS
+    code = (
+        f"(CASE WHEN {is_declared} THEN CASE WHEN {past} < {tiny} THEN CAST(0 AS BIGINT) "
+        f"ELSE LEAST({nearest}, {most}) END END)"
+    )
+    missing = _code(MISSING_VALUE if of.nulls == "missing" else None)
+    if of.outside == "clamp":
+        return (
+            f"CASE WHEN {held.is_null} THEN {missing} WHEN {value} < {first} THEN 0 "
+            f"WHEN {value} > {last} THEN {most} ELSE COALESCE({code}, {missing}) END"
+        )
+    if of.outside == "other":
+        code = f"COALESCE({code}, {OTHER_VALUE})"
+    return f"CASE WHEN {held.is_null} THEN {missing} ELSE {code} END"
 
 
 def _datetime(attribute: DateTime, held: Held, engine: Engine) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sfumato.domain import Attribute, Category, Domain, Integer
 from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.values import base_of
 from sfumato.errors import TableError
 from sfumato.vault.tables import Table
 from sfumato.wording import did_you_mean, either, listing, shown
@@ -42,14 +43,14 @@ def check_columns(table: Table, domain: Domain, unit: PrivacyUnit | None = None)
 
     Privacy: looks at names and types, which are public.
     """
-    wanted = [*domain.names, *([unit.column] if unit else [])]
+    wanted = [*(a.column for a in domain), *([unit.column] if unit else [])]
     missing = [name for name in dict.fromkeys(wanted) if name not in table.types]
     if missing:
         raise TableError(
             f"the table {table.name} lacks {listing(missing)}; its columns are "
             f"{listing(list(table.types), most=40)}{did_you_mean(missing[0], table.types)}"
         )
-    faults = [fault for a in domain if (fault := _fault(table, a))]
+    faults = [fault for a in base_of(domain) if (fault := _fault(table, a))]
     if unit is not None and family(table.types[unit.column]) not in _UNITS:
         faults.append(
             f"the privacy unit {shown(unit.column)} is of type {table.types[unit.column]}; it "

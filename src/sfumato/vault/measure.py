@@ -78,10 +78,18 @@ def count(
 
     values: list[Numbers] = []
     for block in blocks:
-        found = [answers(t, block.term) for t in _sources(block.term)]
+        found = [
+            _in_units(answers(t, block.term), block.term.unit_bits - t.unit_bits)
+            for t in _sources(block.term)
+        ]
         mixture = block.term if isinstance(block.term, Mixture) else None
         values.append(found[0] if mixture is None else mixed_values(mixture, found))
     return Exact(Sensitive(tuple(values)), int(counts.reveal(())) if is_public else None)
+
+
+def _in_units(exact: Numbers, bits: int) -> Numbers:
+    """Whole counts beside sums of values: all in the steps of the values."""
+    return exact if bits == 0 else np.asarray(exact.astype(object) * 2**bits)
 
 
 def counted_sets(
@@ -119,7 +127,7 @@ def measure(
 
 
 def exact_values(term: Term, table: Integers) -> Numbers:
-    """``M h`` in steps of ``2^-fraction_bits``, exactly; which way it is computed is public.
+    """``M h`` in steps of ``2^-(fraction_bits + unit_bits)``, exactly; how is public.
 
     64-bit integers hold the result modulo 2^64, exactly, even where it is larger. Then floats,
     which err by less than half of 2^64 here, say how many times 2^64 is missing. Coefficients
@@ -161,7 +169,7 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
     Privacy: the discrete Laplace of scale ``units`` steps, or the Gaussian of standard deviation
     ``units`` steps rounded to whole steps: docs/proofs/discrete-laplace.md, rounded-gaussian.md.
     """
-    shift = law.grid_bits - term.fraction_bits
+    shift = law.grid_bits - term.fraction_bits - term.unit_bits
     draw = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
     z = draw(Fraction(law.units), exact.size, words)
     if shift < 0:  # to the nearest step
@@ -186,7 +194,8 @@ def _narrowed(noisy: Numbers) -> Numbers:
 
 def _reach_bits(term: Term) -> int:
     """``|M h|`` in steps stays below 2 to this power, for fewer than 2^44 records."""
-    return ceil(log2(max(term.greatest, 1.0))) + term.fraction_bits + RECORD_BITS
+    bits = term.fraction_bits + term.unit_bits
+    return ceil(log2(max(term.greatest, 1.0))) + bits + RECORD_BITS
 
 
 def _sources(term: Term) -> tuple[Term, ...]:

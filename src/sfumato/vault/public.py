@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.domain.values import unit_bits
 from sfumato.errors import TableError, TooLarge, WorkloadError
 from sfumato.plan.candidates import asked_domain
 from sfumato.refine.guesses import PublicRecords
@@ -77,7 +78,8 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
         table = _released(source, workload)
     else:
         counted = count_marginals(open_table(source), workload.domain, [domain.names])
-        table = counted.reveal(domain.names).astype(np.float64)
+        bits = unit_bits(domain, domain.names)
+        table = np.ldexp(counted.reveal(domain.names).astype(np.float64), -bits)
     if not table.sum() > 0:
         raise WorkloadError("there is no public record that the domain keeps; leave public out")
     codes = np.argwhere(table > 0)

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sfumato.domain import Attribute, Domain
+from sfumato.domain import Attribute, Domain, Values
 from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.values import UNIT_BITS
 from sfumato.randomness import WordSource, system_words
 from sfumato.vault.encode import always_kept, cell_code
 from sfumato.vault.engine import Engine
@@ -47,7 +48,7 @@ class Records:
         weakref.finalize(self, _forget, self.engine, self.name)
 
     def column(self, attribute: str) -> str:
-        """The name of the column of codes of an attribute."""
+        """The name of the column of codes of an attribute, or of grid values of `Values`."""
         return f"c{self.domain.index(attribute)}"
 
 
@@ -96,8 +97,8 @@ def _kept(table: Table, domain: Domain, wanted: frozenset[str], unit: PrivacyUni
     engine = table.engine
     # Which rows of a unit are kept must not hang on what is asked: the hash covers all codes.
     needed = [a for a in domain if unit or a.name in wanted or not always_kept(a)]
-    names = [a.name for a in needed] + ([unit.column] if unit else [])
-    reading = table.read(names or [domain.names[0]])
+    names = [a.column for a in needed] + ([unit.column] if unit else [])
+    reading = table.read(names or [domain.attributes[0].column])
     uploads: list[str] = []
     try:
         query = _encoded(table, reading, domain, needed, unit, uploads)
@@ -151,10 +152,11 @@ def _encoded(
     columns: list[Held] = []
     for i, attribute in enumerate(needed):
         column = engine.column(reading.places[i])
-        if attribute.name in table.untyped:
-            made = interpreted(attribute, column, engine)
+        kind = attribute.of if isinstance(attribute, Values) else attribute
+        if attribute.column in table.untyped:
+            made = interpreted(kind, column, engine)
         else:
-            made = typed(attribute, column, table.types[attribute.name], engine)
+            made = typed(kind, column, table.types[attribute.column], engine)
         values[f"v{i}"] = made.value
         if made.is_null is not None:
             values[f"n{i}"] = made.is_null
@@ -175,9 +177,8 @@ def _encoded(
             rows += f" LEFT JOIN {name} AS l{i} ON {matches(attribute, held, f'l{i}')}"
             found = f"l{i}.code"
         code = cell_code(attribute, held, engine, found)
-        codes[f"c{domain.index(attribute.name)}"] = (
-            f"CAST({code} AS {engine.integer(attribute.size)})"
-        )
+        most = 2**UNIT_BITS + 1 if isinstance(attribute, Values) else attribute.size
+        codes[f"c{domain.index(attribute.name)}"] = f"CAST({code} AS {engine.integer(most)})"
     made_codes = ", ".join(f"{code} AS {name}" for name, code in codes.items())
     droppers = [f"c{domain.index(a.name)}" for a in needed if not always_kept(a)]
     encoded = f"SELECT {made_codes or '1 AS one'} FROM {rows}"  # noqa: S608

@@ -10,6 +10,7 @@ from sfumato.workload.build import (
     prefixes,
     product,
     ranges,
+    sums,
     windows,
 )
 from sfumato.workload.constraints import Constraints
@@ -30,5 +31,6 @@ __all__ = [
     "product",
     "ranges",
     "sql",
+    "sums",
     "windows",
 ]

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from math import comb
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain import Attribute, Domain, Level
+from sfumato.domain import Attribute, Domain, Integer, Level, Numeric, Values
+from sfumato.domain.values import base_of, valued, with_values
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.wording import shown
 from sfumato.workload.coefficients import Groups, Matrix, integer_entries, numeric_array
@@ -38,17 +40,23 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 __all__ = [
+    "MeanOfValues",
     "cell_queries",
     "conjunctions",
     "explicit",
+    "has_spread_values",
+    "hidden_by_bins",
+    "in_bins",
     "level_queries",
     "marginals",
+    "mean_of_values",
     "means",
     "predicates",
     "prefixes",
     "product",
     "ranges",
     "subsets",
+    "sums",
     "windows",
 ]
 
@@ -91,6 +99,7 @@ def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
     >>> [t.name for t in sf.marginals(domain, 2).terms]
     ['age x sex', 'age x race', 'sex x race']
     """
+    domain = base_of(domain)
     if isinstance(ways, int) and not isinstance(ways, bool):
         _check_cells(domain, ways)
         listed: Sequence[Sequence[str]] = subsets(domain.names, ways)
@@ -177,6 +186,7 @@ def conjunctions(domain: Domain, ways: int, attributes: Sequence[str] | None = N
     9 in Nikolov's notes on the projection mechanism. Without ``attributes``, all attributes of two
     cells are used.
     """
+    domain = base_of(domain)
     chosen = [a.name for a in domain if a.size == 2] if attributes is None else list(attributes)
     wide = [n for n in chosen if domain[n].size != 2]
     if wide:
@@ -237,20 +247,228 @@ def means(
 ) -> Workload:
     """The mean of a number per record, for each combination of the ``by`` attributes.
 
-    Two linear queries each: the sum (of the middle of the bin, so the schema's range is the
-    clipping bound) and the number of records; the release shows their quotient with its interval.
-    Cells ``(other)`` and ``(missing)`` count in neither. ``values`` gives a number for every
-    declared value instead (a statistical query with values in [0, 1], say), or for every cell,
-    where nan says that a cell counts in neither.
+    Two linear queries each, a sum and the number of records; the release shows their quotient with
+    its interval. The values of numeric attributes, and of integers in bins, are added up
+    themselves, clamped to the range of the schema: bins play no part. Cells ``(other)`` and
+    ``(missing)`` count in neither sum nor number.
+
+    Args:
+        domain: The domain.
+        attr: The attribute whose mean is asked.
+        by: Attributes (or ``attribute.level``) for each of whose cells a mean is asked.
+        values: A number for every declared value instead (a statistical query with values in
+            [0, 1], say), or for every cell, where nan says that a cell counts in neither.
+
+    Returns:
+        The workload, over the domain with the values of the attribute beside its cells.
+
+    Raises:
+        WorkloadError: The attribute has no numbers, or the names do not fit.
+
+    >>> import sfumato as sf
+    >>> from sfumato.domain import Category, Domain, Numeric
+    >>> domain = Domain([Numeric("income", (0, 100_000)), Category("sex", ("F", "M"))])
+    >>> sf.means(domain, "income", by=["sex"]).ratios[0].name
+    'mean income by sex'
     """
+    name = f"mean {_by(attr, by)}"
+    if values is None and has_spread_values(domain[attr]):
+        parts = mean_of_values(domain, attr)
+        work, among = parts.domain, parts.values.name
+        shares = Matrix.of(parts.centred, (parts.text,), "sum of")
+        number = Matrix.of(parts.counted, (f"number of {attr}",), "number")
+        terms = [
+            *_along(work, among, by, shares, f"sum of {_by(parts.text, by)}").terms,
+            *_along(work, among, by, number, f"number of {_by(attr, by)}").terms,
+        ]
+        return Workload(work, tuple(terms), (parts.ratio(name, 0),))
     numbers, counted = _numbers(domain[attr], values)
     rows = {"sum": np.where(counted, numbers, 0.0), "number": counted}
-    terms: list[Term] = []
+    terms = []
     for title, row in rows.items():
         asked = Matrix.of(row, (f"{title} of {attr}",), title)
-        terms += _along(domain, attr, by, asked, f"{title} of").terms
+        terms += _along(domain, attr, by, asked, f"{title} of {_by(attr, by)}").terms
     shared = tuple(t.in_its_own_unit() for t in terms)
-    return Workload(domain, shared, (Ratio(f"mean {_by(attr, by)}", 0, 1),))
+    return Workload(domain, shared, (Ratio(name, 0, 1),))
+
+
+def sums(domain: Domain, attr: str, by: Sequence[str] = (), power: int = 1) -> Workload:
+    """The sum of the values of an attribute, or of their squares, by the ``by`` attributes.
+
+    Values of numeric attributes, and of integers in bins, are clamped to the range of the schema
+    and added up themselves: bins play no part. Records without a number add nothing.
+
+    Args:
+        domain: The domain.
+        attr: The attribute that is summed.
+        by: Attributes (or ``attribute.level``) for each of whose cells a sum is asked.
+        power: 1, or 2 for the sum of squares.
+
+    Returns:
+        The workload, over the domain with the values of the attribute beside its cells.
+
+    Raises:
+        WorkloadError: The attribute has no numbers, or the names do not fit.
+    """
+    if isinstance(power, bool) or power not in (1, 2):
+        raise WorkloadError(f"sums are of numbers (power 1) or squares (power 2), got {power!r}")
+    name = f"sum of {'squares of ' if power == 2 else ''}{attr}"
+    if has_spread_values(domain[attr]):
+        work, values = with_values(domain, attr, power)
+        row = Matrix.of_values(values.powers(power), (name,), "sum")
+        found = _along(work, values.name, by, row, _by(name, by))
+    else:
+        numbers, counted = _numbers(domain[attr], None)
+        row = Matrix.of(np.where(counted, numbers, 0.0) ** power, (name,), "sum")
+        found = _along(domain, attr, by, row, _by(name, by))
+    return Workload(found.domain, tuple(t.in_its_own_unit() for t in found.terms))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MeanOfValues:
+    """How a mean is asked of values: ``middle + half * (centred sum) / (number)``.
+
+    The coefficients of both are whole numbers over the cells of the values: -1 and 1 at the ends
+    of the range, and 1 and 1. Measured cell by cell they have the least error there is for means
+    anywhere in the range, whatever the range; a sum of values far from 0 would be measured for its
+    large common part.
+    """
+
+    domain: Domain
+    values: Values
+
+    @property
+    def centred(self) -> Array:
+        """The coefficients of ``(x - middle) / half``."""
+        return _padded(self.values, np.linspace(-1.0, 1.0, self.values.value_count))
+
+    @property
+    def counted(self) -> Array:
+        """The coefficients of the number of records with a value."""
+        return self.values.powers(0)
+
+    @property
+    def text(self) -> str:
+        """What the centred sum is of."""
+        return f"({self.values.of.name} - {self._middle:.12g}) / {self._half:.12g}"
+
+    @property
+    def _middle(self) -> float:
+        low, high = self.values.ends
+        return low / 2 + high / 2
+
+    @property
+    def _half(self) -> float:
+        low, high = self.values.ends
+        return high / 2 - low / 2
+
+    def ratio(self, name: str, numerator: int) -> Ratio:
+        """The mean from these two, the number following the sum."""
+        hidden = self.values.rounding
+        return Ratio(name, numerator, numerator + 1, self._half, self._middle, hidden)
+
+
+def _padded(values: Values, coefficients: Array) -> Array:
+    """With 0 for other and missing."""
+    return np.concatenate([coefficients, np.zeros(values.size - values.value_count)])
+
+
+def mean_of_values(domain: Domain, attr: str) -> MeanOfValues:
+    """The values of an attribute, and how their mean is asked."""
+    return MeanOfValues(*with_values(domain, attr))
+
+
+def has_spread_values(attribute: Attribute) -> bool:
+    """Whether cells do not tell its numbers exactly: bins of more than one number."""
+    if isinstance(attribute, Integer):
+        return attribute.width > 1 and attribute.max > attribute.min
+    return isinstance(attribute, Numeric)
+
+
+def hidden_by_bins(attribute: Attribute) -> float:
+    """How far a number can be from the middle of its bin: half the widest."""
+    if isinstance(attribute, Integer):
+        low, high = attribute.bounds(0)
+        return (high - low) / 2
+    if isinstance(attribute, Numeric):
+        return max(b / 2 - a / 2 for a, b in pairwise(attribute.edges))
+    return 0.0
+
+
+def in_bins(work: Workload) -> Workload:
+    """The same queries with every record in the middle of its bin, over the attributes alone.
+
+    For what learns from tables of cells and has no place for values: sums say so in their names,
+    and means say how much bins can hide (``Ratio.hidden``).
+    """
+    base = base_of(work.domain)
+    if base is work.domain:
+        return work
+    hidden = [max(map(_hidden, _values_of(t)), default=0.0) for t in work.terms]
+    terms = tuple(_in_bins(term, base) for term in work.terms)
+    ratios = tuple(
+        replace(r, hidden=hidden[r.numerator]) if hidden[r.numerator] else r for r in work.ratios
+    )
+    return Workload(base, terms, ratios)
+
+
+def _values_of(term: Term) -> tuple[Values, ...]:
+    return valued(term.domain, term.attributes)
+
+
+def _hidden(values: Values) -> float:
+    return hidden_by_bins(values.of)
+
+
+def _in_bins(term: Term, base: Domain) -> Term:
+    values = _values_of(term)
+    if not values:
+        return replace(term, domain=base)
+    name = f"{term.name} (middles of bins)"
+    if isinstance(term, Product):
+        factors = dict(term.factors)
+        for each in values:
+            row = factors.pop(each.name).dense() @ _middles(each).T
+            own = factors.get(each.of.name)
+            labels = (name,) if own is None else ()
+            coefficients = row if own is None else own.dense() * row
+            if len(row) > 1:
+                raise WorkloadError(f"{term.name!r} asks for the cells of {each.name!r} one by one")
+            factors[each.of.name] = Matrix.of(coefficients, labels, "middles of bins of")
+        order = base.in_order(factors)
+        return Product(base, name, term.weight, tuple((n, factors[n]) for n in order))
+    if not isinstance(term, Explicit):
+        raise WorkloadError(f"{term.name!r} cannot be asked in bins")
+    over, dense = term.over, term.matrix.toarray().reshape(-1, *term.shape)
+    check_entries(dense.size * max(v.of.size for v in values), f"{term.name!r} in bins")
+    for each in values:
+        axis = 1 + over.index(each.name)
+        weights = _middles(each)
+        if each.of.name in over:
+            along = 1 + over.index(each.of.name)
+            moved = np.moveaxis(dense, (along, axis), (-2, -1))
+            dense = np.moveaxis((moved * weights).sum(axis=-1), -1, along)
+            over = tuple(n for n in over if n != each.name)
+        else:
+            dense = np.moveaxis(np.moveaxis(dense, axis, -1) @ weights.T, -1, axis)
+            over = tuple(each.of.name if n == each.name else n for n in over)
+    axes = [1 + over.index(n) for n in base.in_order(over)]
+    flat = dense.transpose([0, *axes]).reshape(len(dense), -1)
+    found = explicit(base, base.in_order(over), flat, term.labels).terms[0]
+    return replace(found, name=name, weight=term.weight)
+
+
+def _middles(values: Values) -> Array:
+    """How the middle of every bin is spread over the cells of the values: bins by cells."""
+    of, degree = values.of, values.degree
+    low, high = values.ends
+    t = np.clip((of.numbers()[: of.value_count] - low) / (high - low), 0.0, 1.0)
+    out = np.zeros((of.size, values.size))
+    for k in range(degree + 1):
+        out[: of.value_count, k] = comb(degree, k) * (1 - t) ** (degree - k) * t**k
+    for cell in range(of.value_count, of.size):
+        out[cell, values.value_count + cell - of.value_count] = 1.0
+    return out
 
 
 def _numbers(
@@ -358,7 +576,7 @@ def _along(
         if other in queries:
             raise WorkloadError(f"{attr!r} by {', '.join(by)} names {other!r} twice")
         queries[other] = cells
-    return product(domain, queries, f"{title or kind} {_by(attr, by)}")
+    return product(domain, queries, title or f"{kind} {_by(attr, by)}")
 
 
 def _by(attr: str, by: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import ceil, log2
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ import numpy.typing as npt
 from sfumato.errors import WorkloadError
 from sfumato.workload.queries import Array, Integers, Numbers, QuerySet, widened
 
-__all__ = ["Groups", "Matrix", "integer_entries", "numeric_array"]
+__all__ = ["Groups", "Matrix", "integer_entries", "numeric_array", "value_entries"]
 
 ENTRY_BITS = 20  # bits after the point that are kept of a given coefficient
+VALUE_BITS = 44  # bits that are kept of the greatest coefficient of sums of values
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +128,14 @@ class Matrix(QuerySet):
         entries, bits = integer_entries(given)
         return cls(entries.shape[1], entries, bits, labels, title)
 
+    @classmethod
+    def of_values(
+        cls, row: npt.ArrayLike, labels: tuple[str, ...] = (), title: str = "matrix"
+    ) -> Matrix:
+        """Coefficients of the values of a column (`value_entries`)."""
+        entries, bits = value_entries(np.atleast_2d(numeric_array(row)))
+        return cls(entries.shape[1], entries, bits, labels, title)
+
     @property
     def name(self) -> str:
         """Its title."""
@@ -209,6 +219,26 @@ def integer_entries(coefficients: npt.NDArray[Any]) -> tuple[Integers, int]:
         if bits == ENTRY_BITS or (scaled == np.rint(scaled)).all():
             break
     return np.rint(scaled).astype(np.int64), bits
+
+
+def value_entries(coefficients: npt.NDArray[Any]) -> tuple[Integers, int]:
+    """The same for sums of values, relative to the greatest: to at least 2^-`VALUE_BITS` of it.
+
+    Sums of values are measured by their cells as a rule, so that fine coefficients cost nothing,
+    while those of small numbers would be lost in multiples of 2^-20.
+    """
+    values = numeric_array(coefficients).astype(np.float64)
+    greatest = float(np.abs(values).max(initial=0.0))
+    if greatest and not 2.0**-100 < greatest < 2.0**VALUE_BITS:
+        raise WorkloadError(
+            f"sums of numbers up to {greatest:.3g} cannot be computed exactly; declare the column "
+            "in a larger or smaller unit"
+        )
+    bits = max(0, VALUE_BITS - ceil(log2(greatest))) if greatest else 0
+    entries = np.rint(np.ldexp(values, bits)).astype(np.int64)
+    while bits and not (entries & 1).any():
+        entries, bits = entries >> 1, bits - 1
+    return entries, bits
 
 
 def _power_sums(entries: Integers, bits: int, p: int, axis: int) -> Array:

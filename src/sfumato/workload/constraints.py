@@ -20,6 +20,7 @@ whether a cell of some attributes is possible, that is has a possible completion
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from math import prod
 
@@ -183,6 +184,12 @@ class Constraints:
         for part in self.linked:
             pairs = zip(part.classes.names, part.classes.class_of, strict=True)
             out &= part.possible[tuple(of[codes[self.domain.index(n)]] for n, of in pairs)]
+        return out
+
+    def beside(self, domain: Domain) -> Constraints:
+        """The same in a domain that has the values of some attributes as well."""
+        out = copy(self)
+        object.__setattr__(out, "domain", domain)
         return out
 
     def within(self, domain: Domain) -> Constraints:

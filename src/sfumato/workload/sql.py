@@ -14,12 +14,14 @@ from sfumato.workload.workload import Workload
 __all__ = ["sql", "sql_condition"]
 
 
-def sql(domain: Domain, text: str, name: str | None = None) -> Workload:
+def sql(domain: Domain, text: str, name: str | None = None, *, in_bins: bool = False) -> Workload:
     """The linear queries of one SELECT: counts, sums and means, by groups, under conditions.
 
     There is one group of queries per aggregate, with one query per combination of public cells
     of the grouped columns: which groups appear does not depend on the data. ``AVG`` becomes a sum,
-    a number of records and their ratio. The table may have any name.
+    a number of records and their ratio. The table may have any name. Sums and means are of the
+    values themselves, clamped to the range of the schema; with ``in_bins`` every record counts as
+    the middle of its bin instead, and the labels say so.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
@@ -29,7 +31,7 @@ def sql(domain: Domain, text: str, name: str | None = None) -> Workload:
     """
     from sfumato.workload.sql_select import select_workload
 
-    return select_workload(domain, text, name)
+    return select_workload(domain, text, name, in_bins)
 
 
 def sql_condition(domain: Domain, text: str) -> Condition:

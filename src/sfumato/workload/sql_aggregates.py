@@ -12,8 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sqlglot import exp
 
+from sfumato.domain import Domain, Values
 from sfumato.domain.attributes import Value
+from sfumato.domain.values import with_values
 from sfumato.errors import SqlError
+from sfumato.workload.build import (
+    MeanOfValues,
+    has_spread_values,
+    hidden_by_bins,
+    mean_of_values,
+)
 from sfumato.workload.predicates import And, Condition, Everything, Not
 from sfumato.workload.queries import Array
 from sfumato.workload.sql_conditions import Asked, Names, condition, constant
@@ -38,6 +46,8 @@ class Linear:
     pieces: tuple[tuple[Condition, float], ...]
     column: str | None = None
     numbers: Array | None = None
+    domain: Domain | None = None
+    """The domain with the values that are summed, where the column is one of these."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -48,10 +58,12 @@ class Aggregate:
     is_named: bool
     value: Linear
     divisor: Linear | None = None
+    mean: MeanOfValues | None = None
+    hidden: float = 0.0
 
 
-def aggregate(node: exp.Expression, names: Names) -> Aggregate:
-    """Read one aggregate, with its alias if it has one."""
+def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggregate:
+    """Read one aggregate, with its alias if it has one; ``in_bins`` takes the middles of bins."""
     label, is_named = as_written(node), isinstance(node, exp.Alias)
     if isinstance(node, exp.Alias):
         only(node, "this", "alias")
@@ -67,9 +79,38 @@ def aggregate(node: exp.Expression, names: Names) -> Aggregate:
     if type(node) not in (exp.Sum, exp.Avg):
         refuse(node, AGGREGATES)
     only(node, "this")
+    is_mean = isinstance(node, exp.Avg)
+    column = _spread(without_brackets(node.this), names)
+    hidden = 0.0
+    if column is not None and in_bins:
+        label, hidden = f"{label} (middles of bins)", hidden_by_bins(names.domain[column])
+        column = None
+    if column is not None and is_mean:
+        mean = mean_of_values(names.domain, column)
+        parts = (_of_values(mean.domain, mean.values, r) for r in (mean.centred, mean.counted))
+        total, number = (replace(part, only=among) for part in parts)
+        return Aggregate(label, is_named, total, number, mean)
+    if column is not None:
+        domain, values = with_values(names.domain, column)
+        total = _of_values(domain, values, values.powers(1))
+        return Aggregate(label, is_named, replace(total, only=among))
     total, number = _sum(without_brackets(node.this), names)
     value, divisor = replace(total, only=among), replace(number, only=among)
-    return Aggregate(label, is_named, value, divisor if isinstance(node, exp.Avg) else None)
+    return Aggregate(label, is_named, value, divisor if is_mean else None, hidden=hidden)
+
+
+def _spread(summed: exp.Expression, names: Names) -> str | None:
+    """The attribute whose values are summed themselves, if its cells do not tell them."""
+    if not isinstance(summed, exp.Column):
+        return None
+    column = names.resolve(summed)
+    is_spread = column.level is None and has_spread_values(column.attribute)
+    return column.attribute.name if is_spread else None
+
+
+def _of_values(domain: Domain, values: Values, coefficients: Array) -> Linear:
+    every = ((Everything(), 1.0),)
+    return Linear(Everything(), every, values.name, coefficients, domain)
 
 
 def _count(node: exp.Count, names: Names) -> Linear:

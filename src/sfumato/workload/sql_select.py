@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from sfumato.domain import Domain
+from sfumato.domain.values import base_of, joined
 from sfumato.errors import SqlError
 from sfumato.wording import shown
 from sfumato.workload.predicates import Condition, Everything
@@ -28,15 +29,18 @@ from sfumato.workload.workload import Ratio, Workload
 __all__ = ["select_workload", "where_condition"]
 
 
-def select_workload(domain: Domain, text: str, name: str | None) -> Workload:
+def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool = False) -> Workload:
     """The queries of one SELECT."""
     select = parsed_select(text)
+    domain = base_of(domain)
     names = Names(domain, _tables(select))
     where = select.args.get("where")
     among = condition(where.this, names) if where is not None else Everything()
-    columns, aggregates = _asked(select, names)
+    columns, aggregates = _asked(select, names, in_bins)
     grouped = _grouped(domain, columns)
     suffix = _suffix(columns, where)
+    summed = [one.value.domain for one in aggregates if one.value.domain is not None]
+    domain = joined([domain, *summed])
     terms: list[Term] = []
     ratios: list[Ratio] = []
     for one in aggregates:
@@ -44,8 +48,13 @@ def select_workload(domain: Domain, text: str, name: str | None) -> Workload:
         if one.divisor is None:
             terms.append(linear_term(domain, label, grouped, among, one.value))
             continue
-        ratios.append(Ratio(label, len(terms), len(terms) + 1))
-        terms.append(linear_term(domain, f"{label}: sum", grouped, among, one.value))
+        what = "sum"
+        if one.mean is None:
+            ratios.append(Ratio(label, len(terms), len(terms) + 1, hidden=one.hidden))
+        else:
+            ratios.append(one.mean.ratio(label, len(terms)))
+            what = f"sum of {one.mean.text}"
+        terms.append(linear_term(domain, f"{label}: {what}", grouped, among, one.value))
         terms.append(linear_term(domain, f"{label}: number", grouped, among, one.divisor))
     return Workload(domain, tuple(t.in_its_own_unit() for t in terms), tuple(ratios))
 
@@ -78,7 +87,7 @@ def _tables(select: exp.Select) -> tuple[str, ...]:
     return tuple(n.casefold() for n in (table.name, table.alias) if n)
 
 
-def _asked(select: exp.Select, names: Names) -> tuple[list[Asked], list[Aggregate]]:
+def _asked(select: exp.Select, names: Names, in_bins: bool) -> tuple[list[Asked], list[Aggregate]]:
     """The grouped columns and the aggregates."""
     plain: list[Asked] = []
     titles: dict[str, Asked] = {}
@@ -93,7 +102,7 @@ def _asked(select: exp.Select, names: Names) -> tuple[list[Asked], list[Aggregat
             if isinstance(node, exp.Alias):
                 titles[node.alias.casefold()] = column
         else:
-            aggregates.append(aggregate(node, names))
+            aggregates.append(aggregate(node, names, in_bins))
             listed.append(None)
     columns = _group_by(select, names, titles, listed)
     for column in plain:

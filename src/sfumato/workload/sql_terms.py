@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.domain import Domain
+from sfumato.domain.values import valued
 from sfumato.errors import SqlError, TooLarge
-from sfumato.workload.coefficients import Groups, Matrix, integer_entries
+from sfumato.workload.coefficients import Groups, Matrix, integer_entries, value_entries
 from sfumato.workload.predicates import And, Condition, In, Mask, Or, indicator
 from sfumato.workload.queries import Array, Identity, Integers, QuerySet, check_entries
 from sfumato.workload.sql_aggregates import Linear
@@ -148,9 +149,11 @@ class _Split:
 
     @property
     def is_counting(self) -> bool:
-        """Whether all coefficients are 0 or 1; the branches of a CASE are disjoint."""
-        return all(_is_01(w) for w in self.weights.values()) and all(
-            number == 1 for _, number in self.pieces
+        """Whether all coefficients are 0 or 1, of whole records; branches of CASE are disjoint."""
+        return (
+            all(_is_01(w) for w in self.weights.values())
+            and all(number == 1 for _, number in self.pieces)
+            and not valued(self.domain, self.weights)
         )
 
     def cells(self, attr: str) -> Mask:
@@ -201,8 +204,10 @@ def _product(split: _Split, grouped: Sequence[Grouped]) -> Product:
         row = cells * weights
         if not row.any():
             raise split.always_zero()
-        if (row != 1).any():
-            text = " and ".join(split.texts.get(attr, [attr]))
+        text = " and ".join(split.texts.get(attr, [attr]))
+        if valued(split.domain, [attr]):
+            factors.append((attr, Matrix.of_values(row, (text,), "sum of")))
+        elif (row != 1).any():
             factors.append((attr, Matrix.of(row, (text,), "where")))
     return Product(split.domain, split.name, 1.0, tuple(factors))
 
@@ -307,7 +312,8 @@ def _tabulated(split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]
     if not len(kept) or not values.any():
         raise split.always_zero()
     columns = np.flatnonzero((values != 0) & (group >= 0))
-    data, bits = integer_entries(values.reshape(-1)[columns])
+    entries_of = value_entries if valued(domain, names) else integer_entries
+    data, bits = entries_of(values.reshape(-1)[columns])
     rows = np.searchsorted(kept, group.reshape(-1)[columns])
     entries = csr_matrix((data, (rows, columns)), shape=(len(kept), values.size))
     numbers = np.unravel_index(kept, [len(g.labels) for g in grouped] or [1])

@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from sfumato.domain import Domain
+from sfumato.domain.values import unit_bits
 from sfumato.errors import WorkloadError
 from sfumato.workload.queries import Array, Numbers, check_entries, widened
 
@@ -84,6 +85,14 @@ class Term(ABC):
         0 where values are exact; where they are not, ``apply`` gives integers within this bound.
         """
         return 0.0
+
+    @property
+    def unit_bits(self) -> int:
+        """The vault counts its table in steps of 2^-unit_bits records: 0, but for `Values`.
+
+        Exact integers of ``apply`` on such a table are in steps of 2^-(fraction_bits + unit_bits).
+        """
+        return unit_bits(self.domain, self.attributes)
 
     @property
     def shape(self) -> tuple[int, ...]:

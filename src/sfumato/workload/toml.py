@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,6 +26,7 @@ from sfumato.workload.build import (
     product,
     ranges,
     subsets,
+    sums,
     windows,
 )
 from sfumato.workload.sql import sql
@@ -75,6 +76,11 @@ class _Means(_By):
     values: Numbers | None = None
 
 
+class _Sums(_By):
+    sums: str
+    power: Literal[1, 2] = 1
+
+
 class _Product(_Entry):
     product: dict[str, str | Annotated[list[Numbers], Field(fail_fast=True)]]
 
@@ -111,6 +117,7 @@ _KINDS: Final[dict[str, tuple[type[_Entry], Callable[..., Workload]]]] = {
     "ranges": (_Ranges, lambda d, e: ranges(d, e.ranges, e.by)),
     "windows": (_Windows, lambda d, e: windows(d, e.windows, e.width, e.by)),
     "means": (_Means, lambda d, e: means(d, e.means, e.by, e.values)),
+    "sums": (_Sums, lambda d, e: sums(d, e.sums, e.by, e.power)),
     "product": (_Product, lambda d, e: product(d, e.product)),
     "conjunctions": (_Conjunctions, lambda d, e: conjunctions(d, e.conjunctions, e.attributes)),
     "predicates": (_Predicates, lambda d, e: predicates(d, e.predicates, e.labels)),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.domain import Domain
+from sfumato.domain.values import joined
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.wording import shown
 from sfumato.workload.gram import Gram, marginal
@@ -31,11 +32,20 @@ WEIGHT = 1e50  # the greatest: squares of weights times squares of anything stay
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A quotient of two asked terms, row by row (a mean is a sum over a count)."""
+    """A quotient of two asked terms, row by row: ``offset + scale * numerator / denominator``.
+
+    A mean is a sum over a count; that of values is asked as ``sum (x - middle) / half``, which is
+    measured best, so the middle of the range is its offset and half the range its scale.
+    ``hidden`` is how far it can be from the mean of the clamped values, whatever the data are: by
+    the grid of the values, or by bins in whose middle every record was put.
+    """
 
     name: str
     numerator: int
     denominator: int
+    scale: float = 1.0
+    offset: float = 0.0
+    hidden: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +135,14 @@ class Workload:
             [t.answer(marginal(wide, self.domain, t.attributes)) for t in self.terms]
         )
 
+    def over(self, domain: Domain) -> Workload:
+        """The same queries over a domain with more attributes, in the same order."""
+        if domain is self.domain:
+            return self
+        return replace(
+            self, domain=domain, terms=tuple(replace(t, domain=domain) for t in self.terms)
+        )
+
     def gram(self) -> Gram:
         """``F'WF`` in structured form."""
         return Gram(self.domain, self.terms)
@@ -160,20 +178,16 @@ class Workload:
 
 def union(works: Sequence[Workload]) -> Workload:
     """All queries of several workloads over one domain, in order."""
-    domain = works[0].domain
+    domain = joined([work.domain for work in works])
     terms: list[Term] = []
     ratios: list[Ratio] = []
     for work in works:
-        if work.domain != domain:
-            raise WorkloadError(
-                f"workloads over different domains cannot be joined: {domain!r} and {work.domain!r}"
-            )
         shift = len(terms)
         ratios += (
             replace(r, numerator=r.numerator + shift, denominator=r.denominator + shift)
             for r in work.ratios
         )
-        terms += work.terms
+        terms += work.over(domain).terms
     return Workload(domain, tuple(terms), tuple(ratios))
 
 

@@ -126,14 +126,14 @@ def test_the_standard_error_of_a_mean_is_that_of_repeated_releases(domain):
     assert spread == pytest.approx(found[0].standard_error[0], rel=0.18)
 
 
-def test_an_unknown_correlation_gives_the_larger_standard_error(domain):
+def test_sum_and_count_of_one_table_are_correlated_and_the_standard_error_knows_it(domain):
     counts = some_counts(domain, rows=200_000)
     work = sf.means(domain, "age", by=["sex"])
     table = released(work, counts, "gaussian-table", seed=1)  # both from one noisy table
     frame = table.answers(group="mean age by sex")
-    above, below = table.forecast.standard_errors(0), table.forecast.standard_errors(1)
-    wanted = (above + np.abs(frame["mean"]) * below) / frame["count"]
-    assert frame["standard_error"].to_numpy() == pytest.approx(wanted.to_numpy())
+    (noise,) = table.forecast.block_variances
+    wanted = [np.sqrt(noise * ((AGES - m) ** 2).sum()) for m in frame["mean"]]
+    assert frame["standard_error"].to_numpy() == pytest.approx(wanted / frame["count"].to_numpy())
 
 
 def test_sql_averages_come_with_their_interval(domain, counts):

@@ -11,9 +11,11 @@ import sfumato as sf
 from sfumato.domain import Boolean, Category, Domain, Integer, Level, Numeric
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.workload import windows
+from sfumato.workload.build import in_bins
 from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import Identity, Prefix
 from sfumato.workload.terms import Explicit, Product
+from sfumato.workload.workload import union
 from tests.unit.workload.dense import dense_workload
 
 DOMAIN = Domain(
@@ -154,9 +156,46 @@ def test_a_mean_of_a_boolean_counts_false() -> None:
     assert (sums.tolist(), number.tolist()) == ([0, 1, 0], [1, 1, 0])
 
 
-def test_a_mean_of_bins_takes_their_middle() -> None:
-    sums, number = dense_workload(sf.means(Domain([Numeric("x", (0, 1, 5), outside="other")]), "x"))
-    assert (sums.tolist(), number.tolist()) == ([0.5, 3, 0], [1, 1, 0])
+def test_a_mean_of_values_needs_no_bins_and_says_what_it_is_made_of() -> None:
+    work = sf.means(Domain([Numeric("x", (0, 1, 5), outside="other")]), "x")
+    assert work.domain.names == ("x", "values of x")
+    terms = [term for term in work.terms if isinstance(term, Product)]
+    centred, number = (term.factors[0][1].dense().tolist() for term in terms)
+    assert (centred, number) == ([[-1, 1, 0]], [[1, 1, 0]])
+    (ratio,) = work.ratios
+    assert (ratio.offset, ratio.scale) == (2.5, 2.5)
+    assert 0 < ratio.hidden < 1e-13
+    assert work.terms[0].name == "sum of (x - 2.5) / 2.5"
+
+
+def test_a_mean_in_bins_takes_their_middle_and_says_what_they_hide() -> None:
+    work = in_bins(sf.means(Domain([Numeric("x", (0, 1, 5), outside="other")]), "x"))
+    centred, number = dense_workload(work)
+    assert number.tolist() == [1, 1, 0]
+    assert work.ratios[0].hidden == 2
+    ends = work.ratios[0].offset + work.ratios[0].scale * centred[:2]
+    assert ends.tolist() == pytest.approx([0.5, 3], abs=1e-5)
+
+
+def test_an_integer_of_its_own_cell_is_summed_by_cells() -> None:
+    domain = Domain([Integer("x", 0, 9), Integer("y", 0, 9, 5)])
+    assert sf.means(domain, "x").domain == sf.sums(domain, "x").domain == domain
+    assert sf.means(domain, "y").domain.names == ("x", "y", "values of y")
+
+
+def test_joined_workloads_share_the_values_of_a_column_in_one_order() -> None:
+    domain = Domain([Numeric("x", (0, 1)), Numeric("y", (0, 1)), Category("c", ("a", "b"))])
+    parts = [sf.means(domain, "y"), sf.sums(domain, "x", by=["c"]), sf.marginals(domain, 1)]
+    names = ("x", "y", "c", "values of x", "values of y")
+    for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2]):
+        assert union([parts[i] for i in order]).domain.names == names
+    assert (sf.sums(domain, "x") | sf.sums(domain, "x", power=2)).domain.names[-2:] == (
+        "values of x",
+        "squares of x",
+    )
+    other = Domain([Numeric("x", (0, 2))])
+    with pytest.raises(WorkloadError, match="different domains"):
+        sf.means(domain, "x") | sf.means(other, "x")
 
 
 def test_a_statistical_query_gives_its_own_numbers() -> None:

@@ -155,7 +155,7 @@ class Asking:
         return read
 
     def _parsed(self, text: str) -> tuple[Question, ...]:
-        workload = sql(self.session.domain, text)
+        workload = sql(self.session.domain, text, in_bins=True)
         check_questions(workload, self._limits)
         return self.session.read_all(workload)
 

@@ -104,7 +104,10 @@ class Measuring:
         """The exact values in steps of the noise grid."""
         pairs = zip(self.exact(table).values.reveal(), self.blocks, self.noise, strict=True)
         return [
-            np.ldexp(v.astype(np.float64), law.grid_bits - block.term.fraction_bits)
+            np.ldexp(
+                v.astype(np.float64),
+                law.grid_bits - block.term.fraction_bits - block.term.unit_bits,
+            )
             for v, block, law in pairs
         ]
 
