@@ -198,9 +198,9 @@ class Page:
                 yield fact.cost
             elif isinstance(fact, Kept) and fact.is_charged and fact.analyst == analyst:
                 record = self.record(fact.debit)
-                if record is not None and isinstance(record.fact, Debited):
-                    if record.fact.analyst is None:
-                        yield record.fact.cost
+                paid = None if record is None else record.fact
+                if isinstance(paid, Debited) and paid.analyst is None:
+                    yield paid.cost
 
     def append(
         self,
