@@ -457,8 +457,9 @@ def _fact(line: Mapping[str, object]) -> Fact:
             return Answered(_number(line["debit"]), str(line["answer_sha256"]), _states(line))
         case "kept":
             named = (str(line["key"]), str(line["request"]), _number(line["debit"]))
-            who = (_analyst(line), _states(line), line.get("charged") is True)
-            return Kept(*named, str(line["answer_sha256"]), *who)
+            charged = line.get("charged") is True
+            kept = (str(line["answer_sha256"]), _analyst(line), _states(line), charged)
+            return Kept(*named, *kept)
         case "burnt":
             return Burnt(_number(line["debit"]))
         case "vouched":
