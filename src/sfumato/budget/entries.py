@@ -457,9 +457,9 @@ def _fact(line: Mapping[str, object]) -> Fact:
             return Answered(_number(line["debit"]), str(line["answer_sha256"]), _states(line))
         case "kept":
             named = (str(line["key"]), str(line["request"]), _number(line["debit"]))
+            answer = str(line["answer_sha256"])
             charged = line.get("charged") is True
-            kept = (str(line["answer_sha256"]), _analyst(line), _states(line), charged)
-            return Kept(*named, *kept)
+            return Kept(*named, answer, _analyst(line), _states(line), is_charged=charged)
         case "burnt":
             return Burnt(_number(line["debit"]))
         case "vouched":
