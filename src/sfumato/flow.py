@@ -7,21 +7,24 @@ before it is drawn; everything before and after is arithmetic on public numbers.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
+from sfumato.budget.budget import budget_writings
+from sfumato.budget.entries import Entry, canonical_json, request_key
 from sfumato.domain.unit import PrivacyUnit, unit_of
-from sfumato.errors import PlanError, WorkloadError
+from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.plan.effort import STEPS, cache_folder, deadline
 from sfumato.plan.forecast import Forecast, GroupForecast
 from sfumato.plan.planner import Strategies, choose
 from sfumato.plan.smallest import smallest_budget
+from sfumato.plan.view import as_asked
 from sfumato.refine.bootstrap import Intervals, check_intervals
 from sfumato.refine.cells.explicit import agreed_total
 from sfumato.refine.feasibility import witness
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from sfumato.resources import EngineName, Resources
     from sfumato.vault.tables import Table
 
-__all__ = ["Plan", "Progress", "plan"]
+__all__ = ["Plan", "Progress", "plan", "request_of"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -48,7 +51,14 @@ MOST = 12  # groups that a plan shows of itself
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Forecast):
-    """How a workload will be answered, and how well: everything is known before it is spent."""
+    """How a workload will be answered, and how well: everything is known before it is spent.
+
+    ``wanted`` is the mechanism that was asked for, if one was; ``most_records`` the public number
+    of records for which a bias was allowed.
+    """
+
+    wanted: str | None = None
+    most_records: int | None = None
 
     def __repr__(self) -> str:
         return "\n".join([self.headline, *(f"  {g.name}: {_error(g)}" for g in self.groups[:MOST])])
@@ -107,6 +117,7 @@ class Plan(Forecast):
         intervals: Intervals = "noise",
         name: str | None = None,
         key: str | None = None,
+        former: Sequence[str] = (),
         analyst: str | None = None,
         public: object = None,
         progress: Progress | None = None,
@@ -126,6 +137,7 @@ class Plan(Forecast):
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
         table returns the stored answer at no further cost, unless another ``key`` is given.
         Without a ledger nothing remembers what was spent: that is the caller's promise.
+        ``former`` are keys under which an earlier version may have stored the same request.
         ``analyst`` names who asks: the debit counts against their allowance, too.
         """
         from sfumato.budget.opening import ledger_of, paid_entry
@@ -146,15 +158,18 @@ class Plan(Forecast):
         is_told = is_named(table) or bool(name)
         whose = (self.neighbours, self.budget, unit_of(self.unit))
         book = ledger_of(ledger, name or public_name(table), is_told, *whose)
-        key = key or self.digest()
-        stored = _stored(self, records, known, book, key, analyst, progress)
+        kept = None if book is None else self._kept(book, key, former)
+        if kept is None:
+            key = key or self.digest()
+            stored = _drawn(self, records, known, book, key, analyst, progress)
+            kept = Kept(key, stored, self)
         del records  # below this line everything is public
 
-        measured = Measured.from_bytes(stored, self.noise)
-        del stored
+        key, plan = kept.key, kept.plan
+        measured = Measured.from_bytes(kept.answer, plan.noise)
         agreed_total(measured.rows, known)
         return Release.of(
-            self,
+            plan,
             measured,
             project=project,
             constraints=known,
@@ -165,23 +180,179 @@ class Plan(Forecast):
         )
 
     def request(self) -> dict[str, object]:
-        """The public description of what is asked, as the ledger keeps it."""
-        unit = self.unit
+        """The public description of what is asked: equal meaning, equal bytes.
+
+        How the workload was written does not enter, nor what the planner makes of it: the strategy
+        is described beside the stored measurement.
+        """
+        return request_of(
+            self.workload,
+            self.budget,
+            self.neighbours,
+            self.objective,
+            self.wanted,
+            self.unit,
+            self.most_records,
+        )
+
+    def digest(self) -> str:
+        """SHA-256 of the request: equal requests, equal digest."""
+        return request_key(self.request())
+
+    def measurement(self) -> dict[str, object]:
+        """What is measured, and with which noise: a stored answer is read by this alone."""
         return {
-            "workload": self.workload.digest(),
-            "queries": self.workload.queries,
             "mechanism": self.mechanism,
             "strategy": self.strategy.digest(),
-            "neighbours": self.neighbours,
-            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
-            "budget": self.budget.as_json(),
             "noise": [[n.noise, n.units, n.grid_bits] for n in self.noise],
         }
 
-    def digest(self) -> str:
-        """SHA-256 of the request: equal plans, equal digest."""
-        canonical = json.dumps(self.request(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+    def stored_key(self, ledger: Ledger, former: Sequence[str] = ()) -> str | None:
+        """The key under which a ledger has the answer of this request, if it has; spends nothing.
+
+        Args:
+            ledger: the ledger of the table.
+            former: further keys under which the request may have been stored.
+
+        Raises:
+            LedgerError: the answer is there, but cannot be read by any plan of this version.
+        """
+        kept = self._kept(ledger, None, former)
+        return None if kept is None else kept.key
+
+    def _keys(self, book: Ledger) -> list[str]:
+        """Under which keys the same measurement may be stored, this plan's own first.
+
+        The best mechanism may have been asked for by its name, rho-zCDP may be written as mu-GDP,
+        and before there was a normal form the key was that of one writing.
+        """
+        request = self.request()
+        names = [request["mechanism"], self.mechanism, "best"]
+        found = [
+            request_key({**request, "mechanism": name, "budget": budget})
+            for name in dict.fromkeys(names)
+            for budget in budget_writings(self.budget)
+        ]
+        digest = self.workload.digest()
+        old = [entry for entry in book.entries() if digest in entry.request]
+        return [*found, *(entry.key for entry in old if self._was_asked(entry))]
+
+    def _was_asked(self, entry: Entry) -> bool:
+        """Whether an entry of before there was a normal form is of this request."""
+        told = json.loads(entry.request)
+        is_wanted = self.wanted in (None, told.get("mechanism"))
+        is_own = "strategy" in told and entry.key == request_key(told)
+        return is_own and is_wanted and self._is_of(told)
+
+    def _kept(self, book: Ledger, key: str | None, former: Sequence[str]) -> Kept | None:
+        """What is stored of this request, with the plan that reads it; spends nothing.
+
+        Under another key than its own a plan takes only what it would have measured itself.
+        """
+        keys = [*self._keys(book), *former] if key is None else [key]
+        for place, name in enumerate(keys):
+            stored = book.answer(name)
+            entry = None if stored is None else book.entry(name)
+            if stored is None or entry is None:
+                continue
+            told = json.loads(entry.request)
+            is_old = "strategy" in told
+            if key is not None and not self._is_of(told):
+                raise LedgerError(
+                    f"request key {key!r} was used for another request; choose another key"
+                )
+            made = told if is_old else Measured.about(stored)
+            if place > 0 and not is_old:
+                reader = self if made is not None and _is_by(self, made) else None
+            else:
+                reader = self._reader(made)
+            if reader is not None:
+                return Kept(name, stored, reader)
+            if place == 0 or is_old:
+                raise LedgerError(
+                    "the answer of this request is stored, but it was measured by a strategy that "
+                    "this version, or this machine, does not plan any more; nothing was spent. "
+                    "Open it where it was made, or give a key= of its own to pay for another"
+                )
+        return None
+
+    def _is_of(self, told: Mapping[str, object]) -> bool:
+        """Whether a stored request is this one: by its meaning, or as it was written before."""
+        if "strategy" not in told:
+            return bool(told == json.loads(canonical_json(self.request())))
+        mine = self.request()
+        return told.get("workload") == self.workload.digest() and all(
+            told.get(name) == mine[name] for name in ("neighbours", "unit", "budget")
+        )
+
+    def _reader(self, made: Mapping[str, object] | None) -> Plan | None:
+        """The plan whose strategy made a stored measurement: this one, or one planned again."""
+        if made is None or _is_by(self, made):
+            return self
+        mechanism = str(made.get("mechanism"))
+        for is_written in (False, True):
+            with suppress(PlanError):
+                again = self._again(mechanism, is_written)
+                if _is_by(again, made):
+                    return again
+        return None
+
+    def _again(self, mechanism: str, is_written: bool) -> Plan:
+        """The plan by another mechanism, for the normal form or for the groups as written."""
+        work = self.workload if is_written else self.workload.normal.workload
+        known = Strategies(work, self.objective, records=self.most_records)
+        found = choose(
+            work,
+            self.budget,
+            self.neighbours,
+            self.objective,
+            mechanism,
+            self.unit,
+            strategies=known,
+        )
+        values = {f.name: getattr(found, f.name) for f in fields(found)}
+        plan = Plan(**values, wanted=self.wanted, most_records=self.most_records)
+        return plan if is_written else as_asked(plan, self.workload)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Kept:
+    """A stored measurement, its key, and the plan that reads it."""
+
+    key: str
+    answer: bytes
+    plan: Plan
+
+
+def request_of(
+    workload: Workload,
+    budget: Budget,
+    neighbours: Neighbours,
+    objective: str = "rmse",
+    mechanism: str | None = None,
+    unit: PrivacyUnit | None = None,
+    most_records: int | None = None,
+) -> dict[str, object]:
+    """What a release pays for, known before it is planned; its hash is the key in the ledger.
+
+    Projection, constraints, intervals and level are views of the same measurement.
+    """
+    return {
+        "request": "release 2",
+        "workload": workload.normal.key,
+        "mechanism": mechanism or "best",
+        "objective": objective,
+        "neighbours": neighbours,
+        "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+        "budget": budget.as_json(),
+        "most_records": most_records,
+    }
+
+
+def _is_by(plan: Plan, made: Mapping[str, object]) -> bool:
+    """Whether a plan measures what was measured, with the same noise."""
+    own = plan.measurement()
+    return all(made.get(name) == own[name] for name in ("strategy", "noise"))
 
 
 def _known(
@@ -203,7 +374,7 @@ def _error(group: GroupForecast) -> str:
     return f"{group.queries:,} queries, typical error {group.rmse:,.2f}"
 
 
-def _stored(
+def _drawn(
     asked: Plan,
     records: Table,
     known: Constraints | None,
@@ -212,12 +383,9 @@ def _stored(
     analyst: str | None,
     progress: Progress | None,
 ) -> bytes:
-    """The measurement as the ledger stores it: drawn now, or what the same key once drew."""
-    from sfumato.budget.opening import never_drawn
+    """The measurement as the ledger stores it, with a description of what was measured."""
     from sfumato.vault.measure import count, measure
 
-    if book is not None and book.answer(key) is not None:
-        return book.answer_once(asked.cost, asked.request(), key, never_drawn)
     unit = unit_of(asked.unit)
     if book is not None:
         book.check_unit(unit)
@@ -226,7 +394,7 @@ def _stored(
     agreed_total(exact.rows, known)
 
     def draw() -> bytes:
-        return measure(exact, blocks, asked.noise, progress=progress).to_bytes()
+        return measure(exact, blocks, asked.noise, progress=progress).to_bytes(asked.measurement())
 
     # The debit comes before the noise and the answer is stored before it is used.
     if book is None:
@@ -280,15 +448,18 @@ def plan(
     until = deadline(None if seconds is None else _positive(seconds, "seconds"))
     folder = cache_folder() if cache else None
     most = STEPS if steps is None else _positive(steps, "steps")
-    known = Strategies(workload, objective, until, folder, _allowed(allow_bias, records), most)
+    most_records = _allowed(allow_bias, records)
+    # Planned for what is asked, not for how it was written.
+    known = Strategies(workload.normal.workload, objective, until, folder, most_records, most)
     if budget is None:
-        budget = smallest_budget(known, error, neighbours, mechanism, delta, unit)
+        budget = smallest_budget(known, error, neighbours, mechanism, delta, unit, workload)
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
     found = choose(
-        workload, budget, neighbours, objective, mechanism, unit, progress, strategies=known
+        known.workload, budget, neighbours, objective, mechanism, unit, progress, strategies=known
     )
-    return Plan(**{f.name: getattr(found, f.name) for f in fields(found)})
+    values = {f.name: getattr(found, f.name) for f in fields(found)}
+    return as_asked(Plan(**values, wanted=mechanism, most_records=most_records), workload)
 
 
 def _allowed(allow_bias: bool, records: int | None) -> int | None:

@@ -23,7 +23,15 @@ from typing import Final, Literal, TypeAlias, get_args
 from sfumato.budget import curve
 from sfumato.errors import BudgetError
 
-__all__ = ["Budget", "Neighbours", "Number", "check_neighbours", "exact", "number_text"]
+__all__ = [
+    "Budget",
+    "Neighbours",
+    "Number",
+    "budget_writings",
+    "check_neighbours",
+    "exact",
+    "number_text",
+]
 
 Number: TypeAlias = int | float | Fraction | Decimal | str
 """What a privacy parameter may be given as; a float means the decimal it is written as."""
@@ -254,6 +262,22 @@ class Budget:
 
     def __repr__(self) -> str:
         return f"Budget({self.describe()})"
+
+
+def budget_writings(budget: Budget) -> list[dict[str, str]]:
+    """The budget as JSON, and in another unit where that allows the same Gaussian noise.
+
+    >>> budget_writings(Budget(rho="1/2"))
+    [{'rho': '1/2'}, {'mu': '1'}]
+    """
+    own = budget.as_json()
+    if budget.mu is not None:
+        return [own, {"rho": str(budget.mu**2 / 2)}]
+    if budget.rho is None:
+        return [own]
+    square = 2 * budget.rho
+    root = Fraction(math.isqrt(square.numerator), math.isqrt(square.denominator))
+    return [own, {"mu": str(root)}] if root * root == square else [own]
 
 
 def exact(value: object, name: str) -> Fraction:

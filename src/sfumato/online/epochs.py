@@ -72,10 +72,8 @@ class Epochs:
         state = self._book.state(self.name)
         return state is not None and _told(state)["phase"] == "at rest"
 
-    def open(self) -> SparseVector:
+    def open(self, analyst: str | None) -> SparseVector:
         """The open epoch; the one that is at rest; or a new one, paid for first.
-
-        Its debit names nobody: an allowance is charged for the epoch that one's question ends.
 
         Privacy: every sparse vector is drawn after its debit and continued once
         (docs/proofs/online.md, Theorems 1 and 2).
@@ -89,7 +87,7 @@ class Epochs:
             else:
                 if told["phase"] == "in use":
                     self._check_lost(told)
-                self._vector = self._begun()
+                self._vector = self._begun(analyst)
         return self._vector
 
     def over(self) -> State:
@@ -120,7 +118,7 @@ class Epochs:
         finally:
             _LIVE.pop(self._token, None)
 
-    def _begun(self) -> SparseVector:
+    def _begun(self, analyst: str | None) -> SparseVector:
         if self.count() + self.lost >= self._plan.updates:
             raise BudgetExhausted(
                 f"all {self._plan.updates} paid answers of the session are used, so no further "
@@ -133,6 +131,7 @@ class Epochs:
             self._plan.epoch_cost,
             request,
             self.key(number),
+            analyst=analyst,
             unit=unit_of(self._plan.unit),
         )
         self.used = number

@@ -10,8 +10,11 @@ from sfumato.budget import Budget, Neighbours
 from sfumato.budget.accounting import gaussian_epsilon
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
+from sfumato.plan.forecast import Forecast
 from sfumato.plan.planner import BIASED, Strategies, choose
 from sfumato.plan.strategy import Noise
+from sfumato.plan.view import as_asked
+from sfumato.workload.workload import Workload
 
 __all__ = ["smallest_budget"]
 
@@ -27,8 +30,11 @@ def smallest_budget(
     mechanism: str | None,
     delta: float | Fraction,
     unit: PrivacyUnit | None,
+    asked: Workload | None = None,
 ) -> Budget:
-    """The least epsilon whose plan has a root mean square error of at most ``error``.
+    """The least epsilon whose plan errs by at most ``error``, root mean square over what was asked.
+
+    ``known`` has the strategies for the normal form of ``asked``, if that is another workload.
 
     Errors scale as 1/mu (Gaussian noise) and 1/epsilon (Laplace), up to the rounding of the noise
     scale to its grid, which the last loop settles.
@@ -56,19 +62,25 @@ def smallest_budget(
             raise
         except PlanError:
             continue
+        rmse = _rmse(found, asked)
         if noise == "gaussian":
-            least = max(gaussian_epsilon(found.rmse / error, delta), LEAST)
+            least = max(gaussian_epsilon(rmse / error, delta), LEAST)
             options.append(Budget(epsilon=least, delta=delta))
         else:
-            options.append(Budget(epsilon=found.rmse / error))
+            options.append(Budget(epsilon=rmse / error))
     if not options:
         raise PlanError(f"no mechanism fits this workload (mechanism = {mechanism!r})")
     budget = min(options, key=lambda b: b.epsilon or 0)
-    while (
-        rmse := choose(work, budget, neighbours, objective, mechanism, unit, strategies=known).rmse
-    ) > error:
+    while True:
+        found = choose(work, budget, neighbours, objective, mechanism, unit, strategies=known)
+        rmse = _rmse(found, asked)
+        if rmse <= error:
+            return budget
         # Mostly rounding; another mechanism may have won, by its own objective. mu is concave in
         # epsilon: a factor of epsilon lowers the error by no more than this factor.
         step = max(Fraction(100001, 100000), Fraction(rmse / error))
         budget = Budget(epsilon=(budget.epsilon or 0) * step, delta=budget.delta)
-    return budget
+
+
+def _rmse(found: Forecast, asked: Workload | None) -> float:
+    return found.rmse if asked is None else as_asked(found, asked).rmse

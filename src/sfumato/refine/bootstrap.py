@@ -35,6 +35,7 @@ from sfumato.refine.refined import LISTED, Projection, Refined, has_wide, object
 from sfumato.refine.widths.projected_noise import drawn_noise
 from sfumato.wording import shown
 from sfumato.workload.constraints import Constraints
+from sfumato.workload.normal import Normal
 from sfumato.workload.queries import Array
 
 __all__ = ["DRAWS", "Bootstrap", "Intervals", "bootstrapped", "check_intervals"]
@@ -64,6 +65,13 @@ class Bootstrap:
             f"approximate: a bootstrap of {self.draws} draws around the published answers; they "
             "may hold less often than they say"
         )
+
+    def seen(self, normal: Normal) -> Bootstrap:
+        """The same errors in the places where the answers were asked."""
+        terms = range(len(normal.pieces))
+        rows = [[s[i].astype(np.float64) for s in self.sizes] for i in range(self.draws)]
+        sizes = [np.array([normal.gather(t, row.__getitem__) for row in rows]) for t in terms]
+        return Bootstrap(tuple(each.astype(np.float32) for each in sizes))
 
     def half_widths(self, term: int, level: float) -> Array:
         """The ``ceil((draws + 1) level)``-th smallest error of every answer of a group."""

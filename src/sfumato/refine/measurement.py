@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -45,15 +46,35 @@ class Measured:
     measurements: tuple[Measurement, ...]
     rows: int | None
 
-    def to_bytes(self) -> bytes:
-        """An exact byte form, to be stored before anything is sent."""
+    def to_bytes(self, about: Mapping[str, object] | None = None) -> bytes:
+        """An exact byte form, to be stored before anything is sent.
+
+        ``about`` says what was measured, so that it is never read as something else.
+        """
         units = [m.units for m in self.measurements]
         rows = -1 if self.rows is None else self.rows
-        return _zipped(
-            rows=[np.array([rows], dtype=np.int64)],
-            lengths=[np.array([len(u) for u in units], dtype=np.int64)],
-            units=units,
-        )
+        arrays: dict[str, Sequence[Numbers]] = {
+            "rows": [np.array([rows], dtype=np.int64)],
+            "lengths": [np.array([len(u) for u in units], dtype=np.int64)],
+            "units": units,
+        }
+        if about is not None:
+            text = json.dumps(about, sort_keys=True, separators=(",", ":")).encode()
+            arrays["about"] = [np.frombuffer(text, dtype=np.uint8).astype(np.int64)]
+        return _zipped(**arrays)
+
+    @staticmethod
+    def about(stored: bytes) -> dict[str, object] | None:
+        """What was measured, where the stored bytes say so."""
+        try:
+            with np.load(io.BytesIO(stored), allow_pickle=False) as file:
+                if "about" not in file.files:
+                    return None
+                text = bytes(np.asarray(file["about"]).astype(np.uint8))
+            told = json.loads(text)
+        except Exception as error:  # zip files and arrays fail in a dozen ways: all mean damage
+            raise LedgerError("the stored answer of this request cannot be read") from error
+        return dict(told)
 
     @classmethod
     def from_bytes(cls, stored: bytes, noise: Sequence[BlockNoise]) -> Measured:

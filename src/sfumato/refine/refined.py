@@ -23,7 +23,7 @@ the same measurements give the same answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, sqrt
 from typing import Literal
@@ -44,6 +44,7 @@ from sfumato.refine.shrinkage import shrunk_towards
 from sfumato.refine.synthetic.synthesize import released_tables, released_total
 from sfumato.wording import shown
 from sfumato.workload.constraints import CLOSE, Constraints
+from sfumato.workload.normal import Normal
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
 from sfumato.workload.terms import Predicates, Term
 from sfumato.workload.workload import Workload
@@ -105,6 +106,12 @@ class Refined:
     def total(self) -> float:
         """The number of records."""
         return float(self.weights.sum())
+
+    def seen(self, normal: Normal) -> Refined:
+        """The same answers in the places where they were asked."""
+        terms = range(len(normal.pieces))
+        answers = tuple(normal.gather(t, self.answers.__getitem__) for t in terms)
+        return replace(self, answers=answers)
 
     def describe(self) -> str:
         """How the answers were made to agree, in words."""

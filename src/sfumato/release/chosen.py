@@ -18,6 +18,7 @@ from sfumato.domain import Attribute
 from sfumato.errors import WorkloadError
 from sfumato.plan.combined import Combined
 from sfumato.plan.strategy import Strategy
+from sfumato.plan.view import Viewed
 from sfumato.refine.measurement import Measured
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.release.estimates import Estimates
@@ -111,6 +112,8 @@ def _shorter(term: Term) -> Term:
 
 def _asking(strategy: Strategy, work: Workload) -> Strategy:
     """The same measurements for other questions, term by term."""
+    if isinstance(strategy, Viewed):
+        return _viewed(strategy, work)
     if not isinstance(strategy, Combined):
         return replace(strategy, workload=work, bound=None)
     asked: list[dict[int, Term]] = [{} for _ in strategy.parts]
@@ -121,6 +124,20 @@ def _asking(strategy: Strategy, work: Workload) -> Strategy:
         for part, terms in zip(strategy.parts, asked, strict=True)
     )
     return replace(strategy, workload=work, parts=parts, bound=None)
+
+
+def _viewed(strategy: Viewed, work: Workload) -> Viewed:
+    """The same for groups of a normal form; those that change are groups of it as they are."""
+    terms = list(strategy.normal.workload.terms)
+    for asked, before, pieces in zip(
+        work.terms, strategy.workload.terms, strategy.normal.pieces, strict=True
+    ):
+        if asked is not before:
+            home = pieces[0].term
+            terms[home] = replace(asked, name=terms[home].name, weight=terms[home].weight)
+    normal = replace(strategy.normal, workload=Workload(work.domain, tuple(terms)))
+    planned = _asking(strategy.planned, normal.workload)
+    return replace(strategy, workload=work, planned=planned, normal=normal, bound=None)
 
 
 def _intervals(attribute: Attribute, between: Sequence[Ends]) -> Intervals:

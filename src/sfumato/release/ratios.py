@@ -18,7 +18,7 @@ the published mean where that lies outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from sfumato.plan.blockwise import Blockwise
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.plan.transforms.invertible import row_fourths, row_variances
+from sfumato.plan.view import as_planned, planned_term
 from sfumato.release.estimates import Estimates
 from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import Array, Identity, Prefix, QuerySet, Ranges, Total, Windows
@@ -145,9 +146,15 @@ def _finite(end: Array, otherwise: Array) -> Array:
 def _law(estimates: Estimates, ratio: Ratio) -> _Law | None:
     """The law of both answers together, or None where only bounds are known."""
     forecast = estimates.forecast
-    strategy = forecast.strategy
-    if estimates.bootstrap is not None or strategy.records is not None:
+    if estimates.bootstrap is not None or forecast.strategy.records is not None:
         return None
+    above, below = (
+        planned_term(forecast.strategy, t) for t in (ratio.numerator, ratio.denominator)
+    )
+    if above is not None and below is not None:
+        forecast = as_planned(forecast)
+        ratio = replace(ratio, numerator=above, denominator=below)
+    strategy = forecast.strategy
     if isinstance(strategy, Blockwise):
         if strategy.source[ratio.numerator] != strategy.source[ratio.denominator]:
             return _independent(forecast, ratio)

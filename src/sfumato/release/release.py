@@ -18,6 +18,7 @@ from sfumato.budget import Budget
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.combination import Coefficients, answer_covariance
 from sfumato.plan.forecast import Forecast
+from sfumato.plan.view import Viewed, as_planned
 from sfumato.randomness import system_words
 from sfumato.refine.bootstrap import Intervals, bootstrapped
 from sfumato.refine.guesses import PublicRecords
@@ -99,16 +100,23 @@ class Release:
         ``entry`` is the debit that paid for it; ``provenance`` adds public facts.
         """
         is_projected = check_projection(project) is not False
-        unbiased = reconstruct(forecast, measured)
+        # Projected is the normal form, so that a query has one answer however it was asked.
+        planned = as_planned(forecast)
+        answers = reconstruct(planned, measured)
         found = None
         if project is True or project == "nearest":
             # A bootstrap knows nothing of the bias of a guess, so none is taken up with it.
             shrinks = project is True and intervals == "noise"
-            refine = partial(_refined, forecast, measured, shrinks, public, constraints)
-            found = refine(unbiased, progress=progress)
+            refine = partial(_refined, planned, measured, shrinks, public, constraints)
+            found = refine(answers, progress=progress)
         repeated = None
         if intervals == "bootstrap" and found is not None:
-            repeated = bootstrapped(forecast, found, refine, progress)
+            repeated = bootstrapped(planned, found, refine, progress)
+        unbiased: Sequence[Array] = answers
+        if isinstance(forecast.strategy, Viewed):
+            unbiased = reconstruct(forecast, measured)
+            found = None if found is None else found.seen(forecast.strategy.normal)
+            repeated = None if repeated is None else repeated.seen(forecast.strategy.normal)
         record = provenance_of(
             forecast,
             rows=measured.rows,

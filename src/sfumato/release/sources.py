@@ -27,6 +27,7 @@ from sfumato.plan.optimal.ordered import Ordered
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.plan.transforms.levels import Levels
+from sfumato.plan.view import planned_strategy
 from sfumato.refine.measurement import Measured
 from sfumato.release.estimates import Estimates, half_widths, widest_quantile
 from sfumato.workload.queries import (
@@ -112,7 +113,7 @@ def _from_root(estimates: Estimates, measured: Measured, asked: Product) -> Iter
     """Other intervals of a measured root: differences of its running totals."""
     forecast = estimates.forecast
     work = Workload(forecast.workload.domain, (asked,))
-    for strategy, first in _roots_of(forecast.strategy):
+    for strategy, first in _roots_of(planned_strategy(forecast.strategy)):
         queries = dict(asked.factors)
         along = queries.pop(strategy.rooted.along, None)
         if along is None or tuple(queries) != strategy.rooted.by:
@@ -143,7 +144,7 @@ def _roots_of(strategy: Strategy) -> Iterator[tuple[Ordered, int]]:
 def _from_blocks(estimates: Estimates, measured: Measured, asked: Product) -> Iterator[Source]:
     """Another question to a measured table or tree: its best linear estimate."""
     forecast = estimates.forecast
-    strategy = forecast.strategy
+    strategy = planned_strategy(forecast.strategy)
     if not isinstance(strategy, Blockwise):
         return
     work = Workload(forecast.workload.domain, (asked,))

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -661,20 +661,26 @@ class Normal:
             for t, found in enumerate(self.pieces)
         )
 
-    def gather(self, term: int, numbers: Sequence[Array]) -> Array:
-        """A number per query of an asked group, from numbers per query of the normal form."""
+    def gather(self, term: int, numbers: Callable[[int], Array], zero: float = 0.0) -> Array:
+        """A number per query of an asked group, from those of the groups of the normal form.
+
+        Args:
+            term: the number of the asked group.
+            numbers: what gives a number per query of a group of the normal form.
+            zero: the number of queries that are zero on every cell.
+        """
         pieces = self.pieces[term]
-        if len(pieces) == 1 and pieces[0].rows is None:
+        if len(pieces) == 1 and pieces[0].rows is None and pieces[0].term >= 0:
             return _taken(pieces[0], numbers)
-        out = np.zeros(sum(_length(p, self.workload.terms) for p in pieces))
+        out = np.full(sum(_length(p, self.workload.terms) for p in pieces), zero)
         for piece in pieces:
             if piece.term >= 0:
-                out[piece.rows if piece.rows is not None else slice(None)] = _taken(piece, numbers)
+                out[slice(None) if piece.rows is None else piece.rows] = _taken(piece, numbers)
         return out
 
 
-def _taken(piece: Piece, numbers: Sequence[Array]) -> Array:
-    values = numbers[piece.term]
+def _taken(piece: Piece, numbers: Callable[[int], Array]) -> Array:
+    values = numbers(piece.term)
     return values if piece.at is None else values[piece.at]
 
 
@@ -959,7 +965,7 @@ class _Form:
         if group.factor != 1:
             sets = dict(zip(group.names, group.symbols, strict=True))
             listed = [n for n, s in sets.items() if s[0] not in self.axes[n].opaque]
-            free = [n for n in self.domain.names if n not in sets]
+            free = [a.name for a in self.domain if a.name not in sets and a.kind != "values"]
             if listed:
                 factors[listed[0]] = self._matrix(listed[0], sets[listed[0]], group.factor)
             elif free:
@@ -1066,10 +1072,12 @@ class _Form:
 
     def _simple(self, term: Term, piece: Piece) -> Piece:
         """None for all rows in their order."""
+        if piece.term < 0:
+            return piece
         rows, at = piece.rows, piece.at
         if rows is not None and _is_range(rows, term.rows):
             rows = None
-        if at is not None and piece.term >= 0 and _is_range(at, self.terms[piece.term].rows):
+        if at is not None and _is_range(at, self.terms[piece.term].rows):
             at = None
         return Piece(rows, piece.term, at)
 

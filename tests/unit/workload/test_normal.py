@@ -46,7 +46,7 @@ def check_places(work):
     parts = [matrix(Workload(work.domain, (t,))) for t in normal.workload.terms]
     for t, term in enumerate(work.terms):
         asked = matrix(Workload(work.domain, (term,)))
-        found = [normal.gather(t, [part[:, c] for part in parts]) for c in range(DOMAIN.size)]
+        found = [normal.gather(t, lambda n, c=c: parts[n][:, c]) for c in range(DOMAIN.size)]
         assert np.array_equal(np.array(found).T, asked)
 
 

@@ -95,7 +95,7 @@ class Confirm:
 
         def looked() -> tuple[bool, Fraction | None]:
             wanted = guarded.read(asked)
-            is_known = guarded.shelf.body(guarded.name, wanted.key) is not None
+            is_known = guarded.body(wanted) is not None
             return is_known, guarded.book.share_after(plan.cost, who.name)
 
         is_known, after = await guarded.on_ledger(who, looked)
@@ -119,7 +119,7 @@ class Confirm:
 
         def looked() -> tuple[ReleaseWanted, bool, Remaining, Fraction | None]:
             wanted, book = guarded.read(asked), guarded.book
-            is_known = guarded.shelf.body(guarded.name, wanted.key) is not None
+            is_known = guarded.body(wanted) is not None
             after = book.share_after(plan.cost, who.name)
             return wanted, is_known, book.remaining(who.name), after
 

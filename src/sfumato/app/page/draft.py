@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sfumato.app.server.models import PlanAsked
-from sfumato.app.server.planning import plan_of
+from sfumato.app.server.planning import plan_of, workload_of
 from sfumato.budget import Budget
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class Subject:
         wanted = PlanAsked.model_validate(asked)
         if self.guarded is not None:
             return self.guarded.planned(wanted)
-        return plan_of(wanted, self.domain, "add-remove", None, self.limits)
+        workload = workload_of(wanted.workload, self.domain, self.limits)
+        return plan_of(wanted, workload, "add-remove", None, self.limits)
 
 
 def draft_of(visitor: Visitor) -> Draft:

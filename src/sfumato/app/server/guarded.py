@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -25,15 +25,17 @@ from sfumato.app.server.documents import (
 )
 from sfumato.app.server.models import PlanAsked, ReleaseAsked
 from sfumato.app.server.newest import Newest
-from sfumato.app.server.planning import plan_of
+from sfumato.app.server.planning import plan_of, workload_of
 from sfumato.app.server.problems import exhausted, key_reused
 from sfumato.app.server.scheduler import Scheduler, check_wanted
 from sfumato.app.show import budget_document, plan_document
-from sfumato.budget import Ledger
+from sfumato.budget import Budget, Ledger
 from sfumato.budget.entries import Entry, request_key
 from sfumato.domain.unit import unit_of
 from sfumato.domain.write import write_domain
 from sfumato.errors import LedgerError, LedgerFrozen
+from sfumato.flow import request_of
+from sfumato.plan.view import as_asked, as_planned
 from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from sfumato.flow import Plan, Progress
     from sfumato.online.session import Session
     from sfumato.release import Release
+    from sfumato.workload.workload import Workload
 
 __all__ = ["Guarded", "ReleaseWanted"]
 
@@ -58,25 +61,25 @@ REFUSED_SECONDS = 1.0  # for which a refusal stands without another look into th
 PAGE = 1_000  # entries of a ledger in one response
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class ReleaseWanted:
-    """A release request with its keys: of the measurement that it pays for, and of its body."""
+    """A release request: what it asks, and its keys.
+
+    Attributes:
+        paid: of the measurement that it pays for: equal for every writing of the same request.
+        key: of its body, which has the asker's own groups, projection and level.
+        former: the keys that both had when they were those of one writing, ``paid`` first.
+    """
 
     asked: ReleaseAsked
+    workload: Workload
     paid: str
     key: str
+    former: tuple[str, str]
 
 
-@lru_cache(maxsize=1_024)
-def _read(about: str, body: bytes) -> ReleaseWanted:
-    """The request that a body holds; equal bytes are read once."""
-    asked = ReleaseAsked.model_validate_json(body)
-    key = request_key({"about": about, **asked.model_dump()})
-    return ReleaseWanted(asked, _paid_key(about, asked), key)
-
-
-def _paid_key(about: str, asked: PlanAsked) -> str:
-    """Equal for requests that one measurement answers: without projection and level."""
+def _former_paid(about: str, asked: PlanAsked) -> str:
+    """The key of a measurement as it once was: that of the JSON as it came."""
     paid = asked.model_dump(exclude={"project", "level"})
     return request_key({"about": about, **paid})
 
@@ -101,6 +104,7 @@ class Guarded:
         unit = None if dataset.unit is None else [dataset.unit.column, dataset.unit.rows]
         told = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
         self._about = request_key({"table": told})
+        self._workloads: Newest[Workload] = Newest(KEPT_PLANS)
         self._plans: Newest[Plan] = Newest(KEPT_PLANS)
         self._results: Newest[Release] = Newest(KEPT_RESULTS)
         # As words, not as exceptions: those would hold the plans that they were raised about.
@@ -217,7 +221,39 @@ class Guarded:
 
     def read(self, body: bytes) -> ReleaseWanted:
         """The release request that a body holds."""
-        return _read(self._about, body)
+        return self._wanted(ReleaseAsked.model_validate_json(body))
+
+    def _wanted(self, asked: ReleaseAsked) -> ReleaseWanted:
+        workload = self._workload(asked)
+        paid = self._paid_key(asked, workload)
+        view = {
+            "about": self._about,
+            "paid": paid,
+            "groups": workload.digest(),
+            "names": [[t.name, list(getattr(t, "labels", ()))] for t in workload.terms],
+            "means": [[r.name, r.numerator, r.denominator] for r in workload.ratios],
+            "project": asked.project,
+            "level": asked.level,
+        }
+        former = request_key({"about": self._about, **asked.model_dump()})
+        keys = (_former_paid(self._about, asked), former)
+        return ReleaseWanted(asked, workload, paid, request_key(view), keys)
+
+    def _workload(self, asked: PlanAsked) -> Workload:
+        """The queries of a request; texts are read once."""
+        text = json.dumps(asked.workload, sort_keys=True)
+        known = self._workloads.get(text)
+        if known is not None:
+            return known
+        found = workload_of(asked.workload, self.dataset.domain, self.limits)
+        return self._workloads.put(text, found)
+
+    def _paid_key(self, asked: PlanAsked, workload: Workload) -> str:
+        """Equal for requests that one measurement answers, however they are written."""
+        budget = Budget(**asked.budget.model_dump())
+        whose = self.dataset
+        how = (whose.neighbours, asked.objective, asked.mechanism, whose.unit)
+        return request_key(request_of(workload, budget, *how))
 
     def begin(
         self, body: bytes, who: Analyst, name: str | None
@@ -232,11 +268,16 @@ class Guarded:
         What was refused within the last second is refused again here.
         """
         if name is not None:
-            self.check_name(who, name, wanted.key)
+            self.check_name(who, name, wanted)
         refused = self._refused.get((wanted.paid, who.name))
         if refused is not None and self._clock() < refused[0]:
             raise exhausted(*refused[1:])
-        return self.shelf.body(self.name, wanted.key)
+        return self.body(wanted)
+
+    def body(self, wanted: ReleaseWanted) -> bytes | None:
+        """The bytes that were sent for a request, under the key that it has or once had."""
+        kept = self.shelf.body(self.name, wanted.key)
+        return self.shelf.body(self.name, wanted.former[1]) if kept is None else kept
 
     def release(
         self, wanted: ReleaseWanted, who: Analyst, progress: Progress | None = None
@@ -247,17 +288,20 @@ class Guarded:
         """
         asked, key, paid = wanted.asked, wanted.key, wanted.paid
         with self._releasing:
-            kept = self.shelf.body(self.name, key)
+            kept = self.body(wanted)
             if kept is not None:
                 return kept
-            plan = self._planned(asked, paid)
-            if self.book.answer(paid) is None:
+            plan = self._planned(asked, wanted.workload, paid)
+            if plan.stored_key(self.book, wanted.former) is None:
                 self._check_left(paid, plan, who)
             check_wanted()  # the last time: what is debited below is also drawn and stored
-            result = self._measured(plan, asked, paid, who.name, progress)
+            result = self._measured(plan, wanted, who.name, progress)
             self._results.put(key, result)
-            body = self._body(key, asked, plan, result, self.book.entry(paid))
-            request = canonical({"analyst": who.name, "asked": asked.model_dump()})
+            stored = plan.stored_key(self.book, wanted.former)
+            entry = None if stored is None else self.book.entry(stored)
+            body = self._body(key, asked, plan, result, entry)
+            about = {"analyst": who.name, "asked": asked.model_dump(), "paid": stored}
+            request = canonical(about)
             kept_bodies = [(self.name, key, body), (self.name, ASKED + key, request)]
             return self.shelf.keep(kept_bodies)[0]
 
@@ -266,14 +310,16 @@ class Guarded:
         request = self.shelf.body(self.name, ASKED + key)
         if request is None:
             return None
-        asked = ReleaseAsked.model_validate(json.loads(request)["asked"])
-        paid = _paid_key(self._about, asked)
-        if self.book.answer(paid) is None:
+        told = json.loads(request)
+        asked = ReleaseAsked.model_validate(told["asked"])
+        if self.book.answer(told.get("paid") or _former_paid(self._about, asked)) is None:
             return None
         with self._releasing:
             result = self._results.get(key)
             if result is None:
-                result = self._measured(self._planned(asked, paid), asked, paid, None, None)
+                wanted = self._wanted(asked)
+                plan = self._planned(asked, wanted.workload, wanted.paid)
+                result = self._measured(plan, wanted, None, None)
                 self._results.put(key, result)
         return asked, result
 
@@ -283,35 +329,32 @@ class Guarded:
         for name, request in self.shelf.beginning(self.name, ASKED):
             told = json.loads(request)
             asked = ReleaseAsked.model_validate(told["asked"])
-            entry = self.book.entry(_paid_key(self._about, asked))
+            entry = self.book.entry(told.get("paid") or _former_paid(self._about, asked))
             if entry is not None and (who.is_curator or told["analyst"] == who.name):
                 found.append((name.removeprefix(ASKED), entry, asked))
         return sorted(found, key=lambda each: -each[1].sequence)
 
     def _measured(
-        self,
-        plan: Plan,
-        asked: ReleaseAsked,
-        paid: str,
-        analyst: str | None,
-        progress: Progress | None,
+        self, plan: Plan, wanted: ReleaseWanted, analyst: str | None, progress: Progress | None
     ) -> Release:
-        """Debit and measure, or read what was measured under this key."""
+        """Debit and measure, or read what was measured for this request."""
         return plan.release(
             self.dataset.source,
             ledger=self.book,
-            project=asked.project,
+            project=wanted.asked.project,
             constraints=self.dataset.constraints,
             name=self.dataset.table_id,
-            key=paid,
+            former=wanted.former,
             analyst=analyst,
             progress=progress,
         )
 
-    def check_name(self, who: Analyst, name: str, key: str) -> None:
+    def check_name(self, who: Analyst, name: str, wanted: ReleaseWanted) -> None:
         """Refuse an idempotency key that was used for another request."""
-        if not self.shelf.bind([(who.name, name, f"{self.name} {key}")])[0]:
-            raise key_reused()
+        for key in (wanted.key, wanted.former[1]):
+            if self.shelf.bind([(who.name, name, f"{self.name} {key}")])[0]:
+                return
+        raise key_reused()
 
     def ledger(self, who: Analyst, after: int) -> dict[str, object]:
         """What was spent: all of it for a curator, one's own for an analyst."""
@@ -358,17 +401,17 @@ class Guarded:
 
     def planned(self, asked: PlanAsked) -> Plan:
         """The plan of a request; the newest ones are remembered."""
-        return self._planned(asked, _paid_key(self._about, asked))
+        workload = self._workload(asked)
+        return self._planned(asked, workload, self._paid_key(asked, workload))
 
-    def _planned(self, asked: PlanAsked, key: str) -> Plan:
+    def _planned(self, asked: PlanAsked, workload: Workload, key: str) -> Plan:
+        """Planned once for all writings, and shown in the groups of this one."""
         known = self._plans.get(key)
-        if known is not None:
-            return known
-        whose = self.dataset
-        found = plan_of(
-            asked, whose.domain, whose.neighbours, whose.unit, self.limits, check_wanted
-        )
-        return self._plans.put(key, found)
+        if known is None:
+            whose = self.dataset
+            how = (whose.neighbours, whose.unit, self.limits, check_wanted)
+            known = self._plans.put(key, plan_of(asked, workload, *how))
+        return as_asked(as_planned(known), workload)
 
     def _check_left(self, paid: str, plan: Plan, who: Analyst) -> None:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""

@@ -34,7 +34,7 @@ def workload_of(
 
 def plan_of(
     asked: PlanAsked,
-    domain: Domain,
+    workload: Workload,
     neighbours: Neighbours,
     unit: PrivacyUnit | None,
     limits: Limits,
@@ -49,7 +49,7 @@ def plan_of(
     from sfumato.plan.effort import STEPS_PER_SECOND
 
     return plan(
-        workload_of(asked.workload, domain, limits),
+        workload,
         Budget(**asked.budget.model_dump()),
         neighbours,
         asked.objective,
