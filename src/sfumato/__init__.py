@@ -105,6 +105,11 @@ _HOMES = {
 __all__ = [*sorted(_HOMES), "plan"]
 
 
+def __dir__() -> list[str]:
+    """The public names and the version: what ``sf.<Tab>`` lists."""
+    return sorted([*__all__, "__version__"])
+
+
 def __getattr__(name: str) -> object:
     """Public names are imported on first use, to keep ``import sfumato`` fast."""
     if name == "__version__":

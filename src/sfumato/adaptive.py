@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
 from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit, unit_of
+from sfumato.domain.unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.plan.candidates import asked_domain, candidate_sets
@@ -312,6 +312,7 @@ def plan_adaptive(
         )
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+    unit = check_privacy_unit(unit)
     if method not in ("tables", "mwem", "boosting"):
         raise PlanError(f'method must be "tables", "mwem" or "boosting", got {method!r}')
     if method != "tables" and workload.domain.size > MOST_CELLS:

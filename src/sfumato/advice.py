@@ -38,6 +38,7 @@ from sfumato.refine.widths.projected_plan import knows_total
 from sfumato.refine.widths.surrogate import Surrogate, made_up, resampled
 from sfumato.vault.public import public_records
 from sfumato.vault.rounds import adaptive_rounds
+from sfumato.wording import shown
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Workload
 
@@ -178,6 +179,10 @@ def recommend(
     True
     """
     _check(records, runs)
+    if not isinstance(workload, Workload):
+        raise PlanError(
+            f"recommend needs a workload such as sf.marginals(domain, 2), got {shown(workload)}"
+        )
     if workload.queries > MOST_QUERIES:
         raise TooLarge(
             f"{workload.queries:,} queries are too many to try out, the limit is {MOST_QUERIES:,}; "

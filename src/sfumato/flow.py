@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.budget import budget_writings
 from sfumato.budget.entries import Entry, canonical_json, request_key
-from sfumato.domain.unit import PrivacyUnit, unit_of
+from sfumato.domain.unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.plan.effort import STEPS, cache_folder, deadline
 from sfumato.plan.forecast import Forecast, GroupForecast
@@ -31,6 +32,7 @@ from sfumato.refine.feasibility import witness
 from sfumato.refine.given import checked_constraints
 from sfumato.refine.measurement import Measured
 from sfumato.refine.refined import Projection, check_projection
+from sfumato.wording import shown
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
@@ -140,6 +142,7 @@ class Plan(Forecast):
         ``former`` are keys under which an earlier version may have stored the same request.
         ``analyst`` names who asks: the debit counts against their allowance, too.
         """
+        from sfumato.budget.ledger import Ledger
         from sfumato.budget.opening import ledger_of, paid_entry
         from sfumato.release import Release
         from sfumato.release.chosen import check_listed
@@ -147,6 +150,11 @@ class Plan(Forecast):
         from sfumato.vault.public import check_public, public_records
         from sfumato.vault.tables import is_named, open_table, public_name
 
+        for what, text in (("name", name), ("key", key), ("analyst", analyst)):
+            if text is not None and not isinstance(text, str):
+                raise PlanError(f"{what} must be a text or None, got {shown(text)}")
+        if ledger is not None and not isinstance(ledger, str | PathLike | Ledger):
+            raise PlanError(f"ledger must be a path, a Ledger or None, got {shown(ledger)}")
         check_listed(self.workload)
         self.resources().check()
         known = _known(constraints, self.workload, project)
@@ -443,6 +451,9 @@ def plan(
             f"plan needs a workload such as sf.marginals(domain, 2), got {type(workload).__name__}"
         )
     neighbours = check_neighbours(neighbours)
+    unit = check_privacy_unit(unit)
+    if mechanism is not None and not isinstance(mechanism, str):
+        raise PlanError(f"mechanism is the name of one, such as 'laplace', got {shown(mechanism)}")
     if (budget is None) == (error is None):
         raise PlanError("give either a budget or an error to reach, not both and not neither")
     until = deadline(None if seconds is None else _positive(seconds, "seconds"))

@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -111,6 +112,8 @@ class TomlFile:
 
 def read_toml(path: str | Path) -> TomlFile:
     """Read a TOML file; every way this can fail is a ``SchemaError`` that says what to do."""
+    if not isinstance(path, str | PathLike):
+        raise SchemaError(f"expected the name of a TOML file, got {shown(path)}")
     if "\n" in str(path):
         raise SchemaError(
             f"expected the name of a TOML file, got a text of {len(str(path).splitlines()):,} "

@@ -36,6 +36,12 @@ class Domain:
     __slots__ = ("_attributes", "_by_name", "_digest")
 
     def __init__(self, attributes: Mapping[str, int] | Iterable[Attribute]) -> None:
+        if not isinstance(attributes, Iterable):
+            raise SchemaError(
+                f"a domain is made of attributes, got {shown(attributes)}; give a list of "
+                "Category, Integer, Numeric, DateTime, Boolean, or a dict of name to size; "
+                "sf.Domain.from_toml(path) reads a schema"
+            )
         if isinstance(attributes, Mapping):
             attributes = (_quick(name, size) for name, size in attributes.items())
         self._attributes = tuple(islice(attributes, MOST_ATTRIBUTES + 1))

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sfumato.errors import SchemaError
+from sfumato.wording import shown
 
 __all__ = [
     "PrivacyUnit",
     "Unit",
+    "check_privacy_unit",
     "check_unit",
     "unit_from_json",
     "unit_in_words",
@@ -32,8 +34,10 @@ class PrivacyUnit:
     rows: int
 
     def __post_init__(self) -> None:
-        if not self.column:
-            raise SchemaError("a privacy unit needs the name of its column")
+        if not isinstance(self.column, str) or not self.column:
+            raise SchemaError(
+                f"a privacy unit needs the name of its column, got {shown(self.column)}"
+            )
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise SchemaError(
                 f"a privacy unit needs a bound of at least 1 row per unit, got {self.rows!r}"
@@ -48,6 +52,22 @@ event of a series (what one person adds to one step of a stream, or to the count
 def unit_of(unit: PrivacyUnit | None) -> Unit:
     """Return the unit of a plan on a table: without a privacy unit, one row."""
     return "row" if unit is None else unit
+
+
+def check_privacy_unit(value: object) -> PrivacyUnit | None:
+    """Return ``value`` if it is the privacy unit of a plan on a table, or None.
+
+    >>> check_privacy_unit(PrivacyUnit("patient", 5)), check_privacy_unit(None)
+    (PrivacyUnit(column='patient', rows=5), None)
+    """
+    if value is None or isinstance(value, PrivacyUnit):
+        return value
+    column = value if isinstance(value, str) else "id"
+    raise SchemaError(
+        f"unit must be sf.PrivacyUnit(column, rows) or None, got {shown(value)}; "
+        f"sf.PrivacyUnit({shown(column)}, rows=10) protects all rows that share a value of the "
+        "column and counts at most 10 of them"
+    )
 
 
 def check_unit(value: object) -> Unit:

@@ -32,7 +32,7 @@ from typing import Final
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
 from sfumato.budget.sparse import NoiseKind, NoiseLaw, SparseLaw, noise_cost
 from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError
 from sfumato.online.estimate import Learning
 from sfumato.plan.adaptive import Spending
@@ -40,6 +40,7 @@ from sfumato.plan.discovery import PIECES, alarm_probability, alarmed, missed
 from sfumato.plan.sparse import noise_of, sparse_of_epsilon, sparse_of_mu_squared
 from sfumato.plan.tails import gaussian_quantile, laplace_quantile
 from sfumato.refine.widths.multiplicative import Weights, multiplicative_weights, rows_needed
+from sfumato.workload.build import check_domain
 
 __all__ = ["UNIT", "SessionPlan", "plan_session"]
 
@@ -210,6 +211,8 @@ def plan_session(
     """
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+    check_domain(domain, "a session")
+    unit = check_privacy_unit(unit)
     neighbours = check_neighbours(neighbours)
     _check_numbers(questions, updates, records, level, beta)
     if learning not in ("fit", "hedge"):

@@ -50,6 +50,10 @@ def checked_constraints(constraints: Constraints | None, workload: Workload) -> 
 
 def by_group(given: Numbered, workload: Workload, what: str) -> list[Array]:
     """Numbers per group, from one vector, a sequence of vectors, or vectors by name."""
+    if not isinstance(workload, Workload):
+        raise WorkloadError(
+            f"{what} are those of a workload such as sf.marginals(domain, 2), got {shown(workload)}"
+        )
     names = [t.name for t in workload.terms]
     if isinstance(given, Mapping):
         if set(given) != set(names):

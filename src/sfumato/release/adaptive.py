@@ -26,7 +26,7 @@ from sfumato.refine.learning.transcript import Transcript
 from sfumato.refine.refined import Refined
 from sfumato.refine.synthetic.drawn import draw_records
 from sfumato.release.estimates import LEVEL, check_level
-from sfumato.release.export import write_numbers
+from sfumato.release.export import checked_path, write_numbers
 from sfumato.release.frames import Group, check_rows, key_term, named_groups
 from sfumato.release.labels import texts_of
 from sfumato.release.records import record_frame
@@ -232,4 +232,4 @@ class AdaptiveRelease:
                 paths |= write_records(records, folder, csv)
             return paths
 
-        return saved_together(Path(directory), write)
+        return saved_together(checked_path(directory), write)

@@ -142,7 +142,7 @@ def _viewed(strategy: Viewed, work: Workload) -> Viewed:
 
 def _intervals(attribute: Attribute, between: Sequence[Ends]) -> Intervals:
     """The cells of every range; both ends belong to it."""
-    if not len(between):
+    if not isinstance(between, Sequence) or not len(between):
         raise WorkloadError("no range was asked: give pairs of a least and a greatest value")
     known: dict[tuple[str, object], int] = {}
 

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from sfumato.release.frames import (
 )
 from sfumato.release.labels import Axis, axes_of, label_text, places_along
 from sfumato.release.provenance import provenance_json
+from sfumato.wording import shown
 from sfumato.workload.queries import Array
 from sfumato.workload.workload import Workload
 
@@ -39,6 +41,7 @@ __all__ = [
     "METADATA_KEY",
     "arrow_table",
     "arrow_tables",
+    "checked_path",
     "replaced",
     "write_csv",
     "write_numbers",
@@ -150,7 +153,7 @@ def _write_csv_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -
 @contextmanager
 def replaced(path: str | Path) -> Iterator[Path]:
     """A temporary file beside ``path`` that takes its place when the block ends well."""
-    target = Path(path)
+    target = checked_path(path)
     temporary = target.with_name(f".sfumato-{secrets.token_hex(8)}")
     try:
         temporary.open("xb").close()  # the usual permissions, unlike those of tempfile
@@ -164,6 +167,13 @@ def replaced(path: str | Path) -> Iterator[Path]:
             raise cannot_write(target, error) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def checked_path(path: object) -> Path:
+    """The path, if it is one."""
+    if not isinstance(path, str | PathLike):
+        raise SfumatoError(f"the path to write to must be a text or a path, got {shown(path)}")
+    return Path(path)
 
 
 def cannot_write(path: Path, error: OSError) -> SfumatoError:

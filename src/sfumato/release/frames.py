@@ -233,4 +233,6 @@ def check_rows(rows: int) -> None:
 def _names(given: str | Iterable[str] | None) -> list[str]:
     if given is None:
         return []
+    if not isinstance(given, Iterable):
+        raise WorkloadError(f"answers are asked by names of attributes, got {shown(given)}")
     return [given] if isinstance(given, str) else list(given)

@@ -68,7 +68,8 @@ def quantile_frame(
         )
     if attr in by:
         raise WorkloadError(f"{attr!r} cannot be both the attribute and in by")
-    if not probabilities or not all(0 < p < 1 for p in probabilities):
+    numbers = [isinstance(p, int | float) and 0 < p < 1 for p in probabilities]
+    if not numbers or not all(numbers):
         raise WorkloadError(
             f"quantiles need probabilities strictly between 0 and 1, got {list(probabilities)}"
         )

@@ -35,7 +35,7 @@ from sfumato.refine.synthetic.synthesize import (
 from sfumato.release.chosen import Ends, listed, range_frame
 from sfumato.release.combined import Combination, combine
 from sfumato.release.estimates import LEVEL, Estimates, check_level
-from sfumato.release.export import arrow_table, replaced, write_csv, write_parquet
+from sfumato.release.export import arrow_table, checked_path, replaced, write_csv, write_parquet
 from sfumato.release.frames import find_groups, joined_frame, long_frame, named_groups
 from sfumato.release.provenance import (
     NOISE_INTERVALS,
@@ -283,7 +283,7 @@ class Release:
         Either all files are written or none.
         """
         check_level(level)
-        return save_all(self, Path(directory), level, synthetic, csv)
+        return save_all(self, checked_path(directory), level, synthetic, csv)
 
     @cached_property
     def _tables(self) -> list[ReleasedTable]:

@@ -57,6 +57,13 @@ class SqlSource:
     source: str | os.PathLike[str]
     sql: str
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str | os.PathLike) or not isinstance(self.sql, str):
+            raise TableError(
+                "SqlSource takes a database or files and a SELECT, both as texts, got "
+                f"{shown(self.source)} and {shown(self.sql)}"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class CsvSource:

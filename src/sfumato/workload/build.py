@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sfumato.domain import Attribute, Domain, Integer, Level, Numeric, Values
 from sfumato.domain.values import base_of, valued, with_values
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.wording import shown
+from sfumato.wording import listing, shown
 from sfumato.workload.coefficients import Groups, Matrix, integer_entries, numeric_array
 from sfumato.workload.predicates import Condition, check_conditions
 from sfumato.workload.queries import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MeanOfValues",
     "cell_queries",
+    "check_domain",
     "conjunctions",
     "explicit",
     "has_spread_values",
@@ -68,6 +69,28 @@ MOST_CONDITIONS = 2**16
 MOST_TERMS = 2**18  # groups of queries in one workload (100 attributes have 161,700 triples)
 
 
+def check_domain(domain: object, what: str) -> None:
+    """Refuse what is no domain, before anything is asked of it."""
+    if not isinstance(domain, Domain):
+        raise WorkloadError(
+            f"{what} needs a domain, which says what a record may look like, got "
+            f"{type(domain).__name__}; make one with sf.Domain.from_toml(path) or "
+            "sf.Domain({'age': 100, 'sex': 2})"
+        )
+
+
+def _names(value: object, what: str) -> tuple[str, ...]:
+    """Names of attributes; a lone text is one name."""
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, Iterable):
+        raise WorkloadError(f"{what} takes names of attributes, ['sex'], got {shown(value)}")
+    listed = tuple(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise WorkloadError(f"{what} takes names of attributes, ['sex'], got {shown(name)}")
+    return listed
+
+
 def product(domain: Domain, queries: Mapping[str, Asked], name: str | None = None) -> Workload:
     """All combinations of one query per named attribute; other attributes are totalled.
 
@@ -79,6 +102,7 @@ def product(domain: Domain, queries: Mapping[str, Asked], name: str | None = Non
     >>> len(product(domain, {"age": "prefix", "sex": "identity"}))
     200
     """
+    check_domain(domain, "product")
     if not isinstance(queries, Mapping):
         raise WorkloadError(
             f"a product takes a query set per attribute, {{'age': 'prefix'}}, got {shown(queries)}"
@@ -99,6 +123,7 @@ def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
     >>> [t.name for t in sf.marginals(domain, 2).terms]
     ['age x sex', 'age x race', 'sex x race']
     """
+    check_domain(domain, "marginals")
     domain = base_of(domain)
     if isinstance(ways, int) and not isinstance(ways, bool):
         _check_cells(domain, ways)
@@ -136,6 +161,13 @@ def _check_cells(domain: Domain, ways: int) -> None:
 
 def _listed(ways: object) -> list[tuple[str, ...]]:
     given = [] if isinstance(ways, str) or not isinstance(ways, Iterable) else list(ways)
+    if len(given) > 1 and all(isinstance(s, str) for s in given):
+        raise WorkloadError(
+            f"marginals of {listing(given)} could mean one table or {len(given)}: write "
+            f"[({', '.join(map(shown, given[:3]))}{', ...' if len(given) > 3 else ''})] for one "
+            f"table of all of them, [({shown(given[0])},), ({shown(given[1])},)"
+            f"{', ...' if len(given) > 2 else ''}] for one table each"
+        )
     sets = [(s,) if isinstance(s, str) else s for s in given]
     if not given or not all(
         isinstance(s, Sequence) and all(isinstance(name, str) for name in s) for s in sets
@@ -187,7 +219,11 @@ def conjunctions(domain: Domain, ways: int, attributes: Sequence[str] | None = N
     cells are used.
     """
     domain = base_of(domain)
-    chosen = [a.name for a in domain if a.size == 2] if attributes is None else list(attributes)
+    check_domain(domain, "conjunctions")
+    if attributes is None:
+        chosen = [a.name for a in domain if a.size == 2]
+    else:
+        chosen = list(_names(attributes, "conjunctions"))
     wide = [n for n in chosen if domain[n].size != 2]
     if wide:
         raise WorkloadError(
@@ -218,8 +254,16 @@ def predicates(
     >>> sf.predicates(domain, [(age >= 25) & (age < 45), "age < 18 OR sex = 1"]).terms[0].labels
     ('age >= 25 and age < 45', 'age < 18 OR sex = 1')
     """
+    check_domain(domain, "predicates")
     if isinstance(conditions, Condition | str):
         conditions = [conditions]
+    if isinstance(conditions, Mapping) or not isinstance(conditions, Iterable):
+        raise WorkloadError(
+            "predicates take a list of conditions, ['age < 18', ...], got " + shown(conditions)
+        )
+    conditions = list(conditions)
+    if not isinstance(labels, Iterable):
+        raise WorkloadError(f"labels are texts, one for every condition, got {shown(labels)}")
     if len(conditions) > MOST_CONDITIONS:
         raise TooLarge(
             f"{len(conditions):,} conditions are asked at once, the most are {MOST_CONDITIONS:,}; "
@@ -271,6 +315,8 @@ def means(
     >>> sf.means(domain, "income", by=["sex"]).ratios[0].name
     'mean income by sex'
     """
+    check_domain(domain, "means")
+    by = _names(by, "by")
     name = f"mean {_by(attr, by)}"
     if values is None and has_spread_values(domain[attr]):
         parts = mean_of_values(domain, attr)
@@ -479,7 +525,12 @@ def _numbers(
     declared = np.arange(attribute.size) < attribute.value_count
     if values is None:
         return attribute.numbers(), declared
-    given = np.asarray(values, dtype=np.float64)
+    try:
+        given = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise WorkloadError(
+            f"values are numbers, one for every value of {attribute.name!r}, got {shown(values)}"
+        ) from None
     if given.shape == (attribute.value_count,):
         extra = np.full(attribute.size - attribute.value_count, np.nan)
         given = np.concatenate([given, extra])
@@ -510,7 +561,8 @@ def explicit(
     """
     from scipy.sparse import csr_matrix
 
-    attrs = (attrs,) if isinstance(attrs, str) else tuple(attrs)
+    check_domain(domain, "explicit")
+    attrs = _names(attrs, "explicit")
     names = domain.in_order(attrs)
     if len(names) != len(attrs):
         raise WorkloadError(f"an attribute is named twice in {', '.join(attrs)}")
@@ -564,7 +616,8 @@ def level_queries(attribute: Attribute, level: Level) -> Groups:
 def _along(
     domain: Domain, attr: str, by: Sequence[str], kind: str | Matrix, title: str = ""
 ) -> Workload:
-    by = (by,) if isinstance(by, str) else tuple(by)
+    check_domain(domain, "a query along an attribute")
+    by = _names(by, "by")
     if isinstance(kind, str) and not domain[attr].is_ordered:
         raise WorkloadError(
             f"attribute {attr!r} is a {domain[attr].kind} and has no order; {kind} queries need an "

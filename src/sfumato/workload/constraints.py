@@ -122,8 +122,16 @@ class Constraints:
         impossible: Sequence[Condition | str] = (),
         published: Sequence[Given] = (),
     ) -> None:
+        if not isinstance(domain, Domain):
+            raise WorkloadError(f"constraints are about an sf.Domain, got {shown(domain)}")
         if isinstance(impossible, Condition | str):
             impossible = [impossible]
+        if not isinstance(impossible, Iterable) or not isinstance(published, Iterable):
+            raise WorkloadError(
+                "constraints take a list of conditions, ['age < 15 and married = 1'], and a list "
+                "of tables, [(['sex'], [51, 49])], got "
+                f"{shown(impossible if not isinstance(impossible, Iterable) else published)}"
+            )
         conditions = tuple(_condition(domain, c) for c in impossible)
         check_conditions(conditions, domain)
         tables = [t for pair in published for t in _read(domain, pair)]

@@ -26,6 +26,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.draws import Draws
+from sfumato.wording import shown
 from sfumato.workload.classes import joint_classes
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.terms import Predicates, Term
@@ -108,7 +109,10 @@ class Hull:
 
     def checked(self, direction: object) -> Array:
         """The direction as numbers, one for every query."""
-        y = np.asarray(direction, dtype=np.float64)
+        try:
+            y = np.asarray(direction, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise WorkloadError(f"a direction is made of numbers, got {shown(direction)}") from None
         if y.shape != (self.workload.queries,):
             raise WorkloadError(
                 f"a direction has one number for each of the {self.workload.queries:,} queries, "
