@@ -10,21 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from sfumato.budget import Budget, Neighbours, check_neighbours
+from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
+from sfumato.budget.account import Account, Price
 from sfumato.budget.budget import budget_writings
 from sfumato.budget.entries import Entry, canonical_json, request_key
 from sfumato.domain.unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.plan.effort import STEPS, cache_folder, deadline
-from sfumato.plan.forecast import Forecast, GroupForecast
+from sfumato.plan.forecast import Candidate, Forecast, GroupForecast
 from sfumato.plan.planner import Strategies, choose
 from sfumato.plan.smallest import smallest_budget
+from sfumato.plan.strategy import Noise
 from sfumato.plan.view import as_asked
 from sfumato.refine.bootstrap import Intervals, check_intervals
 from sfumato.refine.cells.explicit import agreed_total
@@ -43,12 +45,101 @@ if TYPE_CHECKING:
     from sfumato.resources import EngineName, Resources
     from sfumato.vault.tables import Table
 
-__all__ = ["Plan", "Progress", "plan", "request_of"]
+__all__ = [
+    "InLedger",
+    "Plan",
+    "Progress",
+    "Purse",
+    "Unopened",
+    "fitting",
+    "plan",
+    "request_of",
+]
 
 Progress = Callable[[int, int, str], None]
 
 DEFAULT_DELTA = Fraction(1, 10**9)
 MOST = 12  # groups that a plan shows of itself
+
+
+class Purse(Protocol):
+    """What a plan asks of a ledger: what a cost takes, and what was answered before."""
+
+    def price(
+        self, cost: Cost, analyst: str | None = None, *, delta: Fraction | None = None
+    ) -> Price:
+        """What one more debit takes, or what would fit."""
+        ...
+
+    def answer(self, key: str) -> bytes | None:
+        """A stored answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """The ledger that a first release would create: all of its total is left."""
+
+    total: Budget
+
+    def price(
+        self, cost: Cost, analyst: str | None = None, *, delta: Fraction | None = None
+    ) -> Price:
+        """What the first debit takes, or what would fit."""
+        del analyst  # who could have no allowance yet
+        return Account(self.total).price(cost, delta)
+
+    def answer(self, key: str) -> bytes | None:
+        """Nothing is stored."""
+        del key
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class InLedger:
+    """What a plan takes of a ledger, and what the other kind of noise would.
+
+    ``other`` is the price of the same budget spent on the other kind of noise, None if it allows
+    none. ``refused`` is the mechanism with less error whose place the plan has taken, because it
+    does not fit what is left.
+    """
+
+    price: Price
+    is_stored: bool
+    other: Price | None
+    refused: Candidate | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether a release would be granted, or costs nothing any more."""
+        return self.is_stored or self.price.fits
+
+    def describe(self) -> str:
+        """Return it in words."""
+        if self.is_stored:
+            return "the answer is stored: nothing is spent"
+        words = [self.price.describe()]
+        if self.refused is not None and self.other is not None:
+            words.append(f"{self.refused.mechanism}, with less error, {self.other.describe()}")
+        elif self.other is not None and self.other.fits:
+            kind = "Gaussian" if self.other.kind == "gaussian" else "Laplace"
+            words.append(f"the same budget on {kind} noise {self.other.describe()}")
+        return "; ".join(words)
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {
+            "fits": self.fits,
+            "is_stored": self.is_stored,
+            "takes": None if self.price.share is None else float(self.price.share),
+            "leaves": None if self.price.left is None else float(self.price.left),
+            "would_fit": None if self.price.most is None else float(self.price.most),
+            "other_takes": (
+                None if self.other is None or self.other.share is None else float(self.other.share)
+            ),
+            "instead_of": None if self.refused is None else self.refused.mechanism,
+            "words": self.describe(),
+        }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,13 +148,17 @@ class Plan(Forecast):
 
     ``wanted`` is the mechanism that was asked for, if one was; ``most_records`` the public number
     of records for which a bias was allowed.
+    ``in_ledger`` says what it takes of the ledger it was planned for.
     """
 
     wanted: str | None = None
     most_records: int | None = None
+    in_ledger: InLedger | None = None
 
     def __repr__(self) -> str:
-        return "\n".join([self.headline, *(f"  {g.name}: {_error(g)}" for g in self.groups[:MOST])])
+        ledger = [] if self.in_ledger is None else [f"  ledger: {self.in_ledger.describe()}"]
+        groups = [f"  {g.name}: {_error(g)}" for g in self.groups[:MOST]]
+        return "\n".join([self.headline, *ledger, *groups])
 
     def _repr_html_(self) -> str:
         """The same for notebooks: groups and candidates side by side."""
@@ -426,6 +521,9 @@ def plan(
     steps: float | None = None,
     cache: bool = True,
     progress: Progress | None = None,
+    noise: Noise | None = None,
+    ledger: Purse | None = None,
+    analyst: str | None = None,
 ) -> Plan:
     """The best mechanism for a workload and a budget; touches no data and costs nothing.
 
@@ -438,7 +536,14 @@ def plan(
     second; None: the default of 100 seconds). With ``seconds`` planning also
     ends after about this time with the best so far, never worse than plain Laplace or Gaussian
     noise, and ``plan.stopped_early`` says if it did. With ``cache`` long searches are kept in the
-    user's cache folder and found again; the plan is the same without.
+    user's cache folder and found again; the plan is the same without. ``noise`` keeps to one kind,
+    "gaussian" or "laplace".
+
+    With an opened ``ledger`` the plan is one that fits what is left there (of the ``analyst``'s
+    allowance as well, if there is one), where one does: if the mechanism with the least error
+    would be refused, the best with the other kind of noise takes its place. ``plan.in_ledger``
+    says what it takes, what the other would take, or what would fit. An answer that is stored
+    fits, however little is left.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
@@ -462,15 +567,98 @@ def plan(
     most_records = _allowed(allow_bias, records)
     # Planned for what is asked, not for how it was written.
     known = Strategies(workload.normal.workload, objective, until, folder, most_records, most)
-    if budget is None:
-        budget = smallest_budget(known, error, neighbours, mechanism, delta, unit, workload)
-    if not isinstance(budget, Budget):
+    if noise not in (None, "gaussian", "laplace"):
+        raise PlanError(f'noise must be "gaussian" or "laplace", got {noise!r}; or leave it out')
+    if budget is not None and not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
-    found = choose(
-        known.workload, budget, neighbours, objective, mechanism, unit, progress, strategies=known
+    if budget is not None and budget.pure is not None:
+        raise PlanError(
+            f"the lanes of {budget.describe()} belong to the total of a ledger; a plan has one "
+            "kind of noise: leave pure out"
+        )
+
+    def of_noise(kind: Noise | None) -> Plan:
+        spent = budget
+        if spent is None:
+            asked = (neighbours, mechanism, delta, unit, workload, kind)
+            spent = smallest_budget(known, error, *asked)
+        rest = (neighbours, objective, mechanism, unit, progress, kind)
+        best = choose(known.workload, spent, *rest, strategies=known)
+        values = {f.name: getattr(best, f.name) for f in fields(best)}
+        wanted = mechanism or (None if noise is None else f"{noise} noise")
+        return as_asked(Plan(**values, wanted=wanted, most_records=most_records), workload)
+
+    found = of_noise(noise)
+    if ledger is None:
+        return found
+    is_open = noise is None and mechanism is None
+    return fitting(found, ledger, of_noise if is_open else None, analyst)
+
+
+def fitting(
+    best: Plan,
+    ledger: Purse,
+    other_noise: Callable[[Noise], Plan] | None = None,
+    analyst: str | None = None,
+    key: str | None = None,
+) -> Plan:
+    """Return the plan, or the best with the other kind of noise if only that fits what is left.
+
+    Args:
+        best: The plan with the least error.
+        ledger: What is left, and what was answered before.
+        other_noise: Plans the same with a given kind of noise; None if the mechanism is fixed.
+        analyst: Whose allowance a release must fit as well.
+        key: Under which an answer would be stored, if not the plan's own digest.
+
+    Returns:
+        A plan whose ``in_ledger`` says what it takes and what the other would.
+    """
+    ours = _in_ledger(best, ledger, analyst, key)
+    if ours.fits or other_noise is None:
+        return replace(best, in_ledger=ours)
+    try:
+        other = other_noise("laplace" if best.strategy.noise == "gaussian" else "gaussian")
+    except PlanError:
+        return replace(best, in_ledger=ours)
+    other = replace(other, wanted=best.wanted)  # the request is the same, and so is its key
+    theirs = _in_ledger(other, ledger, analyst, key)
+    if not theirs.fits:
+        return replace(best, in_ledger=ours)
+    refused = Candidate(best.mechanism, best.rmse, best.largest_error, ours.price.describe())
+    listed = [replace(c, is_chosen=c.mechanism == other.mechanism) for c in best.candidates]
+    tried = {c.mechanism: c for c in other.candidates}
+    shown = tuple(
+        replace(c, note=ours.price.describe())
+        if c.mechanism == best.mechanism
+        else tried.get(c.mechanism, c)
+        for c in listed
     )
-    values = {f.name: getattr(found, f.name) for f in fields(found)}
-    return as_asked(Plan(**values, wanted=mechanism, most_records=most_records), workload)
+    told = replace(theirs, other=ours.price, refused=refused)
+    return replace(other, candidates=shown, in_ledger=told)
+
+
+def _in_ledger(asked: Plan, ledger: Purse, analyst: str | None, key: str | None) -> InLedger:
+    budget = asked.budget
+    delta = budget.delta or None
+    price = ledger.price(asked.cost, analyst, delta=delta)
+    if price.kind == "pure" and budget.gaussian_mu:
+        cost = Cost.gaussian(Fraction(budget.gaussian_mu) ** 2)
+        other: Price | None = ledger.price(cost, analyst, delta=delta)
+    elif price.kind == "gaussian":
+        other = ledger.price(Cost.pure(budget.pure_epsilon), analyst, delta=delta)
+    else:
+        other = None
+    return InLedger(price, _is_stored(asked, ledger, key), other)
+
+
+def _is_stored(asked: Plan, ledger: Purse, key: str | None) -> bool:
+    """Whether a release would find its answer; by the meaning of the request unless keyed."""
+    from sfumato.budget.ledger import Ledger
+
+    if key is not None:
+        return ledger.answer(key) is not None
+    return isinstance(ledger, Ledger) and asked.stored_key(ledger) is not None
 
 
 def _allowed(allow_bias: bool, records: int | None) -> int | None:

@@ -130,8 +130,15 @@ def plan_facts(plan: Forecast, after: AfterProjection | None = None) -> Table:
             ("certificate", certificate_in_words(plan)),
             *([("stopped early", STOPPED)] if plan.stopped_early else []),
             ("cost", cost_in_words(plan.cost, plan.budget)),
+            *_ledger_facts(plan),
         ]
     )
+
+
+def _ledger_facts(plan: Forecast) -> list[tuple[str, str]]:
+    """What it takes of the ledger that it was planned for."""
+    within = getattr(plan, "in_ledger", None)
+    return [] if within is None else [("ledger", within.describe())]
 
 
 def rmse_facts(plan: Forecast) -> list[tuple[str, str]]:

@@ -44,7 +44,8 @@ from sfumato.vault.addresses import CsvRule, CsvSource, SqlSource
 if TYPE_CHECKING:
     from sfumato.adaptive import AdaptivePlan
     from sfumato.domain import Domain
-    from sfumato.flow import Plan, Progress
+    from sfumato.flow import Plan, Progress, Purse
+    from sfumato.plan.strategy import Noise
     from sfumato.workload import Constraints, Workload
 
 __all__ = [
@@ -182,8 +183,26 @@ class Spec:
     rounds: int | None
     constraints: Constraints | None = None
 
-    def plan(self, progress: Progress | None = None) -> Plan:
-        """The plan of this release; touches no data and costs nothing."""
+    def plan(
+        self,
+        progress: Progress | None = None,
+        *,
+        ledger: Purse | None = None,
+        key: str | None = None,
+    ) -> Plan:
+        """The plan of this release, one that fits the ledger; touches no data and costs nothing.
+
+        ``key`` is that under which the answer would be stored, if not the plan's own.
+        """
+        found = self._plan(progress, None)
+        if ledger is None:
+            return found
+        from sfumato.flow import fitting
+
+        other = (lambda noise: self._plan(progress, noise)) if self.mechanism is None else None
+        return fitting(found, ledger, other, key=key)
+
+    def _plan(self, progress: Progress | None, noise: Noise | None) -> Plan:
         if self.adaptive is not None:
             raise PlanError(
                 f"{self.path} asks for an adaptive release, which has no forecast; use "
@@ -207,6 +226,7 @@ class Spec:
                 records=self.records,
                 seconds=self.seconds,
                 progress=progress,
+                noise=noise,
             )
         except BudgetError as why:
             if self.error is None:

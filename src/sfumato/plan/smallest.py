@@ -31,6 +31,7 @@ def smallest_budget(
     delta: float | Fraction,
     unit: PrivacyUnit | None,
     asked: Workload | None = None,
+    noise_only: Noise | None = None,
 ) -> Budget:
     """The least epsilon whose plan errs by at most ``error``, root mean square over what was asked.
 
@@ -47,6 +48,8 @@ def smallest_budget(
     work, objective = known.workload, known.objective
     options = []
     for noise, unit_budget in _UNIT_BUDGETS.items():
+        if noise_only not in (None, noise):
+            continue
         try:
             found = choose(
                 work,
@@ -71,8 +74,9 @@ def smallest_budget(
     if not options:
         raise PlanError(f"no mechanism fits this workload (mechanism = {mechanism!r})")
     budget = min(options, key=lambda b: b.epsilon or 0)
+    rest = (neighbours, objective, mechanism, unit)
     while True:
-        found = choose(work, budget, neighbours, objective, mechanism, unit, strategies=known)
+        found = choose(work, budget, *rest, noise_only=noise_only, strategies=known)
         rmse = _rmse(found, asked)
         if rmse <= error:
             return budget

@@ -19,7 +19,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.budget import Budget, Neighbours
-from sfumato.budget.accounting import Cost, composed_epsilon
+from sfumato.budget.accounting import Cost, composed_epsilon, mu_squared_of, rho_of
 from sfumato.budget.budget import number_text
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SfumatoError
@@ -237,9 +237,15 @@ def guarantee(plan: Promised) -> str:
 
 
 def cost_in_words(cost: Cost, budget: Budget) -> str:
-    """What was spent, in the currency of the budget."""
-    if budget.epsilon is None:
-        return cost.describe()
+    """What was spent, in the terms in which the budget was written.
+
+    >>> cost_in_words(Cost.gaussian(1), Budget(rho=1))
+    'rho = 0.5'
+    """
+    if budget.rho is not None:
+        return f"rho = {float(rho_of(cost)):.6g}"
+    if budget.mu is not None:
+        return f"mu = {float(mu_squared_of(cost)) ** 0.5:.6g}"
     if budget.delta and cost.mu_squared:
         epsilon = composed_epsilon([cost], budget.delta)
         return f"epsilon = {epsilon:.6g} at delta = {number_text(budget.delta)}"

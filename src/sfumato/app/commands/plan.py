@@ -11,6 +11,7 @@ from sfumato.app.output import Output
 from sfumato.app.show import (
     candidates_table,
     counts,
+    facts,
     groups_table,
     heading,
     plan_document,
@@ -19,7 +20,7 @@ from sfumato.app.show import (
     table,
 )
 from sfumato.app.spec import Spec, read_spec
-from sfumato.errors import PlanError
+from sfumato.errors import LedgerError, PlanError
 from sfumato.resources import engine_of, in_bytes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sfumato.advice import Recommendation
-    from sfumato.flow import Plan, Progress
+    from sfumato.flow import Plan, Progress, Purse
 
 __all__ = ["plan"]
 
@@ -50,7 +51,8 @@ def plan(
         _plan_adaptive(spec, records, output)
         return
     with output.bars() as bars:
-        found = spec.plan(bars.phase("planning"))
+        purse, fault = _purse(spec)
+        found = spec.plan(bars.phase("planning"), ledger=purse)
         known = spec.records if records is None else records
         after = None if known is None else found.projected(known)
         advice = None if known is None else _advice(spec, found, known, bars.phase("trying"))
@@ -58,6 +60,7 @@ def plan(
         needed.check()
         document = plan_document(found, after)
         document["resources"] = needed.as_json()
+        document["ledger"] = None if found.in_ledger is None else found.in_ledger.as_json()
         document["recommendation"] = None if advice is None else advice.as_json()
     errors = "forecast errors in counts"
     if not found.workload.has_one_weight:
@@ -66,6 +69,7 @@ def plan(
         document,
         heading(f"Plan of {path}", "no data touched, nothing spent"),
         plan_facts(found, after),
+        *([] if fault is None else [facts([("ledger", fault)])]),
         "",
         heading("Mechanisms", errors),
         candidates_table(found.candidates),
@@ -81,6 +85,23 @@ def plan(
         resources_table(needed),
         *([] if advice is None else _advised(advice)),
     )
+
+
+def _purse(spec: Spec) -> tuple[Purse | None, str | None]:
+    """What the ledger of a spec has left, or why it cannot be read; a new one has its total."""
+    from sfumato.budget.ledger import Ledger
+    from sfumato.flow import Unopened
+
+    at = spec.ledger
+    if at is None:
+        return None, None
+    try:
+        if Ledger.exists(at.path):
+            return Ledger.open(at.path), None
+    except LedgerError as error:
+        return None, f"cannot be read, so nothing is said of what is left: {error}"
+    total = at.total or spec.budget
+    return (None if total is None else Unopened(total)), None
 
 
 def _advice(

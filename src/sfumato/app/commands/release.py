@@ -68,7 +68,7 @@ def release(
     at = _ledger(spec, wishes)
     out = wishes.out or spec.out
     check_folder(out)
-    plan = _plan(spec, wishes, output)
+    plan = _plan(spec, at, wishes, output)
 
     table = open_table(spec.table())
     check_columns(table, spec.domain, spec.unit)
@@ -156,10 +156,14 @@ class _Job:
         return adaptive_published_document(*said), adaptive_published_facts(*said)
 
 
-def _plan(spec: Spec, wishes: Wishes, output: Output) -> Plan | AdaptivePlan:
+def _plan(spec: Spec, at: LedgerSpec | None, wishes: Wishes, output: Output) -> Plan | AdaptivePlan:
+    """The plan, one that fits what is left in an existing ledger."""
+    from sfumato.budget.ledger import Ledger
+
     if spec.adaptive is None:
+        book = Ledger.open(at.path) if at is not None and Ledger.exists(at.path) else None
         with output.bars() as bars:
-            return spec.plan(bars.phase("planning"))
+            return spec.plan(bars.phase("planning"), ledger=book, key=wishes.key)
     if wishes.notebook:
         raise PlanError(
             "a notebook shows a forecast, and an adaptive release has none; leave --notebook out"
@@ -248,11 +252,12 @@ def _check_left(book: Ledger, plan: Plan | AdaptivePlan) -> None:
     """Refuse before the table is read; the debit itself checks again, in one transaction."""
     from sfumato.release.provenance import cost_in_words
 
-    if not book.how_many_more(plan.cost):
+    price = book.price(plan.cost, delta=plan.budget.delta)
+    if not price.fits:
         raise BudgetExhausted(
-            f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}; of the "
-            f"total {book.budget.describe()} in {book.place}, {book.remaining().describe()}; lower "
-            "the cost or ask the curator"
+            f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}, it "
+            f"{price.describe()}; of the total {book.budget.describe()} in {book.place}, "
+            f"{book.remaining().describe()}; lower the cost or ask the curator"
         )
 
 
@@ -281,6 +286,9 @@ def _question(plan: Plan | AdaptivePlan, book: Ledger | None) -> str:
 
     left = ""
     if book is not None:
-        share = float(100 * book.remaining().share)
-        left = f" The ledger has {share:.4g}% of {book.budget.describe()} left."
+        price = book.price(plan.cost, delta=plan.budget.delta)
+        left = f" It {price.describe()} (total {book.budget.describe()})."
+        within = getattr(plan, "in_ledger", None)
+        if within is not None and within.refused is not None:
+            left += f" {within.describe().partition('; ')[2]}."
     return f"This release spends {cost_in_words(plan.cost, plan.budget)}.{left} Go on?"
