@@ -34,7 +34,6 @@ from sfumato.refine.learning.learner import Learner
 from sfumato.refine.measurement import Measurement
 from sfumato.refine.refined import is_listed, refined_listed
 from sfumato.refine.widths.projected_noise import drawn_noise, drawn_values
-from sfumato.refine.widths.projected_plan import knows_total
 from sfumato.refine.widths.surrogate import Surrogate, made_up, resampled
 from sfumato.vault.public import public_records
 from sfumato.vault.rounds import adaptive_rounds
@@ -190,7 +189,16 @@ def recommend(
         )
     base = planned
     if base is None or base.strategy.records is not None:  # a bias is an option of its own
-        base = plan(workload, budget, neighbours, objective, unit=unit, seconds=None, cache=False)
+        base = plan(
+            workload,
+            budget,
+            neighbours,
+            objective,
+            unit=unit,
+            may_drop_records=base is not None and base.may_drop_records,
+            seconds=None,
+            cache=False,
+        )
     known = None if public is None else public_records(public, workload)
     trial = _Trial(base, int(records), runs, objective, known, progress)
     options = trial.options()
@@ -299,7 +307,7 @@ class _Trial:
             values = [b.term.answer(surrogate.table(b.term.attributes)) + z for b, z in pairs]
             noisy = np.concatenate(chosen.strategy.answers(values))
         ends = np.cumsum([t.rows for t in work.terms])[:-1]
-        rows = self.records if knows_total(chosen) else None
+        rows = self.records if chosen.total_is_public else None
         public = self.public if shrinks else None
         found = refined_listed(
             chosen, np.split(noisy, ends), rows, shrinks=shrinks, public=public, steps=inf
@@ -320,6 +328,7 @@ class _Trial:
                 unit=base.unit,
                 allow_bias=True,
                 records=self.records,
+                may_drop_records=base.may_drop_records,
                 seconds=None,
                 cache=False,
             )
@@ -342,7 +351,7 @@ class _Trial:
 
     def _rounds(self, chosen: AdaptivePlan, run: int) -> Array:
         surrogate = self.surrogate(run)
-        rows = self.records if knows_total(self.plan) else None
+        rows = self.records if self.plan.total_is_public else None
         learner = Learner(chosen.domain, rows)
         tables = _Tables(surrogate, self._draws("adaptive", run))
         purse = Spending.of(chosen.budget)

@@ -8,6 +8,7 @@ before it is drawn; everything before and after is arithmetic on public numbers.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
 from sfumato.budget.account import Account, Price
-from sfumato.budget.budget import budget_writings
+from sfumato.budget.budget import budget_writings, total_is_public
 from sfumato.budget.entries import Entry, canonical_json, request_key
 from sfumato.domain.unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import LedgerError, PlanError, WorkloadError
@@ -204,6 +205,39 @@ class Plan(Forecast):
 
         return resources(self, records, engine)
 
+    def for_source(self, source: object) -> Plan:
+        """This plan, or one at the same budget for a source that may drop records.
+
+        Under ``replace-one`` neighbours the number of records is public only if a replaced record
+        cannot leave the source. A query, a view and an expression may drop it: then the noise must
+        cover that, too, and the number of records stays private. `release` does this by itself.
+
+        Privacy: looks at the kind of the source, which is public; reads no row, costs nothing.
+
+        Args:
+            source: the table that will be released, as for `release`.
+
+        Returns:
+            The plan itself where nothing is different, else a new one.
+        """
+        from sfumato.vault.tables import open_table
+
+        if not (self.total_is_public and open_table(source).may_drop_records):
+            return self
+        found = plan(
+            self.workload,
+            self.budget,
+            self.neighbours,
+            self.objective,
+            None if self.wanted is None or self.wanted.endswith(" noise") else self.wanted,
+            unit=self.unit,
+            allow_bias=self.most_records is not None,
+            records=self.most_records,
+            may_drop_records=True,
+            noise=self.strategy.noise,
+        )
+        return replace(found, wanted=self.wanted)  # the request is the same, and so is its key
+
     def release(
         self,
         table: object,
@@ -236,6 +270,8 @@ class Plan(Forecast):
         Without a ledger nothing remembers what was spent: that is the caller's promise.
         ``former`` are keys under which an earlier version may have stored the same request.
         ``analyst`` names who asks: the debit counts against their allowance, too.
+        Where ``table`` is a query, a view or an expression and neighbours are ``replace-one``, the
+        release is that of `for_source`, with a warning if that is another plan.
         """
         from sfumato.budget.ledger import Ledger
         from sfumato.budget.opening import ledger_of, paid_entry
@@ -261,11 +297,15 @@ class Plan(Forecast):
         is_told = is_named(table) or bool(name)
         whose = (self.neighbours, self.budget, unit_of(self.unit))
         book = ledger_of(ledger, name or public_name(table), is_told, *whose)
-        kept = None if book is None else self._kept(book, key, former)
+        asked = self._asked_of(records)
+        if asked is not self:
+            asked.resources().check()
+            check_intervals(intervals, asked, project, known)
+        kept = None if book is None else asked._kept(book, key, former)
         if kept is None:
-            key = key or self.digest()
-            stored = _drawn(self, records, known, book, key, analyst, progress)
-            kept = Kept(key, stored, self)
+            key = key or asked.digest()
+            stored = _drawn(asked, records, known, book, key, analyst, progress)
+            kept = Kept(key, stored, asked)
         del records  # below this line everything is public
 
         key, plan = kept.key, kept.plan
@@ -281,6 +321,20 @@ class Plan(Forecast):
             entry=None if book is None else paid_entry(book, key),
             progress=progress,
         )
+
+    def _asked_of(self, records: Table) -> Plan:
+        """The plan that is released: `for_source`, with a warning if that is another one."""
+        asked = self.for_source(records)
+        if asked is not self:
+            warnings.warn(
+                "the source is a query, a view or an expression, which may drop records, so that "
+                "their number is private under replace-one neighbours; planned anew at the same "
+                f"budget, with a typical error of {asked.rmse:,.2f} in place of {self.rmse:,.2f} "
+                "counts. Plan with may_drop_records=True, or plan.for_source(table), to know it "
+                "beforehand",
+                stacklevel=3,
+            )
+        return asked
 
     def request(self) -> dict[str, object]:
         """The public description of what is asked: equal meaning, equal bytes.
@@ -393,15 +447,19 @@ class Plan(Forecast):
         if made is None or _is_by(self, made):
             return self
         mechanism = str(made.get("mechanism"))
-        for is_written in (False, True):
-            with suppress(PlanError):
-                again = self._again(mechanism, is_written)
-                if _is_by(again, made):
-                    return again
+        for may_drop_records in (self.may_drop_records, not self.may_drop_records):
+            for is_written in (False, True):
+                with suppress(PlanError):
+                    again = self._again(mechanism, is_written, may_drop_records)
+                    if _is_by(again, made):
+                        return again
         return None
 
-    def _again(self, mechanism: str, is_written: bool) -> Plan:
-        """The plan by another mechanism, for the normal form or for the groups as written."""
+    def _again(self, mechanism: str, is_written: bool, may_drop_records: bool) -> Plan:
+        """The plan by another mechanism, for the normal form or for the groups as written.
+
+        Or for another kind of source: queries were not always known to drop records.
+        """
         work = self.workload if is_written else self.workload.normal.workload
         known = Strategies(work, self.objective, records=self.most_records)
         found = choose(
@@ -412,6 +470,7 @@ class Plan(Forecast):
             mechanism,
             self.unit,
             strategies=known,
+            may_drop_records=may_drop_records,
         )
         values = {f.name: getattr(found, f.name) for f in fields(found)}
         plan = Plan(**values, wanted=self.wanted, most_records=self.most_records)
@@ -517,6 +576,7 @@ def plan(
     unit: PrivacyUnit | None = None,
     allow_bias: bool = False,
     records: int | None = None,
+    may_drop_records: bool = False,
     seconds: float | None = None,
     steps: float | None = None,
     cache: bool = True,
@@ -530,10 +590,12 @@ def plan(
     Give either ``budget`` or ``error``: with ``error`` (a root mean square error, in counts) the
     plan carries the smallest budget that reaches it at this ``delta``. With ``allow_bias`` and a
     public number of ``records`` (at most so many are in the table) answers may trade noise for a
-    bias, which the forecast and the intervals count at its worst. Planning is limited in steps, not
-    in time: equal inputs give equal plans on any machine under any load. ``steps`` lowers or raises
-    the limit of every mechanism, in multiplications (one core makes some 2.5e10 of them in a
-    second; None: the default of 100 seconds). With ``seconds`` planning also
+    bias, which the forecast and the intervals count at its worst. ``may_drop_records`` says that
+    the table will be a query, a view or an expression, which may drop a record that is replaced:
+    then the number of records is private under ``replace-one`` neighbours, too. Planning is limited
+    in steps, not in time: equal inputs give equal plans on any machine under any load. ``steps``
+    lowers or raises the limit of every mechanism, in multiplications (one core makes some 2.5e10 of
+    them in a second; None: the default of 100 seconds). With ``seconds`` planning also
     ends after about this time with the best so far, never worse than plain Laplace or Gaussian
     noise, and ``plan.stopped_early`` says if it did. With ``cache`` long searches are kept in the
     user's cache folder and found again; the plan is the same without. ``noise`` keeps to one kind,
@@ -562,6 +624,10 @@ def plan(
     if (budget is None) == (error is None):
         raise PlanError("give either a budget or an error to reach, not both and not neither")
     until = deadline(None if seconds is None else _positive(seconds, "seconds"))
+    if not isinstance(may_drop_records, bool):
+        raise PlanError(f"may_drop_records must be True or False, got {may_drop_records!r}")
+    # Where the number of records is private anyway, nothing is different.
+    may_drop_records &= total_is_public(neighbours, workload.domain, unit, False)
     folder = cache_folder() if cache else None
     most = STEPS if steps is None else _positive(steps, "steps")
     most_records = _allowed(allow_bias, records)
@@ -581,9 +647,11 @@ def plan(
         spent = budget
         if spent is None:
             asked = (neighbours, mechanism, delta, unit, workload, kind)
-            spent = smallest_budget(known, error, *asked)
+            spent = smallest_budget(known, error, *asked, may_drop_records=may_drop_records)
         rest = (neighbours, objective, mechanism, unit, progress, kind)
-        best = choose(known.workload, spent, *rest, strategies=known)
+        best = choose(
+            known.workload, spent, *rest, strategies=known, may_drop_records=may_drop_records
+        )
         values = {f.name: getattr(best, f.name) for f in fields(best)}
         wanted = mechanism or (None if noise is None else f"{noise} noise")
         return as_asked(Plan(**values, wanted=wanted, most_records=most_records), workload)

@@ -227,6 +227,7 @@ def _part(spec: Spec, work: Workload, n: int, is_tried: bool) -> list[Mark]:
                 spec.neighbours,
                 mechanism=name,
                 unit=spec.unit,
+                may_drop_records=spec.is_query,
                 steps=STEPS,
                 cache=False,
             )

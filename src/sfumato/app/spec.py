@@ -224,6 +224,7 @@ class Spec:
                 unit=self.unit,
                 allow_bias=self.allow_bias,
                 records=self.records,
+                may_drop_records=self.is_query,
                 seconds=self.seconds,
                 progress=progress,
                 noise=noise,
@@ -270,6 +271,11 @@ class Spec:
                 'name the table, for example source = "people.parquet" (sfumato plan works without)'
             )
         return self.source
+
+    @property
+    def is_query(self) -> bool:
+        """Whether the records are what a query gives: it may drop some."""
+        return self.source is not None and not isinstance(self.source, str)
 
     @property
     def place(self) -> str | None:

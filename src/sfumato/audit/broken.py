@@ -26,6 +26,13 @@ from sfumato.audit.subjects.files import CsvFile, csv_subject, replaced_lines, w
 from sfumato.audit.subjects.measured import Measuring
 from sfumato.audit.subjects.mwem import mwem_subject
 from sfumato.audit.subjects.sessions import session_plan, session_subject
+from sfumato.audit.subjects.sources import (
+    DOMAIN,
+    Filtered,
+    filtered,
+    source_forecast,
+    source_subject,
+)
 from sfumato.audit.subjects.units import UNIT, Counted, People, count_rows, unit_subject
 from sfumato.budget import Budget
 from sfumato.budget.accounting import Cost
@@ -37,7 +44,7 @@ from sfumato.plan.mechanisms import MECHANISMS
 from sfumato.plan.sparse import sparse_of_epsilon
 from sfumato.plan.strategy import Block, Noise, Strategy
 from sfumato.randomness import WordSource
-from sfumato.vault.measure import Exact
+from sfumato.vault.measure import Exact, count
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import exponential_mechanism
 from sfumato.vault.sensitive import Sensitive
@@ -55,7 +62,8 @@ LAST, LOW = 6, 3.5  # the event that tells sparse vector 3: its place and its va
 
 
 def broken_subjects() -> tuple[
-    Subject[Answers] | Subject[Table] | Subject[People] | Subject[CsvFile], ...
+    Subject[Answers] | Subject[Table] | Subject[People] | Subject[CsvFile] | Subject[Filtered],
+    ...,
 ]:
     """Everything that must be caught."""
     return (
@@ -64,6 +72,7 @@ def broken_subjects() -> tuple[
         *_wrong_use(),
         *_wrong_units(),
         *_wrong_files(),
+        *_wrong_sources(),
         *_wrong_rounds(),
         *_wrong_sessions(),
     )
@@ -326,6 +335,26 @@ def _without_malformed(file: CsvFile) -> CsvFile:
     """Lines of another number of values are left out, and with them a public number is changed."""
     lines = file.splitlines(keepends=True)
     return b"".join(line for line in lines if line.count(b",") == lines[0].count(b","))
+
+
+def _wrong_sources() -> tuple[Subject[Filtered], ...]:
+    """A filtered source taken for a stored table, whose number of records is public."""
+    stored = source_forecast("gaussian", may_drop_records=False)
+    right = source_forecast("gaussian", may_drop_records=True)
+
+    def published(rows: Filtered) -> Exact:
+        exact = count(filtered(rows), DOMAIN, right.strategy.blocks, "replace-one")
+        return Exact(exact.values, sum(is_seen for _, is_seen in rows))
+
+    def counted(rows: Filtered) -> Exact:
+        return count(filtered(rows), DOMAIN, stored.strategy.blocks, "replace-one")
+
+    return (
+        source_subject(
+            "filter: the number of records is published", right, published, is_broken=True
+        ),
+        source_subject("filter: noise of a stored table", stored, counted, is_broken=True),
+    )
 
 
 class _Coarse(Spending):

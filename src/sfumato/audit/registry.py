@@ -43,6 +43,7 @@ def sound_subjects() -> list[Subject[Any]]:
     from sfumato.audit.subjects.online import online_subjects
     from sfumato.audit.subjects.planned import planned_subjects
     from sfumato.audit.subjects.sessions import session_subjects
+    from sfumato.audit.subjects.sources import source_subjects
     from sfumato.audit.subjects.sparse import sparse_subjects
     from sfumato.audit.subjects.streams import stream_subjects
     from sfumato.audit.subjects.units import unit_subjects
@@ -51,6 +52,7 @@ def sound_subjects() -> list[Subject[Any]]:
         *planned_subjects(),
         *unit_subjects(),
         *csv_subjects(),
+        *source_subjects(),
         *stream_subjects(),
         *local_subjects(),
         *chosen_subjects(),

@@ -18,10 +18,14 @@ from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
 from fractions import Fraction
 from numbers import Rational, Real
-from typing import Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from sfumato.budget import curve
 from sfumato.errors import BudgetError
+
+if TYPE_CHECKING:
+    from sfumato.domain import Domain
+    from sfumato.domain.unit import PrivacyUnit
 
 __all__ = [
     "Budget",
@@ -30,7 +34,9 @@ __all__ = [
     "budget_writings",
     "check_neighbours",
     "exact",
+    "may_lose_a_record",
     "number_text",
+    "total_is_public",
 ]
 
 Number: TypeAlias = int | float | Fraction | Decimal | str
@@ -60,6 +66,27 @@ def check_neighbours(value: object) -> Neighbours:
         f'neighbours must be "add-remove" (a row is added or removed) or "replace-one" '
         f"(a row is replaced, the number of rows is public), got {value!r}; choose one"
     )
+
+
+def may_lose_a_record(domain: Domain, unit: PrivacyUnit | None, may_drop_records: bool) -> bool:
+    """Whether replacing a record can change how many are counted.
+
+    A rule of the schema drops some records; of a person fewer rows than allowed may be counted; or
+    the source itself drops records (``may_drop_records``: a query, a view, an expression).
+    """
+    return may_drop_records or unit is not None or not domain.keeps_every_record
+
+
+def total_is_public(
+    neighbours: Neighbours, domain: Domain, unit: PrivacyUnit | None, may_drop_records: bool
+) -> bool:
+    """Whether the number of counted records is public: equal for all neighbours.
+
+    Neighbours: with ``replace-one`` the number of records of the *source* is the same, and the
+    number of counted ones too if none is ever dropped. ``SELECT sex FROM data WHERE hiv`` gives one
+    row less when a row's ``hiv`` is replaced: what it counts is as private as any other count.
+    """
+    return neighbours == "replace-one" and not may_lose_a_record(domain, unit, may_drop_records)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,19 +122,22 @@ def begin_session(
     """`open_session` with a source of random words of one's own; for tests and the audit."""
     from sfumato.budget.opening import ledger_of
 
-    plan = plan_session(domain, budget, neighbours, unit=unit, **chosen)  # type: ignore[arg-type]
+    planned = partial(plan_session, domain, budget, neighbours, unit=unit, **chosen)  # type: ignore[arg-type]
+    plan = planned()
     if start is not None and public is not None:
         raise PlanError("a session starts from a release or from a public table, not from both")
     check_public(public, table)
+    guarded = None if dummy else open_table(table)
+    if guarded is not None and guarded.may_drop_records and plan.records_noise is None:
+        plan = planned(may_drop_records=True)
     begun = start_of(start, domain) if public is None else _public_start(public, domain)
     marks = (plan.digest(), "even" if begun is None else begun.digest(), label)
     title = f"session {hashlib.sha256('|'.join(marks).encode()).hexdigest()[:16]}"
-    if dummy:
+    if guarded is None:
         made_up = _made_up(domain, unit, chosen.get("records"))
         exact = ExactQuestions(made_up, domain, plan.neighbours, unit)
         desk = Desk(exact, plan, MemoryBook(), begun, words, title, is_dummy=True, take_over=False)
         return Session(desk, desk.forget)
-    guarded = open_table(table)
     check_columns(guarded, domain, unit)
     is_told = is_named(table) or bool(name)
     whose = (plan.neighbours, budget, unit_of(unit))

@@ -30,6 +30,7 @@ from math import ceil, log, sqrt
 from typing import Final
 
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
+from sfumato.budget.budget import total_is_public
 from sfumato.budget.sparse import NoiseKind, NoiseLaw, SparseLaw, noise_cost
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit, check_privacy_unit
@@ -199,11 +200,14 @@ def plan_session(
     level: float = LEVEL,
     beta: float = BETA,
     learning: Learning = "fit",
+    may_drop_records: bool = False,
 ) -> SessionPlan:
     """The parameters of a session, from its budget; touches no data and costs nothing.
 
     ``questions`` is how many are expected (more may come), ``records`` a public guess of how many
     there are, ``updates`` the number of answers that are paid for, unless it is to be chosen.
+    ``may_drop_records``: the source is a query, a view or an expression, whose number of records is
+    private under ``replace-one`` neighbours, too.
 
     >>> plan = plan_session(Domain({"age": 100, "sex": 2}), Budget(epsilon=1), records=50_000)
     >>> plan.updates, plan.epoch_cost.pure_epsilon <= 1 / Fraction(plan.updates)
@@ -218,7 +222,7 @@ def plan_session(
     if learning not in ("fit", "hedge"):
         raise PlanError(f'learning must be "fit" or "hedge", got {learning!r}')
     purse = Spending.of(budget)
-    is_public = neighbours == "replace-one" and unit is None and domain.keeps_every_record
+    is_public = total_is_public(neighbours, domain, unit, may_drop_records)
     total = SPARE * purse.total
     first = Fraction(0) if is_public else RECORDS_SHARE * total
     kind: NoiseKind = "gaussian" if purse.law == "gaussian" else "laplace"

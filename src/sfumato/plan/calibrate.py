@@ -14,10 +14,10 @@ Neighbours: ``add-remove`` moves h by one cell, so the maximum is over columns o
 blocks together where the moves can be listed (``moves.py``), else the sum of those of the blocks
 (``diameter.py``), never more than 2 (for coefficients without negative ones) or 4 times the longest
 column; epsilon takes the diameter in L1, never more than twice the longest. Where a rule of the
-domain drops records, or a person may have fewer rows than allowed, the replaced record can fall in
-no cell at all: then both take at least the longest column. A privacy unit of r rows moves h by r
-such steps at once: r times the norm. Public totals, which no move changes, may have next to no
-noise (``replacing.py``).
+domain or the source itself drops records, or a person may have fewer rows than allowed, the
+replaced record can fall in no cell at all: then both take at least the longest column. A
+privacy unit of r rows moves h by r such steps at once: r times the norm. Public totals, which no
+move changes, may have next to no noise (``replacing.py``).
 
 A block whose coefficients are so fine that noise on their own grid could not be drawn (scales
 beyond 2^40 steps) is rounded to a coarser grid, of 2^30 steps per standard deviation, before the
@@ -40,6 +40,7 @@ from fractions import Fraction
 from math import ceil, floor, isfinite, ldexp, log2, sqrt
 
 from sfumato.budget import Neighbours
+from sfumato.budget.budget import may_lose_a_record
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.plan.strategy import Noise, Strategy
@@ -87,11 +88,21 @@ class BlockNoise:
 
 
 def calibrate(
-    strategy: Strategy, loss: float, neighbours: Neighbours, unit: PrivacyUnit | None = None
+    strategy: Strategy,
+    loss: float,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None = None,
+    *,
+    may_drop_records: bool = False,
 ) -> tuple[BlockNoise, ...]:
-    """The least noise for a privacy loss: ``mu`` for Gaussian noise, ``epsilon`` for Laplace."""
+    """The least noise for a privacy loss: ``mu`` for Gaussian noise, ``epsilon`` for Laplace.
+
+    ``may_drop_records``: the source is a query, a view or an expression, so that a replaced record
+    may not be counted at all.
+    """
     p = _norm(strategy.noise)
-    moved = _moved(strategy, [share**p for share in strategy.shares], neighbours, unit)
+    shares = [share**p for share in strategy.shares]
+    moved = _moved(strategy, shares, neighbours, unit, may_drop_records)
     if moved == 0:
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
     scale = moved ** (1 / p) / loss * SLACK
@@ -100,7 +111,8 @@ def calibrate(
     if rounding:
         noise = _scaled(strategy, scale * loss / (loss - rounding))
     allowed = Fraction(loss) ** p
-    if privacy_loss(strategy, noise, neighbours, unit) > allowed:
+    paid = privacy_loss(strategy, noise, neighbours, unit, may_drop_records=may_drop_records)
+    if paid > allowed:
         raise PlanError(
             "the noise scale could not be rounded within the budget; please report this"
         )
@@ -112,10 +124,12 @@ def privacy_loss(
     noise: Sequence[BlockNoise],
     neighbours: Neighbours,
     unit: PrivacyUnit | None = None,
+    *,
+    may_drop_records: bool = False,
 ) -> Fraction:
     """``mu^2`` (Gaussian) or ``epsilon`` (Laplace) of measuring with this noise, rounded up."""
     p = _norm(strategy.noise)
-    power = _moved(strategy, [n.scale**-p for n in noise], neighbours, unit)
+    power = _moved(strategy, [n.scale**-p for n in noise], neighbours, unit, may_drop_records)
     rounding = _rounding(strategy, noise, neighbours, unit)
     loss = (power ** (1 / p) + rounding) ** p if rounding else power
     # 2^-30 more than the float result covers the few roundings since.
@@ -168,7 +182,11 @@ def _norm(noise: Noise) -> int:
 
 
 def _moved(
-    strategy: Strategy, scales: Sequence[float], neighbours: Neighbours, unit: PrivacyUnit | None
+    strategy: Strategy,
+    scales: Sequence[float],
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None,
+    may_drop_records: bool,
 ) -> float:
     """The p-th power of how far neighbours move the blocks, block b counting ``scales[b]``."""
     p = _norm(strategy.noise)
@@ -176,7 +194,7 @@ def _moved(
     longest = strategy.column_power(p, scales).power
     if neighbours == "add-remove":
         return longest * rows**p
-    drops = unit is not None or not strategy.workload.domain.keeps_every_record
+    drops = may_lose_a_record(strategy.workload.domain, unit, may_drop_records)
     apart = strategy.apart(scales, drops) if p == 2 else strategy.l1_apart(scales, drops)
     # Where only public totals are measured nothing moves; noise is added all the same.
     return (apart or longest * (2 if p == 1 or strategy.is_nonnegative else 4)) * rows**p

@@ -19,6 +19,7 @@ import numpy as np
 
 from sfumato.budget import Budget, Neighbours
 from sfumato.budget.accounting import Cost
+from sfumato.budget.budget import may_lose_a_record
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.bias.folded import folded_normal_quantile
 from sfumato.plan.calibrate import BlockNoise, privacy_loss
@@ -96,6 +97,8 @@ class Forecast:
     """A chosen strategy with its noise, what it costs and how well it will answer.
 
     ``stopped_early`` says that a time limit ended the planning: without one the error may be less.
+    ``may_drop_records``: the source is a query, a view or an expression, so that under
+    ``replace-one`` a replaced record may leave it, and the number of records is not public.
     """
 
     workload: Workload
@@ -109,6 +112,7 @@ class Forecast:
     bound: float | None = None
     replacing: float | None = None
     stopped_early: bool = False
+    may_drop_records: bool = False
 
     @property
     def mechanism(self) -> str:
@@ -118,7 +122,13 @@ class Forecast:
     @cached_property
     def cost(self) -> Cost:
         """What a release debits: never more than the budget."""
-        loss = privacy_loss(self.strategy, self.noise, self.neighbours, self.unit)
+        loss = privacy_loss(
+            self.strategy,
+            self.noise,
+            self.neighbours,
+            self.unit,
+            may_drop_records=self.may_drop_records,
+        )
         return Cost.gaussian(loss) if self.strategy.noise == "gaussian" else Cost.pure(loss)
 
     @cached_property
@@ -198,7 +208,12 @@ class Forecast:
     @property
     def _drops(self) -> bool:
         """Whether a replaced record can fall in no cell, or a person have fewer rows."""
-        return self.unit is not None or not self.workload.domain.keeps_every_record
+        return may_lose_a_record(self.workload.domain, self.unit, self.may_drop_records)
+
+    @property
+    def total_is_public(self) -> bool:
+        """Whether a release will know the number of records: no neighbour has another one."""
+        return self.neighbours == "replace-one" and not self._drops
 
     @property
     def known_bound(self) -> float | None:

@@ -23,6 +23,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sfumato.budget import Budget, Neighbours
+from sfumato.budget.budget import may_lose_a_record
 from sfumato.budget.curve import float_down
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
@@ -164,6 +165,7 @@ def choose(
     progress: Progress | None = None,
     noise_only: Noise | None = None,
     strategies: Strategies | None = None,
+    may_drop_records: bool = False,
 ) -> Forecast:
     """The forecast of the best mechanism for the workload, with all that were considered."""
     if objective not in ("rmse", "max"):
@@ -174,7 +176,8 @@ def choose(
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
     if BIASED not in wanted:
         check_rank(workload)
-    race = _Race(strategies, budget, neighbours, unit, _weight(workload, objective))
+    weight = _weight(workload, objective)
+    race = _Race(strategies, budget, neighbours, unit, weight, may_drop_records)
     considered: list[Candidate] = []
     for i, name in enumerate(wanted):
         if progress is not None:
@@ -209,6 +212,7 @@ class _Race:
     neighbours: Neighbours
     unit: PrivacyUnit | None
     weight: float
+    may_drop_records: bool = False
     best: Forecast | None = None
     least: float = inf
     least_laplace: float = inf
@@ -226,11 +230,18 @@ class _Race:
             return Candidate(name, None, None, needless)
         try:
             if self.neighbours == "replace-one":
-                kept = self.strategies.workload.domain.keeps_every_record and self.unit is None
-                strategy = self.strategies.replacing(name, loss, not kept, watch)
+                domain = self.strategies.workload.domain
+                drops = may_lose_a_record(domain, self.unit, self.may_drop_records)
+                strategy = self.strategies.replacing(name, loss, drops, watch)
             else:
                 strategy = self.strategies.of(name, loss, watch)
-            scales = calibrate(strategy, loss, self.neighbours, self.unit)
+            scales = calibrate(
+                strategy,
+                loss,
+                self.neighbours,
+                self.unit,
+                may_drop_records=self.may_drop_records,
+            )
             entry = Forecast(
                 self.strategies.workload,
                 self.budget,
@@ -240,6 +251,7 @@ class _Race:
                 strategy,
                 scales,
                 (),
+                may_drop_records=self.may_drop_records,
             )
             candidate = Candidate(name, entry.rmse, entry.largest_error, "")
         except PlanError as why:

@@ -32,6 +32,8 @@ def smallest_budget(
     unit: PrivacyUnit | None,
     asked: Workload | None = None,
     noise_only: Noise | None = None,
+    *,
+    may_drop_records: bool = False,
 ) -> Budget:
     """The least epsilon whose plan errs by at most ``error``, root mean square over what was asked.
 
@@ -60,6 +62,7 @@ def smallest_budget(
                 unit,
                 noise_only=noise,
                 strategies=known,
+                may_drop_records=may_drop_records,
             )
         except TooLarge:  # for any noise
             raise
@@ -76,7 +79,14 @@ def smallest_budget(
     budget = min(options, key=lambda b: b.epsilon or 0)
     rest = (neighbours, objective, mechanism, unit)
     while True:
-        found = choose(work, budget, *rest, noise_only=noise_only, strategies=known)
+        found = choose(
+            work,
+            budget,
+            *rest,
+            noise_only=noise_only,
+            strategies=known,
+            may_drop_records=may_drop_records,
+        )
         rmse = _rmse(found, asked)
         if rmse <= error:
             return budget

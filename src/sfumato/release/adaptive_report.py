@@ -19,12 +19,12 @@ from sfumato.release.page import page
 from sfumato.release.provenance import constraints_in_words
 from sfumato.release.report import (
     MOST_TABLED,
-    NEIGHBOURS,
     TABLE_ROWS,
     cell,
     fact,
     group_filter,
     ledger_words,
+    neighbours_in_words,
     number,
     record,
 )
@@ -96,7 +96,7 @@ def _facts(release: AdaptiveRelease) -> str:
     facts = [
         *([("Constraints", "kept", kept)] if kept else []),
         ("Spent", str(known["cost_in_words"]), ledger_words(known)),
-        ("Neighbours", neighbours, NEIGHBOURS[neighbours]),
+        ("Neighbours", neighbours, neighbours_in_words(neighbours, release.transcript.rows)),
         ("Privacy unit", column, who),
         ("Mechanism", str(known["mechanism"]), str(known["strategy"])),
         ("Measured", f"{len(release.transcript.steps):,} times", "listed below"),

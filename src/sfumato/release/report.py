@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_TABLED",
-    "NEIGHBOURS",
     "TABLE_ROWS",
     "cell",
     "fact",
     "group_filter",
     "ledger_words",
+    "neighbours_in_words",
     "number",
     "record",
     "report_html",
@@ -50,11 +50,20 @@ TABLE_ROWS = 50
 MOST_TABLED = 10**6  # a larger group is in the files only
 MOST_PROVENANCE = 60_000  # characters
 
-NEIGHBOURS = {
-    "add-remove": "one row more or less; the number of rows is protected too",
-    "replace-one": "one row replaced by another; the number of rows is public",
-}
 _NUMBERS = ("sum", "count", "mean", "value", "standard_error", "low", "high")
+
+
+def neighbours_in_words(neighbours: str, rows: int | None) -> str:
+    """What two neighbouring tables differ in, and whether they have one number of records.
+
+    >>> neighbours_in_words("replace-one", None)
+    'one row replaced by another; the number of rows counted is protected too'
+    """
+    if neighbours == "add-remove":
+        return "one row more or less; the number of rows is protected too"
+    if rows is None:
+        return "one row replaced by another; the number of rows counted is protected too"
+    return "one row replaced by another; the number of rows is public"
 
 
 def report_html(release: Release, level: float) -> str:
@@ -101,7 +110,7 @@ def _facts(release: Release) -> str:
     facts = [
         ("Budget", forecast.budget.describe(), "what may be spent on this release"),
         ("Spent", cost_in_words(forecast.cost, forecast.budget), ledger_words(release.provenance)),
-        ("Neighbours", forecast.neighbours, NEIGHBOURS[forecast.neighbours]),
+        ("Neighbours", forecast.neighbours, neighbours_in_words(forecast.neighbours, release.rows)),
         ("Privacy unit", "row" if unit is None else unit.column, who),
         ("Mechanism", forecast.mechanism, f"{forecast.strategy.noise} noise on a public grid"),
         _typical_error(forecast),

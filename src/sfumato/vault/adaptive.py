@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.budget import Neighbours
+from sfumato.budget.budget import total_is_public
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
@@ -126,7 +127,7 @@ def read_tables(
     progress: Progress | None = None,
 ) -> tuple[ExactTables, int | None]:
     """Count all candidates; the number of records comes along only where it is public."""
-    is_public = neighbours == "replace-one" and unit is None and domain.keeps_every_record
+    is_public = total_is_public(neighbours, domain, unit, table.may_drop_records)
     asked = [*sets, ()] if is_public else list(sets)
     counts = count_marginals(table, domain, asked, unit, progress)
     return ExactTables(counts), int(counts.reveal(())) if is_public else None

@@ -23,6 +23,7 @@ from sfumato.domain import Domain, Values
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.domain.values import UNIT_BITS, valued
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.plan.calibrate import RECORD_BITS
 from sfumato.vault.conditions import Compiled, compile_condition
 from sfumato.vault.cover import cover
 from sfumato.vault.encode import MISSING_VALUE, OTHER_VALUE
@@ -44,8 +45,13 @@ __all__ = [
     "scanned_tables",
 ]
 
-GREATEST_COUNT: Final = 2**40
-"""Counts are clamped here: min(x, 2^40) moves by at most 1 when x does."""
+GREATEST_COUNT: Final = 2**RECORD_BITS
+"""Counts are clamped at the most records that a table can have: no count reaches it.
+
+A smaller bound would be reached by some counts before others. Then a record that is replaced would
+leave one of them as it is, and move ``h`` by one cell in place of two: farther in ``M h`` than two
+cells that M hardly tells apart (docs/proofs/measuring.md).
+"""
 
 MOST_CELLS: Final = 2**27
 """The most cells that are held at a time, over all marginals of one call (1 GiB)."""
@@ -95,13 +101,12 @@ def count_marginals(
     progress: Progress | None = None,
     *,
     most_cells: int = MOST_CELLS,
-    greatest: int | None = None,
 ) -> Counts:
     """``h_A[c]`` = number of kept records in cell ``c``, for each attribute set ``A`` asked.
 
     The empty set is the number of kept records. Names stand in the order of the domain. Counts are
-    clamped at ``greatest``, by default 2^40. Tables with `Values` among their attributes hold
-    Python integers, in steps of 2^-UNIT_BITS records.
+    clamped at `GREATEST_COUNT`. Tables with `Values` among their attributes hold Python integers,
+    in steps of 2^-UNIT_BITS records.
 
     Privacy: none; the result is exact and stays in the vault. Sizes, errors and the queries that
     run depend on public inputs only.
@@ -133,12 +138,11 @@ def count_marginals(
     for names in sorted(asked, key=len, reverse=True):
         if names not in tables:
             tables[names] = _summed(tables[sources[names]], sources[names], names)
-    found = {names: _clamped(tables[names], greatest) for names in asked}
-    most = 2**UNIT_BITS * (GREATEST_COUNT if greatest is None else greatest)
+    found = {names: _clamped(tables[names], GREATEST_COUNT) for names in asked}
     for names in weighed:
         tell(done, steps, "counting")
         exact = sealed(partial(_scan_values, records, names), engine_failed(table, domain))
-        found[names] = _clamped(exact, most)
+        found[names] = _clamped(exact, GREATEST_COUNT << UNIT_BITS)
         done += 1
     tell(steps, steps, "counting")
     return Counts(found)
@@ -166,8 +170,6 @@ def count_conditions(
     domain: Domain,
     conditions: Sequence[Condition],
     unit: PrivacyUnit | None = None,
-    *,
-    greatest: int | None = None,
 ) -> Sensitive[Integers]:
     """``q_i(h)`` = number of kept records for which condition ``i`` holds.
 
@@ -188,7 +190,8 @@ def count_conditions(
         )
         for group in _chunks(compiled)
     ]
-    return Sensitive(_clamped(np.concatenate([np.zeros(0, np.int64), *found]), greatest))
+    counted = np.concatenate([np.zeros(0, np.int64), *found])
+    return Sensitive(_clamped(counted, GREATEST_COUNT))
 
 
 def _check_sets(asked: Sequence[AttributeSet], domain: Domain, most_cells: int) -> None:
@@ -365,9 +368,9 @@ def _summed(wide: Integers, source: AttributeSet, names: AttributeSet) -> Intege
     return np.asarray(wide.sum(axis=axes, dtype=np.int64))
 
 
-def _clamped(counts: Integers, greatest: int | None) -> Integers:
+def _clamped(counts: Integers, greatest: int) -> Integers:
     """In place: the largest tables are held once."""
-    np.minimum(counts, GREATEST_COUNT if greatest is None else greatest, out=counts)
+    np.minimum(counts, greatest, out=counts)
     counts.setflags(write=False)
     return counts
 

@@ -156,6 +156,17 @@ class DuckDB(Engine):
             "WHERE table_catalog = 'source' ORDER BY 1"
         )
 
+    def is_stored(self, database: str | None, schema: str | None, table: str) -> bool:
+        """Whether a name is that of a table with rows of its own, and of no view."""
+        places = {"table_catalog": database, "table_schema": schema, "table_name": table}
+        wanted = " AND ".join(
+            f"lower({column}) = lower({quoted_text(name)})"
+            for column, name in places.items()
+            if name
+        )
+        kinds = self.fetch_texts(f"SELECT table_type FROM information_schema.tables WHERE {wanted}")  # noqa: S608
+        return bool(kinds) and set(kinds) <= {"BASE TABLE", "LOCAL TEMPORARY"}
+
     def attached(self, schema: str, table: str) -> str:
         """One table of the attached file."""
         return self.view(f"SELECT * FROM source.{quoted(schema)}.{quoted(table)}")  # noqa: S608

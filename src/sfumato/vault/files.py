@@ -150,8 +150,8 @@ def _check_names(names: Sequence[str], path: str) -> None:
         seen.add(name.lower())
 
 
-def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> str:
-    """One table of a DuckDB file, by its name or because it is the only one."""
+def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> tuple[str, bool]:
+    """One table of a DuckDB file, by its name or because it is the only one; is it a view?"""
     path, there = _attached(paths, engine)
     if not table and len(there) != 1:
         raise TableError(
@@ -166,7 +166,8 @@ def duckdb_table(paths: Sequence[str], table: str, engine: DuckDB) -> str:
         )
     schema, _, name = wanted.partition(".")
     return sealed(
-        lambda: engine.attached(schema, name), f"the table {shown(wanted)} cannot be opened"
+        lambda: (engine.attached(schema, name), not engine.is_stored("source", schema, name)),
+        f"the table {shown(wanted)} cannot be opened",
     )
 
 

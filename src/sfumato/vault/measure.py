@@ -17,6 +17,7 @@ from math import ceil, log2
 import numpy as np
 
 from sfumato.budget import Neighbours
+from sfumato.budget.budget import total_is_public
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.calibrate import RECORD_BITS, WORD_BITS, BlockNoise
@@ -59,21 +60,17 @@ def count(
     """``M h``: count what the blocks read, and nothing else, and apply them exactly.
 
     Under ``replace-one`` neighbours the number of counted records is public, and is kept too, but
-    only when replacing a record cannot change it: no rule drops records, and one row is one person.
+    only when replacing a record cannot change it: neither a rule nor the source drops records, and
+    one row is one person.
     """
-    is_mixed = any(isinstance(b.term, Mixture) for b in blocks)
     narrow, _ = counted_sets(blocks)
-    is_public = neighbours == "replace-one" and unit is None and domain.keeps_every_record
+    is_public = total_is_public(neighbours, domain, unit, table.may_drop_records)
     sets = [*narrow, ()] if is_public else narrow
-    # Counts are clamped far away, each by itself. A mixture moves by a column of its matrix only
-    # if all of its counts move alike: for these the clamp is at the most records there can be.
-    greatest = 2**RECORD_BITS if is_mixed else None
-    counts = count_marginals(table, domain, sets, unit, progress, greatest=greatest)
+    counts = count_marginals(table, domain, sets, unit, progress)
 
     def answers(term: Term, block: Term) -> Numbers:
         if isinstance(term, Predicates) and _is_counted(term, block):
-            found = count_conditions(table, domain, term.conditions, unit, greatest=greatest)
-            return found.reveal()
+            return count_conditions(table, domain, term.conditions, unit).reveal()
         return exact_values(term, counts.reveal(term.attributes))
 
     values: list[Numbers] = []

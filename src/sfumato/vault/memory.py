@@ -8,7 +8,7 @@ values: a pandas column of dtype ``object`` has none, so it is read as texts, as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sfumato.errors import TableError
@@ -25,11 +25,16 @@ __all__ = ["Columns", "read_memory"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Columns:
-    """The columns of a table in memory: their types, and how to get some of them."""
+    """The columns of a table in memory: their types, and how to get some of them.
+
+    ``is_stored``: the rows are in memory. A lazy frame or a stream is still to be computed, by a
+    filter perhaps, which then is a part of the source.
+    """
 
     types: Mapping[str, pa.DataType | None]
     untyped: frozenset[str]
     get: Callable[[Sequence[str]], pa.Table]
+    is_stored: bool = True
 
 
 def read_memory(source: object) -> Columns:
@@ -37,7 +42,20 @@ def read_memory(source: object) -> Columns:
     module = type(source).__module__.partition(".")[0]
     if module == "pandas" and type(source).__name__ == "DataFrame":
         return _pandas(source)  # type: ignore[arg-type]
-    return _arrow(_as_arrow(source, module))
+    return replace(_arrow(_as_arrow(source, module)), is_stored=_is_stored(source, module))
+
+
+def _is_stored(source: object, module: str) -> bool:
+    """Whether a table is known to hold its rows; what is not known may compute them."""
+    import pyarrow as pa
+
+    if module == "polars":
+        return type(source).__name__ == "DataFrame"
+    if isinstance(source, pa.Table | pa.RecordBatch):
+        return True
+    return not hasattr(source, "__arrow_c_stream__") and not isinstance(
+        source, pa.RecordBatchReader
+    )
 
 
 def _as_arrow(source: object, module: str) -> pa.Table:

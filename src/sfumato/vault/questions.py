@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sfumato.budget import Neighbours
+from sfumato.budget.budget import total_is_public
 from sfumato.budget.sparse import NoiseLaw
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
@@ -142,12 +143,8 @@ class ExactQuestions(Redacted):
 
     def records(self) -> int | None:
         """The number of records, only where it is public: replacing one does not change it."""
-        is_public = (
-            self._neighbours == "replace-one"
-            and self._unit is None
-            and self._domain.keeps_every_record
-        )
-        if not is_public:
+        may_drop = self._table.may_drop_records
+        if not total_is_public(self._neighbours, self._domain, self._unit, may_drop):
             return None
         self.prepare(())
         held = self._held[()]

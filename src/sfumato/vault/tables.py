@@ -68,12 +68,18 @@ class Table:
 
     A column is *untyped* when its values came without a type (CSV): it is then read as text, and
     every value is interpreted as the schema asks.
+
+    ``may_drop_records``: whether a record that is replaced by another may leave the table, or enter
+    it, so that the number of rows is not public under ``replace-one`` neighbours. A file, a stored
+    table and a dataframe have a row for every record, whatever it holds. A query, a view and an
+    expression may have a filter or a join, and are not looked into: they may drop records.
     """
 
     __slots__ = (
         "__weakref__",
         "_read",
         "engine",
+        "may_drop_records",
         "name",
         "records",
         "secret",
@@ -89,11 +95,14 @@ class Table:
         types: Mapping[str, dt.DataType],
         untyped: frozenset[str],
         read: Callable[[Sequence[str]], Reading],
+        *,
+        may_drop_records: bool = True,
     ) -> None:
         self.name = name
         self.engine = engine
         self.types = dict(types)
         self.untyped = untyped
+        self.may_drop_records = may_drop_records
         self._read = read
         # The encoded records of the last count, and the key that chooses the rows of a privacy
         # unit: kept here, so that all counts of one release describe the same records.
@@ -192,7 +201,14 @@ def _from_text(source: str | os.PathLike[str], query: str | None) -> Table:
 
 
 def _in_engine(name: str, opened: Opened) -> Table:
-    table = Table(name, opened.engine, opened.types, frozenset(), _reader(opened.rows))
+    table = Table(
+        name,
+        opened.engine,
+        opened.types,
+        frozenset(),
+        _reader(opened.rows),
+        may_drop_records=opened.may_drop_records,
+    )
     if not isinstance(opened.engine, DuckDB):
         weakref.finalize(table, _closed, opened.engine)
     return table
@@ -208,17 +224,19 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
             )
         return _from_csv(name, found.paths)
     engine = _started()
+    is_query = query is not None
     try:
         if query is not None:
             rows = query_view(found, query, engine)
         elif found.kind == "parquet":
             rows = parquet_table(found.paths, engine)
         else:
-            rows = duckdb_table(found.paths, found.table, engine)
+            rows, is_query = duckdb_table(found.paths, found.table, engine)
     except TableError:
         engine.close()  # an error may be kept for long, and the file with it
         raise
-    table = Table(name, engine, engine.types(rows), frozenset(), _reader(rows))
+    types = engine.types(rows)
+    table = Table(name, engine, types, frozenset(), _reader(rows), may_drop_records=is_query)
     weakref.finalize(table, _closed, engine)
     return table
 
@@ -257,7 +275,8 @@ def _from_csv(name: str, paths: Sequence[str], rule: CsvRule | None = None) -> T
         engine.replace(shown, nothing)
         return Reading(shown, places, steps())
 
-    return Table(name, engine, dict.fromkeys(names, ibis.dtype("string")), frozenset(names), read)
+    types = dict.fromkeys(names, ibis.dtype("string"))
+    return Table(name, engine, types, frozenset(names), read, may_drop_records=False)
 
 
 def _from_memory(source: object) -> Table:
@@ -274,7 +293,14 @@ def _from_memory(source: object) -> Table:
 
     known = {kind: _engine_type(engine, kind) for kind in set(columns.types.values())}
     types = {name: known[kind] for name, kind in columns.types.items()}
-    return Table(public_name(source), engine, types, columns.untyped, read)
+    return Table(
+        public_name(source),
+        engine,
+        types,
+        columns.untyped,
+        read,
+        may_drop_records=not columns.is_stored,
+    )
 
 
 def _engine_type(engine: DuckDB, kind: pa.DataType | None) -> dt.DataType:

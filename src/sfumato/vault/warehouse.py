@@ -7,7 +7,7 @@ Opening connects, and looks at names, rights and types. Rows stay where they are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -36,17 +36,22 @@ __all__ = [
     "relations_behind",
 ]
 
+_STORED_BY_SPARK = ("parquet", "orc", "avro", "delta", "iceberg")
 _WAIT = 60  # seconds for a server to answer at all
 _RELATIONS = "('r', 'v', 'm', 'f', 'p')"  # tables, views, also stored, foreign and divided ones
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A table in its engine: what stands after FROM, and its columns."""
+    """A table in its engine: what stands after FROM, its columns, and whether it is a query.
+
+    ``may_drop_records`` is False only where the rows are known to be stored one for each record.
+    """
 
     engine: Engine
     rows: str
     types: Mapping[str, dt.DataType]
+    may_drop_records: bool = True
 
 
 def open_postgres(source: PostgresSource, query: str | None) -> Opened:
@@ -56,10 +61,11 @@ def open_postgres(source: PostgresSource, query: str | None) -> Opened:
         _check_session(engine, source)
         rows = f"({query})" if query is not None else _relation(engine, source)
         types = sealed(lambda: engine.types(rows), _unreadable(source.public_name, query))
+        is_query = query is not None or not _is_stored(engine, rows)
     except TableError:
         engine.close()
         raise
-    return Opened(engine, rows, types)
+    return Opened(engine, rows, types, is_query)
 
 
 def _connected(source: PostgresSource) -> Postgres:
@@ -137,6 +143,26 @@ def _relation(engine: Postgres, source: PostgresSource) -> str:
     return f"{quoted(schema)}.{quoted(name)}"
 
 
+def _is_stored(engine: Postgres, relation: str) -> bool:
+    """Whether a relation has a row for each record whatever it holds, by the server's catalogue.
+
+    So do tables, also divided ones, without policies that hide rows. Views do not, nor do foreign
+    tables, of which nothing is known here.
+    """
+    query = (
+        "WITH RECURSIVE parts(oid) AS (SELECT %s::regclass::oid UNION "
+        "SELECT i.inhrelid FROM pg_inherits i JOIN parts p ON i.inhparent = p.oid) "
+        "SELECT bool_and(c.relkind IN ('r', 'p') AND NOT row_security_active(c.oid)) "
+        "FROM parts p JOIN pg_class c ON c.oid = p.oid"
+    )
+
+    def look() -> bool:
+        found: Any = engine.connection.execute(query, [relation]).fetchone()
+        return bool(found and found[0])
+
+    return sealed(look, "the catalogue of the server cannot be read")
+
+
 def relations_behind(source: PostgresSource, names: Sequence[str]) -> list[str]:
     """``schema.table`` of all that some tables and views read, by the server's own catalogue.
 
@@ -190,11 +216,28 @@ def open_spark(source: SparkSource, query: str | None) -> Opened:
             return session.sql(f"WITH data AS ({held}) SELECT * FROM ({query})")  # noqa: S608
         return session.sql(str(query))
 
-    return _opened(engine, sealed(rows, unreadable), unreadable)
+    opened = _opened(engine, sealed(rows, unreadable), unreadable)
+    is_query = query is not None or not (source.path or _is_stored_in_spark(session, source.table))
+    return replace(opened, may_drop_records=is_query)
+
+
+def _is_stored_in_spark(session: Any, table: str) -> bool:
+    """Whether a name of the catalogue is a table in files that hold a row for each record.
+
+    Views are queries, and files of text may be told to leave out what they cannot read.
+    """
+    try:
+        about = {
+            row[0]: row[1] for row in session.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+        }
+    except Exception:  # temporary views and whatever else it cannot describe
+        return False
+    is_table = str(about.get("Type", "")).upper() in ("MANAGED", "EXTERNAL")
+    return is_table and str(about.get("Provider", "")).lower() in _STORED_BY_SPARK
 
 
 def open_dataframe(rows: DataFrame) -> Opened:
-    """A dataframe of Spark, in its own session."""
+    """A dataframe of Spark, in its own session; a query, since it is yet to be computed."""
     return _opened(Spark(rows.sparkSession), rows, "the dataframe of Spark cannot be read")
 
 
@@ -240,12 +283,36 @@ def open_ibis(source: ir.Table, name: str) -> Opened:
     # Asking for no rows makes ibis hand its tables in memory, if any, to the engine.
     sealed(source.limit(0).execute, unrun)
     query = str(sealed(lambda: backend.compile(source), unrun))
+    is_query = not _is_stored_in_ibis(source, backend)
     if backend.name == "pyspark":
-        return sealed(lambda: open_dataframe(backend._session.sql(query)), unrun)
+        opened = sealed(lambda: open_dataframe(backend._session.sql(query)), unrun)
+        return replace(opened, may_drop_records=is_query)
     types = dict(source.schema())
     if backend.name == "postgres":
-        return Opened(Postgres(backend.con, is_ours=False), f"({query})", types)
-    return Opened(DuckDB(backend), f"({query})", types)
+        return Opened(Postgres(backend.con, is_ours=False), f"({query})", types, is_query)
+    return Opened(DuckDB(backend), f"({query})", types, is_query)
+
+
+def _is_stored_in_ibis(source: ir.Table, backend: Any) -> bool:
+    """Whether an ibis table is a stored table of its engine as it is, or a table in memory."""
+    import ibis.expr.operations as ops
+
+    table = source.op()
+    if isinstance(table, ops.InMemoryTable):
+        return True
+    if not isinstance(table, ops.DatabaseTable):
+        return False
+    catalogue, schema = table.namespace.catalog, table.namespace.database
+    try:
+        if backend.name == "duckdb":
+            return DuckDB(backend).is_stored(catalogue, schema, table.name)
+        parts = [part for part in (schema, table.name) if part]
+        if backend.name == "postgres":
+            relation = ".".join(map(quoted, parts))
+            return _is_stored(Postgres(backend.con, is_ours=False), relation)
+        return _is_stored_in_spark(backend._session, ".".join(f"`{part}`" for part in parts))
+    except Exception:  # what cannot be looked up may be anything
+        return False
 
 
 def _unreadable(name: str, query: str | None) -> str:

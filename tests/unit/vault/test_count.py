@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from datetime import date, datetime
 from decimal import Decimal
+from fractions import Fraction
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
@@ -15,14 +16,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import sfumato as sf
 from sfumato.domain import Boolean, Category, Domain, Integer, Level, Numeric
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import TableError, TooLarge, WorkloadError
+from sfumato.plan.calibrate import RECORD_BITS
 from sfumato.vault import count as counting
 from sfumato.vault import cover
 from sfumato.vault.conditions import compile_condition
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.measure import count
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload.predicates import And, Everything, In, Not, Or
@@ -220,6 +224,39 @@ def test_every_asked_table_is_summed_from_one_that_holds_it():
     assert len(found) <= len(asked) / 2
 
 
+@pytest.mark.parametrize("crowd", [0, 2**40 - 1, 2**41, 2**43])
+@pytest.mark.parametrize("budget", [sf.Budget(mu=1), sf.Budget(epsilon=1)])
+def test_a_replaced_record_moves_no_more_than_is_paid_for_however_many_there_are(
+    crowd, budget, monkeypatch
+):
+    """Clamped one by one, a crowded cell would stay as it is while another one moves."""
+    domain = Domain([Integer("age", 0, 3, outside="clamp", nulls="missing")])
+    work = sf.explicit(domain, ["age"], [[1000, 1001, 1002, 1003, 1000]])
+    plan = sf.plan(work, budget, "replace-one", cache=False)
+    scan = counting._scan
+
+    def crowded(records, group):
+        found = scan(records, group)
+        for counts in found.values():
+            counts.flat[0] += crowd
+        return found
+
+    monkeypatch.setattr(counting, "_scan", crowded)
+    before, after = (
+        count(open_table(pa.table({"age": ages})), domain, plan.strategy.blocks, "replace-one")
+        for ages in ([0, 0, 2], [0, 3, 2])
+    )
+    power = 2 if plan.strategy.noise == "gaussian" else 1
+    loss = Fraction(0)
+    sides = (before.values.reveal(), after.values.reveal())
+    for one, other, block, law in zip(*sides, plan.strategy.blocks, plan.noise, strict=True):
+        step = Fraction(1, 2**block.term.fraction_bits) / Fraction(law.scale)
+        pairs = zip(one.tolist(), other.tolist(), strict=True)
+        loss += sum(abs(step * (int(x) - int(y))) ** power for x, y in pairs)
+    paid = plan.cost.mu_squared if power == 2 else plan.cost.pure_epsilon
+    assert loss <= paid
+
+
 class Untouchable(Table):
     """A table that fails the test when it is read."""
 
@@ -254,7 +291,7 @@ def test_attribute_sets_are_checked(people):
 
 
 def test_counts_are_clamped(people, monkeypatch):
-    assert counting.GREATEST_COUNT == 2**40
+    assert counting.GREATEST_COUNT == 2**RECORD_BITS
     monkeypatch.setattr(counting, "GREATEST_COUNT", 300)
     counts = count_marginals(open_table(people), DOMAIN, [("age",), ()])
     np.testing.assert_array_equal(

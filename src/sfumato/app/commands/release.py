@@ -72,6 +72,7 @@ def release(
 
     table = open_table(spec.table())
     check_columns(table, spec.domain, spec.unit)
+    plan = _for_table(plan, table, output)
     book = None if at is None else _book(at, plan, spec.name or public_name(table))
     is_stored = book is not None and book.answer(wishes.key or plan.digest()) is not None
     if book is not None and not is_stored:
@@ -185,6 +186,19 @@ def _intervals(spec: Spec, wishes: Wishes) -> Intervals:
         "--intervals is noise (they hold as often as they say) or bootstrap (approximate), got "
         f"{wishes.intervals!r}"
     )
+
+
+def _for_table(plan: Plan | AdaptivePlan, table: Table, output: Output) -> Plan | AdaptivePlan:
+    """The plan for this very table: of a view, records may be missing, as of a query."""
+    from sfumato.flow import Plan
+
+    found = plan.for_source(table) if isinstance(plan, Plan) else plan
+    if found is not plan:
+        output.note(
+            f"{table.name} is a view or an expression, which may drop records: their number is "
+            "private under replace-one neighbours, and the release is planned for that."
+        )
+    return found
 
 
 def _ledger(spec: Spec, wishes: Wishes) -> LedgerSpec | None:

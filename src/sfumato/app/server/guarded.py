@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
@@ -30,6 +30,7 @@ from sfumato.app.server.problems import exhausted, key_reused
 from sfumato.app.server.scheduler import Scheduler, check_wanted
 from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Budget, Ledger
+from sfumato.budget.budget import total_is_public
 from sfumato.budget.entries import Entry, request_key
 from sfumato.domain.unit import unit_of
 from sfumato.domain.write import write_domain
@@ -410,8 +411,19 @@ class Guarded:
         if known is None:
             whose = self.dataset
             how = (whose.neighbours, whose.unit, self.limits, check_wanted)
-            known = self._plans.put(key, plan_of(asked, workload, *how))
+            found = plan_of(asked, workload, *how, may_drop_records=self._may_drop_records)
+            known = self._plans.put(key, found)
         return as_asked(as_planned(known), workload)
+
+    @cached_property
+    def _may_drop_records(self) -> bool:
+        """Whether the source is a query or a view; looked up only where it makes a difference."""
+        from sfumato.vault.tables import open_table
+
+        whose = self.dataset
+        if not total_is_public(whose.neighbours, whose.domain, whose.unit, False):
+            return False
+        return open_table(whose.source).may_drop_records
 
     def _check_left(self, paid: str, plan: Plan, who: Analyst) -> None:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""

@@ -39,6 +39,8 @@ def plan_of(
     unit: PrivacyUnit | None,
     limits: Limits,
     progress: Progress | None = None,
+    *,
+    may_drop_records: bool = False,
 ) -> Plan:
     """The best plan within a number of steps, whatever else the machine does; costs nothing.
 
@@ -55,6 +57,7 @@ def plan_of(
         asked.objective,
         asked.mechanism,
         unit=unit,
+        may_drop_records=may_drop_records,
         steps=limits.planning_seconds * STEPS_PER_SECOND,
         progress=progress,
     )

@@ -38,7 +38,7 @@ from sfumato.refine.widths.width import student
 from sfumato.workload.queries import DENSE_LIMIT, Array
 from sfumato.workload.workload import Workload
 
-__all__ = ["AfterProjection", "after_projection", "knows_total"]
+__all__ = ["AfterProjection", "after_projection"]
 
 MOST_RECORDS = 10**15
 MOST_QUERIES = 2**22
@@ -109,17 +109,11 @@ def after_projection(forecast: Forecast, records: int, steps: float = STEPS) -> 
     if work.queries > MOST_QUERIES:
         note = f"{work.queries:,} queries are too many to try out (the limit is {MOST_QUERIES:,})"
         return AfterProjection(n, without, without, None, 0, note)
-    farthest = _farthest(work, n) if knows_total(forecast) else inf
+    farthest = _farthest(work, n) if forecast.total_is_public else inf
     bound = min(without, sqrt(min(farthest, _bound(forecast, n, steps / 2)) / heavy))
     share, runs, note = _tried(forecast, n, steps / 2)
     estimate = None if share is None else min(bound, without * sqrt(share))
     return AfterProjection(n, without, bound, estimate, runs, note)
-
-
-def knows_total(forecast: Forecast) -> bool:
-    """Whether a release will know the number of records."""
-    keeps = forecast.unit is None and forecast.workload.domain.keeps_every_record
-    return forecast.neighbours == "replace-one" and keeps
 
 
 def _weights(workload: Workload) -> Array:
@@ -134,7 +128,7 @@ def _farthest(workload: Workload, n: int) -> float:
 
 def _bound(forecast: Forecast, n: int, steps: float) -> float:
     """A bound on ``E r^2``; infinite where the hull cannot be searched in so many steps."""
-    is_known = knows_total(forecast)
+    is_known = forecast.total_is_public
     try:
         hull = Hull.of(forecast.workload)
         squared_q = 0.0 if is_known else _shortest(forecast.workload)
@@ -213,7 +207,7 @@ def _tried(forecast: Forecast, n: int, steps: float) -> tuple[float | None, int,
         for run, noise in enumerate(drawn_noise(forecast, Draws(f"{label} noise"), RUNS)):
             truth = _made_up(quadratic, shares, n, f"{label} {run}")
             left = max(steps / 60, steps - made.spent)
-            rows = n if knows_total(forecast) else None
+            rows = n if forecast.total_is_public else None
             found = refined_listed(forecast, np.split(truth + noise, ends), rows, steps=left)
             if found is not None:
                 before.append(float(weights @ noise**2))
