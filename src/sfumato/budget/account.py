@@ -282,6 +282,32 @@ class Account:
                 return replace(self, spent=spent_after, pure_spent=pure_after)
         return replace(self, spent=_OVERDRAWN)
 
+    def may_become(self, other: Account) -> bool:
+        """Whether the total of ``other`` may take the place of this one after these debits.
+
+        From the first Gaussian debit of an (epsilon, delta) total on, what may still be spent of
+        either kind is fixed; another total must then allow more of both, or less of both. Else
+        somebody who has seen the answers would choose between two filters
+        (``docs/proofs/accounting.md``, after Theorem 5).
+        """
+        ours, theirs = self._fixed(), other._fixed()
+        if ours is None or theirs is None:
+            return True
+        pairs = list(zip(ours, theirs, strict=True))
+        return all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs)
+
+    def _fixed(self) -> tuple[Fraction, Fraction] | None:
+        """The most pure epsilon and Gaussian mu^2 in all; None while that is open."""
+        budget = self.budget
+        if budget.epsilon is None or not budget.delta or self.pure_spent is None:
+            return None
+        lane = budget.gaussian_lane
+        if lane is None or budget.pure is None:
+            return budget.epsilon * self.pure_spent / UNITS, self._gaussian_total()
+        if self.spent == self.pure_spent:
+            return None
+        return budget.pure, Fraction(lane.gaussian_mu or 0.0) ** 2
+
     def _begin_gaussian(self) -> Account:
         return replace(self, pure_spent=self.spent)
 

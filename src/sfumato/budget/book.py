@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -171,16 +172,22 @@ class Book:
     ) -> tuple[Entry, ...]:
         """Return the debits, oldest first, and what became of them.
 
-        ``analyst`` selects those that name one; ``after`` and ``at_most`` page through a long
+        ``analyst`` selects those that were charged to one, by the debit or by the answer it paid
+        for; ``after`` and ``at_most`` page through a long
         ledger, by the sequence number of the last entry seen.
         """
         from sfumato.budget import tables
 
         with self._journal.store.reading() as transaction:
-            found = [
-                (Record.read(text), digest)
+            charged = _charged(tables.charges(transaction))
+            mine = [debit for debit, who in charged.items() if who == analyst and debit > after]
+            texts = [(text, digest) for digest, text in tables.records_at(transaction, mine)]
+            texts += [
+                (text, digest)
                 for digest, text in tables.debits(transaction, after, at_most, analyst)
             ]
+            found = [(Record.read(text), digest) for text, digest in texts]
+            found.sort(key=lambda each: each[0].sequence)
             entries = entries_of(found)
             held = {
                 row.debit: row for row in tables.requests(transaction, (e.key for e in entries))
@@ -189,10 +196,14 @@ class Book:
                 transaction, (row.closed for row in held.values() if row.closed is not None)
             )
             chain = found + [(Record.read(text), digest) for digest, text in closing]
+        named = (
+            replace(entry, analyst=entry.analyst or charged.get(entry.sequence))
+            for entry in entries_of(chain)
+        )
         # A debit whose key was debited again was burnt before that.
         return tuple(
             entry if entry.sequence in held else replace(entry, state="burnt")
-            for entry in entries_of(chain)
+            for entry in named
             if analyst is None or entry.analyst == analyst
         )[:at_most]
 
@@ -229,6 +240,14 @@ class Book:
         with self._journal.store.reading() as transaction:
             found = list(tables.allowances(transaction))
         return tuple(Allowance(row.analyst, row.account) for row in found)
+
+    def allowance(self, analyst: str) -> Allowance | None:
+        """Return what one analyst may spend and has spent; None if nothing but the table binds."""
+        from sfumato.budget import tables
+
+        with self._journal.store.reading() as transaction:
+            rows = list(tables.allowances(transaction, [analyst]))
+        return Allowance(rows[0].analyst, rows[0].account) if rows else None
 
     def changes(self) -> tuple[Change, ...]:
         """Return what the curator has changed: totals, allowances, freezing; oldest first."""
@@ -345,3 +364,13 @@ class Book:
     def close(self) -> None:
         """Release the database; the ledger opens it again when it is used."""
         self._journal.store.close()
+
+
+def _charged(texts: Iterable[str]) -> dict[int, str]:
+    """Who was charged by answers, by the sequence number of the debit."""
+    facts = (Record.read(text).fact for text in texts)
+    return {
+        fact.debit: fact.analyst
+        for fact in facts
+        if isinstance(fact, Kept) and fact.is_charged and fact.analyst is not None
+    }

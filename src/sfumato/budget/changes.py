@@ -48,6 +48,7 @@ __all__ = [
     "priced",
     "set_frozen",
     "set_total",
+    "sideways",
     "vouch",
     "withdraw",
 ]
@@ -68,12 +69,7 @@ def debit(page: Page, debited: Debited, states: Sequence[Sealed]) -> Entry:
         raise BudgetExhausted(page.account.refusal(debited.cost))
     allowance = None if debited.analyst is None else page.allowance(debited.analyst)
     if allowance is not None:
-        left = allowance.account
-        allowance = AllowanceRow(allowance.analyst, left.plus(debited.cost))
-        if allowance.account.is_overdrawn:
-            raise BudgetExhausted(
-                f"allowance of analyst {allowance.analyst!r}: {left.refusal(debited.cost)}"
-            )
+        allowance = _taken_from(allowance, debited.cost)
     if lost is not None:
         page.append(Burnt(lost))
     appended = page.append(debited, account=after, allowance=allowance, states=states)
@@ -176,13 +172,36 @@ def keep(
             "ledger; debit again"
         )
     _check_versions(page, states)
-    page.append(kept, answer=answer, states=states)
+    charged = _charged(page, kept) if kept.is_charged else None
+    page.append(kept, answer=answer, states=states, allowance=charged)
     return KeptAnswer(kept.key, answer, is_new=True)
+
+
+def _charged(page: Page, kept: Kept) -> AllowanceRow | None:
+    """The allowance of the analyst whose answer this is, after the debit that pays for it."""
+    record = page.record(kept.debit)
+    if kept.analyst is None or record is None or not isinstance(record.fact, Debited):
+        return None
+    if record.fact.analyst is not None:  # it was charged to somebody when it was debited
+        return None
+    allowance = page.allowance(kept.analyst)
+    if allowance is None:
+        return None
+    return _taken_from(allowance, record.fact.cost)
+
+
+def _taken_from(allowance: AllowanceRow, cost: Cost) -> AllowanceRow:
+    after = allowance.account.plus(cost)
+    if after.is_overdrawn:
+        raise BudgetExhausted(
+            f"allowance of analyst {allowance.analyst!r}: {allowance.account.refusal(cost)}"
+        )
+    return AllowanceRow(allowance.analyst, after)
 
 
 def allow(page: Page, analyst: str, budget: Budget) -> None:
     """Give an analyst a budget; all debits that ever named the analyst count against it."""
-    account = Account(budget).plus_all(debited.cost for debited in page.debits_of(analyst))
+    account = Account(budget).plus_all(page.costs_of(analyst))
     page.append(Allowed(analyst, budget), allowance=AllowanceRow(analyst, account))
 
 
@@ -201,7 +220,8 @@ def set_total(page: Page, changed: Changed) -> None:
     Privacy: after it the account is as if the ledger had been opened with this total and had
     granted the same debits (``docs/proofs/ledger.md``, claim 15).
     """
-    account = priced(changed.budget, (debited.cost for debited in page.debits_of(None)))
+    costs = [debited.cost for debited in page.debits_of(None)]
+    account = priced(changed.budget, costs)
     if account is None:
         if not changed.budget.is_within(page.account.budget):
             raise LedgerError(
@@ -209,6 +229,12 @@ def set_total(page: Page, changed: Changed) -> None:
                 f"is not a lower one than {page.account.budget.describe()}; choose a larger one"
             )
         account = Account(changed.budget).emptied()
+    elif sideways(page.totals(), changed.budget, costs):
+        raise LedgerError(
+            f"{changed.budget.describe()} leaves more for one kind of noise and less for the other "
+            "than a total of before, and Gaussian noise was spent: that would be a choice between "
+            "two filters after answers were seen; change both parts alike"
+        )
     page.append(changed, account=account)
 
 
@@ -219,6 +245,19 @@ def priced(budget: Budget, costs: Iterable[Cost]) -> Account | None:
     except BudgetError:  # Gaussian noise has no place in a pure total
         return None
     return None if account.is_overdrawn else account
+
+
+def sideways(totals: Iterable[Budget], budget: Budget, costs: Sequence[Cost]) -> bool:
+    """Whether a new total allows more of one kind of noise and less of the other than some before.
+
+    Privacy: totals of which each allows more or less of both kinds than every other keep the
+    largest of them (``docs/proofs/accounting.md``, after Theorem 5).
+    """
+    account = priced(budget, costs)
+    before = (priced(total, costs) for total in totals)
+    return account is not None and not all(
+        each is None or each.may_become(account) for each in before
+    )
 
 
 def set_frozen(page: Page, fact: Frozen | Unfrozen) -> None:

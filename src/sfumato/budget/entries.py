@@ -59,8 +59,8 @@ __all__ = [
 
 VERSION: Final = 3
 """What is written; older ones are read. Version 2 brought analysts and their allowances, private
-states, free answers and freezing, version 3 the privacy unit, totals with lanes and totals that
-change: an older sfumato would not heed them, so it must refuse."""
+states, free answers and freezing, version 3 the privacy unit, totals with lanes, totals that change
+and answers that charge an allowance: an older sfumato would not heed them, so it must refuse."""
 
 GENESIS: Final = "0" * 64
 """What the first record has in place of the hash of a record before it."""
@@ -125,7 +125,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An answer that costs nothing more was stored; ``debit`` has paid for it."""
+    """An answer that costs nothing more was stored; ``debit`` has paid for it.
+
+    ``is_charged``: the cost of the debit, which names nobody, counts against the allowance of the
+    analyst whose answer this is.
+    """
 
     key: str
     request: str
@@ -133,6 +137,7 @@ class Kept:
     answer_sha256: str
     analyst: str | None = None
     states: tuple[Commitment, ...] = ()
+    is_charged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,8 +407,9 @@ def _fact_json(fact: Fact) -> dict[str, object]:
             return named | _optional_json(analyst, states) | _unit_json("unit", unit)
         case Answered(debit, answer_sha256, states):
             return {"debit": debit, "answer_sha256": answer_sha256} | _optional_json(None, states)
-        case Kept(key, request, debit, answer_sha256, analyst, states):
+        case Kept(key, request, debit, answer_sha256, analyst, states, is_charged):
             named = {"key": key, "request": request, "debit": debit}
+            named |= {"charged": True} if is_charged else {}
             return named | {"answer_sha256": answer_sha256} | _optional_json(analyst, states)
         case Burnt(debit):
             return {"debit": debit}
@@ -451,7 +457,9 @@ def _fact(line: Mapping[str, object]) -> Fact:
             return Answered(_number(line["debit"]), str(line["answer_sha256"]), _states(line))
         case "kept":
             named = (str(line["key"]), str(line["request"]), _number(line["debit"]))
-            return Kept(*named, str(line["answer_sha256"]), _analyst(line), _states(line))
+            answer = str(line["answer_sha256"])
+            charged = line.get("charged") is True
+            return Kept(*named, answer, _analyst(line), _states(line), is_charged=charged)
         case "burnt":
             return Burnt(_number(line["debit"]))
         case "vouched":

@@ -276,18 +276,20 @@ class Ledger(Book):
         *,
         analyst: str | None = None,
         states: Sequence[State] = (),
+        is_charged: bool = False,
     ) -> KeptAnswer:
         """Store an answer that costs nothing more; only after this may it be sent.
 
         If the key has a free answer already, that one is returned and ``states`` are not
         written. Raises `LedgerFrozen`, or `LedgerError` if the key is of another request or the
-        debit ``paid_by`` is burnt.
+        debit ``paid_by`` is burnt. With ``is_charged`` the cost of a debit that names nobody counts
+        against the allowance of ``analyst``; `BudgetExhausted` if it does not fit.
 
         Privacy: the caller's proof must say that ``paid_by`` covers the answer, whatever the
         number of such answers (``docs/proofs/ledger.md``, claim 8).
         """
         return self.keep_soon(
-            key, request, answer, paid_by, analyst=analyst, states=states
+            key, request, answer, paid_by, analyst=analyst, states=states, is_charged=is_charged
         ).result()
 
     def keep_soon(
@@ -299,6 +301,7 @@ class Ledger(Book):
         *,
         analyst: str | None = None,
         states: Sequence[State] = (),
+        is_charged: bool = False,
     ) -> Pending[KeptAnswer]:
         """Put a free answer in line for `keep`; it may be sent after ``result()`` of what returns.
 
@@ -315,6 +318,7 @@ class Ledger(Book):
             answer_sha256=_check_answer(answer),
             analyst=None if analyst is None else check_name(analyst, "analyst"),
             states=commitments(sealed),
+            is_charged=is_charged,
         )
         change = partial(
             changes.keep, kept=kept, answer=answer, paid_key=paid_by.key, states=sealed

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sfumato.budget import tables
 from sfumato.budget.account import Account
+from sfumato.budget.accounting import Cost
+from sfumato.budget.budget import Budget
 from sfumato.budget.entries import (
     Answered,
     Burnt,
@@ -177,6 +179,28 @@ class Page:
             fact = Record.read(text).fact
             if isinstance(fact, Debited) and analyst in (None, fact.analyst):
                 yield fact
+
+    def totals(self) -> list[Budget]:
+        """Return all totals that the ledger has had, oldest first."""
+        texts = tables.by_kind(self._transaction, ["changed"])
+        texts += [text for _, _, text in self._pending]
+        facts = [Record.read(text).fact for text in texts]
+        changed = [fact.budget for fact in facts if isinstance(fact, Changed)]
+        return [self.opened.budget, *changed]
+
+    def costs_of(self, analyst: str) -> Iterator[Cost]:
+        """Yield what was charged to an analyst, by a debit or by the answer that it paid for."""
+        texts = [text for _, text in tables.debits(self._transaction, analyst=analyst)]
+        texts += [text for _, _, text in self._pending]
+        for text in texts:
+            fact = Record.read(text).fact
+            if isinstance(fact, Debited) and fact.analyst == analyst:
+                yield fact.cost
+            elif isinstance(fact, Kept) and fact.is_charged and fact.analyst == analyst:
+                record = self.record(fact.debit)
+                paid = None if record is None else record.fact
+                if isinstance(paid, Debited) and paid.analyst is None:
+                    yield paid.cost
 
     def append(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sfumato.budget.account import Account
 from sfumato.budget.accounting import Cost
 from sfumato.budget.budget import Budget
-from sfumato.budget.changes import priced
+from sfumato.budget.changes import priced, sideways
 from sfumato.budget.entries import (
     GENESIS,
     Allowed,
@@ -57,7 +57,9 @@ class Replay:
     _is_bound: bool = False  # by a debit, not by the first record
     _all_costs: list[Cost] = field(default_factory=list)
     _total: Budget | None = None  # since the curator has changed it
+    _totals: list[Budget] = field(default_factory=list)  # all there were
     _costs: dict[str, list[Cost]] = field(default_factory=dict)
+    _of_nobody: dict[int, Cost] = field(default_factory=dict)  # debits that name no analyst
     _open: set[int] = field(default_factory=set)
     _paying: set[int] = field(default_factory=set)
     _held: dict[int, str] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class Replay:
     def of(cls, rows: Iterable[tuple[int, str, str]], budget: Budget) -> Replay:
         """Replay (sequence, hash, text) of all records."""
         replay = cls(budget, Account(budget))
+        replay._totals.append(budget)
         for row in rows:
             replay._follow(*row)
         return replay
@@ -139,6 +142,9 @@ class Replay:
                 was = self.account.budget
                 if not (budget.is_within(was) or priced(budget, self._all_costs)):
                     yield "what was spent does not fit into its total, which is not a lower one"
+                if sideways(self._totals, budget, self._all_costs):
+                    yield "it chooses between two filters after Gaussian noise was spent"
+                self._totals.append(budget)
             case Frozen() | Unfrozen():
                 if self.is_frozen == isinstance(record.fact, Frozen):
                     yield "it freezes or unfreezes a ledger that is so already"
@@ -168,11 +174,15 @@ class Replay:
         self._all_costs.append(fact.cost)
         yield from self._taken(fact.key)
         if fact.analyst is None:
-            return
-        self._costs.setdefault(fact.analyst, []).append(fact.cost)
-        allowance = self.allowances.get(fact.analyst)
+            self._of_nobody[sequence] = fact.cost
+        else:
+            yield from self._charged(fact.analyst, fact.cost)
+
+    def _charged(self, analyst: str, cost: Cost) -> Iterator[str]:
+        self._costs.setdefault(analyst, []).append(cost)
+        allowance = self.allowances.get(analyst)
         if allowance is not None:
-            self.allowances[fact.analyst] = after = allowance.plus(fact.cost)
+            self.allowances[analyst] = after = allowance.plus(cost)
             if after.is_overdrawn:
                 yield "more than the allowance of its analyst is spent"
 
@@ -181,6 +191,8 @@ class Replay:
         self.free[fact.key] = (sequence, fact.answer_sha256)
         if fact.debit not in self._paying:
             yield f"debit {fact.debit} does not pay for it"
+        if fact.is_charged and fact.analyst is not None and fact.debit in self._of_nobody:
+            yield from self._charged(fact.analyst, self._of_nobody[fact.debit])
 
     def _taken(self, key: str) -> Iterator[str]:
         if self.is_frozen:

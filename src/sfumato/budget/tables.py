@@ -40,6 +40,7 @@ __all__ = [
     "answer_with_record",
     "begin",
     "by_kind",
+    "charges",
     "debits",
     "drop_allowances",
     "free_data",
@@ -183,6 +184,13 @@ def debits(
         query, values = query + " LIMIT ?", [*values, at_most]
     for digest, text in transaction.rows(query, values):
         yield str(digest), str(text)
+
+
+def charges(transaction: Transaction) -> Iterator[str]:
+    """Yield the texts of all answers that charge their debit to an analyst, oldest first."""
+    query = "SELECT text FROM sfumato_record WHERE text LIKE ? ORDER BY sequence"
+    for (text,) in transaction.rows(query, ['%"charged":true%']):
+        yield str(text)
 
 
 def by_kind(transaction: Transaction, kinds: Iterable[str]) -> list[str]:

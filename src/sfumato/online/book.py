@@ -10,6 +10,7 @@ from typing import Protocol
 
 from sfumato.budget import Cost
 from sfumato.budget.account import Remaining
+from sfumato.budget.book import Allowance
 from sfumato.budget.entries import Entry, KeptAnswer
 from sfumato.budget.ledger import Request
 from sfumato.budget.private import State
@@ -59,8 +60,9 @@ class Book(Protocol):
         *,
         analyst: str | None = None,
         states: Sequence[State] = (),
+        is_charged: bool = False,
     ) -> Waiting:
-        """Store an answer that costs nothing more."""
+        """Store an answer that costs nothing more, and charge its debit to an allowance."""
         ...
 
     def answer(self, key: str) -> bytes | None:
@@ -77,6 +79,10 @@ class Book(Protocol):
 
     def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:
         """How many debits of this cost still fit."""
+        ...
+
+    def allowance(self, analyst: str) -> Allowance | None:
+        """What an analyst may spend; None if nothing but the table binds."""
         ...
 
     def is_frozen(self) -> bool:
@@ -150,6 +156,7 @@ class MemoryBook:
         *,
         analyst: str | None = None,  # noqa: ARG002
         states: Sequence[State] = (),
+        is_charged: bool = False,  # noqa: ARG002
     ) -> Waiting:
         """Store an answer at once."""
         is_new = key not in self._answers
@@ -173,6 +180,10 @@ class MemoryBook:
     def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:  # noqa: ARG002
         """Without a ledger nothing else limits a session."""
         return 2**31
+
+    def allowance(self, analyst: str) -> Allowance | None:  # noqa: ARG002
+        """Nobody has one."""
+        return None
 
     def is_frozen(self) -> bool:
         """Nobody can."""

@@ -182,8 +182,9 @@ class Desk:
         found: dict[str, Flight | Answer | SfumatoError] = {}
         while todo:
             try:
+                self._check_allowance(analyst)
                 estimate = self._known(analyst)
-                vector = self.epochs.open(analyst)
+                vector = self.epochs.open()
                 self._learn_paid()  # others may have had the session meanwhile
             except SfumatoError as error:
                 return found | {q.key: type(error)(*error.args) for q in todo}
@@ -210,6 +211,22 @@ class Desk:
                 raise
             todo = todo[len(outcomes) :]
         return found
+
+    def _check_allowance(self, analyst: str | None) -> None:
+        """Test nobody whom the epoch could not be charged to: any question may end it.
+
+        The account of the table has paid for it by then; allowances are a matter of fairness.
+        """
+        allowance = None if analyst is None else self.book.allowance(analyst)
+        if allowance is None:
+            return
+        cost = self.plan.epoch_cost
+        if self.estimate is None and self.plan.records_cost is not None:
+            cost += self.plan.records_cost  # the number of records comes first
+        if not allowance.account.how_many_more(cost):
+            raise BudgetExhausted(
+                f"allowance of analyst {analyst!r}: {allowance.account.refusal(cost)}"
+            )
 
     def _keep_free(self, question: Question, steps: int, analyst: str | None) -> Flight:
         """The estimate, as it was tested, on its way into the book."""
@@ -240,6 +257,7 @@ class Desk:
             self.epochs.entry,
             analyst=analyst,
             states=[self.epochs.over()],
+            is_charged=True,
         ).result()
         if not kept.is_new:
             raise LedgerError("another process has ended the session's epoch; ask again")

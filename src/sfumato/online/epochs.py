@@ -72,8 +72,10 @@ class Epochs:
         state = self._book.state(self.name)
         return state is not None and _told(state)["phase"] == "at rest"
 
-    def open(self, analyst: str | None) -> SparseVector:
+    def open(self) -> SparseVector:
         """The open epoch; the one that is at rest; or a new one, paid for first.
+
+        Its debit names nobody: an allowance is charged for the epoch that one's question ends.
 
         Privacy: every sparse vector is drawn after its debit and continued once
         (docs/proofs/online.md, Theorems 1 and 2).
@@ -87,7 +89,7 @@ class Epochs:
             else:
                 if told["phase"] == "in use":
                     self._check_lost(told)
-                self._vector = self._begun(analyst)
+                self._vector = self._begun()
         return self._vector
 
     def over(self) -> State:
@@ -118,7 +120,7 @@ class Epochs:
         finally:
             _LIVE.pop(self._token, None)
 
-    def _begun(self, analyst: str | None) -> SparseVector:
+    def _begun(self) -> SparseVector:
         if self.count() + self.lost >= self._plan.updates:
             raise BudgetExhausted(
                 f"all {self._plan.updates} paid answers of the session are used, so no further "
@@ -131,7 +133,6 @@ class Epochs:
             self._plan.epoch_cost,
             request,
             self.key(number),
-            analyst=analyst,
             unit=unit_of(self._plan.unit),
         )
         self.used = number

@@ -192,9 +192,12 @@ class Session:
         with self._desk.lock:
             book, epochs, plan = self._desk.book, self._desk.epochs, self.plan
             more = plan.updates - epochs.used - epochs.lost
-            more = max(0, min(more, book.how_many_more(plan.epoch_cost, analyst)))
+            more = max(0, min(more, book.how_many_more(plan.epoch_cost))) + epochs.has_one()
+            allowance = None if analyst is None else book.allowance(analyst)
+            if allowance is not None:
+                more = min(more, allowance.account.how_many_more(plan.epoch_cost))
             share = None if isinstance(book, MemoryBook) else float(book.remaining().share)
-            return Left(more + epochs.has_one(), plan.updates, share)
+            return Left(more, plan.updates, share)
 
     def table(self, *names: str) -> Array:
         """The estimated counts over some attributes: public, costs nothing, promises nothing."""

@@ -7,10 +7,12 @@ escaped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from math import nan
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from sfumato.release.adaptive import ADAPTIVE_NUMBERS
 from sfumato.release.frames import Group, key_term, named_groups
@@ -18,16 +20,16 @@ from sfumato.release.labels import columns_of, label_text
 from sfumato.release.page import page
 from sfumato.release.provenance import constraints_in_words
 from sfumato.release.report import (
-    MOST_TABLED,
     TABLE_ROWS,
     cell,
     fact,
-    group_filter,
     ledger_words,
     neighbours_in_words,
     number,
     record,
+    sections_of,
 )
+from sfumato.workload.queries import Array
 from sfumato.workload.workload import Ratio
 
 if TYPE_CHECKING:
@@ -35,14 +37,20 @@ if TYPE_CHECKING:
 
 __all__ = ["adaptive_report_html"]
 
+MEASURED = 1000  # steps that are listed
+COUNTED = 100_000  # answers whose intervals are counted for the page
+
 
 def adaptive_report_html(release: AdaptiveRelease, level: float) -> str:
     """The whole report as one page that needs no network."""
     groups = named_groups(release.workload)
-    sections = [
-        _section(release, group, f"g{i}", name, len(groups) <= 3 or i == 0, level)
-        for i, (group, name) in enumerate(groups.items())
-    ]
+
+    def section(group: Group, anchor: str, name: str, has_table: bool) -> str:
+        is_open = len(groups) <= 3 or anchor == "g0"
+        return _section(release, group, anchor, name, is_open, level, has_table)
+
+    sizes = {group: key_term(release.workload, group).rows for group in groups}
+    sections = sections_of(groups, sizes, (), section)
     parts = [
         f"<h1>{release.workload.queries:,} private estimates</h1>",
         f'<p class="promise">{escape(str(release.provenance["guarantee"]))}</p>',
@@ -50,8 +58,7 @@ def adaptive_report_html(release: AdaptiveRelease, level: float) -> str:
         _reading(release, level),
         _measured(release),
         "<h2>Answers</h2>",
-        group_filter(len(groups)),
-        *sections,
+        sections.html,
         _LIMITS,
         record(release.provenance),
     ]
@@ -59,13 +66,17 @@ def adaptive_report_html(release: AdaptiveRelease, level: float) -> str:
 
 
 def _reading(release: AdaptiveRelease, level: float) -> str:
-    told = sum(release.told_count(t) for t in range(len(release.workload.terms)))
+    work = release.workload
+    have = "Answers that the measurements tell have an interval"
+    if work.queries <= COUNTED:
+        number = sum(release.told_count(t) for t in range(len(work.terms)))
+        have = f"{number:,} of {work.queries:,} answers have an interval"
     return (
         "<h2>How to read the numbers</h2>"
         "<p>All answers come from one estimate of the table, which was measured, with noise, where "
         "it was worst. So they agree with each other, and counts are never negative. They are not "
-        f"unbiased. <b>{told:,} of {release.workload.queries:,} answers have an interval</b>, from "
-        "<i>low</i> to <i>high</i>: what was measured tells them, and the interval holds the true "
+        f"unbiased. <b>{have}</b>, from <i>low</i> to <i>high</i>: what was measured "
+        "tells them, and the interval holds the true "
         f"number with probability {level:.4g} or more, though what is measured was chosen on the "
         "way. The others have <b>no interval</b>: they are as good as the estimate, and how good "
         "that is depends on the people in the table.</p>"
@@ -110,27 +121,35 @@ def _measured(release: AdaptiveRelease) -> str:
     columns = release.measured()
     rows = "".join(
         f"<tr>{cell(name)}<td>{cells:,}</td><td>{noise:,.4g}</td></tr>"
-        for name, cells, noise in columns.itertuples(index=False)
+        for name, cells, noise in columns.head(MEASURED).itertuples(index=False)
     )
+    rest = len(columns) - MEASURED
+    more = f" {rest:,} more are in provenance.json." if rest > 0 else ""
     return (
         '<h2>What was measured</h2><div class="wide tall"><table><thead><tr>'
         '<th class="label">measured</th><th>values</th><th>noise of each</th>'
         f"</tr></thead><tbody>{rows}</tbody></table></div>"
-        '<p class="note">In this order; noise is the standard deviation, in counts.</p>'
+        f'<p class="note">In this order; noise is the standard deviation, in counts.{more}</p>'
     )
 
 
 def _section(
-    release: AdaptiveRelease, group: Group, anchor: str, name: str, is_open: bool, level: float
+    release: AdaptiveRelease,
+    group: Group,
+    anchor: str,
+    name: str,
+    is_open: bool,
+    level: float,
+    has_table: bool,
 ) -> str:
     rows = key_term(release.workload, group).rows
-    about = f"{rows:,} means, no intervals"
-    if not isinstance(group, Ratio):
-        about = f"{rows:,} answers, {release.told_count(group):,} with an interval"
-    if rows > MOST_TABLED:
-        inside = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
-    else:
-        inside = _table(release, group, level)
+    about = f"{rows:,} {'means, no intervals' if isinstance(group, Ratio) else 'answers'}"
+    inside = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
+    if has_table:
+        numbers = release.numbers(group, level)
+        if not isinstance(group, Ratio):
+            about += f", {np.isfinite(numbers[1]).sum():,} with an interval"
+        inside = _table(release, group, numbers)
     return (
         f'<details id="{anchor}" data-name="{escape(name)}"{" open" if is_open else ""}>'
         f"<summary><b>{escape(name)}</b><span>{about}</span></summary>"
@@ -138,18 +157,15 @@ def _section(
     )
 
 
-def _table(release: AdaptiveRelease, group: Group, level: float) -> str:
+def _table(release: AdaptiveRelease, group: Group, numbers: Sequence[Array]) -> str:
     """The first rows of a group: counts to one digit behind the point, means to three."""
-    labels = columns_of(key_term(release.workload, group))
-    found = release.numbers(group, level)
+    labels = columns_of(key_term(release.workload, group), slice(TABLE_ROWS))
     about = nan if isinstance(group, Ratio) else 1.0
-    columns = [[cell(label_text(v)) for v in c[:TABLE_ROWS].tolist()] for c in labels.values()]
-    columns += [
-        [f"<td>{number(v, about)}</td>" for v in numbers[:TABLE_ROWS].tolist()] for numbers in found
-    ]
+    columns = [[cell(label_text(v)) for v in c.tolist()] for c in labels.values()]
+    columns += [[f"<td>{number(v, about)}</td>" for v in n[:TABLE_ROWS].tolist()] for n in numbers]
     heads = "".join(f'<th class="label">{escape(name)}</th>' for name in labels)
     rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
-    rest = len(found[0]) - TABLE_ROWS
+    rest = len(numbers[0]) - TABLE_ROWS
     more = f'<p class="note">{rest:,} more rows are in answers.parquet.</p>' if rest > 0 else ""
     heads += "".join(f"<th>{name}</th>" for name in ADAPTIVE_NUMBERS)
     head = f"<thead><tr>{heads}</tr></thead>"

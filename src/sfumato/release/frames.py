@@ -125,20 +125,24 @@ def _columns_of(term: Term) -> tuple[str, ...]:
     return term.domain.in_order([term.domain[name].column for name in term.attributes])
 
 
-def group_frame(estimates: Estimates, group: Group, level: float) -> pd.DataFrame:
-    """One row per query: its labels, then its numbers."""
+def group_frame(
+    estimates: Estimates, group: Group, level: float, first: int | None = None
+) -> pd.DataFrame:
+    """One row per query, or per query of the ``first`` so many: its labels, then its numbers."""
     import pandas as pd
 
     workload = estimates.forecast.workload
     term = key_term(workload, group)
-    check_rows(term.rows)
-    columns: dict[str, Labels] = columns_of(term)
+    rows = term.rows if first is None else min(first, term.rows)
+    check_rows(rows)
+    columns: dict[str, Labels] = columns_of(term, slice(rows))
     if isinstance(group, Ratio):
         means = means_of(estimates, group, level)
         names = ("sum", "count", "mean", "standard_error", "low", "high")
-        columns |= {name: getattr(means, name) for name in names}
+        columns |= {name: getattr(means, name)[:rows] for name in names}
     else:
-        columns |= dict(zip(NUMBERS, long_numbers(estimates, group, level), strict=True))
+        numbers = next(number_parts(estimates, group, level, max(1, rows)))
+        columns |= dict(zip(NUMBERS, numbers, strict=True))
     return pd.DataFrame(columns)
 
 

@@ -72,14 +72,14 @@ def axes_of(term: Term) -> tuple[Axis, ...]:
     return (Axis(term.rows, (), _objects(_given_texts(term))),)
 
 
-def columns_of(term: Term) -> dict[str, Labels]:
-    """One array of labels per column, as long as the term has queries."""
+def columns_of(term: Term, rows: slice = slice(None)) -> dict[str, Labels]:
+    """One array of labels per column, with an entry for every query, or for some."""
     axes = axes_of(term)
     if not isinstance(term, Product):
-        return {"query": axes[0].texts}
+        return {"query": axes[0].texts[rows]}
     shape = [axis.rows for axis in axes]
     return {
-        name: labels[places_along(shape, i)]
+        name: labels[places_along(shape, i, rows)]
         for i, axis in enumerate(axes)
         for name, labels in axis.columns
     }

@@ -106,10 +106,24 @@ function reveal() {
 addEventListener("hashchange", reveal);
 reveal();
 const find = document.getElementById("find");
+const others = document.getElementById("others");
+const groups = others ? JSON.parse(document.getElementById("groups").textContent) : [];
+function list(wanted) {
+  const found = wanted ? groups.filter((group) => group[0].toLowerCase().includes(wanted)) : [];
+  const lines = found.slice(0, 30).map((group) => `${group[0]}: ${group[1]}, in answers.parquet`);
+  if (found.length > lines.length) lines.push(`and ${found.length - lines.length} more`);
+  others.replaceChildren(...lines.map((line) => {
+    const place = document.createElement("p");
+    place.className = "note";
+    place.textContent = line;
+    return place;
+  }));
+}
 if (find) find.addEventListener("input", () => {
   const wanted = find.value.toLowerCase();
   for (const box of document.querySelectorAll("details[data-name]"))
     box.hidden = !box.dataset.name.toLowerCase().includes(wanted);
+  if (others) list(wanted);
 });
 """
 

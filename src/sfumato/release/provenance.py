@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from sfumato.budget.entries import Entry
 
 __all__ = [
+    "BLOCKS_FILE",
+    "CUT_SCHEMA",
+    "GROUPS_FILE",
+    "MOST_LISTED",
     "NOISE_INTERVALS",
     "SCHEMA",
     "Block",
@@ -43,6 +47,7 @@ __all__ = [
     "constraints_in_words",
     "constraints_record",
     "cost_in_words",
+    "full_lists",
     "guarantee",
     "projection_in_words",
     "provenance_json",
@@ -50,6 +55,11 @@ __all__ = [
 ]
 
 SCHEMA: Final = "sfumato provenance 1"
+CUT_SCHEMA: Final = "sfumato provenance 2"
+"""As the first, with lists of which only the first `MOST_LISTED` entries are here: see ``cut``."""
+MOST_LISTED: Final = 1000  # groups, and blocks: some 250 bytes each
+BLOCKS_FILE: Final = "blocks.parquet"
+GROUPS_FILE: Final = "groups.parquet"
 NOISE_INTERVALS: Final = "from the law of the noise: they hold with the stated probability or more"
 
 Block = tuple[str, tuple[str, ...], int, BlockNoise]  # name, attributes, values, noise
@@ -100,18 +110,20 @@ def provenance_of(
     known here.
     """
     given = {} if given is None else given
+    blocks = _blocks(forecast)
     known: dict[str, object] = {
         **_promised(forecast, given.get("created")),
         "mechanism": forecast.mechanism,
         "objective": forecast.objective,
         "strategy": forecast.strategy.describe(),
-        "noise": _noise(_blocks(forecast)),
+        "noise": _noise(blocks[:MOST_LISTED]),
         "forecast": _forecast(forecast),
         "certificate": _number(forecast.certificate),
         "projection": projection,
         "constraints": constraints,
         "intervals": intervals,
         **_settled(forecast, rows, entry),
+        **_cut(blocks, forecast),
     }
     return {**known, **{k: v for k, v in given.items() if k not in known or known[k] is None}}
 
@@ -143,6 +155,44 @@ def adaptive_provenance(
         "intervals": "from the noise of the steps that tell an answer; none for other answers",
         **_settled(plan, rows, entry),
         "rounds": rounds,
+    }
+
+
+def _cut(blocks: Sequence[Block], forecast: Forecast) -> dict[str, object]:
+    """For lists that are not whole: how long they are, where the rest is, and the laws of noise.
+
+    Empty where everything is listed.
+    """
+    groups = len(forecast.groups)
+    if max(len(blocks), groups) <= MOST_LISTED:
+        return {}
+    laws: dict[BlockNoise, list[int]] = {}
+    for _, _, values, law in blocks:
+        counted = laws.setdefault(law, [0, 0])
+        counted[0] += 1
+        counted[1] += values
+    common = sorted(laws.items(), key=lambda pair: -pair[1][0])[:MOST_LISTED]
+    cut = {
+        "listed": MOST_LISTED,
+        "groups": groups,
+        "groups_file": GROUPS_FILE,
+        "blocks": len(blocks),
+        "blocks_file": BLOCKS_FILE,
+        "laws": [
+            {**_law(law), "blocks": number, "values": values} for law, (number, values) in common
+        ],
+    }
+    return {"schema": CUT_SCHEMA, "cut": cut}
+
+
+def full_lists(forecast: Forecast) -> dict[str, list[dict[str, object]]]:
+    """The lists that the record has not whole, by the name of the file that holds them."""
+    blocks = _blocks(forecast)
+    if max(len(blocks), len(forecast.groups)) <= MOST_LISTED:
+        return {}
+    return {
+        BLOCKS_FILE: _noise(blocks),
+        GROUPS_FILE: _groups(forecast, len(forecast.groups)),
     }
 
 
@@ -275,33 +325,42 @@ def _noise(blocks: Sequence[Block]) -> list[dict[str, object]]:
             "block": name,
             "attributes": list(attributes),
             "values": values,
-            "law": law.noise,
-            "scale": law.scale,
-            "scale_in_grid_steps": law.units,
-            "grid": f"2^{-law.grid_bits}",
+            **_law(law),
         }
         for name, attributes, values, law in blocks
     ]
 
 
+def _law(law: BlockNoise) -> dict[str, object]:
+    return {
+        "law": law.noise,
+        "scale": law.scale,
+        "scale_in_grid_steps": law.units,
+        "grid": f"2^{-law.grid_bits}",
+    }
+
+
 def _forecast(forecast: Forecast) -> dict[str, object]:
     """Errors in counts; where answers are biased also the bias, and for how many records."""
     records = forecast.strategy.records
-    groups: list[dict[str, object]] = [
-        {"name": g.name, "queries": g.queries, "rmse": g.rmse, "largest": g.largest}
-        for g in forecast.groups
-    ]
-    if records is not None:
-        for listed, group in zip(groups, forecast.groups, strict=True):
-            listed["bias"] = group.bias
     return {
         **({} if records is None else {"biased_for_records": records}),
         "rmse": forecast.rmse,
         "largest": forecast.largest_error,
         "gamma": _number(forecast.gamma),
         "queries": forecast.workload.queries,
-        "groups": groups,
+        "groups": _groups(forecast, MOST_LISTED),
     }
+
+
+def _groups(forecast: Forecast, most: int) -> list[dict[str, object]]:
+    """The forecast of the first so many groups."""
+    is_biased = forecast.strategy.records is not None
+    return [
+        {"name": g.name, "queries": g.queries, "rmse": g.rmse, "largest": g.largest}
+        | ({"bias": g.bias} if is_biased else {})
+        for g in forecast.groups[:most]
+    ]
 
 
 def _entry(entry: Entry) -> dict[str, object]:

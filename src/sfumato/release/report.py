@@ -2,12 +2,16 @@
 """The report of a release: one HTML page that people can read, keep and send around.
 
 It says in plain words what was promised and spent, how large the errors are and how to read them,
-and shows every group of answers. All texts that come from the schema are escaped.
+and shows the groups of answers. It stays a page that opens at once, whatever the release: charts,
+tables and the list of groups each have a share of `MOST_BYTES`, the first rows of a group stand for
+the others, and groups without a table are found by their name. All answers are in answers.parquet.
+All texts that come from the schema are escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from html import escape
 from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
@@ -15,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.release.frames import Group, group_frame, key_term, named_groups
-from sfumato.release.labels import label_text
-from sfumato.release.page import page
+from sfumato.release.labels import axes_of, label_text
+from sfumato.release.page import page, script_json
 from sfumato.release.pictures import chart_of, chosen_groups
 from sfumato.release.provenance import (
     constraints_in_words,
@@ -32,22 +36,31 @@ if TYPE_CHECKING:
 
     from sfumato.plan.forecast import Forecast
     from sfumato.release.release import Release
+    from sfumato.workload.terms import Term
 
 __all__ = [
-    "MOST_TABLED",
+    "MOST_BYTES",
     "TABLE_ROWS",
+    "Sections",
     "cell",
     "fact",
-    "group_filter",
     "ledger_words",
     "neighbours_in_words",
     "number",
     "record",
     "report_html",
+    "sections_of",
+    "short",
 ]
 
+MOST_BYTES = 5_000_000  # of a page; 900,000 of them are the charting library
+CHART_BYTES = 1_200_000
+SECTION_BYTES = 1_500_000
+LIST_BYTES = 800_000  # of the names of the groups that have no table
 TABLE_ROWS = 50
-MOST_TABLED = 10**6  # a larger group is in the files only
+TABLED_ROWS = 10**6  # of all groups with a table together: the errors of all rows are computed
+LISTED_ERRORS = 200  # groups in the table of errors; of more, the worst
+LABEL = 200  # characters of a label or a name
 MOST_PROVENANCE = 60_000  # characters
 
 _NUMBERS = ("sum", "count", "mean", "value", "standard_error", "low", "high")
@@ -67,25 +80,128 @@ def neighbours_in_words(neighbours: str, rows: int | None) -> str:
 
 
 def report_html(release: Release, level: float) -> str:
-    """The whole report as one page that needs no network."""
+    """The whole report as one page of at most `MOST_BYTES` that needs no network."""
     workload = release.forecast.workload
     groups = named_groups(workload)
-    pictured = chosen_groups(workload, [*groups])
-    charts: list[dict[str, object]] = []
-    sections = []
-    for number, (group, name) in enumerate(groups.items()):
-        chart = None
-        if group in pictured:
-            chart = chart_of(release.estimates, group, level, "container")
-        if chart is not None:
-            charts.append(_spec(chart.to_dict()))
-        place = len(charts) - 1 if chart is not None else None
+    charts = _charts(release, chosen_groups(workload, [*groups]), level)
+    places = {group: place for place, group in enumerate(charts)}
+
+    def section(group: Group, anchor: str, name: str, has_table: bool) -> str:
+        place = places.get(group)
         is_open = place == 0 or len(groups) <= 3
-        sections.append(_section(release, group, f"g{number}", name, level, place, is_open))
-    before = [_head(release), _facts(release), _reading(release, level), _forecast(release)]
+        return _section(release, group, anchor, name, level, place, is_open, has_table)
+
+    sizes = {group: key_term(workload, group).rows for group in groups}
+    sections = sections_of(groups, sizes, [*charts], section)
+    before = [_head(release), _facts(release), _reading(release, level)]
+    errors = _forecast(release, sections.anchors)
     after = [_limits(), record(release.provenance)]
-    parts = [*before, "<h2>Answers</h2>", group_filter(len(groups)), *sections, *after]
-    return page("Private answers", "\n".join(parts), charts)
+    parts = [*before, errors, "<h2>Answers</h2>", sections.html, *after]
+    return page("Private answers", "\n".join(parts), [*charts.values()])
+
+
+def _charts(
+    release: Release, pictured: Collection[Group], level: float
+) -> dict[Group, dict[str, object]]:
+    """The charts of these groups, as long as their data fit in the page."""
+    charts: dict[Group, dict[str, object]] = {}
+    left = CHART_BYTES
+    for group in pictured:
+        if _label_bytes(key_term(release.forecast.workload, group)) > left:
+            continue
+        chart = chart_of(release.estimates, group, level, "container")
+        if chart is None:
+            continue
+        spec = _spec(chart.to_dict())
+        size = len(script_json(spec))
+        if size <= left:
+            charts[group] = spec
+            left -= size
+    return charts
+
+
+def _label_bytes(term: Term) -> int:
+    """At least so many bytes are the labels in the data of a chart."""
+    return sum(
+        term.rows // max(1, axis.rows) * sum(len(label_text(v)) for v in labels.tolist())
+        for axis in axes_of(term)
+        for _, labels in axis.columns
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The answers of a page: tables of some groups, and a search for all of them."""
+
+    html: str
+    anchors: Mapping[Group, str]
+
+
+def sections_of(
+    groups: Mapping[Group, str],
+    sizes: Mapping[Group, int],
+    first: Collection[Group],
+    section: Callable[[Group, str, str, bool], str],
+) -> Sections:
+    """A section for as many groups as `SECTION_BYTES` hold, in their order; a list of the others.
+
+    Args:
+        groups: All groups with their names.
+        sizes: The number of answers of every group.
+        first: Groups that get a section before all others do, such as those with a chart.
+        section: The HTML of a section from group, anchor, name, and whether it has a table.
+
+    Returns:
+        The HTML, and the anchor of every group that has a section.
+    """
+    numbers = {group: i for i, group in enumerate(groups)}
+    made: dict[Group, str] = {}
+    left, rows = SECTION_BYTES, TABLED_ROWS
+    for group in dict.fromkeys([*first, *groups]):
+        has_table = sizes[group] <= rows
+        text = section(group, f"g{numbers[group]}", short(groups[group]), has_table)
+        left -= len(text.encode())
+        if left < 0:
+            break
+        rows -= sizes[group] if has_table else 0
+        made[group] = text
+    anchors = {group: f"g{numbers[group]}" for group in made}
+    others = [[short(n), f"{sizes[g]:,} answers"] for g, n in groups.items() if g not in made]
+    parts = [_search(len(groups), others), *(made[g] for g in groups if g in made)]
+    return Sections("\n".join(parts), anchors)
+
+
+def _search(groups: int, others: list[list[str]]) -> str:
+    """A field that finds groups, where there are many, also those that have no section."""
+    if groups <= 12:
+        return ""
+    field = '<input id="find" type="search" placeholder="Find a group" aria-label="Find a group">'
+    if not others:
+        return field
+    size = 0
+    listed = []
+    for other in others:
+        size += len(script_json(other)) + 1
+        if size > LIST_BYTES:
+            break
+        listed.append(other)
+    note = f"{groups - len(others):,} of {groups:,} groups are shown here. All answers are in "
+    note += "<code>answers.parquet</code>"
+    if len(listed) < len(others):
+        note += f"; the search knows the first {len(listed):,} of the others"
+    return (
+        f'{field}<p class="note">{note}.</p><div id="others" aria-live="polite"></div>'
+        f'<script type="application/json" id="groups">{script_json(listed)}</script>'
+    )
+
+
+def short(text: str) -> str:
+    """A text of at most `LABEL` characters.
+
+    >>> len(short("x" * 10**6)), short("age x sex")
+    (200, 'age x sex')
+    """
+    return text if len(text) <= LABEL else text[: LABEL - 3] + "..."
 
 
 def _spec(chart: dict[str, object]) -> dict[str, object]:
@@ -194,27 +310,29 @@ def _reading(release: Release, level: float) -> str:
     )
 
 
-def _forecast(release: Release) -> str:
-    forecast = release.forecast
+def _forecast(release: Release, anchors: Mapping[Group, str]) -> str:
+    groups = [*enumerate(release.forecast.groups)]
+    heading, note = "Errors by group", ""
+    if len(groups) > LISTED_ERRORS:
+        shown = sorted(groups, key=lambda pair: (-pair[1].rmse, pair[0]))[:TABLE_ROWS]
+        note = f" The {len(shown)} of {len(groups):,} groups with the greatest typical error."
+        groups = shown
     rows = "".join(
-        f'<tr><td class="label"><a href="#g{i}">{escape(g.name)}</a></td><td>{g.queries:,}</td>'
+        f'<tr><td class="label">{_link(short(g.name), anchors.get(i))}</td><td>{g.queries:,}</td>'
         f"<td>{g.rmse:,.4g}</td><td>{g.largest:,.4g}</td></tr>"
-        for i, g in enumerate(forecast.groups)
+        for i, g in groups
     )
     return (
-        '<h2>Errors by group</h2><div class="wide tall"><table><thead><tr>'
+        f'<h2>{heading}</h2><div class="wide tall"><table><thead><tr>'
         '<th class="label">group</th><th>answers</th><th>typical error</th><th>largest</th>'
         f"</tr></thead><tbody>{rows}</tbody></table></div>"
         '<p class="note">Known before anything was spent; in counts, or in the unit of the '
-        "numbers that are summed.</p>"
+        f"numbers that are summed.{note}</p>"
     )
 
 
-def group_filter(groups: int) -> str:
-    """A field that finds a group, where there are many."""
-    if groups <= 12:
-        return ""
-    return '<input id="find" type="search" placeholder="Find a group" aria-label="Find a group">'
+def _link(text: str, anchor: str | None) -> str:
+    return escape(text) if anchor is None else f'<a href="#{anchor}">{escape(text)}</a>'
 
 
 def _section(
@@ -225,6 +343,7 @@ def _section(
     level: float,
     chart: int | None,
     is_open: bool,
+    has_table: bool,
 ) -> str:
     rows = key_term(release.forecast.workload, group).rows
     if isinstance(group, Ratio):
@@ -238,10 +357,10 @@ def _section(
             "are, are in answers.parquet; single ones with their errors: "
             "<code>release.ranges(...)</code>.</p>"
         )
-    elif rows > MOST_TABLED:
-        table = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
+    elif has_table:
+        table = _table(group_frame(release.estimates, group, level, TABLE_ROWS), rows)
     else:
-        table = _table(group_frame(release.estimates, group, level))
+        table = '<p class="note">Too many answers for a page; they are in answers.parquet.</p>'
     return (
         f'<details id="{anchor}" data-name="{escape(name)}"{" open" if is_open else ""}>'
         f"<summary><b>{escape(name)}</b><span>{escape(about)}</span></summary>"
@@ -249,11 +368,10 @@ def _section(
     )
 
 
-def _table(frame: pd.DataFrame) -> str:
-    """The first rows of a frame, numbers to the digits that their error leaves meaningful."""
-    shown = frame.head(TABLE_ROWS)
-    numbers = [c for c in _NUMBERS if c in frame.columns]
-    labels = [c for c in frame.columns if c not in (*numbers, "unbiased")]
+def _table(shown: pd.DataFrame, rows_in_all: int) -> str:
+    """Rows of answers, numbers to the digits that their error leaves meaningful."""
+    numbers = [c for c in _NUMBERS if c in shown.columns]
+    labels = [c for c in shown.columns if c not in (*numbers, "unbiased")]
     heads = "".join(f'<th class="label">{escape(c)}</th>' for c in labels)
     heads += "".join(f"<th>{c.replace('_', ' ')}</th>" for c in numbers)
     errors = shown["standard_error"].tolist()
@@ -263,7 +381,7 @@ def _table(frame: pd.DataFrame) -> str:
         for c in numbers
     ]
     rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True))
-    rest = len(frame) - len(shown)
+    rest = rows_in_all - len(shown)
     more = f'<p class="note">{rest:,} more rows are in answers.parquet.</p>' if rest else ""
     head = f"<thead><tr>{heads}</tr></thead>"
     return f'<div class="wide tall"><table>{head}<tbody>{rows}</tbody></table></div>{more}'
@@ -271,7 +389,7 @@ def _table(frame: pd.DataFrame) -> str:
 
 def cell(text: str) -> str:
     """A cell of a table that holds a label."""
-    return f'<td class="label">{escape(text)}</td>'
+    return f'<td class="label">{escape(short(text))}</td>'
 
 
 def number(value: float, error: float) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sfumato.release.export import cannot_write, write_csv, write_parquet, write_table_csv
-from sfumato.release.provenance import provenance_json
+from sfumato.release.provenance import BLOCKS_FILE, GROUPS_FILE, full_lists, provenance_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,9 @@ __all__ = ["save_all", "saved_together", "write_record", "write_records"]
 
 
 RECORD: Final = "provenance.json"
-COMPANIONS: Final = frozenset({"answers.csv", "synthetic.parquet", "synthetic.csv"})
+COMPANIONS: Final = frozenset(
+    {"answers.csv", "synthetic.parquet", "synthetic.csv", BLOCKS_FILE, GROUPS_FILE}
+)
 """Files that only some releases have: those of an earlier one do not stay beside another's."""
 
 
@@ -97,6 +99,9 @@ def write_records(records: pd.DataFrame, folder: Path, csv: bool = False) -> dic
 def _write(
     release: Release, folder: Path, level: float, synthetic: int | bool, csv: bool
 ) -> dict[str, Path]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
     from sfumato.release.report import report_html
 
     paths = {
@@ -106,6 +111,9 @@ def _write(
     }
     write_parquet(release.listed, release.provenance, level, paths["answers"])
     paths["report"].write_text(report_html(release, level), encoding="utf-8")
+    for name, entries in full_lists(release.forecast).items():
+        paths[name.removesuffix(".parquet")] = folder / name
+        parquet.write_table(pa.Table.from_pylist(entries), folder / name, compression="zstd")
     if csv:
         paths["answers_csv"] = folder / "answers.csv"
         write_csv(release.listed, release.provenance, level, paths["answers_csv"])

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.budget import Account, Budget, Cost, Ledger
+from sfumato.budget.changes import sideways
 from sfumato.budget.entries import Record
 from sfumato.errors import BudgetExhausted, LedgerError
 
@@ -118,18 +119,20 @@ def test_after_any_changes_the_account_is_that_of_a_ledger_opened_with_the_last_
     tmp_path_factory, first, steps
 ):
     ledger = Ledger.create(tmp_path_factory.mktemp("l") / "l", first, "t", keep_open=True)
-    granted, total = [], first
+    granted, total, totals = [], first, [first]
     for number, step in enumerate(steps):
         fresh = Account(total).plus_all(granted)
         if isinstance(step, Budget):
             was, total = total, step
             again = Account(step).plus_all(granted)
-            if again.is_overdrawn and not step.is_within(was):
+            too_small = again.is_overdrawn and not step.is_within(was)
+            if too_small or sideways(totals, step, granted):
                 with pytest.raises(LedgerError):
                     ledger.set_total(step, "changed")
                 total = was
             else:
                 ledger.set_total(step, "changed")
+                totals.append(step)
         elif fresh.is_overdrawn or fresh.plus(step).is_overdrawn:
             with pytest.raises(BudgetExhausted):
                 ledger.debit(step, {}, f"{number}")
@@ -141,3 +144,40 @@ def test_after_any_changes_the_account_is_that_of_a_ledger_opened_with_the_last_
         assert (ledger.budget, ledger.remaining().share) == (total, left)
     assert ledger.verify().problems == ()
     ledger.close()
+
+
+GAUSSIAN = Cost.gaussian(Fraction(Budget(epsilon=1, delta="1e-6").gaussian_mu) ** 2)
+
+
+def test_lanes_are_not_changed_after_gaussian_noise_not_even_in_two_steps(tmp_path):
+    """Lanes or one currency: who has seen an answer must not choose between the two filters."""
+    ledger = Ledger.create(tmp_path / "l", Budget(epsilon=2, delta="1e-6"), "t")
+    lanes = Budget(epsilon=2, delta="1e-6", pure=1)
+    ledger.debit(GAUSSIAN, {}, "a")
+    with pytest.raises(LedgerError, match="two filters"):
+        ledger.set_total(lanes, "more pure noise")
+    ledger.set_total(Budget(epsilon="0.5", delta="1e-6"), "stop")
+    with pytest.raises(LedgerError, match="two filters"):
+        ledger.set_total(lanes, "more pure noise")
+    ledger.set_total(Budget(epsilon=4, delta="1e-6", pure=1), "more of both")
+    assert ledger.remaining().pure_epsilon == 1
+    assert ledger.verify().problems == ()
+
+
+def test_lanes_may_be_declared_while_all_that_was_spent_is_pure(tmp_path):
+    ledger = Ledger.create(tmp_path / "l", Budget(epsilon=2, delta="1e-6"), "t")
+    ledger.debit(HALF, {}, "a")
+    ledger.set_total(Budget(epsilon=2, delta="1e-6", pure=1), "a session will come")
+    ledger.debit(GAUSSIAN, {}, "b")
+    ledger.debit(HALF, {}, "c")
+    assert ledger.remaining().share == 0
+    assert ledger.verify().problems == ()
+
+
+def test_a_chain_that_chose_between_two_filters_is_found(tmp_path, monkeypatch):
+    ledger = Ledger.create(tmp_path / "l", Budget(epsilon=2, delta="1e-6"), "t")
+    ledger.debit(GAUSSIAN, {}, "a")
+    monkeypatch.setattr("sfumato.budget.changes.sideways", lambda *_: False)
+    ledger.set_total(Budget(epsilon=2, delta="1e-6", pure=1), "more pure noise")
+    monkeypatch.undo()
+    assert any("two filters" in words for words in ledger.verify().problems)

@@ -192,6 +192,75 @@ def test_allowances_of_analysts_are_kept(tmp_path: Path) -> None:
     book.close()
 
 
+def test_nobody_is_tested_whom_an_epoch_could_not_be_charged_to(tmp_path: Path) -> None:
+    """Not even by an epoch that somebody else's question began."""
+    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    book.allow("eve", sf.Budget(epsilon="1/1000000", delta=1e-9))
+    with _open(book) as session:
+        known = session.ask(ASKED[0], analyst="ann")
+        session._desk.epochs.open()  # an epoch is paid for and has tested nobody yet
+        before = len(book.entries())
+        found = session.ask_many(ASKED[1:], analyst="eve")
+        assert all(isinstance(f, BudgetExhausted) for f in found)
+        assert "allowance of analyst 'eve'" in str(found[0])
+        assert session.left("eve").paid_answers == 0
+        assert session.ask(ASKED[0], analyst="eve") == known  # what is stored is for everybody
+        assert len(book.entries()) == before
+        assert book.verify().free == 1  # nothing was answered, so nothing was tested
+    book.close()
+
+
+def test_an_epoch_is_charged_to_the_analyst_whose_question_ends_it(tmp_path: Path) -> None:
+    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    for analyst in ("ann", "bob"):
+        book.allow(analyst, sf.Budget(epsilon=4, delta=1e-9))
+    paid: dict[str, int] = {"ann": 0, "bob": 0}
+    with _open(book) as session:
+        for i, text in enumerate(ASKED):
+            analyst = ("ann", "bob")[i % 2]
+            paid[analyst] += session.ask(text, analyst=analyst).is_paid
+        cost = session.plan.epoch_cost
+        count = session.plan.records_cost
+        began = sum(" epoch " in entry.key for entry in book.entries())
+    assert min(paid.values()) >= 1
+    assert began > sum(paid.values())  # the last one tests, and has cost nobody an allowance
+    for analyst, number in paid.items():
+        allowance = book.allowance(analyst)
+        assert allowance is not None
+        fresh = Account(allowance.budget)
+        if analyst == "ann" and count is not None:  # hers was the first question
+            fresh = fresh.plus(count)
+        assert allowance.account == fresh.plus_all([cost] * number)
+        own = [e for e in book.entries(analyst=analyst) if " epoch " in e.key]
+        assert len(own) == number
+        assert {e.analyst for e in own} == {analyst}
+    assert sum(e.analyst is None for e in book.entries()) == began - sum(paid.values())
+    spent = {a.analyst: a.account for a in book.allowances()}
+    book.allow("bob", sf.Budget(epsilon=5, delta=1e-9))  # what was charged before still counts
+    again = book.allowance("bob")
+    assert again is not None
+    assert again.account == Account(again.budget).plus_all([cost] * paid["bob"])
+    assert again.account.spent < spent["bob"].spent
+    assert book.verify().problems == ()
+    book.close()
+
+
+def test_an_answer_that_its_allowance_cannot_be_charged_for_is_not_given(tmp_path: Path) -> None:
+    """The allowance went elsewhere while the question was tested: the epoch is lost."""
+    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    with _open(book) as session:
+        session.ask(ASKED[0])
+        cost = session.plan.epoch_cost
+        entry = book.debit(cost, {}, "by nobody")
+        book.store(entry, b"paid")
+        book.allow("eve", sf.Budget(epsilon="1/1000000", delta=1e-9))
+        with pytest.raises(BudgetExhausted, match="allowance of analyst 'eve'"):
+            book.keep("k", {}, b"answer", entry, analyst="eve", is_charged=True)
+        assert book.answer("k") is None
+    assert book.verify().problems == ()
+    book.close()
+
+
 def test_a_frozen_ledger_answers_only_what_is_stored(tmp_path: Path) -> None:
     book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
     with _open(book) as session:

@@ -8,16 +8,20 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import sfumato as sf
 from sfumato.budget import Budget
 from sfumato.budget.accounting import Cost
 from sfumato.budget.entries import Entry
+from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SfumatoError
+from sfumato.refine.measurement import Measured, Measurement
 from sfumato.release import Release
 from sfumato.release.provenance import cost_in_words, guarantee, provenance_json
+from sfumato.vault.measure import add_noise
 from tests.unit.release.made import measured, people, planned, released, some_counts
 from tests.words import SeededWords
 
@@ -55,6 +59,27 @@ def test_the_record_states_what_was_promised_and_how_noise_was_drawn():
     for block, law in zip(record["noise"], forecast.noise, strict=True):
         bits = int(block["grid"].removeprefix("2^-"))
         assert block["scale"] == law.scale == block["scale_in_grid_steps"] * 2.0**-bits
+
+
+def test_a_record_of_many_groups_is_cut_and_says_where_the_rest_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    domain = Domain({f"a{i:02d}": 2 for i in range(46)})
+    counts = np.zeros((2,) * 2, dtype=np.int64)
+    forecast = planned(sf.marginals(domain, 2), "gaussian-groups")
+    parts = [
+        Measurement(add_noise(counts.reshape(-1), block.term, law, SeededWords(1)), law)
+        for block, law in zip(forecast.strategy.blocks, forecast.noise, strict=True)
+    ]
+    release = Release.of(forecast, Measured(tuple(parts), None), project=False)
+    record = json.loads(provenance_json(release.provenance))
+    assert record["schema"] == "sfumato provenance 2"
+    assert record["cut"]["groups"] == len(forecast.groups) == 1035
+    assert len(record["noise"]) == len(record["forecast"]["groups"]) == record["cut"]["listed"]
+    assert sum(law["blocks"] for law in record["cut"]["laws"]) == len(forecast.noise)
+    paths = release.save(tmp_path)
+    groups = pd.read_parquet(paths["groups"])
+    assert groups["rmse"].tolist() == [g.rmse for g in forecast.groups]
+    assert len(pd.read_parquet(paths["blocks"])) == len(forecast.noise)
 
 
 def test_the_record_of_equal_plans_does_not_depend_on_the_data():

@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.domain import Category, Domain
 from sfumato.release.page import script_json
 from sfumato.release.pictures import MOST_CHARTS
-from sfumato.release.report import number, report_html
+from sfumato.release.report import MOST_BYTES, number, report_html
 from tests.unit.release.made import people, released, some_counts
 
 ADDRESS = re.compile(r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:[a-z]+:)?//""", re.IGNORECASE)
@@ -161,6 +161,41 @@ def test_many_groups_get_a_dozen_charts_and_short_tables():
     assert sum(t == "tr" for t, _ in seen.elements) < 106 * 60
     assert any(a.get("id") == "find" for _, a in seen.elements)
     assert len(page) < 3_000_000
+
+
+def test_a_report_of_many_groups_stays_below_five_megabytes(monkeypatch):
+    """4,005 groups; before, every group had a table and the page grew with the release."""
+    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    domain = Domain({f"a{i:02d}": 7 for i in range(90)})
+    release = released(sf.marginals(domain, 2), Sparse(domain), "factorization", project=False)
+    page = release.report()
+    seen = Reader(page)
+    assert len(page.encode()) < MOST_BYTES - 1_000_000  # what the charting library may take
+    listed = json.loads(seen.scripts["groups"])
+    sections = [a["data-name"] for t, a in seen.elements if t == "details" and "data-name" in a]
+    assert len(sections) + len(listed) == 4005
+    assert not set(sections) & {name for name, _ in listed}
+    assert "answers.parquet" in " ".join(seen.texts)
+
+
+def test_a_report_with_endless_labels_stays_below_five_megabytes(monkeypatch):
+    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    names = [f"{'x' * 5_000}{i}" for i in range(40)]
+    domain = Domain([Category("a", names), Category("b", names)])
+    work = sf.marginals(domain, 1) | sf.marginals(domain, 2)
+    release = released(work, some_counts(domain, 100), project=False)
+    assert len(release.report().encode()) < MOST_BYTES - 1_000_000
+
+
+def test_charts_with_more_data_than_a_page_holds_are_left_out(monkeypatch):
+    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    domain = Domain({f"a{i}": 9000 for i in range(12)})
+    work = sf.prefixes(domain, "a0")
+    for i in range(1, 12):
+        work = work | sf.prefixes(domain, f"a{i}")
+    page = released(work, Sparse(domain), "gaussian", project=False).report()
+    assert 0 < len(json.loads(Reader(page).scripts["charts"])) < 12
+    assert len(page.encode()) < MOST_BYTES - 1_000_000
 
 
 class Sparse:
