@@ -88,6 +88,7 @@ epsilon = 1
 
 [ledger]
 path = "adult.ledger"
+create = true
 epsilon = 1
 delta = 1e-9
 """

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
 from sfumato.errors import BudgetExhausted
 
 records = pd.DataFrame({"grade": [i % 6 for i in range(1200)]})
@@ -18,19 +17,18 @@ work = sf.marginals(domain, 1)
 
 with tempfile.TemporaryDirectory() as folder:
     # All releases of this table together may spend epsilon = 1.
-    book = Ledger.create(
-        Path(folder) / "grades.ledger", sf.Budget(epsilon=1), "grades", "add-remove"
-    )
+    total = sf.Budget(epsilon=1)
+    book = sf.Ledger.create(Path(folder) / "grades.ledger", total, "grades", unit="row")
     plan = sf.plan(work, sf.Budget(epsilon=0.5))
 
-    first = plan.release(records, ledger=book)
-    again = plan.release(records, ledger=book)  # the stored answer: costs nothing
-    print("the same answers:", first.answers().equals(again.answers()))
+    first = plan.release(records, ledger=book, name="grades")
+    again = plan.release(records, ledger=book, name="grades")  # the stored answer: costs nothing
+    print("the same answers:", first.answers().equals(again.answers()), again.is_stored)
     print(book.remaining().describe())
 
-    plan.release(records, ledger=book, key="second look")
+    plan.release(records, ledger=book, name="grades", key="second look")
     try:
-        plan.release(records, ledger=book, key="third look")
+        plan.release(records, ledger=book, name="grades", key="third look")
     except BudgetExhausted as refusal:
         print(refusal)
     print("whole:", book.verify().is_whole)

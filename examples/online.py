@@ -30,6 +30,7 @@ questions = [
 ]
 with tempfile.TemporaryDirectory() as folder:
     ledger = Path(folder) / "museum.ledger"
+    sf.Ledger.create(ledger, budget, "museum", unit="row")
 
     def opened() -> sf.Session:
         return sf.open_session(

@@ -14,6 +14,13 @@ from sfumato.budget import Budget, Ledger
 _NUMBERS = itertools.count()
 
 
+def made(place, budget, table_id, neighbours="add-remove", **more):
+    """The place, with a ledger at it: a new one if there was none."""
+    if not Ledger.exists(place):
+        Ledger.create(place, budget, table_id, neighbours, **more).close()
+    return place
+
+
 @dataclass(frozen=True)
 class Home:
     """A place for one ledger and its head file, and a way in behind its back."""

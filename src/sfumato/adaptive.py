@@ -176,27 +176,21 @@ class AdaptivePlan:
         from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
         from sfumato.release.learned import adaptive_release
         from sfumato.vault.fit import check_columns
-        from sfumato.vault.tables import is_named, open_table, public_name
+        from sfumato.vault.tables import name_of, open_table
 
         known = checked_constraints(constraints, self.workload)
         if known is not None:
             _check_met(known)
         records = open_table(table)
         check_columns(records, self.workload.domain, self.unit)
-        book = ledger_of(
-            ledger,
-            name or public_name(table),
-            is_named(table) or bool(name),
-            self.neighbours,
-            self.budget,
-            unit_of(self.unit),
-        )
+        whose = (self.neighbours, self.budget, unit_of(self.unit))
+        book = ledger_of(ledger, name_of(table, name), *whose)
         key = key or self.digest()
         if book is not None and book.answer(key) is not None:
             stored = book.answer_once(self.cost, self.request(), key, never_drawn)
             paid, transcript = paid_entry(book, key), Transcript.from_bytes(stored)
             agreed_total(transcript.rows, known)
-            return adaptive_release(self, transcript, None, paid, known)
+            return adaptive_release(self, transcript, None, paid, known, is_stored=True)
         if book is not None:
             book.check_unit(unit_of(self.unit))
         run = _Run(self, records, system_words(), progress, known)

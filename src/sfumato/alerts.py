@@ -29,6 +29,7 @@ from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit, Unit, unit_of
 from sfumato.errors import PlanError, TableError
 from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
+from sfumato.wording import STORED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +123,7 @@ class Watch:
         from sfumato.release.labels import cell_labels
         from sfumato.vault.discover import cell_counts
         from sfumato.vault.fit import check_columns
-        from sfumato.vault.tables import is_named, open_table, public_name
+        from sfumato.vault.tables import name_of, open_table
 
         self._check_table(domain, attribute, unit)
         records = open_table(table)
@@ -134,23 +135,23 @@ class Watch:
         column = {"domain": domain.digest(), "attribute": attribute}
         if unit is not None:
             column["unit"] = f"{unit.column}: {unit.rows}"
-        told = name or public_name(table)
-        is_told = is_named(table) or bool(name)
-        request = self.request() | column
-        outcome = self._watched(counts, request, ledger, told, is_told, key, unit_of(unit))
-        return Watched(self, *outcome, tuple(cell_labels(domain[attribute]).tolist()), attribute)
+        request, known_as = self.request() | column, name_of(table, name)
+        outcome = self._watched(counts, request, ledger, known_as, key, unit_of(unit))
+        labels = tuple(cell_labels(domain[attribute]).tolist())
+        return Watched(self, *outcome[:3], labels, attribute, outcome[3])
 
     def values(
         self,
         values: Sequence[int],
         ledger: Ledger | str | Path | None = None,
         *,
-        name: str = "series",
+        name: str | None = None,
         key: str | None = None,
     ) -> Watched:
         """Watch given counts, whole numbers of at least 0, one for every step.
 
-        ``name`` names the series in its ledger. That a person adds at most ``largest`` to each
+        ``name`` names the series in its ledger, which needs it: counts have no name of their own.
+        That a person adds at most ``largest`` to each
         count is the caller's promise.
         """
         from sfumato.vault.sensitive import Sensitive
@@ -159,9 +160,10 @@ class Watch:
         if len(counted) != self.steps:
             raise TableError(f"the watch is for {self.steps:,} counts, got {len(counted):,}")
         outcome = self._watched(
-            lambda: Sensitive(counted), self.request(), ledger, name, True, key, "event"
+            lambda: Sensitive(counted), self.request(), ledger, name, key, "event"
         )
-        return Watched(self, *outcome, tuple(range(1, self.steps + 1)), "step")
+        labels = tuple(range(1, self.steps + 1))
+        return Watched(self, *outcome[:3], labels, "step", outcome[3])
 
     def begin(
         self,
@@ -219,20 +221,20 @@ class Watch:
         counts: Callable[[], Sensitive[Sequence[int]]],
         request: dict[str, object],
         ledger: Ledger | str | Path | None,
-        name: str,
-        is_told: bool,
+        name: str | None,
         key: str | None,
         unit: Unit,
-    ) -> tuple[int, tuple[Alert, ...], Entry | None]:
-        """counts -> debit -> test -> store; how many were tested, and the alerts."""
+    ) -> tuple[int, tuple[Alert, ...], Entry | None, bool]:
+        """counts -> debit -> test -> store; how many, the alerts, and whether it was stored."""
         from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
 
-        book = ledger_of(ledger, name, is_told, self.neighbours, self.plan.budget, unit)
+        book = ledger_of(ledger, name, self.neighbours, self.plan.budget, unit)
         canonical = json.dumps(request, sort_keys=True).encode()
         key = key or f"watch {hashlib.sha256(canonical).hexdigest()}"
+        is_stored = book is not None and book.answer(key) is not None
         if book is None:
             stored = self.drawn(counts())
-        elif book.answer(key) is not None:
+        elif is_stored:
             stored = book.answer_once(self.plan.cost, request, key, never_drawn)
         else:
             book.check_unit(unit)
@@ -243,7 +245,8 @@ class Watch:
         told = json.loads(stored)
         numbers = told["numbers"] or [None] * len(told["alerts"])
         alerts = [self.alert(p, n) for p, n in zip(told["alerts"], numbers, strict=True)]
-        return told["tested"], tuple(alerts), None if book is None else paid_entry(book, key)
+        entry = None if book is None else paid_entry(book, key)
+        return told["tested"], tuple(alerts), entry, is_stored
 
     def drawn(self, counts: Sensitive[Sequence[int]], words: WordSource | None = None) -> bytes:
         """Which counts gave alerts, and their noisy numbers if they are told, as JSON.
@@ -286,6 +289,7 @@ class Watched:
     entry: Entry | None
     labels: tuple[object, ...]
     label_name: str
+    is_stored: bool = False  # the ledger had this outcome: nothing was spent on it now
 
     def alerts(self) -> pd.DataFrame:
         """A row per alert: its step, what was expected, the limit, and what holds its count."""
@@ -318,7 +322,7 @@ class Watched:
     def __repr__(self) -> str:
         return (
             f"Watched {self.tested:,} of {self.watch.steps:,} counts: {len(self.found):,} of at "
-            f"most {self.watch.alerts:,} alerts"
+            f"most {self.watch.alerts:,} alerts{f'; {STORED}' if self.is_stored else ''}"
         )
 
 

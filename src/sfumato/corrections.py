@@ -30,6 +30,7 @@ from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError
 from sfumato.plan.adaptive import answer_bits
 from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
+from sfumato.wording import STORED
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -103,21 +104,20 @@ class Correction:
         from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
         from sfumato.vault.adaptive import read_answers
         from sfumato.vault.fit import check_columns
-        from sfumato.vault.tables import is_named, open_table, public_name
+        from sfumato.vault.tables import name_of, open_table
 
         known = None if callable(predictions) else self._steps(predictions)
         if known is None and key is None and ledger is not None:
             raise PlanError("predictions by a function need a key of their own; say key=...")
         records = open_table(table)
         check_columns(records, self.workload.domain, self.unit)
-        is_told = is_named(table) or bool(name)
         unit = unit_of(self.unit)
-        book = ledger_of(
-            ledger, name or public_name(table), is_told, self.neighbours, self.plan.budget, unit
-        )
+        whose = (self.neighbours, self.plan.budget, unit)
+        book = ledger_of(ledger, name_of(table, name), *whose)
         request = self.request() | {"predictions": _sha256(known)}
         key = key or f"correct {_sha256(request)}"
-        if book is not None and book.answer(key) is not None:
+        is_stored = book is not None and book.answer(key) is not None
+        if book is not None and is_stored:
             stored = book.answer_once(self.plan.cost, request, key, never_drawn)
         else:
             if book is not None:
@@ -135,7 +135,8 @@ class Correction:
         told = json.loads(stored)
         entry = None if book is None else paid_entry(book, key)
         places = dict(zip(told["corrected"], told["numbers"], strict=True))
-        return Corrected(self, tuple(known or told["predictions"]), told["tested"], places, entry)
+        answers = tuple(known or told["predictions"])
+        return Corrected(self, answers, told["tested"], places, entry, is_stored)
 
     def request(self) -> dict[str, object]:
         """The public description of what is corrected, as the ledger keeps it."""
@@ -214,6 +215,7 @@ class Corrected:
     tested: int
     corrected: dict[int, int]
     entry: Entry | None
+    is_stored: bool = False  # the ledger had these answers: nothing was spent on them now
 
     def answers(self) -> pd.DataFrame:
         """A row per query: prediction, answer, interval, and where the answer comes from.
@@ -250,7 +252,7 @@ class Corrected:
     def __repr__(self) -> str:
         return (
             f"Corrected {len(self.corrected):,} of {len(self.predictions):,} predictions; "
-            f"{self.tested:,} were checked"
+            f"{self.tested:,} were checked{f'; {STORED}' if self.is_stored else ''}"
         )
 
 

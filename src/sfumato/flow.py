@@ -269,6 +269,8 @@ class Plan(Forecast):
         table returns the stored answer at no further cost, unless another ``key`` is given.
         Without a ledger nothing remembers what was spent: that is the caller's promise.
         ``former`` are keys under which an earlier version may have stored the same request.
+        The ledger must be there (`Ledger.create`), and beside it a table in memory needs a
+        ``name``, by which the ledger knows it.
         ``analyst`` names who asks: the debit counts against their allowance, too.
         Where ``table`` is a query, a view or an expression and neighbours are ``replace-one``, the
         release is that of `for_source`, with a warning if that is another plan.
@@ -279,7 +281,7 @@ class Plan(Forecast):
         from sfumato.release.chosen import check_listed
         from sfumato.vault.fit import check_columns
         from sfumato.vault.public import check_public, public_records
-        from sfumato.vault.tables import is_named, open_table, public_name
+        from sfumato.vault.tables import name_of, open_table
 
         for what, text in (("name", name), ("key", key), ("analyst", analyst)):
             if text is not None and not isinstance(text, str):
@@ -294,17 +296,17 @@ class Plan(Forecast):
         guess = None if public is None else public_records(public, self.workload)
         records = open_table(table)
         check_columns(records, self.workload.domain, self.unit)
-        is_told = is_named(table) or bool(name)
         whose = (self.neighbours, self.budget, unit_of(self.unit))
-        book = ledger_of(ledger, name or public_name(table), is_told, *whose)
+        book = ledger_of(ledger, name_of(table, name), *whose)
         asked = self._asked_of(records)
         if asked is not self:
             asked.resources().check()
             check_intervals(intervals, asked, project, known)
         kept = None if book is None else asked._kept(book, key, former)
+        is_stored = kept is not None
         if kept is None:
             key = key or asked.digest()
-            stored = _drawn(asked, records, known, book, key, analyst, progress)
+            stored, is_stored = _drawn(asked, records, known, book, key, analyst, progress)
             kept = Kept(key, stored, asked)
         del records  # below this line everything is public
 
@@ -319,6 +321,7 @@ class Plan(Forecast):
             intervals=intervals,
             public=guess,
             entry=None if book is None else paid_entry(book, key),
+            is_stored=is_stored,
             progress=progress,
         )
 
@@ -544,8 +547,8 @@ def _drawn(
     key: str,
     analyst: str | None,
     progress: Progress | None,
-) -> bytes:
-    """The measurement as the ledger stores it, with a description of what was measured."""
+) -> tuple[bytes, bool]:
+    """The measurement as the ledger stores it, and whether another process was faster."""
     from sfumato.vault.measure import count, measure
 
     unit = unit_of(asked.unit)
@@ -555,13 +558,19 @@ def _drawn(
     exact = count(records, domain, blocks, asked.neighbours, asked.unit, progress)
     agreed_total(exact.rows, known)
 
+    is_stored = True
+
     def draw() -> bytes:
+        nonlocal is_stored
+        is_stored = False
         return measure(exact, blocks, asked.noise, progress=progress).to_bytes(asked.measurement())
 
     # The debit comes before the noise and the answer is stored before it is used.
     if book is None:
-        return draw()
-    return book.answer_once(asked.cost, asked.request(), key, draw, analyst=analyst, unit=unit)
+        return draw(), False
+    request = asked.request()
+    drawn = book.answer_once(asked.cost, request, key, draw, analyst=analyst, unit=unit)
+    return drawn, is_stored
 
 
 def plan(

@@ -282,18 +282,13 @@ def _debited(
 ) -> tuple[Ledger | None, Entry | None]:
     """Debit the whole stream; every counter is a request of its own, so its key is fresh."""
     from sfumato.budget.ledger import Ledger
+    from sfumato.budget.opening import ledger_of
 
-    if ledger is None:
+    # An open ledger is that of the stream, whatever it is called there.
+    known_as = ledger.table_id if isinstance(ledger, Ledger) else name
+    book = ledger_of(ledger, known_as, plan.neighbours, plan.budget, "event")
+    if book is None:
         return None, None
-    if isinstance(ledger, Ledger):
-        book = ledger
-        if book.neighbours != plan.neighbours:
-            raise PlanError(
-                f"the ledger counts {book.neighbours} neighbours, the counter {plan.neighbours}; "
-                "use the ledger's"
-            )
-    else:
-        book = Ledger.open_or_create(ledger, name, plan.neighbours, plan.budget, unit="event")
     fresh = int(system_words().words(1)[0])
     key = f"stream {plan.digest()[:16]} {fresh:016x}"
     entry = book.debit(plan.cost, plan.request(), key, unit="event")

@@ -228,7 +228,7 @@ class Watching:
         from sfumato.budget.opening import ledger_of
 
         self._watch, self._lock = watch, Lock()
-        book = ledger_of(ledger, name, True, watch.neighbours, watch.plan.budget, "event")
+        book = ledger_of(ledger, name, watch.neighbours, watch.plan.budget, "event")
         self._tests = _Tests(watch, book, key)
         self._tests.begin(take_over=take_over)
         self._closing = finalize(self, _rest, self._tests)  # also at the end of the process

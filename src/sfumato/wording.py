@@ -10,7 +10,11 @@ import difflib
 from collections.abc import Iterable, Sequence
 from datetime import date, time
 
-__all__ = ["did_you_mean", "either", "got", "listing", "sentence", "shown"]
+__all__ = ["STORED", "did_you_mean", "either", "got", "listing", "sentence", "shown"]
+
+
+STORED = "stored answer, nothing spent"
+"""What is said of a request whose answer a ledger had already."""
 
 
 def shown(value: object, most: int = 80) -> str:

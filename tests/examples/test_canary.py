@@ -50,6 +50,7 @@ epsilon = 1e-7
 
 [ledger]
 path = "canary.ledger"
+create = true
 epsilon = 1e-6
 """
 
@@ -74,7 +75,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _release(folder: Path, *more: str) -> int:
     with pytest.raises(SystemExit) as left:
-        main(["release", str(folder / "data" / "release.toml"), *more])
+        main(["release", str(folder / "data" / "release.toml"), *more, "--yes"])
     assert isinstance(left.value.code, int)
     return left.value.code
 

@@ -24,7 +24,9 @@ def run(*arguments: object) -> int:
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("constraints")
-    asked = ("release", SPEC, "--out", folder / "out", "--ledger", folder / "adult.ledger")
+    book = folder / "adult.ledger"
+    assert run("ledger", "create", book, "--spec", SPEC) == 0
+    asked = ("release", SPEC, "--out", folder / "out", "--ledger", book)
     assert run(*asked, "--synthetic", 48842, "--csv", "--yes", "-q") == 0
     return folder / "out"
 
@@ -60,6 +62,7 @@ def test_contradictions_and_unknown_intervals_spend_nothing(tmp_path: Path) -> N
     numbers = table.format("education-num", [*[0] * 15, 48842]).replace("[budget]", "")
     wrong.write_text(SPEC.read_text().replace("[budget]", numbers + schools))
     book = tmp_path / "adult.ledger"
+    assert run("ledger", "create", book, "--spec", SPEC) == 0
     asked = ("--out", tmp_path / "out", "--ledger", book, "--yes", "-q")
     assert run("release", wrong, *asked) == 2
     assert run("release", SPEC, *asked, "--intervals", "guessed") == 2

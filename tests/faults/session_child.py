@@ -26,6 +26,7 @@ from sfumato.online.epochs import Epochs
 from sfumato.online.session import Session
 from sfumato.vault.questions import ExactQuestions
 from sfumato.vault.sparse import SparseVector
+from tests.ledger_home import made
 
 DOMAIN = sf.Domain({"age": 20, "sex": 2})
 BUDGET = sf.Budget(epsilon=4, delta=1e-9)
@@ -55,6 +56,7 @@ def table() -> pd.DataFrame:
 
 def opened(ledger: str, **more: object) -> Session:
     """The session that all processes share, one after the other."""
+    made(ledger, BUDGET, "people")
     return sf.open_session(
         table(), DOMAIN, BUDGET, ledger=ledger, name="people", updates=UPDATES, questions=100,
         records=2000, **more,  # type: ignore[arg-type]

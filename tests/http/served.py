@@ -48,12 +48,14 @@ about = "made-up people"
 source = "people.csv"
 domain = "people.toml"
 ledger = "people.ledger"
+create = true
 budget = {{epsilon = 4}}
 
 [datasets.others]
 source = "others.csv"
 domain = "people.toml"
 ledger = "others.ledger"
+create = true
 budget = {{rho = 1}}
 
 [analysts.ada]

@@ -20,7 +20,7 @@ FAULTS = [
     (
         "budget = {epsilon = 4}",
         "budget = {epsilon = -4}",
-        "line 12: datasets.people.budget.epsilon",
+        "line 13: datasets.people.budget.epsilon",
     ),
     ('domain = "people.toml"', 'domain = "no.toml"', "no.toml: there is no such file"),
     (f'"{hash_of(ADA)}"', f'"{ADA}"', "never the token itself"),

@@ -46,6 +46,7 @@ about = "Visitors of a museum, made up"
 source = "museum.csv"
 domain = "museum.toml"
 ledger = "museum.ledger"
+create = true
 budget = {{epsilon = 4, delta = 1e-9}}
 
 [datasets.museum.session]
@@ -59,6 +60,7 @@ about = "Loans of an archive, with little budget"
 source = "archive.csv"
 domain = "museum.toml"
 ledger = "archive.ledger"
+create = true
 budget = {{epsilon = 0.2, delta = 1e-9}}
 
 [datasets.archive.session]

@@ -39,6 +39,7 @@ from sfumato.vault.mwem import answer_moves
 from sfumato.vault.rounds import Task, _Loop, adaptive_rounds
 from sfumato.vault.select import exponential_mechanism, permute_and_flip
 from sfumato.vault.tables import open_table
+from tests.ledger_home import made
 from tests.words import GivenWords, SeededWords
 
 DOMAIN = sf.Domain({"a": 6, "b": 6, "c": 4, "d": 3})
@@ -264,10 +265,12 @@ def test_three_way_dependence_is_found_where_no_pair_shows_it() -> None:
 def test_equal_plans_share_one_answer_and_one_debit(
     people: pd.DataFrame, tmp_path: Path, method: str
 ) -> None:
-    path = tmp_path / "people.ledger"
+    path = made(tmp_path / "people.ledger", BUDGET, "people")
     plan = sf.plan_adaptive(WORK, BUDGET, method=method)  # type: ignore[arg-type]
-    first = plan.release(people, ledger=path)
-    again = plan.release(people, ledger=path)
+    first = plan.release(people, ledger=path, name="people")
+    again = plan.release(people, ledger=path, name="people")
+    assert (first.is_stored, again.is_stored) == (False, True)
+    assert "stored answer, nothing spent" in repr(again)
     pd.testing.assert_frame_equal(first.answers(), again.answers())
     book = Ledger.open(path)
     (entry,) = book.entries()
@@ -275,13 +278,13 @@ def test_equal_plans_share_one_answer_and_one_debit(
     assert first.entry is not None
     assert book.verify().is_whole
     with pytest.raises(BudgetExhausted):
-        plan.release(people, ledger=path, key="another")
+        plan.release(people, ledger=path, name="people", key="another")
 
 
 def test_a_ledger_of_other_neighbours_is_refused(people: pd.DataFrame, tmp_path: Path) -> None:
     book = Ledger.open_or_create(tmp_path / "l", "people", "replace-one", BUDGET)
     with pytest.raises(LedgerError, match="neighbours"):
-        sf.plan_adaptive(WORK, BUDGET).release(people, ledger=book)
+        sf.plan_adaptive(WORK, BUDGET).release(people, ledger=book, name="people")
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])

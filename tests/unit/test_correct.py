@@ -14,6 +14,7 @@ import sfumato as sf
 from sfumato.budget.ledger import Ledger
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, PlanError
+from tests.ledger_home import made
 
 BUDGET = sf.Budget(epsilon=1)
 TRUTH = np.array([300, 310, 5000, 290, 305, 9000, 300, 295])
@@ -100,6 +101,7 @@ def test_a_function_needs_a_key_and_is_not_called_again(tmp_path: Path) -> None:
     correction = sf.correct(WORK, BUDGET, 1000, corrections=3)
     with pytest.raises(PlanError, match="key"):
         correction.release(TABLE, lambda *_: 300.0, tmp_path / "l")
+    made(tmp_path / "l", BUDGET, "people")
     calls = []
 
     def constant(place: int, _answers: Sequence[float]) -> float:

@@ -13,6 +13,7 @@ from sfumato.budget.ledger import Ledger
 from sfumato.domain import Integer
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, TableError, TooLarge
+from tests.ledger_home import made
 
 DOMAIN = sf.Domain({"age": 10, "sex": 2})
 BUDGET = sf.Budget(epsilon=1, delta=1e-6)
@@ -33,9 +34,10 @@ def plan(budget: sf.Budget = BUDGET) -> sf.Plan:
 def test_equal_plans_on_one_table_share_one_answer_and_one_debit(
     people: pd.DataFrame, tmp_path: Path
 ) -> None:
-    path = tmp_path / "people.ledger"
-    first = plan().release(people, ledger=path)
-    again = plan().release(people, ledger=path)
+    path = made(tmp_path / "people.ledger", BUDGET, "people")
+    first = plan().release(people, ledger=path, name="people")
+    again = plan().release(people, ledger=path, name="people")
+    assert (first.is_stored, again.is_stored) == (False, True)
     pd.testing.assert_frame_equal(first.answers(), again.answers())
     book = Ledger.open(path)
     assert len(book.entries()) == 1
@@ -43,10 +45,10 @@ def test_equal_plans_on_one_table_share_one_answer_and_one_debit(
 
 
 def test_a_new_key_is_a_new_debit_and_the_budget_ends(people: pd.DataFrame, tmp_path: Path) -> None:
-    path = tmp_path / "people.ledger"
-    plan().release(people, ledger=path)
+    path = made(tmp_path / "people.ledger", BUDGET, "people")
+    plan().release(people, ledger=path, name="people")
     with pytest.raises(BudgetExhausted, match="budget refused"):
-        plan().release(people, ledger=path, key="another")
+        plan().release(people, ledger=path, name="people", key="another")
     assert len(Ledger.open(path).entries()) == 1
 
 
@@ -63,17 +65,17 @@ def test_a_ledger_of_another_table_or_other_neighbours_is_refused(
         plan().release(people, ledger=book, name="others")
     other = sf.plan(sf.marginals(DOMAIN, 1), BUDGET, "replace-one")
     with pytest.raises(LedgerError, match="neighbours"):
-        other.release(people, ledger=book)
+        other.release(people, ledger=book, name="people")
     assert book.entries() == ()
 
 
 def test_a_table_without_a_declared_column_costs_nothing(
     people: pd.DataFrame, tmp_path: Path
 ) -> None:
-    path = tmp_path / "people.ledger"
+    path = made(tmp_path / "people.ledger", BUDGET, "people")
     with pytest.raises(TableError, match="sex"):
-        plan().release(people.drop(columns="sex"), ledger=path)
-    assert not path.exists()
+        plan().release(people.drop(columns="sex"), ledger=path, name="people")
+    assert Ledger.open(path).entries() == ()
 
 
 def test_the_number_of_records_is_public_only_when_a_replaced_one_cannot_change_it(
@@ -128,12 +130,12 @@ def test_answers_that_no_release_can_list_are_refused_before_the_debit(tmp_path:
     asked = sf.product(domain, {"x": many, "y": many, "z": many})
     found = sf.plan(asked, sf.Budget(mu=1), mechanism="gaussian-table")
     people = pd.DataFrame({name: [0, 1, 1] for name in domain.names})
-    path = tmp_path / "people.ledger"
+    path = made(tmp_path / "people.ledger", sf.Budget(mu=1), "people")
     with pytest.raises(TooLarge, match="216,000,000"):
-        found.release(people, ledger=path)
-    assert not path.exists()
+        found.release(people, ledger=path, name="people")
+    assert Ledger.open(path).entries() == ()
     few = sf.plan(sf.product(domain, {"x": many}), sf.Budget(mu=1), mechanism="gaussian-table")
-    few.release(people, ledger=path)
+    few.release(people, ledger=path, name="people")
     assert len(Ledger.open(path).entries()) == 1  # the twin: what can be listed is paid for
 
 

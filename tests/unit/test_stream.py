@@ -15,9 +15,17 @@ import pytest
 import sfumato.vault.stream as vault
 from sfumato.budget import Budget
 from sfumato.budget.ledger import Ledger
-from sfumato.errors import BudgetExhausted, PlanError, SfumatoError, TableError, TooLarge
+from sfumato.errors import (
+    BudgetExhausted,
+    LedgerError,
+    PlanError,
+    SfumatoError,
+    TableError,
+    TooLarge,
+)
 from sfumato.plan.streams.planned import STRATEGIES
 from sfumato.stream import Counter
+from tests.ledger_home import made
 from tests.words import SeededWords
 
 MU = Budget(mu=1)
@@ -209,13 +217,17 @@ def test_a_stream_is_debited_once_before_any_noise(
     book.close()
 
 
-def test_a_path_opens_or_creates_the_ledger(tmp_path: Path) -> None:
+def test_a_path_opens_the_ledger_and_creates_none(tmp_path: Path) -> None:
     place = tmp_path / "b.ledger"
+    with pytest.raises(LedgerError, match=r"sfumato ledger create .* --unit event"):
+        Counter(5, MU, "tree", ledger=place, name="visits")
+    assert not place.exists()
+    made(place, MU, "visits")
     Counter(5, MU, "tree", ledger=place, name="visits").close()
     book = Ledger.open(place)
     assert book.table_id == "visits"
     assert book.spent().debits == 1
-    with pytest.raises(PlanError, match="neighbours"):
+    with pytest.raises(LedgerError, match="neighbours"):
         Counter(5, MU, "tree", ledger=book, neighbours="replace-one")
     book.close()
 

@@ -26,6 +26,7 @@ from sfumato.errors import (
     SfumatoError,
     TableError,
 )
+from tests.ledger_home import made
 
 BUDGET = sf.Budget(epsilon=1)
 QUIET = [20] * 30
@@ -118,13 +119,13 @@ def test_a_refused_debit_draws_no_noise(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("sfumato.vault.sparse._drawn", never)
     watch = sf.watch(30, BUDGET, 500)
     with pytest.raises(BudgetExhausted):
-        watch.values(LOUD, book)
+        watch.values(LOUD, book, name="series")
     with pytest.raises(BudgetExhausted):
         watch.begin(book)
 
 
 def test_counts_as_they_come_and_after_a_restart(tmp_path: Path) -> None:
-    place = tmp_path / "live.ledger"
+    place = made(tmp_path / "live.ledger", BUDGET, "series")
     watch = sf.watch(30, BUDGET, 500, expected=20, alerts=3, counts=True)
     found = []
     for i, count in enumerate(LOUD):
@@ -161,6 +162,7 @@ def noted(place: Path) -> dict[str, object]:
 
 def test_two_processes_do_not_go_on_with_one_state(tmp_path: Path) -> None:
     watch = sf.watch(30, sf.Budget(mu=1), 500, expected=20, alerts=2)
+    made(tmp_path / "l", sf.Budget(mu=1), "series")
     one = watch.begin(tmp_path / "l")
     with pytest.raises(LedgerError, match="goes on with the watch"):
         watch.begin(tmp_path / "l")
@@ -175,6 +177,7 @@ def test_two_processes_do_not_go_on_with_one_state(tmp_path: Path) -> None:
 
 def test_the_threshold_is_in_the_ledger_only_while_the_watch_is_at_rest(tmp_path: Path) -> None:
     watch = sf.watch(30, BUDGET, 500, expected=20, alerts=1)
+    made(tmp_path / "l", BUDGET, "series")
     live = watch.begin(tmp_path / "l")
     assert noted(tmp_path / "l")["finder"] == ""
     live.add(20)
@@ -196,6 +199,7 @@ def test_an_interrupted_test_gives_its_threshold_up(
     outcome of its threshold; the next sparse vector of the plan goes on."""
     watch = sf.watch(30, sf.Budget(mu=1), 500, expected=20, alerts=2)
     assert (watch.plan.epochs, watch.plan.law.discoveries) == (2, 1)
+    made(tmp_path / "l", sf.Budget(mu=1), "series")
     live = watch.begin(tmp_path / "l")
     live.add(20)
 
@@ -235,7 +239,7 @@ def test_a_killed_watch_loses_its_threshold_and_one_that_ends_does_not(tmp_path:
     watch = sf.watch(30, BUDGET, 500, expected=20, alerts=3)
     left = {}
     for end in ("killed", "ended"):
-        place = tmp_path / end
+        place = made(tmp_path / end, BUDGET, "series")
         subprocess.run([sys.executable, "-c", CHILD, str(place), end], check=False)
         live = watch.begin(place)
         left[end] = live.alerts_left
@@ -296,6 +300,7 @@ def test_a_debit_whose_watch_never_began_is_burnt(
 
 
 def test_a_watch_of_another_kind_is_not_continued(tmp_path: Path) -> None:
+    made(tmp_path / "l", BUDGET, "series")
     with sf.watch(30, BUDGET, 500).begin(tmp_path / "l") as live:
         live.add(3)
     with pytest.raises(LedgerError, match="another request"):
@@ -364,7 +369,9 @@ def test_a_count_is_found_in_no_file_of_the_ledger_and_in_no_text(tmp_path: Path
     canary = 9_876_104_729_651
     counts = [20] * 5 + [canary] + [20] * 5
     watch = sf.watch(11, sf.Budget(epsilon="1e-6"), 10**12, alerts=2, counts=True)
-    seen = watch.values(counts, tmp_path / "a.ledger")
+    for name in ("a.ledger", "b.ledger"):
+        made(tmp_path / name, sf.Budget(epsilon="1e-6"), "series")
+    seen = watch.values(counts, tmp_path / "a.ledger", name="series")
     live = watch.begin(tmp_path / "b.ledger")
     for count in counts:
         live.add(count)

@@ -208,7 +208,8 @@ def release(
 
     Writes answers.parquet, report.html and provenance.json. The cost is
     debited in the ledger before any noise is drawn. Running the same spec
-    again returns the stored answer and costs nothing.
+    again returns the stored answer and costs nothing. On a terminal you are
+    asked before anything is spent; without one, --yes is needed.
     """
     from sfumato.app.commands.release import Wishes
     from sfumato.app.commands.release import release as body
@@ -284,6 +285,7 @@ def ask(
     dummy: Annotated[
         bool, flag("--dummy", text="Ask made-up records: nothing is opened, nothing is spent.")
     ] = False,
+    yes: Annotated[bool, flag("--yes", "-y", text="Do not ask before spending.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -296,7 +298,7 @@ def ask(
     from sfumato.app.commands.ask import Wanted
     from sfumato.app.commands.ask import ask as body
 
-    wanted = Wanted(questions or [], file, ledger, no_ledger, estimate, untested, dummy)
+    wanted = Wanted(questions or [], file, ledger, no_ledger, estimate, untested, dummy, yes)
     body(spec, wanted, Output(json, quiet))
 
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sfumato.errors import SfumatoError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -58,10 +60,18 @@ class Output:
         with bars(is_shown) as shown:
             yield shown
 
-    def confirm(self, question: str) -> bool:
-        """Ask on a terminal; without one the answer is yes, as the command itself was the order."""
+    def confirm(self, what: str) -> None:
+        """Ask on a terminal before anything is spent; without one nothing is, unless --yes says so.
+
+        Raises:
+            SfumatoError: If the answer is no, or there is nobody to ask.
+        """
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            return True
-        sys.stderr.write(f"{question} [y/N] ")
+            raise SfumatoError(
+                f"{what} There is no terminal to ask on, so nothing was spent; give --yes to spend "
+                "it without being asked"
+            )
+        sys.stderr.write(f"{what} Go on? [y/N] ")
         sys.stderr.flush()
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise SfumatoError("stopped before anything was spent")

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,7 +39,7 @@ from sfumato.budget import Budget, Neighbours
 from sfumato.domain.schema import domain_from
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetError, PlanError, SchemaError, TooLarge
-from sfumato.tomlfile import STRICT, TomlFile, read_toml, validated
+from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml, validated
 from sfumato.vault.addresses import CsvRule, CsvSource, SqlSource
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ __all__ = [
     "SpecTables",
     "domain_of",
     "ledger_from",
+    "ledger_place",
     "read_spec",
 ]
 
@@ -100,6 +102,7 @@ class _Plan(_Table):
 
 class _Ledger(_Table):
     path: Text
+    create: bool = False
     epsilon: Amount | None = None
     delta: Amount | None = None
     rho: Amount | None = None
@@ -144,10 +147,15 @@ class SpecTables(_Table):
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpec:
-    """Where the ledger is kept, and the total budget that its first use writes into it."""
+    """Where the ledger is kept, its total if the file gives one, and whether it may be created.
+
+    ``total_if_new`` is the total of a new ledger if ``total`` is not given.
+    """
 
     path: str
     total: Budget | None
+    create: bool = False
+    total_if_new: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,11 +428,29 @@ def _asked_budget(file: TomlFile, table: _Budget | None) -> tuple[Budget | None,
     return None, table.error, str(checked.delta)
 
 
+def ledger_place(file: TomlFile, place: str, folder: Path, at: KeyPath) -> str:
+    """Where a ledger is: a path starts at the folder of the file, an address is as it stands.
+
+    An address with a password is refused: it would stand in messages and reports.
+    """
+    if "://" not in place:
+        return str(folder / place)
+    parts = urlsplit(place)
+    if parts.password is not None or any(name == "password" for name, _ in parse_qsl(parts.query)):
+        raise file.error(
+            "the address of the ledger holds a password, which would be shown wherever the ledger "
+            "is named; take it out, and give it in PGPASSFILE or ~/.pgpass",
+            at,
+        )
+    return place
+
+
 def ledger_from(file: TomlFile, table: _Ledger | None, folder: Path) -> LedgerSpec | None:
     """The ledger of the file; its path starts at the folder of the file."""
     if table is None:
         return None
     keys = ("epsilon", "delta", "rho", "mu", "pure", "planned")
     given = [key for key in keys if getattr(table, key) is not None]
-    path = table.path if "://" in table.path else str(folder / table.path)
-    return LedgerSpec(path, total_from(file, table, ("ledger",)) if given else None)
+    path = ledger_place(file, table.path, folder, ("ledger", "path"))
+    total = total_from(file, table, ("ledger",)) if given else None
+    return LedgerSpec(path, total, table.create)

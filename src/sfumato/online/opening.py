@@ -30,7 +30,7 @@ from sfumato.release.records import record_frame
 from sfumato.vault.fit import check_columns
 from sfumato.vault.public import check_public
 from sfumato.vault.questions import ExactQuestions, public_cells
-from sfumato.vault.tables import Table, is_named, open_table, public_name
+from sfumato.vault.tables import Table, name_of, open_table
 from sfumato.wording import shown
 
 if TYPE_CHECKING:
@@ -139,9 +139,8 @@ def begin_session(
         desk = Desk(exact, plan, MemoryBook(), begun, words, title, is_dummy=True, take_over=False)
         return Session(desk, desk.forget)
     check_columns(guarded, domain, unit)
-    is_told = is_named(table) or bool(name)
     whose = (plan.neighbours, budget, unit_of(unit))
-    book = ledger_of(ledger, name or public_name(table), is_told, *whose, keep_open=True)
+    book = ledger_of(ledger, name_of(table, name), *whose, keep_open=True)
     is_ours = book is not None and book is not ledger
     kept: Book = MemoryBook() if book is None else book
     exact = ExactQuestions(guarded, domain, plan.neighbours, unit)

@@ -31,7 +31,7 @@ from sfumato.release.frames import Group, check_rows, key_term, named_groups
 from sfumato.release.labels import texts_of
 from sfumato.release.records import record_frame
 from sfumato.release.saving import saved_together, write_record, write_records
-from sfumato.wording import shown
+from sfumato.wording import STORED, shown
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Ratio, Workload
@@ -81,11 +81,13 @@ class AdaptiveRelease:
     told: ToldIntervals
     entry: Entry | None = None
     constraints: Constraints | None = None
+    is_stored: bool = False  # the ledger had these answers: nothing was spent on them now
 
     def __repr__(self) -> str:
+        stored = f"; {STORED}" if self.is_stored else ""
         return (
             f"AdaptiveRelease of {self.workload.queries:,} queries from "
-            f"{len(self.transcript.steps)} measurements, {self.estimate.total:,.0f} records"
+            f"{len(self.transcript.steps)} measurements, {self.estimate.total:,.0f} records{stored}"
         )
 
     def table(self, *names: str) -> Array:

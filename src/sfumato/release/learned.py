@@ -63,6 +63,8 @@ def adaptive_release(
     estimate: Known | None,
     entry: Entry | None,
     constraints: Constraints | None = None,
+    *,
+    is_stored: bool = False,
 ) -> AdaptiveRelease:
     """The estimate that the rounds kept, or the same learnt once more, and what it publishes."""
     found = _estimated(plan, transcript, estimate, constraints)
@@ -90,7 +92,17 @@ def adaptive_release(
     )
     told = ToldIntervals(plan.workload, plan.method, plan.domain, transcript)
     return AdaptiveRelease(
-        plan.workload, transcript, kept, places, cells, weights, record, told, entry, constraints
+        plan.workload,
+        transcript,
+        kept,
+        places,
+        cells,
+        weights,
+        record,
+        told,
+        entry,
+        constraints,
+        is_stored,
     )
 
 

@@ -47,6 +47,7 @@ from sfumato.release.provenance import (
 from sfumato.release.quantiles import quantile_frame
 from sfumato.release.records import record_frame
 from sfumato.release.saving import save_all
+from sfumato.wording import STORED
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array
 
@@ -68,12 +69,16 @@ class Release:
     Privacy: a function of the measurements that the vault released (post-processing: Dwork, Roth
     2014, Proposition 2.1); ``provenance`` states the guarantee.
     Neighbours: those of the forecast.
+
+    ``is_stored`` says that these answers are those that a ledger had stored before: nothing was
+    spent on them now.
     """
 
     forecast: Forecast
     measured: Measured
     estimates: Estimates
     provenance: Mapping[str, object]
+    is_stored: bool = False
 
     @classmethod
     def of(
@@ -86,6 +91,7 @@ class Release:
         intervals: Intervals = "noise",
         public: PublicRecords | None = None,
         entry: Entry | None = None,
+        is_stored: bool = False,
         provenance: Mapping[str, object] | None = None,
         progress: Progress | None = None,
     ) -> Release:
@@ -97,7 +103,8 @@ class Release:
         ``constraints`` are met by all answers together; where that cannot be done, by each one.
         ``intervals`` are those of the noise, or approximate ones by "bootstrap", with which nothing
         is drawn towards guesses.
-        ``entry`` is the debit that paid for it; ``provenance`` adds public facts.
+        ``entry`` is the debit that paid for it, ``is_stored`` whether it had paid before;
+        ``provenance`` adds public facts.
         """
         is_projected = check_projection(project) is not False
         # Projected is the normal form, so that a query has one answer however it was asked.
@@ -128,7 +135,7 @@ class Release:
         )
         rows = measured.rows
         estimates = Estimates(forecast, unbiased, rows, is_projected, found, constraints, repeated)
-        return cls(forecast, measured, estimates, record)
+        return cls(forecast, measured, estimates, record, is_stored)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -296,6 +303,8 @@ class Release:
             f"  budget     {forecast.budget.describe()} ({forecast.neighbours})",
             f"  mechanism  {forecast.mechanism}, rmse {forecast.rmse:.4g} counts",
         ]
+        if self.is_stored:
+            lines.insert(1, f"  {STORED}")
         lines += [
             f"  {g.name}: {g.queries:,} answers, rmse {g.rmse:.4g}"
             for g in forecast.groups[:_SHOWN_GROUPS]
@@ -304,6 +313,12 @@ class Release:
             lines.append(f"  ... and {len(forecast.groups) - _SHOWN_GROUPS} more groups")
         lines += [f"  {r.name}: means" for r in forecast.workload.ratios]
         return "\n".join(lines)
+
+    def _spent(self) -> str:
+        cost = cost_in_words(self.forecast.cost, self.forecast.budget)
+        return (
+            f"{STORED} ({cost} when it was first released)" if self.is_stored else f"spent {cost}"
+        )
 
     def _repr_html_(self) -> str:
         forecast = self.forecast
@@ -318,8 +333,7 @@ class Release:
         return (
             f"<div><p><b>Release</b> of {forecast.workload.queries:,} answers in "
             f"{len(self.groups)} groups<br>{escape(forecast.budget.describe())} "
-            f"({escape(forecast.neighbours)}), spent "
-            f"{escape(cost_in_words(forecast.cost, forecast.budget))}<br>"
+            f"({escape(forecast.neighbours)}), {escape(self._spent())}<br>"
             f"{escape(forecast.mechanism)}, root mean square error {forecast.rmse:.4g} counts</p>"
             "<table><thead><tr><th style='text-align:left'>group</th><th>answers</th><th>rmse</th>"
             f"<th>largest error</th></tr></thead><tbody>{rows}</tbody></table>{more}"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from sfumato.vault.records import Records
 
-__all__ = ["Reading", "Table", "column_types", "is_named", "open_table", "public_name"]
+__all__ = ["Reading", "Table", "column_types", "name_of", "open_table", "public_name"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -161,9 +161,18 @@ def column_types(source: object) -> dict[str, str]:
     return open_table(source).column_types
 
 
-def is_named(source: object) -> bool:
-    """Whether the source has a name of its own: a file or a table of a database, no dataframe."""
-    return isinstance(source, str | os.PathLike | SqlSource | CsvSource) or _is_ibis(source)
+def name_of(source: object, name: str | None = None) -> str | None:
+    """Return what a ledger calls the table: ``name``, or the source's own; None if it has none.
+
+    Files, tables of a database and queries on them have a name of their own. A dataframe, an Arrow
+    table and an expression have not: two of them could not be told apart.
+    """
+    if name:
+        return name
+    origin = source.source if isinstance(source, Table) else source
+    if isinstance(origin, str | os.PathLike | SqlSource | CsvSource) or _is_ibis_table(origin):
+        return public_name(source)
+    return None
 
 
 def public_name(source: object) -> str:
@@ -352,6 +361,15 @@ def _is_ibis(source: object) -> TypeGuard[ir.Table]:
     import ibis.expr.types as ir
 
     return isinstance(source, ir.Table)
+
+
+def _is_ibis_table(source: object) -> bool:
+    """Whether it is a table of a database, not rows in memory and not what is made of a table."""
+    if not _is_ibis(source):
+        return False
+    import ibis.expr.operations as ops
+
+    return isinstance(source.op(), ops.DatabaseTable)
 
 
 def _is_spark(source: object) -> TypeGuard[DataFrame]:

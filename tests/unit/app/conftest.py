@@ -39,6 +39,7 @@ delta = 1e-9
 
 [ledger]
 path = "people.ledger"
+create = true
 epsilon = 3
 delta = 1e-9
 """
@@ -61,8 +62,12 @@ class Ran:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    def running(*arguments: object) -> Ran:
+    def running(*arguments: object, agreed: bool = True) -> Ran:
+        """``agreed``: with --yes where a command would ask before it spends."""
         capsys.readouterr()
+        spends = arguments and arguments[0] in ("release", "ask") and "--help" not in arguments
+        if spends and agreed and "--yes" not in arguments:
+            arguments = (*arguments, "--yes")
         with pytest.raises(SystemExit) as left:
             main([str(a) for a in arguments])
         caught = capsys.readouterr()

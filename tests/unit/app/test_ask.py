@@ -39,6 +39,22 @@ def test_the_same_question_gets_the_same_answer_from_the_next_call(spec: Path, r
     assert run("ledger", "verify", spec.parent / "people.ledger").code == 0
 
 
+def test_without_a_terminal_questions_are_asked_only_with_yes(spec: Path, run: Run) -> None:
+    refused = run("ask", spec, YOUNG, agreed=False)
+    assert refused.code == 2
+    assert "give --yes" in refused.err
+    assert not (spec.parent / "people.ledger").exists()
+    spec.write_text(spec.read_text().replace("create = true\n", ""))
+    missing = run("ask", spec, YOUNG)
+    assert "sfumato ledger create" in missing.err
+    assert run("ledger", "create", "--spec", spec).code == 0
+    refused = run("ask", spec, YOUNG, agreed=False)
+    assert "Each answer that must be paid for costs" in refused.err
+    assert run("ask", spec, YOUNG, "--yes").code == 0
+    assert run("ask", spec, YOUNG, agreed=False).code == 0  # stored
+    assert run("ask", spec, f"{YOUNG} AND sex = 'Male'", agreed=False).code == 2
+
+
 def test_groups_files_and_tables_for_people(spec: Path, run: Run) -> None:
     questions = spec.parent / "questions.sql"
     questions.write_text(f"-- young people\n\n{YOUNG}\n{YOUNG} AND sex = 'Male'\n")

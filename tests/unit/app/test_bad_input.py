@@ -82,7 +82,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = pa.table({"age": ["old", "young"], "sex": ["Female", "Male"]})
     parquet.write_table(table, folder / "typed.parquet")
     with pytest.raises(SystemExit) as left:
-        main(["release", str(folder / "release.toml"), "--out", str(folder / "first"), "-q"])
+        main(["release", str(folder / "release.toml"), "--out", str(folder / "first"), "-q", "-y"])
     assert left.value.code == 0
     return folder
 

@@ -12,6 +12,7 @@ import pytest
 
 from sfumato.app.output import Output
 from sfumato.budget import Ledger
+from sfumato.errors import SfumatoError
 from sfumato.plan.strategy import Strategy
 from tests.unit.app.conftest import SPEC, Ran
 
@@ -28,6 +29,8 @@ COMMANDS = [
     ("serve",),
     ("token",),
     ("ledger",),
+    ("ledger", "create"),
+    ("ledger", "raise"),
     ("ledger", "show"),
     ("ledger", "verify"),
     ("ledger", "freeze"),
@@ -265,18 +268,72 @@ def test_a_new_ledger_without_a_total_gets_the_budget_of_the_release(
     assert run("release", folder / "release.toml", "--key", "again", "-q").code == 2
 
 
-def test_a_total_that_differs_from_the_ledgers_is_pointed_out(folder: Path, run: Run) -> None:
-    assert run("release", folder / "release.toml", "-q").code == 0
-    (folder / "release.toml").write_text(SPEC.replace("epsilon = 3", "epsilon = 9"))
-    assert "the ledger's holds" in run("release", folder / "release.toml").err
+def test_a_lowered_total_takes_effect_and_a_raised_one_needs_a_command(
+    folder: Path, run: Run, rewrite: Callable[[str, str], Path]
+) -> None:
+    spec, path = folder / "release.toml", folder / "people.ledger"
+    assert run("release", spec, "-q").code == 0
+    rewrite("epsilon = 3\n", "epsilon = 2\n")
+    assert run("release", spec, "-q").code == 0  # the stored one, and the total is lower
+    shown = run("ledger", "show", path, "--json").document
+    assert shown["budget"] == {"epsilon": 2.0, "delta": 1e-9}
+    assert [c["what"] for c in shown["changes"]] == [  # type: ignore[attr-defined]
+        "total set to epsilon = 2, delta = 1e-9 by configuration: lowered in release.toml"
+    ]
+    rewrite("epsilon = 2\n", "epsilon = 8\n")
+    refused = run("release", spec, "-q")
+    assert refused.code == 2
+    assert f"sfumato ledger raise {path} --epsilon 8 --delta 1e-9 --reason" in refused.err
+    assert run("ledger", "raise", path, "--epsilon", 1, "--reason", "x").code == 2  # not more
+    raised = run(
+        "ledger", "raise", path, "--epsilon", 8, "--delta", "1e-9", "--reason", "board, 3 May",
+        "--by", "ada",
+    )  # fmt: skip
+    assert raised.code == 0
+    assert run("release", spec, "-q").code == 0
+    assert "by ada: board, 3 May" in run("ledger", "show", path).out
+    assert run("ledger", "verify", path).code == 0
+
+
+def test_a_ledger_that_is_not_there_is_not_a_fresh_budget(folder: Path, run: Run) -> None:
+    spec = folder / "release.toml"
+    spec.write_text(SPEC.replace("create = true\n", ""))
+    refused = run("release", spec, "--out", folder / "out")
+    assert refused.code == 2
+    assert "there is no ledger at" in refused.err
+    assert "or add create = true to the table [ledger]" in refused.err
+    assert {p.name for p in folder.iterdir()} == {"people.csv", "release.toml"}
+    other = run("release", spec, "--out", folder / "out", "--ledger", folder / "typo.ledger")
+    assert other.code == 2
+    assert "create = true" not in other.err
+    made = run("ledger", "create", "--spec", spec, "--json").document
+    assert made["budget"] == {"epsilon": 3.0, "delta": 1e-9}
+    assert (made["table"], made["unit"]) == ("people", "row")
+    assert run("ledger", "create", "--spec", spec).code == 2  # never over another
+    assert run("release", spec, "--out", folder / "out", "-q").code == 0
+
+
+def test_without_a_terminal_a_release_is_paid_for_only_with_yes(folder: Path, run: Run) -> None:
+    spec = folder / "release.toml"
+    refused = run("release", spec, "--out", folder / "out", agreed=False)
+    assert refused.code == 2
+    assert "spends" in refused.err
+    assert "give --yes" in refused.err
+    assert not (folder / "people.ledger").exists()
+    assert not (folder / "out").exists()
+    assert run("release", spec, "--out", folder / "out", "-q", "--yes").code == 0
+    again = run("release", spec, "--out", folder / "again", agreed=False)  # stored: nothing to ask
+    assert again.code == 0
+    assert "stored answer, nothing spent" in again.out
 
 
 def test_the_ledger_of_the_command_line_comes_before_that_of_the_spec(
     folder: Path, run: Run
 ) -> None:
     other = folder / "other.ledger"
+    assert run("ledger", "create", other, "--spec", folder / "release.toml").code == 0
     assert run("release", folder / "release.toml", "--ledger", other, "-q").code == 0
-    assert other.exists()
+    assert len(Ledger.open(other).entries()) == 1
     assert not (folder / "people.ledger").exists()
     both = run("release", folder / "release.toml", "--ledger", other, "--no-ledger")
     assert both.code == 2
@@ -392,25 +449,37 @@ def test_json_holds_nothing_but_json_and_no_bars(folder: Path, run: Run) -> None
     assert {m["mechanism"] for m in ran.document["mechanisms"]} >= {"laplace", "gaussian-tree"}  # type: ignore[attr-defined]
 
 
-def test_a_question_is_asked_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Output().confirm("Spend?") is True
+def test_on_a_terminal_a_question_is_asked_before_anything_is_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(SfumatoError, match="give --yes"):
+        Output().confirm("It spends a lot.")
+    said = []
 
     class Terminal:
+        def __init__(self, answer: str) -> None:
+            self.answer = answer
+
         def isatty(self) -> bool:
             return True
 
         def readline(self) -> str:
-            return "n\n"
+            return self.answer
 
         def write(self, text: str) -> int:
+            said.append(text)
             return len(text)
 
         def flush(self) -> None:
             pass
 
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    assert Output().confirm("Spend?") is False
+    monkeypatch.setattr(sys, "stderr", Terminal(""))
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    with pytest.raises(SfumatoError, match="stopped before"):
+        Output().confirm("It spends a lot.")
+    assert said == ["It spends a lot. Go on? [y/N] "]
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    Output().confirm("It spends a lot.")
 
 
 def test_a_draft_of_a_csv_file_says_how_to_declare_what_is_no_text(folder: Path, run: Run) -> None:

@@ -18,6 +18,7 @@ from sfumato.online.opening import begin_session
 from sfumato.online.session import Session
 from sfumato.vault import questions as vault
 from sfumato.vault.tables import open_table
+from tests.ledger_home import made
 from tests.words import SeededWords
 
 CANARY = 104_729
@@ -50,6 +51,7 @@ def _table(canary: int) -> pd.DataFrame:
 def _open(table: pd.DataFrame, ledger: Path, epsilon: str, **more: object) -> Session:
     budget = sf.Budget(epsilon=epsilon)
     chosen = {"questions": 50, "updates": 3, "records": 100, **more}
+    made(ledger, budget, "people")
     return begin_session(
         table, DOMAIN, budget, SeededWords("canary"), ledger=ledger, name="people", **chosen
     )

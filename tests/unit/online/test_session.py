@@ -33,6 +33,7 @@ from sfumato.online.opening import begin_session
 from sfumato.online.session import Session
 from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.questions import ExactQuestions
+from tests.ledger_home import made
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"age": 20, "sex": 2})
@@ -50,6 +51,8 @@ def _open(ledger: Path | Ledger | None, seed: str = "s", **given: object) -> Ses
     chosen = {"questions": 200, "updates": 16, "records": 4000, "name": "people", **given}
     table = chosen.pop("table", TABLE)
     budget = chosen.pop("budget", BUDGET)
+    if isinstance(ledger, Path):
+        made(ledger, budget, "people")
     return begin_session(table, DOMAIN, budget, SeededWords(seed), ledger=ledger, **chosen)
 
 
@@ -92,6 +95,7 @@ def test_a_session_goes_on_after_a_restart_as_if_there_had_been_none(tmp_path: P
     with _open(tmp_path / "whole.ledger", "same words") as session:
         whole = [session.ask(text) for text in ASKED]
     words = SeededWords("same words")
+    made(tmp_path / "parts.ledger", BUDGET, "people")
     parts = []
     for place in range(0, len(ASKED), 7):
         again = begin_session(
@@ -328,6 +332,7 @@ def test_neighbours_with_a_public_number_of_records_pay_for_no_count(tmp_path: P
     if domain.keeps_every_record:
         assert plan.records_noise is None
     kept = sf.Domain.from_toml(_keeping(tmp_path))
+    made(tmp_path / "a.ledger", BUDGET, "people", "replace-one")
     session = begin_session(
         TABLE, kept, BUDGET, SeededWords("r"), ledger=tmp_path / "a.ledger", name="people",
         neighbours="replace-one", questions=100, updates=5,
@@ -417,7 +422,7 @@ def test_impossible_plans_are_refused() -> None:
 def test_a_table_without_the_columns_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
     with pytest.raises(TableError):
         _open(tmp_path / "a.ledger", table=TABLE[["age"]])
-    assert not Ledger.exists(tmp_path / "a.ledger")
+    assert Ledger.open(tmp_path / "a.ledger").entries() == ()
 
 
 def test_another_plan_is_another_session(tmp_path: Path) -> None:
@@ -532,6 +537,7 @@ def test_a_closed_session_lets_go_of_its_table_at_once(
 def test_a_session_that_cannot_be_opened_closes_its_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    made(tmp_path / "people.ledger", BUDGET, "people")
     closed: list[Book] = []
     shut = Book.close
     monkeypatch.setattr(Book, "close", lambda book: (closed.append(book), shut(book)))

@@ -19,12 +19,16 @@ from sfumato.app.asking import (
 from sfumato.app.files import check_folder
 from sfumato.app.output import Output
 from sfumato.app.show import heading
+from sfumato.app.spec import LedgerSpec
+from sfumato.budget.opening import Terms, obey_total
 from sfumato.domain.unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError, SqlError
 from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
+    from sfumato.online.session import Session
+    from sfumato.workload.question import Question
 
 __all__ = ["Wanted", "ask"]
 
@@ -42,6 +46,7 @@ class Wanted:
     estimate: bool
     untested: bool
     dummy: bool
+    yes: bool = False
 
 
 def ask(path: Path, wanted: Wanted, output: Output) -> None:
@@ -57,7 +62,7 @@ def ask(path: Path, wanted: Wanted, output: Output) -> None:
         )
     spec = read_session(path)
     with ExitStack() as stack:
-        book = None if wanted.dummy else _ledger(spec, wanted, stack)
+        book = None if wanted.dummy else _ledger(spec, wanted, stack, output)
         session = stack.enter_context(spec.open(book, dummy=wanted.dummy))
         questions = [q for text in texts for q in session.read_all(text)]
         if wanted.estimate:
@@ -66,6 +71,7 @@ def ask(path: Path, wanted: Wanted, output: Output) -> None:
             cost = cost_in_words(session.plan.epoch_cost, session.plan.budget)
             remark = f"nothing was spent or tested; a paid answer costs {cost}"
         else:
+            _agreed(session, questions, wanted, output)
             found = session.ask_many(questions)
             answers = []
             for question, one in zip(questions, found, strict=True):
@@ -83,7 +89,7 @@ def ask(path: Path, wanted: Wanted, output: Output) -> None:
     output.result(document, heading(asked, remark), shown)
 
 
-def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack) -> Ledger | None:
+def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack, output: Output) -> Ledger | None:
     """The ledger that is debited; None only if that was asked for, or nothing is to be spent."""
     from sfumato.budget.ledger import Ledger
     from sfumato.vault.tables import public_name
@@ -92,26 +98,51 @@ def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack) -> Ledger | Non
         raise LedgerError("--ledger and --no-ledger are both given; keep one of them")
     if wanted.no_ledger:
         return None
-    known = None if spec.ledger is None else spec.ledger.path
-    path = wanted.ledger or known
-    if path is None:
+    at = spec.ledger
+    if wanted.ledger is not None:
+        at = LedgerSpec(wanted.ledger, None, total_if_new=None if at is None else at.total)
+    if at is None:
         raise LedgerError(
             f"{spec.path} names no ledger, so the session could not go on where it was; add a "
             'table [ledger] with path = "NAME.ledger", or give --ledger PATH, or give --no-ledger '
             "if you keep track of the budget yourself"
         )
-    if not Ledger.exists(path):
-        if wanted.estimate:
-            return None
-        if "://" not in path:
-            check_folder(Path(path).parent)
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-    total = spec.budget if spec.ledger is None else spec.ledger.total or spec.budget
     table_id = spec.name or public_name(spec.source)
-    unit = unit_of(spec.unit)
-    book = Ledger.open_or_create(path, table_id, spec.neighbours, total, unit=unit, keep_open=True)
+    total = at.total or at.total_if_new or spec.budget
+    terms = Terms(table_id, spec.neighbours, unit_of(spec.unit), total)
+    is_there = Ledger.exists(at.path)
+    if not is_there and wanted.estimate:
+        return None
+    if is_there or not at.create:
+        advice = f"\nor add create = true to the table [ledger] of {spec.path}"
+        own = advice if at is spec.ledger else ""
+        book = terms.open(at.path, keep_open=True, advice=own)
+        stack.callback(book.close)
+        if at.total is not None and not wanted.estimate:
+            obey_total(book, at.total, str(spec.path))
+        return book
+    if "://" not in at.path:
+        check_folder(Path(at.path).parent)
+    if not wanted.yes:
+        output.confirm(
+            f"The ledger {at.path} is created with a total of {total.describe()}, of which this "
+            f"session may spend up to {spec.budget.describe()}."
+        )
+    book = terms.create(at.path, keep_open=True)
     stack.callback(book.close)
     return book
+
+
+def _agreed(session: Session, questions: list[Question], wanted: Wanted, output: Output) -> None:
+    """Ask before questions that may cost something; stored answers and made-up records do not."""
+    may_spend = any(session.answer(question.key) is None for question in questions)
+    if wanted.yes or session.is_dummy or not may_spend:
+        return
+    cost = cost_in_words(session.plan.epoch_cost, session.plan.budget)
+    output.confirm(
+        f"Each answer that must be paid for costs {cost}, out of "
+        f"{session.plan.budget.describe()} for the whole session ({session.left().describe()})."
+    )
 
 
 def _from_file(path: Path | None) -> list[str]:

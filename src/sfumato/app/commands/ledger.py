@@ -1,18 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sfumato ledger``: show, verify, freeze, unfreeze."""
+"""``sfumato ledger``: create, raise, show, verify, freeze, unfreeze."""
 
 from __future__ import annotations
 
+import getpass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sfumato.app.files import check_folder
 from sfumato.app.output import Output
 from sfumato.app.show import budget_document, facts, heading, table
+from sfumato.budget.budget import Budget, check_neighbours
 from sfumato.budget.ledger import Ledger
-from sfumato.domain.unit import unit_in_words, unit_json
+from sfumato.budget.opening import Terms
+from sfumato.domain.unit import (
+    PrivacyUnit,
+    Unit,
+    check_unit,
+    unit_in_words,
+    unit_json,
+    unit_of,
+)
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
@@ -21,15 +33,143 @@ if TYPE_CHECKING:
     from sfumato.budget.book import Allowance
     from sfumato.budget.entries import Entry
 
-__all__ = ["freeze", "show", "unfreeze", "verify"]
+__all__ = ["create", "freeze", "raise_total", "show", "unfreeze", "verify"]
 
 UNBOUND = "not said yet: the first release binds its privacy unit"
+
+
+def create(
+    path: str | None,
+    table_id: str | None,
+    amounts: Mapping[str, str | None],
+    neighbours: str,
+    unit: str | None,
+    rows_per_unit: int | None,
+    spec: Path | None,
+    output: Output,
+) -> None:
+    """Create the ledger that the options or a spec describe; an existing one is never touched."""
+    if spec is None:
+        if path is None or table_id is None:
+            raise LedgerError(
+                "a ledger needs a place and the name of its table: sfumato ledger create LEDGER "
+                "--table NAME --epsilon 1, or --spec SPEC to take both from a spec"
+            )
+        total, protects = _budget(amounts), _unit(unit, rows_per_unit)
+        _check_folder(path)
+        book = Ledger.create(path, total, table_id, check_neighbours(neighbours), unit=protects)
+    else:
+        if any(v is not None for v in (table_id, unit, rows_per_unit, *amounts.values())):
+            raise LedgerError("--spec says all of it; leave the other options out")
+        place, terms = _from_spec(spec)
+        path = path or place
+        _check_folder(path)
+        book = terms.create(path)
+    bound = book.unit
+    output.result(
+        {
+            "ledger": path,
+            "table": book.table_id,
+            "neighbours": book.neighbours,
+            "unit": None if bound is None else unit_json(bound),
+            "budget": budget_document(book.budget),
+        },
+        heading(f"Created ledger {path}"),
+        facts(
+            [
+                ("table", book.table_id),
+                ("neighbours", book.neighbours),
+                ("protects", UNBOUND if bound is None else unit_in_words(bound)),
+                ("total", book.budget.describe()),
+            ]
+        ),
+    )
+
+
+def _check_folder(path: str) -> None:
+    if "://" not in path:
+        check_folder(Path(path).parent)
+
+
+def _from_spec(path: Path) -> tuple[str, Terms]:
+    """Where the ledger of a spec is, and what it is opened with."""
+    from sfumato.app.spec import read_spec
+    from sfumato.vault.tables import public_name
+
+    spec = read_spec(path, asks=False)
+    if spec.ledger is None:
+        raise LedgerError(
+            f'{path} names no ledger; add a table [ledger] with path = "NAME.ledger", epsilon and '
+            "delta to it"
+        )
+    total = spec.ledger.total or spec.budget
+    if total is None:
+        raise LedgerError(
+            f"{path} asks for an error, not for a budget, so the total of its ledger is not known; "
+            "add epsilon and delta to its table [ledger]"
+        )
+    name = spec.name or public_name(spec.table())
+    return spec.ledger.path, Terms(name, spec.neighbours, unit_of(spec.unit), total)
+
+
+def raise_total(
+    path: str, amounts: Mapping[str, str | None], reason: str, by: str | None, output: Output
+) -> None:
+    """Set a larger total; recorded in the ledger with who did it and why."""
+    book, total = _opened(path), _budget(amounts)
+    held = book.budget
+    if total.is_within(held):
+        raise LedgerError(
+            f"{total.describe()} is not more than the total of {path}, {held.describe()}; a lower "
+            "total takes effect when the spec or the configuration of the server gives it"
+        )
+    who = by or getpass.getuser()
+    book.set_total(total, reason, by=who)
+    left = book.remaining()
+    output.result(
+        {
+            "ledger": path,
+            "before": budget_document(held),
+            "budget": budget_document(total),
+            "by": who,
+            "reason": reason,
+            "remaining": _remaining_document(left),
+        },
+        heading(f"Ledger {path} has another total"),
+        facts(
+            [
+                ("before", held.describe()),
+                ("total", total.describe()),
+                ("by", who),
+                ("reason", reason),
+                ("left", left.describe()),
+            ]
+        ),
+    )
+
+
+def _budget(amounts: Mapping[str, str | None]) -> Budget:
+    return Budget(**{name: value for name, value in amounts.items() if value is not None})
+
+
+def _unit(named: str | None, rows: int | None) -> Unit | None:
+    if rows is not None:
+        if named is None:
+            raise LedgerError("--rows-per-unit is the bound of a column; name it with --unit")
+        return PrivacyUnit(named, rows)
+    if named is None or named in ("row", "event"):
+        return None if named is None else check_unit(named)
+    raise LedgerError(
+        f"--unit {named} is a column, and needs a bound on the rows of one unit; give "
+        "--rows-per-unit, or --unit row or --unit event"
+    )
 
 
 def show(path: str, output: Output) -> None:
     """What a ledger allows, what was spent by which release, and what is left."""
     book = _opened(path)
     entries, spent, remaining = book.entries(), book.spent(), book.remaining()
+    changes = book.changes()
     allowances, is_frozen, unit = book.allowances(), book.is_frozen(), book.unit
     document: dict[str, object] = {
         "ledger": path,
@@ -43,6 +183,9 @@ def show(path: str, output: Output) -> None:
         "is_frozen": is_frozen,
         "allowances": [_allowance_document(a) for a in allowances],
         "entries": [_entry_document(e) for e in entries],
+        "changes": [
+            {"sequence": c.sequence, "time": c.time, "what": c.describe()} for c in changes
+        ],
     }
     output.result(
         document,
@@ -73,6 +216,20 @@ def show(path: str, output: Output) -> None:
                 for e in entries
             ),
             text_columns=6,
+        ),
+        *(
+            [
+                table(
+                    ["record", "time", "changed by the curator"],
+                    (
+                        (str(c.sequence), c.time[:16].replace("T", " "), c.describe())
+                        for c in changes
+                    ),
+                    text_columns=3,
+                )
+            ]
+            if changes
+            else []
         ),
     )
 

@@ -15,8 +15,10 @@ from sfumato.app.show import heading
 from sfumato.app.spec import LedgerSpec, Spec, read_spec
 from sfumato.budget.account import Account
 from sfumato.budget.entries import check_name
+from sfumato.budget.opening import Terms, obey_total
 from sfumato.domain.unit import unit_of
-from sfumato.errors import BudgetExhausted, LedgerError, PlanError, SfumatoError
+from sfumato.errors import BudgetExhausted, LedgerError, PlanError
+from sfumato.wording import STORED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,23 +75,26 @@ def release(
     table = open_table(spec.table())
     check_columns(table, spec.domain, spec.unit)
     plan = _for_table(plan, table, output)
-    book = None if at is None else _book(at, plan, spec.name or public_name(table))
+    name = spec.name or public_name(table)
+    book = None if at is None else _book(at, plan, name, spec)
     is_stored = book is not None and book.answer(wishes.key or plan.digest()) is not None
     if book is not None and not is_stored:
         book.check_unit(unit_of(plan.unit))
         if wishes.key is None:
             _check_new(book, plan)
         _check_left(book, plan)
-    _remark(at, book, output)
     if table.untyped:
         output.note(
             f"{table.name}: one line is one record; lines with another number of values, with an "
             "open quote (a text that goes on in the next line) or not in UTF-8 are left out."
         )
-    if not (is_stored or wishes.yes or output.confirm(_question(plan, book))):
-        raise SfumatoError("stopped before anything was spent")
+    if not (is_stored or wishes.yes):
+        output.confirm(_question(plan, at, book))
+    if at is not None and book is None:
+        book = _terms(at, plan, name).create(at.path)
+        output.note(f"Created the ledger {at.path} with a total of {book.budget.describe()}.")
 
-    job = _Job(spec, wishes, out, table, spec.name or public_name(table), book, is_stored)
+    job = _Job(spec, wishes, out, table, name, book)
     try:
         with output.bars() as bars:
             document, shown = job.run(plan, bars)
@@ -98,7 +103,7 @@ def release(
         raise
     queries = plan.workload.queries
     answers = "1 answer" if queries == 1 else f"{queries:,} answers"
-    remark = "the stored answer: nothing was spent" if is_stored else ""
+    remark = STORED if document["is_stored"] else ""
     output.result(document, heading(f"Released {answers}", remark), shown)
 
 
@@ -112,7 +117,6 @@ class _Job:
     table: Table
     name: str
     book: Ledger | None
-    is_stored: bool
 
     def run(self, plan: Plan | AdaptivePlan, bars: Bars) -> tuple[dict[str, object], Shown]:
         """Count, debit, measure, write; what to say about it."""
@@ -135,7 +139,7 @@ class _Job:
         )
         notebook_of = spec.path if wishes.notebook else None
         files = publish(result, self.out, spec.level, wishes.synthetic, notebook_of, wishes.csv)
-        said = (result, files, self.book, self.is_stored)
+        said = (result, files, self.book, result.is_stored)
         return published_document(*said), published_facts(*said)
 
     def _adaptive(self, plan: AdaptivePlan, bars: Bars) -> tuple[dict[str, object], Shown]:
@@ -153,7 +157,7 @@ class _Job:
         synthetic = False if wanted is None else wanted
         csv = self.wishes.csv
         files = result.save(self.out, level=self.spec.level, synthetic=synthetic, csv=csv)
-        said = (plan, result, files, self.book, self.is_stored)
+        said = (plan, result, files, self.book, result.is_stored)
         return adaptive_published_document(*said), adaptive_published_facts(*said)
 
 
@@ -209,7 +213,7 @@ def _ledger(spec: Spec, wishes: Wishes) -> LedgerSpec | None:
         return None
     if wishes.ledger is not None:
         total = None if spec.ledger is None else spec.ledger.total
-        return LedgerSpec(wishes.ledger, total)
+        return LedgerSpec(wishes.ledger, None, total_if_new=total)
     if spec.ledger is None:
         raise LedgerError(
             f"{spec.path} names no ledger, so nothing would remember what this release spends; add "
@@ -219,20 +223,32 @@ def _ledger(spec: Spec, wishes: Wishes) -> LedgerSpec | None:
     return spec.ledger
 
 
-def _book(at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str) -> Ledger:
-    """The ledger of this table; a new one is created only if this release fits into it."""
+def _terms(at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str) -> Terms:
+    """What the ledger of this release is opened with if it is new."""
+    unit = unit_of(plan.unit)
+    return Terms(table_id, plan.neighbours, unit, at.total or at.total_if_new or plan.budget)
+
+
+def _book(at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str, spec: Spec) -> Ledger | None:
+    """The ledger of this table; None if the spec says that it is to be created.
+
+    A new one is created only if this release fits into it, and after somebody has agreed.
+    """
     from sfumato.budget.ledger import Ledger
 
-    total = at.total or plan.budget
-    if not Ledger.exists(at.path):
-        fresh = Account(total)
-        if fresh.plus(plan.cost).is_overdrawn:
-            raise BudgetExhausted(fresh.refusal(plan.cost))
-        if "://" not in at.path:
-            check_folder(Path(at.path).parent)
-            Path(at.path).parent.mkdir(parents=True, exist_ok=True)
-        return Ledger.create(at.path, total, table_id, plan.neighbours, unit=unit_of(plan.unit))
-    return Ledger.open_or_create(at.path, table_id, plan.neighbours, total)
+    terms = _terms(at, plan, table_id)
+    if not at.create or Ledger.exists(at.path):
+        advice = f"\nor add create = true to the table [ledger] of {spec.path}"
+        book = terms.open(at.path, advice=advice if spec.ledger == at else "")
+        if at.total is not None:
+            obey_total(book, at.total, str(spec.path))
+        return book
+    fresh = Account(terms.total)
+    if fresh.plus(plan.cost).is_overdrawn:
+        raise BudgetExhausted(fresh.refusal(plan.cost))
+    if "://" not in at.path:
+        check_folder(Path(at.path).parent)
+    return None
 
 
 def _check_new(book: Ledger, plan: Plan | AdaptivePlan) -> None:
@@ -275,14 +291,6 @@ def _check_left(book: Ledger, plan: Plan | AdaptivePlan) -> None:
         )
 
 
-def _remark(at: LedgerSpec | None, book: Ledger | None, output: Output) -> None:
-    if at is not None and book is not None and at.total not in (None, book.budget):
-        output.note(
-            f"The spec gives a total of {at.total.describe() if at.total else ''}, the ledger was "
-            f"opened with {book.budget.describe()}; the ledger's holds."
-        )
-
-
 def _interrupted(book: Ledger | None, key: str) -> str:
     """What an interrupted release has spent."""
     if book is None:
@@ -294,7 +302,7 @@ def _interrupted(book: Ledger | None, key: str) -> str:
     return "Nothing was spent."
 
 
-def _question(plan: Plan | AdaptivePlan, book: Ledger | None) -> str:
+def _question(plan: Plan | AdaptivePlan, at: LedgerSpec | None, book: Ledger | None) -> str:
     """What is about to be spent, in one line."""
     from sfumato.release.provenance import cost_in_words
 
@@ -305,4 +313,7 @@ def _question(plan: Plan | AdaptivePlan, book: Ledger | None) -> str:
         within = getattr(plan, "in_ledger", None)
         if within is not None and within.refused is not None:
             left += f" {within.describe().partition('; ')[2]}."
-    return f"This release spends {cost_in_words(plan.cost, plan.budget)}.{left} Go on?"
+    elif at is not None:
+        total = at.total or at.total_if_new or plan.budget
+        left = f" The ledger {at.path} is created with a total of {total.describe()}."
+    return f"This release spends {cost_in_words(plan.cost, plan.budget)}.{left}"

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sfumato.app.output import Output
 from sfumato.app.server.tokens import hash_of, new_token
 from sfumato.app.show import facts, heading
 from sfumato.errors import SfumatoError
+
+if TYPE_CHECKING:
+    from sfumato.app.server.config import Config
 
 __all__ = ["serve", "token"]
 
@@ -26,6 +29,7 @@ def serve(path: Path, port: int | None, check: bool, page: bool | None, output: 
     from dataclasses import replace
 
     from sfumato.app.server.app import run
+    from sfumato.app.server.check import check_address
     from sfumato.app.server.config import read_config
 
     config = read_config(path)
@@ -34,38 +38,36 @@ def serve(path: Path, port: int | None, check: bool, page: bool | None, output: 
     if config.page:
         _check_page()
     if check:
-        output.result(
-            {"datasets": sorted(config.datasets), "analysts": [a.name for a in config.analysts]},
-            heading(f"{path} is in order", "nothing was opened"),
-            facts(
-                [
-                    ("datasets", ", ".join(sorted(config.datasets))),
-                    ("analysts", ", ".join(f"{a.name} ({a.role})" for a in config.analysts)),
-                    ("address", f"http://{config.host}:{config.port}"),
-                    ("page", "at /page" if config.page else "none"),
-                ]
-            ),
-        )
+        _check(path, config, output)
         return
-    _check_address(config.host, config.port)
+    check_address(config.host, config.port)
     where = f"http://{config.host}:{config.port}"
     shown = f"; the page is {where}/page" if config.page else ""
     datasets = "1 dataset" if len(config.datasets) == 1 else f"{len(config.datasets)} datasets"
-    output.note(f"Serving {datasets} on {where}{shown}")
-    run(config)
+    run(config, lambda: output.note(f"Serving {datasets} on {where}{shown}"))
 
 
-def _check_address(host: str, port: int) -> None:
-    """Refuse an address that nobody could be answered at, before anything is opened."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        socket.create_server(address, family=family).close()
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise SfumatoError(
-            f"{host}, port {port} cannot be served ({reason}); stop the server that is there, give "
-            "another --port, or change [server] of the configuration"
-        ) from None
+def _check(path: Path, config: Config, output: Output) -> None:
+    """Open all that the server would open, and say what is wrong; nothing is written or spent."""
+    from sfumato.app.server.check import faults
+
+    listed = faults(config)
+    if listed:
+        words = "\n".join(f"  {each}" for each in listed)
+        number = "1 fault" if len(listed) == 1 else f"{len(listed)} faults"
+        raise SfumatoError(f"{path} cannot be served as it stands, {number}:\n{words}")
+    output.result(
+        {"datasets": sorted(config.datasets), "analysts": [a.name for a in config.analysts]},
+        heading(f"{path} is in order", "ledgers, tables, columns and state were opened"),
+        facts(
+            [
+                ("datasets", ", ".join(sorted(config.datasets))),
+                ("analysts", ", ".join(f"{a.name} ({a.role})" for a in config.analysts)),
+                ("address", f"http://{config.host}:{config.port}"),
+                ("page", "at /page" if config.page else "none"),
+            ]
+        ),
+    )
 
 
 def _check_page() -> None:

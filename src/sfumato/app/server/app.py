@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -60,8 +60,11 @@ def make_app(house: House, *, closes: bool = False, page: bool = False) -> Gate:
     return Gate(app, house, BUSY, porch)
 
 
-def run(config: Config) -> None:
-    """Serve until interrupted; then finish what is under way and put the sessions to rest."""
+def run(config: Config, say: Callable[[], None]) -> None:
+    """Serve until interrupted; then finish what is under way and put the sessions to rest.
+
+    ``say`` is called when everything is open.
+    """
     import uvicorn
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -71,6 +74,7 @@ def run(config: Config) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    say()
     uvicorn.run(app, **settings(config))
 
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sfumato.app.given import Amount, budget_from, named_domain, source_from, table_from, unit_from
 from sfumato.app.server.limits import Limits
 from sfumato.app.server.tokens import HASH
-from sfumato.app.spec import LedgerSpec, SessionTable, read_spec
+from sfumato.app.spec import LedgerSpec, SessionTable, ledger_place, read_spec
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SchemaError
@@ -76,6 +76,7 @@ class _Dataset(_Table):
     unit: Text | None = None
     rows_per_unit: Annotated[int, Field(ge=1)] | None = None
     ledger: Text | None = None
+    create: bool = False
     budget: _Amounts | None = None
     session: _Session | None = None
 
@@ -105,7 +106,12 @@ class SessionConfig:
 
 @dataclass(frozen=True, slots=True)
 class DatasetConfig:
-    """A table that is served: where it is, what its records may look like, what it may spend."""
+    """A table that is served: where it is, what its records may look like, what it may spend.
+
+    ``total`` is that of its ledger; ``is_total_told`` says whether the file ``told_by`` gives it as
+    such, so that a ledger with another one is brought to it or refused. ``create`` allows the
+    server to create the ledger.
+    """
 
     name: str
     about: str
@@ -118,6 +124,9 @@ class DatasetConfig:
     total: Budget | None
     session: SessionConfig | None
     constraints: Constraints | None = None
+    create: bool = False
+    is_total_told: bool = False
+    told_by: str = "the configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +228,7 @@ def _from_spec(
     whose = (spec.domain, spec.neighbours, spec.unit)
     ledger: LedgerSpec = spec.ledger
     total = ledger.total or spec.budget
-    session = _session(file, table.session, at)
+    session = _session(file, table.session, at, ledger.total)
     return DatasetConfig(
         name,
         table.about,
@@ -230,6 +239,9 @@ def _from_spec(
         total,
         session,
         spec.constraints,
+        ledger.create,
+        ledger.total is not None,
+        str(spec.path),
     )
 
 
@@ -246,7 +258,8 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
     assert table.domain is not None  # noqa: S101
     assert table.ledger is not None  # noqa: S101
     assert table.budget is not None  # noqa: S101
-    ledger = table.ledger if "://" in table.ledger else str(_beside(file, table.ledger))
+    ledger = ledger_place(file, table.ledger, file.folder or Path(), (*at, "ledger"))
+    total = budget_from(file, table.budget, (*at, "budget"))
     return DatasetConfig(
         name=name,
         about=table.about,
@@ -256,17 +269,40 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
         neighbours=table.neighbours,
         unit=unit_from(file, table.unit, table.rows_per_unit, at),
         ledger=ledger,
-        total=budget_from(file, table.budget, (*at, "budget")),
-        session=_session(file, table.session, at),
+        total=total,
+        session=_session(file, table.session, at, total),
+        create=table.create,
+        is_total_told=True,
+        told_by=file.name,
     )
 
 
-def _session(file: TomlFile, table: _Session | None, at: KeyPath) -> SessionConfig | None:
+def _session(
+    file: TomlFile, table: _Session | None, at: KeyPath, total: Budget | None
+) -> SessionConfig | None:
     if table is None:
         return None
     where = (*at, "session")
     public = source_from(file, table.public, (*where, "public"))
-    return SessionConfig(budget_from(file, table, where), public, table)
+    budget = budget_from(file, table, where)
+    _check_within(file, budget, total, "the session", where)
+    return SessionConfig(budget, public, table)
+
+
+def _check_within(
+    file: TomlFile, part: Budget, total: Budget | None, whose: str, at: KeyPath
+) -> None:
+    """Refuse a part that is larger than the whole: it could never be spent, and promises more."""
+    if total is None:
+        return
+    pairs = [(part.epsilon, total.epsilon), (part.rho, total.rho), (part.mu, total.mu)]
+    pairs.append((part.delta, total.delta))
+    if any(a is not None and b is not None and a > b for a, b in pairs):
+        raise file.error(
+            f"{whose} may spend {part.describe()}, the whole table only {total.describe()}; lower "
+            "it, or give the table more",
+            at,
+        )
 
 
 def _public_name(source: str | SqlSource | CsvSource) -> str:
@@ -304,6 +340,9 @@ def _analyst(
         wanted: budget_from(file, amounts, (*at, "allowance", wanted))
         for wanted, amounts in table.allowance.items()
     }
+    for wanted, budget in allowances.items():
+        whole = datasets[wanted].total if datasets[wanted].is_total_told else None
+        _check_within(file, budget, whole, f"{name!r}", (*at, "allowance", wanted))
     return Analyst(name, table.token, table.role, frozenset(theirs), allowances)
 
 

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from sfumato.app.server.asking import Asking, no_session
+from sfumato.app.server.check import open_book
 from sfumato.app.server.config import Analyst, Config, DatasetConfig, SessionConfig
 from sfumato.app.server.documents import (
     canonical,
@@ -32,7 +33,6 @@ from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Budget, Ledger
 from sfumato.budget.budget import total_is_public
 from sfumato.budget.entries import Entry, request_key
-from sfumato.domain.unit import unit_of
 from sfumato.domain.write import write_domain
 from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.flow import request_of
@@ -93,15 +93,7 @@ class Guarded:
     ) -> None:
         self.name, self.dataset = dataset.name, dataset
         self.limits, self.shelf = config.limits, shelf
-        self.book = Ledger.open_or_create(
-            dataset.ledger,
-            dataset.table_id,
-            dataset.neighbours,
-            dataset.total,
-            unit=unit_of(dataset.unit),
-            keep_open=True,
-        )
-        _allow(self.book, config, dataset.name)
+        self.book = open_book(dataset, config)
         unit = None if dataset.unit is None else [dataset.unit.column, dataset.unit.rows]
         told = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
         self._about = request_key({"table": told})
@@ -459,15 +451,6 @@ class Guarded:
                 "answers": columns_of(result, asked.level),
             }
         )
-
-
-def _allow(book: Ledger, config: Config, name: str) -> None:
-    """Write the allowances of the configuration into the ledger, where they are new."""
-    known = {a.analyst: a.budget for a in book.allowances()}
-    for analyst in config.analysts:
-        wanted = analyst.allowances.get(name)
-        if wanted is not None and known.get(analyst.name) != wanted:
-            book.allow(analyst.name, wanted)
 
 
 def _session(dataset: DatasetConfig, wanted: SessionConfig, book: Ledger) -> Session:
