@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.domain import Attribute, DateTime, Domain, Integer, Numeric
-from sfumato.domain.values import base_of
+from sfumato.domain import Attribute, DateTime, Domain, Integer, Numeric, Values
 from sfumato.randomness import WordSource, integers_below
 from sfumato.refine.synthetic.synthesize import Synthetic
 from sfumato.release.labels import Labels, cell_labels, has_whole_days, lower_ends, upper_ends
@@ -29,7 +28,8 @@ def record_frame(domain: Domain, synthetic: Synthetic, words: WordSource) -> pd.
     """
     import pandas as pd
 
-    columns = {a.name: _column(a, synthetic.codes[a.name], words) for a in base_of(domain)}
+    declared = [a for a in domain if not isinstance(a, Values)]
+    columns = {a.name: _column(a, synthetic.codes[a.name], words) for a in declared}
     frame = pd.DataFrame(columns)
     frame.attrs["notes"] = list(synthetic.notes)
     return frame

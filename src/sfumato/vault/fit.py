@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sfumato.domain import Attribute, Category, Domain, Integer
+from sfumato.domain import Attribute, Category, Domain, Integer, Values
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.domain.values import base_of
 from sfumato.errors import TableError
 from sfumato.vault.tables import Table
 from sfumato.wording import did_you_mean, either, listing, shown
@@ -50,7 +49,8 @@ def check_columns(table: Table, domain: Domain, unit: PrivacyUnit | None = None)
             f"the table {table.name} lacks {listing(missing)}; its columns are "
             f"{listing(list(table.types), most=40)}{did_you_mean(missing[0], table.types)}"
         )
-    faults = [fault for a in base_of(domain) if (fault := _fault(table, a))]
+    declared = [a for a in domain if not isinstance(a, Values)]
+    faults = [fault for a in declared if (fault := _fault(table, a))]
     if unit is not None and family(table.types[unit.column]) not in _UNITS:
         faults.append(
             f"the privacy unit {shown(unit.column)} is of type {table.types[unit.column]}; it "
