@@ -25,6 +25,7 @@ SECTIONS = {
     "bodies": "projections onto relaxations, and the gaps they prove of rows",
     "metric": "projections in the metric of the objective and of the noise",
     "intervals": "how often intervals hold the truth",
+    "means": "means of continuous columns, beside OpenDP's clamped mean",
     "sparse": "how far off the discoveries of a sparse vector may be, beside the textbook",
     "online": "questions one at a time, beside noise on every answer",
     "shrinkage": "projected answers drawn towards guesses, beside the projection itself",

@@ -30,7 +30,9 @@ WHOLE = 2**UNIT_BITS
 WILD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, -5e-324, 1e308, -1e308, 1.7e308]
 NUMBERS = st.one_of(st.sampled_from([None, *WILD]), st.floats(), st.floats(-20, 120))
 RULES = st.tuples(st.sampled_from(["drop", "other", "clamp"]), st.sampled_from(["drop", "missing"]))
-RANGES = st.sampled_from([(0.0, 100.0), (-3.5, 11.25), (1000.0, 1000.5), (-1e300, 1e300), (0, 1e-9)])
+RANGES = st.sampled_from(
+    [(0.0, 100.0), (-3.5, 11.25), (1000.0, 1000.5), (-1e300, 1e300), (0, 1e-9)]
+)
 
 
 def domain_of(ends, rules, edges=()):

@@ -34,6 +34,7 @@ from sfumato.audit.subjects.sources import (
     source_subject,
 )
 from sfumato.audit.subjects.units import UNIT, Counted, People, count_rows, unit_subject
+from sfumato.audit.subjects.values import Numbers, beside_a_count, unclamped, value_subject
 from sfumato.budget import Budget
 from sfumato.budget.accounting import Cost
 from sfumato.domain import Domain
@@ -62,7 +63,12 @@ LAST, LOW = 6, 3.5  # the event that tells sparse vector 3: its place and its va
 
 
 def broken_subjects() -> tuple[
-    Subject[Answers] | Subject[Table] | Subject[People] | Subject[CsvFile] | Subject[Filtered],
+    Subject[Answers]
+    | Subject[Table]
+    | Subject[People]
+    | Subject[CsvFile]
+    | Subject[Filtered]
+    | Subject[Numbers],
     ...,
 ]:
     """Everything that must be caught."""
@@ -73,6 +79,7 @@ def broken_subjects() -> tuple[
         *_wrong_units(),
         *_wrong_files(),
         *_wrong_sources(),
+        *_wrong_values(),
         *_wrong_rounds(),
         *_wrong_sessions(),
     )
@@ -309,6 +316,14 @@ def _first_rows(people: People, _: int, blocks: Sequence[Block]) -> Exact:
     seen = [owner for owner, _ in people]
     kept = [row for i, row in enumerate(people) if seen[:i].count(row[0]) < UNIT.rows]
     return count_rows(tuple(kept[: 3 * UNIT.rows]), blocks)
+
+
+def _wrong_values() -> tuple[Subject[Numbers], ...]:
+    return (
+        value_subject("values: not clamped", "laplace-table", "add-remove", unclamped),
+        value_subject("values: not clamped", "gaussian-table", "replace-one", unclamped),
+        value_subject("values: sum beside count", "laplace-table", "add-remove", beside_a_count),
+    )
 
 
 def _wrong_files() -> tuple[Subject[CsvFile], ...]:

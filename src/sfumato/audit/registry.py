@@ -47,10 +47,12 @@ def sound_subjects() -> list[Subject[Any]]:
     from sfumato.audit.subjects.sparse import sparse_subjects
     from sfumato.audit.subjects.streams import stream_subjects
     from sfumato.audit.subjects.units import unit_subjects
+    from sfumato.audit.subjects.values import value_subjects
 
     return [
         *planned_subjects(),
         *unit_subjects(),
+        *value_subjects(),
         *csv_subjects(),
         *source_subjects(),
         *stream_subjects(),

@@ -166,7 +166,8 @@ _INTEGER = _Part(
 
 _NUMERIC = _Part(
     remarks=(
-        "Instead of edges, min, max and bins = N give N equal bins. For whole numbers, which some",
+        "Instead of edges, min, max and bins = N give N equal bins; min and max alone are enough",
+        "for sums and means, which take the values themselves. For whole numbers, which some",
         'programs write as fractions where values are missing, use kind = "integer", min and max.',
     ),
     lines=(

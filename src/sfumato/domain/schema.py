@@ -229,7 +229,10 @@ def _built(name: str, read: _Table) -> Attribute:
 
 
 def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> list[float]:
-    """The edges as given, or those of ``bins`` equal bins from ``min`` to ``max``."""
+    """The edges as given, or those of ``bins`` equal bins from ``min`` to ``max``: one if not told.
+
+    Sums and means take the values themselves, so that a range alone is enough for them.
+    """
     equal = {"min": read.min, "max": read.max, "bins": read.bins}
     given = [key for key, value in equal.items() if value is not None]
     if read.edges is not None and given:
@@ -239,13 +242,14 @@ def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> list[float]:
         )
     if read.edges is not None:
         return read.edges
-    if read.min is None or read.max is None or read.bins is None:
-        missing = [key for key in equal if key not in given]
+    if read.min is None or read.max is None:
+        missing = [key for key in ("min", "max") if key not in given]
         raise file.error(
-            f"the bins are not given; write edges = [...], or min, max and bins = N for N equal "
-            f"bins (missing: {', '.join(missing)})",
+            "the range is not given; write min and max, with bins = N for N equal bins if tables "
+            f"are asked for, or edges = [...] (missing: {', '.join(missing)})",
             at,
         )
+    bins = read.bins or 1
     for key, bound in (("min", read.min), ("max", read.max)):
         if not math.isfinite(bound):
             raise file.error(f"expected a finite number, got {bound!r}", (*at, key))
@@ -256,12 +260,12 @@ def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> list[float]:
     # Exact arithmetic on the decimals as written, so that 0 to 1 in 10 bins has the edge 0.3.
     low, high = Fraction(repr(read.min)), Fraction(repr(read.max))
     # Quotients of integers are rounded correctly, and far faster than fractions.
-    below = low.denominator * high.denominator * read.bins
-    first, step = (int(x * below) for x in (low, (high - low) / read.bins))
-    edges = [(first + step * i) / below for i in range(read.bins + 1)]
+    below = low.denominator * high.denominator * bins
+    first, step = (int(x * below) for x in (low, (high - low) / bins))
+    edges = [(first + step * i) / below for i in range(bins + 1)]
     if first_fall(edges) is not None:
         raise file.error(
-            f"{read.bins} bins between {read.min!r} and {read.max!r} are narrower than numbers can "
+            f"{bins} bins between {read.min!r} and {read.max!r} are narrower than numbers can "
             "tell apart; ask for fewer",
             (*at, "bins"),
         )

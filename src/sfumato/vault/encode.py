@@ -117,7 +117,7 @@ def _numeric(attribute: Numeric, held: Held, engine: Engine, found: str | None) 
 def _grid_value(attribute: Values, held: Held, engine: Engine) -> str:
     """The clamped value in steps of ``2^-UNIT_BITS`` of its range, to the nearest.
 
-    Privacy: a function of the record alone, between 0 and 2^UNIT_BITS; nothing else is needed
+    Privacy: none by itself; a function of the record alone, 0 to 2^UNIT_BITS, is all it needs to be
     (docs/proofs/values.md), so an engine whose floats round otherwise moves a record by one step
     and no bound at all.
     """

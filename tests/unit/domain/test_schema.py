@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pytest
 
+import sfumato as sf
 from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level, Numeric
 from sfumato.domain.schema import domain_from, read_domain
 from sfumato.errors import SchemaError
@@ -143,7 +144,7 @@ FAULTS = [
     (X + f"edges = [0, 0x{'f' * 999}]", 3, "edges"),
     (X + "edges = [0, 'a']", 3, "edges #2: expected a number, got the text 'a'"),
     (X + "edges = [0, 1]\nbins = 3", 4, "edges are given, so bins must not be"),
-    (X, 1, "the bins are not given; write edges = [...], or min, max and bins"),
+    (X, 1, "the range is not given; write min and max, with bins = N for N equal bins"),
     (X + "min = 0\nbins = 3", 1, "(missing: max)"),
     (X + "min = 0\nmax = 0\nbins = 3", 4, "expected a number above min = 0.0, got 0.0"),
     (X + "min = 0\nmax = nan\nbins = 3", 4, "expected a finite number, got nan"),
@@ -187,6 +188,13 @@ def test_all_faults_of_a_file_are_told_at_once_in_its_order():
         ["release.toml, line 9", "domain.day"],
         ["release.toml, line 9", "domain.day"],
     ]
+
+
+def test_a_range_alone_is_one_bin_and_enough_for_means():
+    domain = read(X + "min = 0.1\nmax = 0.7")
+    assert domain["x"] == Numeric("x", (0.1, 0.7))
+    assert sf.means(domain, "x").ratios[0].offset == pytest.approx(0.4)
+    assert read(domain.to_toml()) == domain
 
 
 def test_equal_bins_have_the_edges_that_a_person_would_write():
