@@ -249,7 +249,19 @@ def _read(document: Mapping[str, object]) -> Answered:
     columns = document.get("answers")
     if not isinstance(columns, dict | list):
         raise ServerError("the server sent no answers; check its address")
+    if isinstance(columns, list):
+        columns = [_grouped(answer) for answer in columns]
     return Answered(str(document["key"]), pd.DataFrame(columns), document)
+
+
+def _grouped(answer: object) -> dict[str, object]:
+    """An answer with a column for each column of its group, first."""
+    if not isinstance(answer, dict):
+        raise ServerError("the server sent no answers; check its address")
+    told = {name: value for name, value in answer.items() if name != "groups"}
+    groups = answer.get("groups") or {}
+    named = {f"{n} (attribute)" if n in told else n: value for n, value in groups.items()}
+    return {**named, **told}
 
 
 def _wait(reply: Reply, attempt: int) -> float:

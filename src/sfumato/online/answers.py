@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,14 +15,31 @@ from sfumato.domain import Domain
 from sfumato.errors import LedgerError
 from sfumato.workload.question import Question
 
-__all__ = ["Answer", "How", "Left", "QuestionForecast", "paid_answer", "paid_bytes"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Answer",
+    "How",
+    "Left",
+    "QuestionForecast",
+    "answer_frame",
+    "bare_name",
+    "paid_answer",
+    "paid_bytes",
+]
 
 How: TypeAlias = Literal["paid", "free", "untested"]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer to one question; the same for everybody who asks it, for ever.
+    """An answer to one question; the same numbers for everybody who asks it, for ever.
+
+    ``question`` is the text of who asks, ``aggregate``, ``condition`` and ``groups`` are its parts:
+    what is computed, under which condition, and the group as a value for each column. They come
+    from the asker's own request and are not stored: an answer that is read by its key alone has
+    none of them. Answers are equal if their numbers are, whatever the words.
 
     ``how`` is "paid" (the truth with noise), "free" (the estimate, tested against the truth), or
     "untested" (the estimate as it is: no interval, no promise, nothing stored). ``low`` to ``high``
@@ -31,7 +48,7 @@ class Answer:
     """
 
     key: str
-    question: str
+    question: str = field(compare=False)
     value: float
     low: float | None
     high: float | None
@@ -40,6 +57,19 @@ class Answer:
     epoch: int
     cost: tuple[Mapping[str, object], ...] = ()
     is_dummy: bool = False
+    aggregate: str = field(default="", compare=False)
+    condition: str = field(default="", compare=False)
+    groups: Mapping[str, object] = field(default_factory=dict, compare=False)
+
+    def asked_as(self, question: Question) -> Answer:
+        """The same answer in the words of who asks."""
+        return replace(
+            self,
+            question=question.name,
+            aggregate=question.aggregate,
+            condition=question.condition,
+            groups=dict(question.groups),
+        )
 
     @property
     def is_paid(self) -> bool:
@@ -47,10 +77,18 @@ class Answer:
         return self.how == "paid"
 
     def as_json(self) -> dict[str, object]:
-        """The answer as JSON: the same bytes whenever it is asked for."""
-        return {
-            "key": self.key,
+        """The answer as JSON, for who asked."""
+        told = {
             "question": self.question,
+            "aggregate": self.aggregate,
+            "condition": self.condition,
+            "groups": dict(self.groups),
+        }
+        return {"key": self.key, **told, **self._numbers()}
+
+    def _numbers(self) -> dict[str, object]:
+        """What is the same for everybody."""
+        return {
             "value": self.value,
             "low": self.low,
             "high": self.high,
@@ -62,8 +100,11 @@ class Answer:
         }
 
     def to_bytes(self) -> bytes:
-        """What the ledger stores before the answer is sent."""
-        return json.dumps(self.as_json(), separators=(",", ":"), allow_nan=False).encode()
+        """What the ledger stores before the answer is sent: nobody's words."""
+        return json.dumps(self._stored(), separators=(",", ":"), allow_nan=False).encode()
+
+    def _stored(self) -> dict[str, object]:
+        return {"key": self.key, "question": bare_name(self.key), **self._numbers()}
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> Answer:
@@ -78,8 +119,38 @@ class Answer:
 
     @classmethod
     def _of(cls, told: Mapping[str, object]) -> Answer:
-        fields = {name: told[name] for name in cls.__slots__}
-        return cls(**{**fields, "cost": tuple(told["cost"])})  # type: ignore[arg-type]
+        """From what is stored; earlier versions stored the words of who asked first as well."""
+        key = str(told["key"])
+        names = ("value", "low", "high", "level", "how", "epoch", "cost", "is_dummy")
+        numbers = {name: told[name] for name in names}
+        numbers["cost"] = tuple(told["cost"])  # type: ignore[arg-type]
+        return cls(key=key, question=bare_name(key), **numbers)  # type: ignore[arg-type]
+
+
+def bare_name(key: str) -> str:
+    """What a question is called where nobody's words for it are at hand.
+
+    >>> bare_name("0123456789abcdef")
+    'question 0123456789ab'
+    """
+    return f"question {key[:12]}"
+
+
+def answer_frame(answers: Sequence[Answer]) -> pd.DataFrame:
+    """Answers as a frame: a column for each column of the groups, then the numbers.
+
+    An attribute that is called like a column of answers gets `` (attribute)`` after its name.
+    """
+    import pandas as pd
+
+    rows = []
+    for answer in answers:
+        told = answer.as_json()
+        groups = told.pop("groups")
+        assert isinstance(groups, dict)  # noqa: S101
+        named = {f"{n} (attribute)" if n in told else n: value for n, value in groups.items()}
+        rows.append({**named, **told})
+    return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +207,7 @@ def paid_bytes(answer: Answer, question: Question, value: float, variance: float
         "value": value,
         "variance": variance,
     }
-    told = {"answer": answer.as_json(), "learnt": learnt}
+    told = {"answer": answer._stored(), "learnt": learnt}
     return json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
 
 

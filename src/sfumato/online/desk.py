@@ -22,7 +22,7 @@ from sfumato.budget import Cost
 from sfumato.budget.sparse import NoiseLaw
 from sfumato.domain.unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, SfumatoError, TooLarge
-from sfumato.online.answers import Answer, How, paid_answer, paid_bytes
+from sfumato.online.answers import Answer, How, bare_name, paid_answer, paid_bytes
 from sfumato.online.book import Book, Waiting
 from sfumato.online.epochs import Epochs
 from sfumato.online.estimate import Estimate
@@ -271,7 +271,7 @@ class Desk:
         """An answer whose interval is cut to what is possible, and holds its own value."""
         return Answer(
             key=question.key,
-            question=question.name,
+            question=bare_name(question.key),  # who asks puts their own words in its place
             value=value,
             low=min(self._possible(question, middle - half), value),
             high=max(self._possible(question, middle + half), value),

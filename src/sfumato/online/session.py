@@ -17,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date, datetime
 from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
 
 from sfumato.domain import Domain
 from sfumato.errors import (
@@ -27,7 +30,7 @@ from sfumato.errors import (
     SfumatoError,
     WorkloadError,
 )
-from sfumato.online.answers import Answer, Left, QuestionForecast
+from sfumato.online.answers import Answer, Left, QuestionForecast, answer_frame
 from sfumato.online.book import MemoryBook
 from sfumato.online.desk import Desk, Flight, caught
 from sfumato.online.parameters import SessionPlan
@@ -35,9 +38,12 @@ from sfumato.wording import shown
 from sfumato.workload.build import in_bins
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.sql import sql
+from sfumato.workload.terms import Said
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sfumato.online.estimate import Estimate
     from sfumato.workload.queries import Array
 
@@ -109,7 +115,7 @@ class Session:
             raise WorkloadError("the question is about another domain than the session")
         if isinstance(given, Question):
             return (given,)
-        return questions_of(given) if given.queries == 1 else _labelled(given)
+        return _labelled(given)
 
     def ask(self, asked: Asked, *, analyst: str | None = None, untested: bool = False) -> Answer:
         """Answer one question: stored, free, or paid for.
@@ -130,6 +136,15 @@ class Session:
         """
         return self._given(self.read_all(asked), analyst, untested)
 
+    def ask_frame(
+        self, asked: Asked, *, analyst: str | None = None, untested: bool = False
+    ) -> pd.DataFrame:
+        """The answers of `ask_all` as a frame, with a column for each column of GROUP BY.
+
+        Privacy: as `Session`. Neighbours: as `Session`.
+        """
+        return answer_frame(self.ask_all(asked, analyst=analyst, untested=untested))
+
     def ask_many(
         self, asked: Sequence[Asked], *, analyst: str | None = None
     ) -> list[Answer | SfumatoError]:
@@ -145,8 +160,12 @@ class Session:
             found = self._desk.begin(readable, analyst)
         out: list[Answer | SfumatoError] = []
         for question in questions:
-            one = found[question.key] if isinstance(question, Question) else question
-            out.append(one.landed() if isinstance(one, Flight) else one)
+            if not isinstance(question, Question):
+                out.append(question)
+                continue
+            known = found[question.key]
+            one = known.landed() if isinstance(known, Flight) else known
+            out.append(one.asked_as(question) if isinstance(one, Answer) else one)
         return out
 
     def answer(self, key: str) -> Answer | None:
@@ -182,10 +201,11 @@ class Session:
         with self._desk.lock:
             known = self._desk.stored(question.key)
             if known is not None:
-                return known
+                return known.asked_as(question)
             bare = (question.key, question.name, self._learnt().answer(question), None, None, None)
             used = self._desk.epochs.used
-        return Answer(*bare, how="untested", epoch=used, is_dummy=self.is_dummy)
+        answer = Answer(*bare, how="untested", epoch=used, is_dummy=self.is_dummy)
+        return answer.asked_as(question)
 
     def left(self, analyst: str | None = None) -> Left:
         """What the session can still do."""
@@ -265,12 +285,35 @@ class Session:
 
 
 def _labelled(workload: Workload) -> tuple[Question, ...]:
-    """The questions of a workload, each named by its group and its cell."""
-    from sfumato.release.labels import texts_of
+    """The questions of a workload, each with its group and its cell, as this asker wrote them."""
+    from sfumato.release.labels import columns_of, texts_of
 
-    questions = questions_of(workload)
-    texts = [(t.name, text if t.rows > 1 else "") for t in workload.terms for text in texts_of(t)]
-    return tuple(
-        replace(question, name=f"{name}: {text}" if text else name)
-        for question, (name, text) in zip(questions, texts, strict=True)
-    )
+    out: list[Question] = []
+    questions = iter(questions_of(workload))
+    for term in workload.terms:
+        texts, columns = texts_of(term), columns_of(term)
+        columns.pop("query", None)
+        name = term.name
+        condition = name.condition if isinstance(name, Said) else ""
+        aggregate = name.aggregate if isinstance(name, Said) else ""
+        for row in range(term.rows):
+            groups = tuple((title, _plain(labels[row])) for title, labels in columns.items())
+            question = next(questions)
+            is_listed = term.rows > 1 and texts[row]
+            label = f"{name}: {texts[row]}" if is_listed else question.name
+            out.append(
+                replace(
+                    question,
+                    name=str(label),
+                    aggregate=aggregate or "COUNT(*)",
+                    condition=condition,
+                    groups=groups,
+                )
+            )
+    return tuple(out)
+
+
+def _plain(label: object) -> object:
+    """A label as JSON can have it."""
+    value = label.item() if isinstance(label, np.generic) else label
+    return value.isoformat() if isinstance(value, date | datetime) else value

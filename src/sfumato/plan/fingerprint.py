@@ -49,7 +49,8 @@ def _leaf(value: object, known: dict[int, bytes]) -> bytes:
     if isinstance(value, Domain):
         return _hash("domain", repr((value.names, value.shape)).encode())
     if value is None or isinstance(value, bool | int | str):
-        return _hash(type(value).__name__, repr(value).encode())
+        kind = "str" if isinstance(value, str) else type(value).__name__
+        return _hash(kind, repr(value).encode())
     if isinstance(value, float):
         return _hash("float", value.hex().encode())
     if isinstance(value, np.ndarray):

@@ -30,7 +30,7 @@ from sfumato.workload.queries import (
     Total,
     Windows,
 )
-from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.terms import Explicit, Predicates, Product, Said, Term
 
 __all__ = [
     "RESERVED",
@@ -69,14 +69,16 @@ def axes_of(term: Term) -> tuple[Axis, ...]:
         # The values that a sum is of tell no two queries apart; alone they say what is summed.
         told = [(n, q) for n, q in term.factors if q.rows > 1 or not valued(term.domain, [n])]
         return tuple(_axis(term.domain, name, queries) for name, queries in told or term.factors)
-    return (Axis(term.rows, (), _objects(_given_texts(term))),)
+    texts = _given_texts(term)
+    return (Axis(term.rows, _group_columns(term.domain, texts), _objects(texts)),)
 
 
 def columns_of(term: Term, rows: slice = slice(None)) -> dict[str, Labels]:
     """One array of labels per column, with an entry for every query, or for some."""
     axes = axes_of(term)
     if not isinstance(term, Product):
-        return {"query": axes[0].texts[rows]}
+        found = {**dict(axes[0].columns), "query": axes[0].texts}
+        return {name: labels[rows] for name, labels in found.items()}
     shape = [axis.rows for axis in axes]
     return {
         name: labels[places_along(shape, i, rows)]
@@ -242,6 +244,17 @@ def _matrix_labels(queries: QuerySet) -> Sequence[object]:
     if queries.rows == 1:
         return [queries.name]
     return [f"{queries.name} {i + 1}" for i in range(queries.rows)]
+
+
+def _group_columns(domain: Domain, texts: Sequence[object]) -> tuple[tuple[str, Labels], ...]:
+    """The columns of labels that all know the groups of the same columns."""
+    found = [text.groups if isinstance(text, Said) else () for text in texts]
+    names = {tuple(name for name, _ in groups) for groups in found}
+    if len(names) != 1:
+        return ()
+    titles = [n if n not in RESERVED else _free(f"{n} (attribute)", domain) for n in names.pop()]
+    columns = zip(*([value for _, value in groups] for groups in found), strict=True)
+    return tuple((title, _objects(c)) for title, c in zip(titles, columns, strict=True))
 
 
 def _given_texts(term: Term) -> Sequence[object]:

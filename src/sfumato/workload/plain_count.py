@@ -69,7 +69,7 @@ def plain_count(domain: Domain, text: str) -> Question | None:
             said.append(words)
     except (_Doubt, SfumatoError):
         return None
-    return _question(domain, cells, f"COUNT(*) where {_short(' AND '.join(said))}")
+    return _question(domain, cells, " AND ".join(said))
 
 
 class _Doubt(Exception):
@@ -112,7 +112,7 @@ def _value(constant: str) -> int | float | str:
     return float(constant) if "." in constant else int(constant)
 
 
-def _question(domain: Domain, cells: dict[str, Mask], name: str) -> Question | None:
+def _question(domain: Domain, cells: dict[str, Mask], condition: str) -> Question | None:
     """The conjunction in canonical form: two classes per attribute, the first cell in class 0."""
     kept = [n for n in domain.in_order(cells) if not cells[n].all()]
     if not kept or len(kept) > MOST_ATTRIBUTES or not all(cells[n].any() for n in kept):
@@ -120,7 +120,9 @@ def _question(domain: Domain, cells: dict[str, Mask], name: str) -> Question | N
     class_of = tuple((cells[n] != cells[n][0]).astype(np.int64) for n in kept)
     table = np.zeros((2,) * len(kept), dtype=np.int64)
     table[tuple(int(not cells[n][0]) for n in kept)] = 1
-    return Question(domain, name, tuple(kept), class_of, table, 0)
+    name = f"COUNT(*) where {_short(condition)}"
+    told = ("COUNT(*)", _short(condition, 1_000))
+    return Question(domain, name, tuple(kept), class_of, table, 0, *told)
 
 
 def _short(text: str, most: int = 60) -> str:

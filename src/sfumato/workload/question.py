@@ -41,6 +41,9 @@ WORD_BITS = 62  # one bit less than int64 holds
 class Question:
     """A linear query: coefficients in steps of ``2^-bits`` over the classes of its attributes.
 
+    ``name``, ``aggregate``, ``condition`` and ``groups`` are how this asker wrote it: they are told
+    to nobody else, and are no part of what is asked.
+
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
     >>> one = questions_of(sf.sql(domain, "SELECT COUNT(*) FROM t WHERE age < 30 AND sex = 1"))[0]
@@ -57,6 +60,9 @@ class Question:
     class_of: tuple[Integers, ...]
     table: Integers
     bits: int
+    aggregate: str = ""
+    condition: str = ""
+    groups: tuple[tuple[str, object], ...] = ()
 
     @cached_property
     def key(self) -> str:

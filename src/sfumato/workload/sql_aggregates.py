@@ -27,7 +27,9 @@ from sfumato.workload.queries import Array
 from sfumato.workload.sql_conditions import Asked, Names, condition, constant
 from sfumato.workload.sql_parse import as_written, only, refuse, without_brackets
 
-__all__ = ["Aggregate", "Linear", "aggregate"]
+__all__ = ["MOST_WRITTEN", "Aggregate", "Linear", "aggregate"]
+
+MOST_WRITTEN = 1_000  # characters of an aggregate that are told in an answer
 
 AGGREGATES = (
     "allowed are COUNT(*), COUNT(column), SUM(column), AVG(column) and the three of CASE WHEN "
@@ -52,8 +54,12 @@ class Linear:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Aggregate:
-    """One column of the answers: a linear query, or the ratio of two."""
+    """One column of the answers: a linear query, or the ratio of two.
 
+    ``label`` is its alias or what was written, ``written`` always the latter.
+    """
+
+    written: str
     label: str
     is_named: bool
     value: Linear
@@ -68,6 +74,7 @@ def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggr
     if isinstance(node, exp.Alias):
         only(node, "this", "alias")
         label, node = node.alias, node.this
+    written = as_written(node, MOST_WRITTEN)
     node = without_brackets(node)
     among: Condition = Everything()
     if isinstance(node, exp.Filter):
@@ -75,7 +82,7 @@ def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggr
         among = condition(node.expression.this, names)
         node = without_brackets(node.this)
     if type(node) is exp.Count:
-        return Aggregate(label, is_named, replace(_count(node, names), only=among))
+        return Aggregate(written, label, is_named, replace(_count(node, names), only=among))
     if type(node) not in (exp.Sum, exp.Avg):
         refuse(node, AGGREGATES)
     only(node, "this")
@@ -89,14 +96,14 @@ def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggr
         mean = mean_of_values(names.domain, column)
         parts = (_of_values(mean.domain, mean.values, r) for r in (mean.centred, mean.counted))
         total, number = (replace(part, only=among) for part in parts)
-        return Aggregate(label, is_named, total, number, mean)
+        return Aggregate(written, label, is_named, total, number, mean)
     if column is not None:
         domain, values = with_values(names.domain, column)
         total = _of_values(domain, values, values.powers(1))
-        return Aggregate(label, is_named, replace(total, only=among))
+        return Aggregate(written, label, is_named, replace(total, only=among))
     total, number = _sum(without_brackets(node.this), names)
     value, divisor = replace(total, only=among), replace(number, only=among)
-    return Aggregate(label, is_named, value, divisor if is_mean else None, hidden=hidden)
+    return Aggregate(written, label, is_named, value, divisor if is_mean else None, hidden=hidden)
 
 
 def _spread(summed: exp.Expression, names: Names) -> str | None:

@@ -19,11 +19,11 @@ from sfumato.domain.values import base_of, joined
 from sfumato.errors import SqlError
 from sfumato.wording import shown
 from sfumato.workload.predicates import Condition, Everything
-from sfumato.workload.sql_aggregates import Aggregate, aggregate
+from sfumato.workload.sql_aggregates import MOST_WRITTEN, Aggregate, aggregate
 from sfumato.workload.sql_conditions import Asked, Names, condition
 from sfumato.workload.sql_parse import as_written, only, parsed_select, refuse, without_brackets
 from sfumato.workload.sql_terms import Grouped, linear_term
-from sfumato.workload.terms import Term
+from sfumato.workload.terms import Said, Term
 from sfumato.workload.workload import Ratio, Workload
 
 __all__ = ["select_workload", "where_condition"]
@@ -43,10 +43,12 @@ def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool =
     domain = joined([domain, *summed])
     terms: list[Term] = []
     ratios: list[Ratio] = []
+    told = "" if where is None else as_written(where.this, MOST_WRITTEN)
     for one in aggregates:
         label = _label(one, suffix, name, len(aggregates) > 1)
         if one.divisor is None:
-            terms.append(linear_term(domain, label, grouped, among, one.value))
+            title = Said(label, one.written, told)
+            terms.append(linear_term(domain, title, grouped, among, one.value))
             continue
         what = "sum"
         if one.mean is None:
@@ -54,8 +56,9 @@ def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool =
         else:
             ratios.append(one.mean.ratio(label, len(terms)))
             what = f"sum of {one.mean.text}"
-        terms.append(linear_term(domain, f"{label}: {what}", grouped, among, one.value))
-        terms.append(linear_term(domain, f"{label}: number", grouped, among, one.divisor))
+        for part, linear in ((what, one.value), ("number", one.divisor)):
+            title = Said(f"{label}: {part}", f"{one.written}: {part}", told)
+            terms.append(linear_term(domain, title, grouped, among, linear))
     return Workload(domain, tuple(t.in_its_own_unit() for t in terms), tuple(ratios))
 
 

@@ -21,7 +21,7 @@ from sfumato.workload.predicates import And, Condition, In, Mask, Or, indicator
 from sfumato.workload.queries import Array, Identity, Integers, QuerySet, check_entries
 from sfumato.workload.sql_aggregates import Linear
 from sfumato.workload.sql_conditions import Asked, conjunction
-from sfumato.workload.terms import WIDE_CELLS, Explicit, Predicates, Product, Term
+from sfumato.workload.terms import WIDE_CELLS, Explicit, Predicates, Product, Said, Term
 
 __all__ = ["Grouped", "linear_term"]
 
@@ -327,9 +327,10 @@ def _along(attr: str, values: npt.NDArray[Number], names: tuple[str, ...]) -> np
     return values.reshape([-1 if n == attr else 1 for n in names])
 
 
-def _label(grouped: Sequence[Grouped], choice: Sequence[int]) -> str:
-    pairs = zip(grouped, choice, strict=True)
-    return ", ".join(f"{g.column} = {g.labels[i]}" for g, i in pairs)
+def _label(grouped: Sequence[Grouped], choice: Sequence[int]) -> Said:
+    pairs = [(str(g.column), g.labels[i]) for g, i in zip(grouped, choice, strict=True)]
+    text = ", ".join(f"{column} = {value}" for column, value in pairs)
+    return Said(text, groups=tuple(pairs))
 
 
 def _too_large(split: _Split, grouped: Sequence[Grouped]) -> TooLarge:

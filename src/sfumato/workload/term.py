@@ -14,7 +14,35 @@ from sfumato.domain.values import unit_bits
 from sfumato.errors import WorkloadError
 from sfumato.workload.queries import Array, Numbers, check_entries, widened
 
-__all__ = ["Term", "check_order"]
+__all__ = ["Said", "Term", "check_order"]
+
+
+class Said(str):
+    """A text for people that knows its parts, so that nobody has to take it apart again.
+
+    The name of a group of queries knows what is computed and under which condition; the label of a
+    query knows its group: a value for each column.
+    """
+
+    aggregate: str
+    condition: str
+    groups: tuple[tuple[str, object], ...]
+
+    def __new__(
+        cls,
+        text: str,
+        aggregate: str = "",
+        condition: str = "",
+        groups: tuple[tuple[str, object], ...] = (),
+    ) -> Said:
+        """The text with its parts."""
+        self = super().__new__(cls, text)
+        self.aggregate, self.condition, self.groups = aggregate, condition, groups
+        return self
+
+    def renamed(self, text: str) -> Said:
+        """Another text for the same parts."""
+        return Said(text, self.aggregate, self.condition, self.groups)
 
 
 @dataclass(frozen=True, eq=False)

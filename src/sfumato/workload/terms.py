@@ -17,6 +17,6 @@ from __future__ import annotations
 from sfumato.workload.counting import WIDE_CELLS, Predicates
 from sfumato.workload.given import Explicit
 from sfumato.workload.products import Product
-from sfumato.workload.term import Term
+from sfumato.workload.term import Said, Term
 
-__all__ = ["WIDE_CELLS", "Explicit", "Predicates", "Product", "Term"]
+__all__ = ["WIDE_CELLS", "Explicit", "Predicates", "Product", "Said", "Term"]

@@ -19,7 +19,7 @@ from sfumato.wording import shown
 from sfumato.workload.gram import Gram, marginal
 from sfumato.workload.queries import Array, Numbers, widened
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
-from sfumato.workload.terms import Term
+from sfumato.workload.terms import Said, Term
 
 if TYPE_CHECKING:
     from sfumato.workload.normal import Normal
@@ -210,5 +210,6 @@ def _with_distinct_names(terms: tuple[Term, ...]) -> tuple[Term, ...]:
             number += name in taken
         seen[term.name] = number
         taken.add(name)
-        out.append(term if name == term.name else replace(term, name=name))
+        chosen = term.name.renamed(name) if isinstance(term.name, Said) else name
+        out.append(term if name == term.name else replace(term, name=chosen))
     return tuple(out)

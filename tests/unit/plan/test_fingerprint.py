@@ -80,10 +80,10 @@ def of_weights(weights: tuple[int, ...]) -> Plan:
     return replace(plan, strategy=strategy)
 
 
-def test_wavelets_of_other_weights_are_other_requests() -> None:
+def test_wavelets_of_other_weights_are_other_measurements() -> None:
     """Name, rows and share are the same; the integers are not."""
     assert of_weights((1, 2, 3)).digest() == of_weights((1, 2, 3)).digest()
-    assert of_weights((1, 2, 3)).digest() != of_weights((1, 2, 4)).digest()
+    assert of_weights((1, 2, 3)).measurement() != of_weights((1, 2, 4)).measurement()
 
 
 def test_equal_queries_built_twice_have_one_fingerprint() -> None:

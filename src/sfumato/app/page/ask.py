@@ -220,7 +220,8 @@ class _Asking:
                 words(f"{len(one.answers)} answers, {one.how}; intervals of {level}.", "note")
                 if is_newest:
                     _bars(one)
-                table(("question", "answer", "interval", "how"), one.rows(), "Answers")
+                heads = (*one.columns, "answer", "interval", "how")
+                table(heads, one.rows(), "Answers", texts=len(one.columns))
 
             def again() -> None:
                 self.text.value = one.sql
@@ -270,7 +271,7 @@ def _bars(one: Asked) -> None:
 
     from sfumato.release.charts import interval_bars
 
-    names = [a["question"].rpartition(": ")[2] for a in one.answers]
+    names = one.labels()
     frame = pd.DataFrame(
         {
             "group": names,

@@ -75,9 +75,33 @@ class Asked:
             return "The estimate was too far off: fresh noise was drawn and paid for."
         return f"The estimate was too far off for some: {self.how} for."
 
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """For a table: question, answer, interval, paid or free."""
-        return [(a["question"], counts(a["value"]), interval_of(a), a["how"]) for a in self.answers]
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the groups, and what was computed where that is more than one thing."""
+        names = tuple(dict.fromkeys(name for a in self.answers for name in a["groups"]))
+        is_one = len({a["aggregate"] for a in self.answers}) == 1
+        return names if is_one and names else (*names, "computed")
+
+    def cells(self, answer: Mapping[str, Any]) -> tuple[str, ...]:
+        """The group of an answer, as texts in the order of the columns."""
+        told = {**{n: str(v) for n, v in answer["groups"].items()}, "computed": answer["aggregate"]}
+        return tuple(told.get(name, "") for name in self.columns)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """For a table: the columns of the groups, answer, interval, paid or free."""
+        return [
+            (*self.cells(a), counts(a["value"]), interval_of(a), a["how"]) for a in self.answers
+        ]
+
+    def labels(self) -> list[str]:
+        """A text for each answer, none twice: rows of a chart are never added up."""
+        texts = [", ".join(self.cells(a)) for a in self.answers]
+        seen: dict[str, int] = {}
+        out = []
+        for text in texts:
+            seen[text] = seen.get(text, 0) + 1
+            out.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
+        return out
 
 
 def interval_of(answer: Mapping[str, Any]) -> str:
@@ -115,8 +139,8 @@ async def ask(visitor: Visitor, dataset: Guarded, text: str) -> Asked:
     began = visitor.now()
     try:
         asking = dataset.asking
-        key = await asking.key(asked.sql, visitor.who)
-        was_stored = await dataset.on_session(visitor.who, asking.stored, key) is not None
+        await asking.key(asked.sql, visitor.who)  # read in its own line
+        was_stored = await dataset.on_session(visitor.who, asking.was_answered, asked.sql)
         body = await asking.ask(asked.sql, visitor.who, None)
     finally:
         await visitor.on_grid(began)

@@ -9,6 +9,7 @@ An answer is in the ledger before it is handed back. What nobody waits for any m
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from sfumato.app.server.problems import Problem, exhausted, key_reused
 from sfumato.app.server.scheduler import Scheduler
 from sfumato.budget.entries import request_key
 from sfumato.errors import BudgetExhausted
+from sfumato.online.answers import bare_name
 from sfumato.workload.plain_count import plain_count
 from sfumato.workload.sql import sql
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from sfumato.online.session import Session
     from sfumato.workload.question import Question
 
-__all__ = ["Asking"]
+__all__ = ["Asking", "without_words"]
 
 AT_ONCE = 256  # requests in one round
 OF_EACH = 32  # requests of one analyst in one round, while others wait
@@ -47,9 +49,18 @@ TEXT_BYTES = 2**26  # their questions take no more memory than this
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A text as the questions it asks, under one key."""
+    """A text as the questions it asks.
+
+    Attributes:
+        key: by which the answers can be read again: of the one question, or of the list of them as
+            this asker wrote it.
+        view: of the body, which has the asker's own words.
+        former: the key that a list had when it did not depend on the words.
+    """
 
     key: str
+    view: str
+    former: str
     questions: tuple[Question, ...]
 
     @property
@@ -139,8 +150,14 @@ class Asking:
         plain = plain_count(self.session.domain, text)
         questions = self._parsed(text) if plain is None else (plain,)
         keys = [question.key for question in questions]
-        key = keys[0] if len(keys) == 1 else request_key({"questions": keys})
-        return self._known(text, Read(key, questions))
+        words = [
+            [q.name, q.aggregate, q.condition, [[n, str(v)] for n, v in q.groups]]
+            for q in questions
+        ]
+        view = request_key({"questions": keys, "words": words})
+        former = keys[0] if len(keys) == 1 else request_key({"questions": keys})
+        key = keys[0] if len(keys) == 1 else view
+        return self._known(text, Read(key, view, former, questions))
 
     def _known(self, text: str, read: Read) -> Read:
         """Remember a text that was read; the one that was not asked for longest is forgotten."""
@@ -166,7 +183,7 @@ class Asking:
         is_at_hand = known is not None and (name is not None or len(known.questions) == 1)
         if known is not None and is_at_hand:
             read = known
-            held = None if name is not None else self._shelf.recent(self.dataset, read.key)
+            held = None if name is not None else self._shelf.recent(self.dataset, read.view)
         else:
             read, held = await self._readers.run(who.name, partial(self._begun, text, name))
         if held is not None:
@@ -189,13 +206,17 @@ class Asking:
     def _held(self, read: Read) -> bytes | None:
         """A body at hand; single answers are the session's to keep, lists of them the shelf's."""
         held = self._shelf.recent if len(read.questions) == 1 else self._shelf.body
-        return held(self.dataset, read.key)
+        return held(self.dataset, read.view)
+
+    def was_answered(self, text: str) -> bool:
+        """Whether all questions of a text have stored answers, whoever asked them."""
+        return all(self.session.answer(q.key) is not None for q in self.read(text).questions)
 
     def stored(self, key: str) -> bytes | None:
         """The body of an answer that was given before, by its key."""
         known = self._shelf.body(self.dataset, key)
         if known is not None:
-            return known
+            return without_words(known)
         answer = self.session.answer(key)
         return None if answer is None else self._body(key, [answer])
 
@@ -239,10 +260,15 @@ class Asking:
         named = [w for w in batch if w.name is not None]
         if not named:
             return batch
-        bound = self._shelf.bind(
-            (w.analyst, str(w.name), f"{self.dataset} {w.read.key}") for w in named
-        )
-        found |= {id(w): key_reused() for w, is_ok in zip(named, bound, strict=True) if not is_ok}
+        for keys in ([w.read.key for w in named], [w.read.former for w in named]):
+            bound = self._shelf.bind(
+                (w.analyst, str(w.name), f"{self.dataset} {key}")
+                for w, key in zip(named, keys, strict=True)
+            )
+            named = [w for w, is_ok in zip(named, bound, strict=True) if not is_ok]
+            if not named:
+                return batch
+        found |= {id(w): key_reused() for w in named}
         return [w for w in batch if id(w) not in found]
 
     def _asked(self, theirs: list[Waiting], analyst: str) -> dict[int, bytes | Exception]:
@@ -260,7 +286,7 @@ class Asking:
                 found[id(waiting)] = self._refusal(faults[0], analyst)
             else:
                 good = [p for p in parts if not isinstance(p, Exception)]
-                found[id(waiting)] = self._kept(waiting.read.key, good)
+                found[id(waiting)] = self._kept(waiting.read, good)
         return found
 
     def _refusal(self, fault: Exception, analyst: str) -> Exception:
@@ -268,18 +294,27 @@ class Asking:
             return exhausted(str(fault), self.book.remaining(analyst))
         return fault
 
-    def _kept(self, key: str, answers: list[Answer]) -> bytes:
+    def _kept(self, read: Read, answers: list[Answer]) -> bytes:
         """The body; the session keeps single answers for ever, the shelf keeps lists of them."""
         for answer in answers:
             self._metrics.answered(self.dataset, answer.how)
-        body = self._body(key, answers)
+        body = self._body(read.key, answers)
         if len(answers) == 1:
-            return self._shelf.remember(self.dataset, key, body)
-        return self._shelf.keep([(self.dataset, key, body)])[0]
+            return self._shelf.remember(self.dataset, read.view, body)
+        return self._shelf.keep([(self.dataset, read.view, body)])[0]
 
     def _body(self, key: str, answers: Iterable[Answer]) -> bytes:
         told = [answer.as_json() for answer in answers]
         return canonical({"key": key, "dataset": self.dataset, "answers": told})
+
+
+def without_words(body: bytes) -> bytes:
+    """A kept body; lists of answers that were once kept under one key for all lose their words."""
+    if b'"answers":[' not in body[:1_000] or b'"groups":' in body[:2_000]:
+        return body  # a release, or a list in the words of who asks
+    told = json.loads(body)
+    bare = [{**answer, "question": bare_name(answer["key"])} for answer in told["answers"]]
+    return canonical({**told, "answers": bare})
 
 
 def _hand_over(handed: list[tuple[asyncio.Future[bytes], bytes | Exception]]) -> None:

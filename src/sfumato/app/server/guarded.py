@@ -15,7 +15,7 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from sfumato.app.server.asking import Asking, no_session
+from sfumato.app.server.asking import Asking, no_session, without_words
 from sfumato.app.server.check import open_book
 from sfumato.app.server.config import Analyst, Config, DatasetConfig, SessionConfig
 from sfumato.app.server.documents import (
@@ -178,14 +178,15 @@ class Guarded:
 
     def recent(self, key: str) -> bytes | None:
         """The bytes that were sent under a key, if they are at hand; takes no time."""
-        return self.shelf.recent(self.name, key)
+        held = self.shelf.recent(self.name, key)
+        return None if held is None else without_words(held)
 
     def stored(self, key: str) -> bytes | None:
         """The bytes that were sent under a key: of a release or of a question."""
         known = self.shelf.body(self.name, key)
-        if known is None and self._asking is not None:
-            known = self._asking.stored(key)
-        return known
+        if known is not None:
+            return without_words(known)
+        return None if self._asking is None else self._asking.stored(key)
 
     def schema(self) -> dict[str, object]:
         """The public domain."""

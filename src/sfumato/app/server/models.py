@@ -172,7 +172,12 @@ class AnswerShown(BaseModel):
     """One answer; ``how`` is free or paid, the interval holds the truth with chance ``level``."""
 
     key: str
-    question: str
+    question: Annotated[str, Field(description="the words of who asks")]
+    aggregate: Annotated[str, Field(description="what was computed, as the asker wrote it")]
+    condition: Annotated[str, Field(description="under which condition, as the asker wrote it")]
+    groups: Annotated[
+        dict[str, Any], Field(description="the group: a value for each column of GROUP BY")
+    ]
     value: float
     low: float | None
     high: float | None
