@@ -12,8 +12,11 @@ are described in docs/server.md.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -359,15 +362,51 @@ def _check_tokens(file: TomlFile, analysts: tuple[Analyst, ...]) -> None:
 
 
 def _check_ledgers(file: TomlFile, datasets: Mapping[str, DatasetConfig]) -> None:
-    """Two names for one table would be two budgets for the same people."""
-    for key in ("source", "ledger"):
-        seen: dict[str, str] = {}
-        for dataset in datasets.values():
-            place = getattr(dataset, key)
-            if place in seen:
-                raise file.error(
-                    f"has the same {key} as {seen[place]!r}; one table is served under one name, "
-                    "with one ledger",
-                    ("datasets", dataset.name),
-                )
-            seen[place] = dataset.name
+    """Two names for one table would be two budgets for the same people.
+
+    Compared are the files and the tables of databases that rows come from, whatever the path, the
+    link, the glob, the address, the view or the query by which they are read.
+    """
+    for one, other in combinations(datasets.values(), 2):
+        key = ""
+        if _is_same_place(one.ledger, other.ledger):
+            key = "ledger"
+        elif _share_data(one, other):
+            key = "source"
+        if key:
+            raise file.error(
+                f"has the same {key} as {one.name!r}, or reads some of the same data; one table is "
+                "served under one name, with one ledger, whatever the query",
+                ("datasets", other.name),
+            )
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    """Whether two ledgers are one: the same address, or paths of one file."""
+    if "://" in one or "://" in other:
+        return one == other
+    places = [_file_places(path) for path in (one, other)]
+    return bool(places[0] & places[1])
+
+
+def _file_places(path: str) -> set[str]:
+    """A file by the path that all links end at, and by its device and inode."""
+    places = {os.path.realpath(path)}
+    with suppress(OSError):
+        about = Path(path).stat()
+        places.add(f"inode {about.st_dev}:{about.st_ino}")
+    return places
+
+
+def _share_data(one: DatasetConfig, other: DatasetConfig) -> bool:
+    """Whether two sources read the same files or tables; a server is asked only if both do."""
+    from sfumato.vault.identity import data_identity, shares_data
+
+    sources = (one.source, other.source)
+    found = [data_identity(source, connect=False) for source in sources]
+    if shares_data(*found):
+        return True
+    servers = [{d.place for d in each if d.kind == "postgres"} for each in found]
+    if not servers[0] & servers[1]:
+        return False
+    return shares_data(*(data_identity(source) for source in sources))
