@@ -593,6 +593,7 @@ def plan(
     noise: Noise | None = None,
     ledger: Purse | None = None,
     analyst: str | None = None,
+    known: Callable[[Strategies], Strategies] | None = None,
 ) -> Plan:
     """The best mechanism for a workload and a budget; touches no data and costs nothing.
 
@@ -615,6 +616,9 @@ def plan(
     would be refused, the best with the other kind of noise takes its place. ``plan.in_ledger``
     says what it takes, what the other would take, or what would fit. An answer that is stored
     fits, however little is left.
+
+    ``known`` may give strategies back that were built for the same workload before, for plans at
+    many budgets.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
@@ -641,7 +645,8 @@ def plan(
     most = STEPS if steps is None else _positive(steps, "steps")
     most_records = _allowed(allow_bias, records)
     # Planned for what is asked, not for how it was written.
-    known = Strategies(workload.normal.workload, objective, until, folder, most_records, most)
+    built = Strategies(workload.normal.workload, objective, until, folder, most_records, most)
+    built = built if known is None else known(built)
     if noise not in (None, "gaussian", "laplace"):
         raise PlanError(f'noise must be "gaussian" or "laplace", got {noise!r}; or leave it out')
     if budget is not None and not isinstance(budget, Budget):
@@ -656,10 +661,10 @@ def plan(
         spent = budget
         if spent is None:
             asked = (neighbours, mechanism, delta, unit, workload, kind)
-            spent = smallest_budget(known, error, *asked, may_drop_records=may_drop_records)
+            spent = smallest_budget(built, error, *asked, may_drop_records=may_drop_records)
         rest = (neighbours, objective, mechanism, unit, progress, kind)
         best = choose(
-            known.workload, spent, *rest, strategies=known, may_drop_records=may_drop_records
+            built.workload, spent, *rest, strategies=built, may_drop_records=may_drop_records
         )
         values = {f.name: getattr(best, f.name) for f in fields(best)}
         wanted = mechanism or (None if noise is None else f"{noise} noise")

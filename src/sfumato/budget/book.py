@@ -266,6 +266,10 @@ class Book:
         """Whether the curator has frozen the ledger."""
         return self._journal.last().frozen
 
+    def version(self) -> int:
+        """The number of the newest record: whatever was read before it is still so."""
+        return self._journal.last().sequence
+
     def check(self) -> None:
         """Begin a change and undo it.
 

@@ -126,7 +126,12 @@ def gaussian_mu_down(epsilon: Fraction, delta: Fraction) -> float:
     # The bound of zero-concentrated DP and the bound at epsilon = 0 bracket within a few octaves.
     guess = math.sqrt(2) * eps / (math.sqrt(logarithm + eps) + math.sqrt(logarithm))
     guess = max(guess, 2.5 * float(delta))
-    below, _ = _boundary(lambda x: gaussian_within(Fraction(x) ** 2, epsilon, delta), guess)
+
+    def holds(mu: float) -> bool:
+        return gaussian_within(Fraction(mu) ** 2, epsilon, delta)
+
+    near = _nearly(lambda mu: _float_delta(mu, eps) <= float(delta), guess)
+    below, _ = _boundary(holds, guess) if near is None else _boundary_near(holds, near)
     return below
 
 
@@ -264,6 +269,55 @@ def _boundary(holds: Callable[[float], bool], guess: float) -> tuple[float, floa
         if math.isinf(high):
             return low, high
     first, last = _bits_of(low), _bits_of(high)
+    while last - first > 1:
+        middle = (first + last) // 2
+        if holds(_double_of(middle)):
+            first = middle
+        else:
+            last = middle
+    return _double_of(first), _double_of(last)
+
+
+def _float_delta(mu: float, epsilon: float) -> float:
+    """``delta(epsilon; mu)`` in doubles: good enough to know where to look, proves nothing."""
+    near, far = (epsilon / mu - mu / 2) / math.sqrt(2), (epsilon / mu + mu / 2) / math.sqrt(2)
+    return math.erfc(near) / 2 - math.exp(epsilon) * math.erfc(far) / 2
+
+
+def _nearly(holds: Callable[[float], bool], guess: float) -> float | None:
+    """About where a predicate on doubles turns; None where doubles cannot tell."""
+    try:
+        low, high = guess, guess
+        for _ in range(60):
+            if holds(low):
+                break
+            low /= 2
+        for _ in range(60):
+            if not holds(high):
+                break
+            high *= 2
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if holds(middle) else (low, middle)
+    except (OverflowError, ZeroDivisionError):
+        return None
+    return low if low > 0 and math.isfinite(low) else None
+
+
+def _boundary_near(holds: Callable[[float], bool], guess: float) -> tuple[float, float]:
+    """The same neighbouring doubles as `_boundary`, from a guess that is nearly right."""
+    first = last = _bits_of(guess)
+    step = 2**8
+    if holds(guess):
+        while holds(_double_of(last := first + step)):
+            first, step = last, step * 2**6
+            if math.isinf(_double_of(first + step)):
+                return _boundary(holds, _double_of(first))
+    else:
+        while not holds(_double_of(first := max(0, last - step))):
+            last, step = first, step * 2**6
+            if not first:
+                return _boundary(holds, guess)
     while last - first > 1:
         middle = (first + last) // 2
         if holds(_double_of(middle)):

@@ -46,7 +46,7 @@ from sfumato.errors import PlanError
 from sfumato.plan.strategy import Noise, Strategy
 from sfumato.plan.tails import gaussian_variance, laplace_variance
 
-__all__ = ["RECORD_BITS", "WORD_BITS", "BlockNoise", "calibrate", "privacy_loss"]
+__all__ = ["RECORD_BITS", "WORD_BITS", "BlockNoise", "calibrate", "privacy_loss", "unit_variances"]
 
 RECORD_BITS = 44  # a table has fewer than 2^44 records
 WORD_BITS = 62  # one bit less than int64 holds
@@ -119,6 +119,25 @@ def calibrate(
     return noise
 
 
+def unit_variances(
+    strategy: Strategy,
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None = None,
+    *,
+    may_drop_records: bool = False,
+) -> tuple[float, ...]:
+    """The least noise variance of every block at a privacy loss of 1, were there no grid.
+
+    At a loss of x they are ``1 / x^2`` times these, and `calibrate` never has less, but for the
+    rounding of floats.
+    """
+    p = _norm(strategy.noise)
+    shares = [share**p for share in strategy.shares]
+    moved = _moved(strategy, shares, neighbours, unit, may_drop_records)
+    power = moved ** (2 / p) * (2 if p == 1 else 1)  # Laplace noise of scale b has 2 b^2
+    return tuple(power / share**2 for share in strategy.shares)
+
+
 def privacy_loss(
     strategy: Strategy,
     noise: Sequence[BlockNoise],
@@ -189,6 +208,18 @@ def _moved(
     may_drop_records: bool,
 ) -> float:
     """The p-th power of how far neighbours move the blocks, block b counting ``scales[b]``."""
+    whose = (neighbours, unit, may_drop_records)
+    key = ("moved", tuple(scales), *whose)
+    return strategy.remembered(key, lambda: _moved_anew(strategy, scales, *whose))
+
+
+def _moved_anew(
+    strategy: Strategy,
+    scales: Sequence[float],
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None,
+    may_drop_records: bool,
+) -> float:
     p = _norm(strategy.noise)
     rows = 1.0 if unit is None else float(unit.rows)
     longest = strategy.column_power(p, scales).power

@@ -139,7 +139,7 @@ class Forecast:
     @cached_property
     def groups(self) -> tuple[GroupForecast, ...]:
         """The forecast of every group of queries."""
-        totals, greatest = self.strategy.group_variances(self.block_variances)
+        totals, greatest = self._group_variances()
         if self.strategy.records is not None:
             pairs = zip(self.workload.terms, totals, strict=True)
             return tuple(self._biased_group(t, *pair) for t, pair in enumerate(pairs))
@@ -147,6 +147,10 @@ class Forecast:
             GroupForecast(term.name, term.rows, sqrt(total / term.rows), sqrt(largest))
             for term, total, largest in zip(self.workload.terms, totals, greatest, strict=True)
         )
+
+    def _group_variances(self) -> tuple[Sequence[float], Sequence[float]]:
+        strategy, noise = self.strategy, self.block_variances
+        return strategy.remembered(("groups", noise), lambda: strategy.group_variances(noise))
 
     def _biased_group(self, t: int, term: Term, total: float) -> GroupForecast:
         squared = self._records**2 * self.strategy.squared_bias(t)
@@ -171,7 +175,7 @@ class Forecast:
     def rmse(self) -> float:
         """The root mean square error over all queries, in counts; of the worst data, if biased."""
         if self.strategy.records is not None:
-            totals, _ = self.strategy.group_variances(self.block_variances)
+            totals, _ = self._group_variances()
             squared = self._records**2 * self.strategy.squared_bias()
             return sqrt((sum(totals) + squared) / self.workload.queries)
         return sqrt(sum(g.rmse**2 * g.queries for g in self.groups) / self.workload.queries)

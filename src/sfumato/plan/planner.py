@@ -12,15 +12,15 @@ plain Laplace and Gaussian mechanisms are tried all the same.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, cached_property, partial
 from math import inf, sqrt
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from sfumato.budget import Budget, Neighbours
 from sfumato.budget.budget import may_lose_a_record
@@ -28,9 +28,9 @@ from sfumato.budget.curve import float_down
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.bias.biased import approximate
-from sfumato.plan.calibrate import calibrate
+from sfumato.plan.calibrate import calibrate, unit_variances
 from sfumato.plan.effort import STEPS, Effort, effort
-from sfumato.plan.forecast import Candidate, Forecast
+from sfumato.plan.forecast import Candidate, Forecast, GroupForecast
 from sfumato.plan.mechanisms import MECHANISMS, named
 from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.probe import check_unbiased
@@ -48,6 +48,7 @@ PLAIN = ("laplace", "gaussian")  # tried however little time there is
 SLOW = "laplace-optimum"
 HOPELESS = 2.5  # templates gain less over trees and tables in all workloads that were tried
 SINGULAR = "rounding makes its matrices singular; scale the queries and weights alike"
+NEAR = 1 + 2.0**-10  # rough errors above the least by this are not looked at again
 GOOD_ENOUGH = 1.01  # the certificate at which no further mechanism is tried
 
 Progress = Callable[[int, int, str], None]
@@ -72,6 +73,10 @@ class Strategies:
     _made: dict[str, Strategy | PlanError] = field(default_factory=dict, repr=False)
     _replaced: dict[tuple[str, bool], Strategy] = field(default_factory=dict, repr=False)
     _late: set[str] = field(default_factory=set, repr=False)
+    _is_checked: list[bool] = field(default_factory=list, repr=False)
+    _unit: dict[tuple[object, ...], tuple[float, float, float]] = field(
+        default_factory=dict, repr=False
+    )
 
     def named(self, mechanism: str | None) -> list[str]:
         """The mechanisms of this name: the certified optimum, then in the order of effort."""
@@ -84,6 +89,12 @@ class Strategies:
         names.sort(key=lambda name: name != CERTIFIED)
         is_allowed = mechanism in (None, BIASED) and self.records is not None
         return [*names, BIASED] if is_allowed else names
+
+    def check_rank(self) -> None:
+        """Refuse a workload that no table in memory spans; looked at once."""
+        if not self._is_checked:
+            check_rank(self.workload)
+            self._is_checked.append(True)
 
     def is_late(self) -> bool:
         """Whether a person's time for planning is up; reads no clock where there is no limit."""
@@ -120,6 +131,29 @@ class Strategies:
             check_unbiased(found)
             self._replaced[name, drops] = found
         return self._replaced[name, drops]
+
+    def at_unit_loss(
+        self,
+        strategy: Strategy,
+        neighbours: Neighbours,
+        unit: PrivacyUnit | None,
+        may_drop_records: bool,
+    ) -> tuple[float, float, float]:
+        """Weighted, mean and largest error of a strategy at a privacy loss of 1, without a grid."""
+        key = (id(strategy), neighbours, unit, may_drop_records)
+        if key not in self._unit:
+            drops = may_drop_records
+            noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
+            totals, greatest = strategy.group_variances(noise)
+            terms = self.workload.terms
+            groups = [
+                GroupForecast(t.name, t.rows, sqrt(total / t.rows), sqrt(most))
+                for t, total, most in zip(terms, totals, greatest, strict=True)
+            ]
+            mean = sqrt(sum(totals) / self.workload.queries)
+            largest = max(g.largest for g in groups)
+            self._unit[key] = (_weighted(groups, self.workload, self.objective), mean, largest)
+        return self._unit[key]
 
     @contextmanager
     def _limited(
@@ -175,16 +209,16 @@ def choose(
     if all(t.greatest == 0 for t in workload.terms):
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
     if BIASED not in wanted:
-        check_rank(workload)
+        strategies.check_rank()
     weight = _weight(workload, objective)
     race = _Race(strategies, budget, neighbours, unit, weight, may_drop_records)
     considered: list[Candidate] = []
-    for i, name in enumerate(wanted):
-        if progress is not None:
-            progress(i, len(wanted), name)
-        watch = None if progress is None else partial(_watched, progress, i, len(wanted), name)
-        # Thousands of small products and eigenvalue problems: threads would wait for each other.
-        with threadpool_limits(limits=1, user_api="blas"):
+    # Thousands of small products and eigenvalue problems: threads would wait for each other.
+    with _linear_algebra().limit(limits=1, user_api="blas"):
+        for i, name in enumerate(wanted):
+            if progress is not None:
+                progress(i, len(wanted), name)
+            watch = None if progress is None else partial(_watched, progress, i, len(wanted), name)
             considered.append(race.run(name, watch))
     if race.best is None:
         raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
@@ -193,6 +227,14 @@ def choose(
         best = replace(best, bound=sum_of_bounds(workload) or None)
     shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
     return replace(best, candidates=shown)
+
+
+@cache
+def _linear_algebra() -> ThreadpoolController:
+    """The libraries of linear algebra, looked for once: that takes longer than most forecasts."""
+    import scipy.linalg  # noqa: F401  it has its own
+
+    return ThreadpoolController()
 
 
 def _noise(name: str) -> Noise:
@@ -218,11 +260,16 @@ class _Race:
     least_laplace: float = inf
     is_stopped: bool = False
 
+    @cached_property
+    def losses(self) -> dict[Noise, float | None]:
+        """What each kind of noise may lose at this budget; None where it cannot be had."""
+        budget = self.budget
+        return {"gaussian": budget.gaussian_mu, "laplace": float_down(budget.pure_epsilon)}
+
     def run(self, name: str, watch: Callable[[str], None] | None) -> Candidate:
         """Build, calibrate and forecast one mechanism; it enters the race if it fits."""
         noise = _noise(name)
-        is_gaussian = noise == "gaussian"
-        loss = self.budget.gaussian_mu if is_gaussian else float_down(self.budget.pure_epsilon)
+        loss = self.losses[noise]
         if loss is None:
             return Candidate(name, None, None, "needs delta > 0, rho or mu")
         needless = self.needless(name, noise, loss)
@@ -235,6 +282,10 @@ class _Race:
                 strategy = self.strategies.replacing(name, loss, drops, watch)
             else:
                 strategy = self.strategies.of(name, loss, watch)
+            rough = self.rough(strategy, loss)
+            if rough is not None and rough[0] > self.least * NEAR:
+                self.note(strategy, rough[0])
+                return Candidate(name, rough[1], rough[2], "")
             scales = calibrate(
                 strategy,
                 loss,
@@ -261,21 +312,44 @@ class _Race:
         self.enter(entry)
         return candidate
 
-    def enter(self, entry: Forecast) -> None:
-        """Compare with the best; its bound holds for all, whoever wins."""
-        known = None if self.best is None else self.best.known_bound
-        of_entry = entry.strategy.bound_for(entry.objective, entry.neighbours)
-        bounds = [of_entry, known]  # of unbiased answers
-        bound = max((b for b in bounds if b is not None), default=None)
-        error = _weighted(entry)
-        if entry.strategy.noise == "laplace":
+    def rough(self, strategy: Strategy, loss: float) -> tuple[float, float, float] | None:
+        """Weighted, mean and largest error up to the rounding of noise scales, 2^-16 of them.
+
+        They are those at a loss of 1, which are worked out once, over the loss. None where a bias
+        does not scale so.
+        """
+        if self.best is None or strategy.records is not None:
+            return None
+        whose = (self.neighbours, self.unit, self.may_drop_records)
+        unit = self.strategies.at_unit_loss(strategy, *whose)
+        weighted, mean, largest = (error / loss for error in unit)
+        return weighted, mean, largest
+
+    def note(self, strategy: Strategy, error: float) -> None:
+        """What a strategy is known by besides its error: its bound holds for all."""
+        if strategy.noise == "laplace":
             self.least_laplace = min(self.least_laplace, error)
-        if self.best is None or error < self.least:
-            self.best, self.least = entry, error
-        if entry.neighbours == "replace-one":
+        if self.best is None:
+            return
+        bounds = [
+            strategy.bound_for(self.best.objective, self.neighbours),
+            self.best.known_bound,
+        ]  # of unbiased answers
+        bound = max((b for b in bounds if b is not None), default=None)
+        if self.neighbours == "replace-one":
             self.best = replace(self.best, replacing=bound)
         else:
             self.best = replace(self.best, bound=bound)
+
+    def enter(self, entry: Forecast) -> None:
+        """Compare with the best; its bound holds for all, whoever wins."""
+        error = _weighted(entry.groups, entry.workload, entry.objective)
+        if self.best is None or error < self.least:
+            known = None if self.best is None else (self.best.bound, self.best.replacing)
+            self.best, self.least = entry, error
+            if known is not None:
+                self.best = replace(entry, bound=known[0], replacing=known[1])
+        self.note(entry.strategy, error)
 
     def needless(self, name: str, noise: Noise, loss: float) -> str:
         """Why the next mechanism need not be tried, or nothing."""
@@ -310,12 +384,13 @@ def _reasons(considered: list[Candidate]) -> str:
     return "; ".join(f"{note} ({', '.join(names)})" for note, names in by_note.items())
 
 
-def _weighted(forecast: Forecast) -> float:
+def _weighted(groups: Sequence[GroupForecast], workload: Workload, objective: str) -> float:
     """The error of the objective, weighted by what matters to the asker."""
-    if forecast.objective != "max":
-        return forecast.weighted_rmse
-    pairs = zip(forecast.groups, forecast.workload.terms, strict=True)
-    return max(g.largest * t.weight for g, t in pairs)
+    pairs = list(zip(groups, workload.terms, strict=True))
+    if objective == "max":
+        return max(g.largest * t.weight for g, t in pairs)
+    total = sum(g.rmse**2 * g.queries * t.weight**2 for g, t in pairs)
+    return sqrt(total / sum(g.queries * t.weight**2 for g, t in pairs))
 
 
 def _weight(workload: Workload, objective: str) -> float:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, prod, sqrt
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,9 @@ __all__ = ["Block", "GaussianStrategy", "Noise", "Objective", "Strategy", "check
 
 MEASURED = 2**27  # values measured in one release: 3 GiB with noise and stored form, 1 GiB stored
 
+T = TypeVar("T")
+
+REMEMBERED = 8  # numbers of a strategy at the last few noise scales
 MOST_FOLLOWED = 2**12  # measured values, each taken through the reconstruction once
 
 Noise = Literal["gaussian", "laplace"]
@@ -160,6 +163,20 @@ class Strategy(ABC):
         terms = range(len(self.workload.terms))
         totals = [self.total_variance(t, block_variances) for t in terms]
         return totals, [self.greatest_variance(t, block_variances) for t in terms]
+
+    def remembered(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, kept under the last few keys: for many budgets in a row."""
+        kept = self._remembered
+        if key not in kept:
+            for old in list(kept)[: len(kept) + 1 - REMEMBERED]:
+                kept.pop(old, None)
+            kept[key] = compute()
+        result: T = kept[key]
+        return result
+
+    @cached_property
+    def _remembered(self) -> dict[tuple[object, ...], Any]:
+        return {}
 
     @cached_property
     def shares(self) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from sfumato.app.server.config import Config
 from sfumato.app.server.gate import OPEN_PATHS, Gate
 from sfumato.app.server.house import House
-from sfumato.app.server.models import AskAsked, ReleaseAsked
+from sfumato.app.server.models import AskAsked, PlanAsked, ReleaseAsked
 from sfumato.app.server.problems import Problem, not_valid, problem_of
 from sfumato.app.server.routes import BUSY, routes
 from sfumato.version import VERSION
@@ -132,7 +132,11 @@ def _describe(app: FastAPI) -> None:
     def described() -> dict[str, Any]:
         document = made()
         parts = document.setdefault("components", {})
-        for model in (AskAsked, ReleaseAsked):  # of the routes that read their bodies by hand
+        for model in (
+            AskAsked,
+            PlanAsked,
+            ReleaseAsked,
+        ):  # of the routes that read their bodies by hand
             made_of = model.model_json_schema(ref_template="#/components/schemas/{model}")
             parts["schemas"] |= {**made_of.pop("$defs", {}), model.__name__: made_of}
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

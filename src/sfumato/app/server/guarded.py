@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, partial
 from threading import Lock
 from time import monotonic
@@ -27,7 +28,7 @@ from sfumato.app.server.documents import (
 from sfumato.app.server.models import PlanAsked, ReleaseAsked
 from sfumato.app.server.newest import Newest
 from sfumato.app.server.planning import plan_of, workload_of
-from sfumato.app.server.problems import exhausted, key_reused
+from sfumato.app.server.problems import Problem, exhausted, key_reused
 from sfumato.app.server.scheduler import Scheduler, check_wanted
 from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Budget, Ledger
@@ -36,6 +37,8 @@ from sfumato.budget.entries import Entry, request_key
 from sfumato.domain.write import write_domain
 from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.flow import request_of
+from sfumato.plan.mechanisms import MECHANISMS, named
+from sfumato.plan.planner import BIASED, Strategies
 from sfumato.plan.view import as_asked, as_planned
 from sfumato.release.provenance import cost_in_words
 
@@ -55,6 +58,7 @@ __all__ = ["Guarded", "ReleaseWanted"]
 T = TypeVar("T")
 
 KEPT_PLANS = 64
+KEPT_STRATEGIES = 16  # workloads whose strategies are held for plans at other budgets
 KEPT_RESULTS = 4
 ASKED = "asked "  # before the key of a request on the shelf, whose body has the key itself
 KEPT_REFUSALS = 4_096
@@ -99,6 +103,9 @@ class Guarded:
         self._about = request_key({"table": told})
         self._workloads: Newest[Workload] = Newest(KEPT_PLANS)
         self._plans: Newest[Plan] = Newest(KEPT_PLANS)
+        self._strategies: Newest[Strategies] = Newest(KEPT_STRATEGIES)
+        self._seen: tuple[int, str] | None = None
+        self._remaining: dict[str, tuple[int, Remaining]] = {}
         self._results: Newest[Release] = Newest(KEPT_RESULTS)
         # As words, not as exceptions: those would hold the plans that they were raised about.
         self._refused: dict[tuple[str, str], tuple[float, str, Remaining]] = {}
@@ -285,6 +292,7 @@ class Guarded:
             kept = self.body(wanted)
             if kept is not None:
                 return kept
+            self._check_affordable(wanted, who)
             plan = self._planned(asked, wanted.workload, paid)
             if plan.stored_key(self.book, wanted.former) is None:
                 self._check_left(paid, plan, who)
@@ -404,9 +412,66 @@ class Guarded:
         if known is None:
             whose = self.dataset
             how = (whose.neighbours, whose.unit, self.limits, check_wanted)
-            found = plan_of(asked, workload, *how, may_drop_records=self._may_drop_records)
+            built = partial(self._built, f"{asked.objective} {workload.normal.key}")
+            drops = self._may_drop_records
+            found = plan_of(asked, workload, *how, built, may_drop_records=drops)
             known = self._plans.put(key, found)
         return as_asked(as_planned(known), workload)
+
+    def _built(self, key: str, new: Strategies) -> Strategies:
+        """The strategies of a workload: those that were built for it before, or new ones."""
+        return self._strategies.get(key) or self._strategies.put(key, new)
+
+    def planning_lane(self, asked: PlanAsked) -> str:
+        """Plans of one workload wait for each other: what the first builds serves all of them."""
+        text = json.dumps([asked.objective, asked.workload], sort_keys=True)
+        return f"plan {self.name} {text}"
+
+    def _check_affordable(self, wanted: ReleaseWanted, who: Analyst) -> None:
+        """Refuse what cannot be had whatever the plan, before it is planned.
+
+        The cost of a plan is its budget, as pure or as Gaussian noise, up to the rounding of noise
+        scales (2^-16 of them). What may have been answered before is free, and is never refused
+        here.
+        """
+        if self._may_be_stored(wanted):
+            return
+        if self.book.is_frozen():
+            raise LedgerFrozen("the ledger is frozen by its curator")
+        budget, least = Budget(**wanted.asked.budget.model_dump()), 1 - Fraction(1, 2**12)
+        kinds = _kinds(wanted.asked.mechanism)
+        left = self._left(who)
+        if "laplace" in kinds and budget.pure_epsilon * least <= left.pure_epsilon:
+            return
+        mu = budget.gaussian_mu if "gaussian" in kinds else None
+        if mu is None and "laplace" not in kinds:
+            return  # no such noise at this budget, whatever is left: the planner says so
+        if mu is not None and left.gaussian_mu is not None and mu * least <= left.gaussian_mu:
+            return
+        words = (
+            f"budget refused: a release at {budget.describe()} costs more than is left, by "
+            f"{' or '.join(sorted(kinds))} noise; {left.describe()}; lower the cost or ask the "
+            "curator"
+        )
+        raise self._refusal(wanted.paid, who, words, left)
+
+    def _left(self, who: Analyst) -> Remaining:
+        """What remains for somebody, worked out once after each change of the ledger."""
+        version = self.book.version()
+        known = self._remaining.get(who.name)
+        if known is None or known[0] != version:
+            known = self._remaining[who.name] = (version, self.book.remaining(who.name))
+        return known[1]
+
+    def _may_be_stored(self, wanted: ReleaseWanted) -> bool:
+        """Whether an entry of the ledger could be of this workload, under whatever key."""
+        version = self.book.version()
+        seen = self._seen
+        if seen is None or seen[0] != version:
+            texts = [f"{e.key} {e.request}" for e in self.book.entries()]
+            seen = self._seen = (version, "\n".join(texts))
+        keys = (wanted.paid, *wanted.former, wanted.workload.normal.key, wanted.workload.digest())
+        return any(key in seen[1] for key in keys)
 
     @cached_property
     def _may_drop_records(self) -> bool:
@@ -429,10 +494,14 @@ class Guarded:
             f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}; "
             f"{left.describe()}; lower the cost or ask the curator"
         )
+        raise self._refusal(paid, who, words, left)
+
+    def _refusal(self, paid: str, who: Analyst, words: str, left: Remaining) -> Problem:
+        """A refusal that stands for a moment without another look into the ledger."""
         if len(self._refused) >= KEPT_REFUSALS:
             self._refused.clear()
         self._refused[paid, who.name] = (self._clock() + REFUSED_SECONDS, words, left)
-        raise exhausted(words, left)
+        return exhausted(words, left)
 
     def _body(
         self, key: str, asked: ReleaseAsked, plan: Plan, result: Release, entry: Entry | None
@@ -452,6 +521,13 @@ class Guarded:
                 "answers": columns_of(result, asked.level),
             }
         )
+
+
+def _kinds(mechanism: str | None) -> set[str]:
+    """The kinds of noise of the mechanisms of this name; all where none is named."""
+    if mechanism == BIASED:
+        return {"gaussian"}
+    return {MECHANISMS[name].noise for name in named(mechanism)}
 
 
 def _session(dataset: DatasetConfig, wanted: SessionConfig, book: Ledger) -> Session:

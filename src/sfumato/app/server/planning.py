@@ -11,12 +11,13 @@ from sfumato.tomlfile import TomlFile
 from sfumato.workload.toml import workload_from
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sfumato.app.server.models import PlanAsked
     from sfumato.domain import Domain
     from sfumato.domain.unit import PrivacyUnit
     from sfumato.flow import Plan, Progress
+    from sfumato.plan.planner import Strategies
     from sfumato.workload.workload import Workload
 
 __all__ = ["plan_of", "workload_of"]
@@ -39,13 +40,15 @@ def plan_of(
     unit: PrivacyUnit | None,
     limits: Limits,
     progress: Progress | None = None,
+    known: Callable[[Strategies], Strategies] | None = None,
     *,
     may_drop_records: bool = False,
 ) -> Plan:
     """The best plan within a number of steps, whatever else the machine does; costs nothing.
 
     ``limits.planning_seconds`` are those of one undisturbed core, counted in multiplications: a
-    clock would give one request two plans, and two keys.
+    clock would give one request two plans, and two keys. ``known`` gives back the strategies that
+    were built for this workload at another budget.
     """
     from sfumato.flow import plan
     from sfumato.plan.effort import STEPS_PER_SECOND
@@ -60,4 +63,5 @@ def plan_of(
         may_drop_records=may_drop_records,
         steps=limits.planning_seconds * STEPS_PER_SECOND,
         progress=progress,
+        known=known,
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
@@ -117,9 +117,9 @@ Asked = TypeVar("Asked")
 T = TypeVar("T")
 
 
-def _documented(model: str) -> dict[str, Any]:
+def _documented(model: str, parameters: Sequence[object] = (_NAME, _KEY)) -> dict[str, Any]:
     body = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}
-    return {"parameters": [_NAME, _KEY], "requestBody": {"required": True, "content": body}}
+    return {"parameters": list(parameters), "requestBody": {"required": True, "content": body}}
 
 
 def _name(request: Request) -> str:
@@ -290,16 +290,20 @@ async def schema(dataset: Dataset) -> Response:
     return _json(dataset.schema())
 
 
-@routes.post("/datasets/{name}/plan", dependencies=WAITS, responses=_answers(PlanShown, 404, 503))
-async def plan(
-    request: Request,
-    asked: Annotated[PlanAsked, Body()],
-    dataset: Dataset,
-    who: Who,
-    house: House_,
-) -> Response:
+@routes.post(
+    "/datasets/{name}/plan",
+    responses=_answers(PlanShown, 404, 503),
+    openapi_extra=_documented("PlanAsked", [_NAME]),
+)
+async def plan(request: Request) -> Response:
     """Forecast the errors and the cost of a release; touches no data and costs nothing."""
-    return _json(await _while_there(request, house.work(who, dataset.forecast, asked, who)))
+    dataset, who = await _dataset(request, _name(request)), await _who(request)
+    house = await _house(request)
+    asked = await _body(request, PlanAsked.model_validate_json)
+    request.scope[ON_GRID] = True
+    lane = dataset.planning_lane(asked)
+    forecast = house.work(who, dataset.forecast, asked, who, lane=lane)
+    return _json(await _while_there(request, forecast))
 
 
 @routes.post(
@@ -365,6 +369,7 @@ async def metrics(request: Request, who: Curator, house: House_) -> Response:
 
 BUSY: Final[dict[tuple[str, str], Handler]] = {
     ("POST", "/datasets/{name}/ask"): ask,
+    ("POST", "/datasets/{name}/plan"): plan,
     ("POST", "/datasets/{name}/release"): release,
     ("GET", "/datasets/{name}/answers/{key}"): answers,
 }
