@@ -115,7 +115,10 @@ def unit_from(
             '(rows_per_unit), for example unit = "person_id" and rows_per_unit = 5',
             (*at, "unit" if column is not None else "rows_per_unit"),
         )
-    return None if column is None or rows is None else PrivacyUnit(column, rows)
+    try:
+        return None if column is None or rows is None else PrivacyUnit(column, rows)
+    except SchemaError as error:
+        raise file.error(str(error), (*at, "rows_per_unit")) from None
 
 
 def budget_from(file: TomlFile, table: _Amounts, at: KeyPath) -> Budget:

@@ -283,7 +283,7 @@ class Spec:
     @property
     def is_query(self) -> bool:
         """Whether the records are what a query gives: it may drop some."""
-        return self.source is not None and not isinstance(self.source, str)
+        return isinstance(self.source, SqlSource)
 
     @property
     def place(self) -> str | None:

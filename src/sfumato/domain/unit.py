@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Literal, TypeAlias
 
 from sfumato.errors import SchemaError
@@ -22,12 +23,24 @@ __all__ = [
 ]
 
 
+MOST_ROWS = 2**44
+"""No table has so many records."""
+
+
 @dataclass(frozen=True, slots=True)
 class PrivacyUnit:
     """All records that share a value of ``column`` belong to one person.
 
     At most ``rows`` of them are counted, chosen at random in the vault, so that one person moves
     the histogram by at most ``rows``. Without a privacy unit, one row is one person.
+
+    Args:
+        column: The name of the column.
+        rows: The most rows of one value that are counted: a whole number from 1 to 2^44, the most
+            records that a table can have.
+
+    Raises:
+        SchemaError: If it is anything else.
     """
 
     column: str
@@ -38,10 +51,24 @@ class PrivacyUnit:
             raise SchemaError(
                 f"a privacy unit needs the name of its column, got {shown(self.column)}"
             )
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
+        rows = _whole(self.rows)
+        if rows is None or not 1 <= rows <= MOST_ROWS:
             raise SchemaError(
-                f"a privacy unit needs a bound of at least 1 row per unit, got {self.rows!r}"
+                f"a privacy unit needs a bound on the rows of one unit, a whole number from 1 to "
+                f"{MOST_ROWS:,}, got {shown(self.rows)}; for example "
+                f"PrivacyUnit({shown(self.column)}, 5)"
             )
+        object.__setattr__(self, "rows", rows)  # an integer of numpy becomes one of Python
+
+
+def _whole(value: object) -> int | None:
+    """A whole number of any kind as a Python integer; None for all else, also True and 3.0."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 Unit: TypeAlias = PrivacyUnit | Literal["row", "event"]

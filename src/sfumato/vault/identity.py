@@ -61,7 +61,7 @@ class Data:
 def data_identity(source: object, *, connect: bool = True) -> frozenset[Data]:
     """The files, tables and objects that the rows of a source come from.
 
-    Privacy: looks at file names and catalogues, which are public; reads no row.
+    Privacy: none is needed: file names and catalogues are public, and no row is read.
 
     Args:
         source: whatever `open_table` takes: a path, a glob, an address, a query, a dataframe, an

@@ -36,8 +36,8 @@ MOST_CELLS = 2**22  # of all asked attributes together
 def check_public(public: object, guarded: object) -> None:
     """Refuse public records that are read from the guarded table, before anything is read.
 
-    Privacy: public records are counted without noise, so the guarded table must never be given for
-    them, be it as a link to its file, through a query, a view or a slice. Looks at names only.
+    Privacy: none of its own: names only are looked at. Public records are counted without noise, so
+    the guarded table must never be given for them, as a link, through a query, a view or a slice.
 
     Args:
         public: the source that is declared public, an earlier release, or None.

@@ -62,13 +62,16 @@ def read_records(
     """The codes of these attributes for every record that is kept; read once per table.
 
     Privacy: with a unit, the rows kept of one unit are a function of that unit's records and of a
-    random key: those whose keyed hash is least. Adding or removing a unit changes the rows of no
-    other one, hence changes the histogram by at most ``unit.rows`` in L1.
+    random key, drawn anew for every release (`Table.opened_again`): those whose keyed hash is
+    least. Adding or removing a unit changes the rows of no other one, hence changes the histogram
+    by at most ``unit.rows`` in L1.
     Neighbours: one unit more or less; without a unit, one row.
     """
     check_columns(table, domain, unit)
     wanted = frozenset(domain.names if table.engine.reads_all else attributes)
-    held = table.records
+    # Without units nothing is drawn, and whoever opens the table may have the same codes.
+    holder = (table.origin or table) if unit is None else table
+    held = holder.records
     if held is not None and held.domain == domain and held.unit == unit:
         if wanted <= held.attributes:
             return held
@@ -80,8 +83,8 @@ def read_records(
         lambda: _kept(table, domain, wanted, unit),
         engine_failed(table, domain),
     )
-    table.records = Records(table.engine, name, domain, unit, wanted)
-    return table.records
+    holder.records = Records(table.engine, name, domain, unit, wanted)
+    return holder.records
 
 
 def engine_failed(table: Table, domain: Domain) -> str:

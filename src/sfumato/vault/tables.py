@@ -81,6 +81,7 @@ class Table:
         "engine",
         "may_drop_records",
         "name",
+        "origin",
         "records",
         "secret",
         "source",
@@ -108,6 +109,8 @@ class Table:
         # unit: kept here, so that all counts of one release describe the same records.
         self.records: Records | None = None
         self.secret: str | None = None
+        # What this table was opened again from: it holds the files and connections of both.
+        self.origin: Table | None = None
         # What was opened, for comparing it with other sources (`identity`).
         self.source: object = None
 
@@ -126,14 +129,37 @@ class Table:
         """Get ready to read these columns."""
         return self._read(columns)
 
+    def opened_again(self) -> Table:
+        """The same rows in the same engine for another release: with a random key of its own.
+
+        The promise to a privacy unit holds for every key. But which rows a key keeps shows a little
+        in every answer that is about them. With a new key the rows of a release are a draw that
+        nothing said before depends on, and so are those of a unit whose records were written after
+        an answer was seen. All counts of one release or session have one key: they are about the
+        same rows.
+        """
+        table = Table(
+            self.name,
+            self.engine,
+            self.types,
+            self.untyped,
+            self._read,
+            may_drop_records=self.may_drop_records,
+        )
+        table.origin, table.source = self.origin or self, self.source
+        return table
+
 
 def open_table(source: object) -> Table:
     """The table behind a path, an address, a dataframe or an ibis table; rows are not looked at.
 
+    A table that is open already is opened again, without reading anything: whoever opens it, a
+    release or a session, has a random key of their own (`Table.opened_again`).
+
     Privacy: the result and every error depend on names and types only.
     """
     if isinstance(source, Table):
-        return source
+        return source.opened_again()
     table = _opened(source)
     table.source = source
     return table
