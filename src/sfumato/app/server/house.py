@@ -48,12 +48,15 @@ class House:
         self.tokens = Tokens((a.token, a) for a in config.analysts)
         self.metrics = Metrics()
         self.shelf = Shelf(config.state, limits.kept_bytes)
-        self.datasets = {
-            name: Guarded(dataset, config, self.shelf, self.metrics)
-            for name, dataset in config.datasets.items()
-        }
         self._workers = Scheduler(limits.workers, limits.workers_per_analyst, limits.waiting)
         self._readers = Scheduler(READERS, 1, limits.concurrent, "sfumato reader")
+        self.datasets: dict[str, Guarded] = {}
+        try:
+            for name, dataset in config.datasets.items():
+                self.datasets[name] = Guarded(dataset, config, self.shelf, self.metrics)
+        except BaseException:  # those that were opened must not hold sessions and tables
+            self.close()
+            raise
         self._looking: asyncio.Future[dict[str, str]] | None = None
 
     def dataset(self, who: Analyst, name: str) -> Guarded:
