@@ -5,6 +5,7 @@
     domain = sf.Domain.from_toml("adult.toml")
     work = sf.marginals(domain, 2) | sf.prefixes(domain, "age", by=["sex"])
     plan = sf.plan(work, sf.Budget(epsilon=1, delta=1e-9))
+    sf.Ledger.create("adult.ledger", sf.Budget(epsilon=3, delta=1e-9), "adult.parquet")  # once
     result = plan.release("adult.parquet", ledger="adult.ledger")
 
 Only the vault sees exact data; everything before and after it is arithmetic on public numbers.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sfumato.app.cli import main
 from sfumato.app.server.check import faults, open_book
 from sfumato.app.server.config import read_config
 from sfumato.budget import Budget, Cost, Ledger
@@ -126,13 +127,14 @@ def test_a_check_opens_what_the_server_would_open(config: Change, fault: str) ->
     assert any(words in each for each in found), found
     assert len(found) == 1
     with pytest.raises(SystemExit):
-        from sfumato.app.cli import main
-
         main(["serve", str(path), "--check", "--no-page"])
 
 
 REFUSED = {
-    "session": (("[datasets.others]", SESSION.format("")), ("epsilon = 1\n\n[", "epsilon = 100\n\n[")),
+    "session": (
+        ("[datasets.others]", SESSION.format("")),
+        ("epsilon = 1\n\n[", "epsilon = 100\n\n["),
+    ),
     "allowance": (("allowance.people = {epsilon = 2}", "allowance.people = {epsilon = 100}"),),
     "password": (('"people.ledger"', '"postgresql://me:secret@127.0.0.1/people"'),),
     "password in a parameter": (
