@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import pytest
 
-from tests.http.served import ADA, CORA, asked, bearer
+from sfumato.budget import Cost
+from tests.http.served import ADA, CONFIG, CORA, WORKLOAD, asked, bearer, served, write_served
 
 
 def analyst(client, name):
@@ -73,3 +75,50 @@ def test_a_refusal_stands_for_a_while_as_words_not_as_an_exception(fresh):
     (kept,) = people._refused.values()
     assert not any(isinstance(part, BaseException) for part in kept)
     assert fresh.post("/datasets/people/release", **send).content == first.content
+
+
+MIXED = CONFIG.replace("budget = {epsilon = 4}", "budget = {epsilon = 4, delta = 1e-9}")
+
+
+def test_a_plan_says_what_it_takes_and_a_release_is_one_that_fits(tmp_path):
+    """One Gaussian debit, and the best plan would be refused with 99% of the budget left."""
+    request = {"workload": WORKLOAD, "budget": {"epsilon": 1, "delta": "1e-9"}}
+    with served(write_served(tmp_path / "served", MIXED)) as client:
+        book = client.app.house.datasets["people"].book
+        before = client.post("/datasets/people/plan", json=request, headers=bearer(CORA)).json()
+        assert before["fits"]
+        assert before["ledger"]["takes"] == pytest.approx(0.25, rel=1e-3)
+        book.debit(Cost.gaussian(Fraction(1, 1000)), {}, "a paid question")
+        plan = client.post("/datasets/people/plan", json=request, headers=bearer(CORA)).json()
+        assert plan["fits"]
+        assert plan["ledger"]["instead_of"] == before["mechanism"]
+        assert "will be refused" in plan["ledger"]["words"]
+        body = client.post("/datasets/people/release", json=request, headers=bearer(CORA))
+        assert body.json()["mechanism"] == plan["mechanism"] != before["mechanism"]
+        again = client.post("/datasets/people/release", json=request, headers=bearer(CORA))
+        assert again.content == body.content
+        listed = client.get("/datasets/people/ledger", headers=bearer(CORA)).json()
+        assert len(listed["entries"]) == 2
+        dear = request | {"mechanism": before["mechanism"]}
+        refused = client.post("/datasets/people/release", json=dear, headers=bearer(CORA))
+        assert refused.status_code == 409
+        assert "pure noise up to epsilon" in refused.text
+        assert refused.json()["remaining"]["gaussian_epsilon"] > 3
+
+
+def test_lanes_are_shown_and_kept_apart(tmp_path):
+    lanes = CONFIG.replace(
+        "budget = {epsilon = 4}", "budget = {epsilon = 4, delta = 1e-9, pure = 3}"
+    )
+    request = {"workload": WORKLOAD, "budget": {"epsilon": 3, "delta": "1e-9"}}
+    with served(write_served(tmp_path / "served", lanes)) as client:
+        book = client.app.house.datasets["people"].book
+        book.debit(Cost.gaussian(Fraction(1, 1000)), {}, "a paid question")
+        listed = client.get("/datasets", headers=bearer(CORA)).json()
+        people = next(d for d in listed if d["name"] == "people")
+        assert people["remaining"]["pure_lane"] == 1
+        assert people["remaining"]["pure_epsilon"] == 3
+        assert 0.9 < people["remaining"]["gaussian_lane"] < 1
+        body = client.post("/datasets/people/release", json=request, headers=bearer(CORA))
+        assert body.status_code == 200
+        assert body.json()["mechanism"].startswith("laplace")

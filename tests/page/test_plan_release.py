@@ -131,7 +131,7 @@ def test_what_is_wrong_is_said_in_its_place(open_browser):
 def test_a_release_that_costs_too_much_cannot_be_asked_for(open_browser):
     page = open_browser(BOB)
     page.get_by_role("button", name="All 1-way tables").click()
-    page.get_by_text("more than what is left for you").wait_for()
+    page.get_by_text("it will be refused: ").wait_for()
     assert release_button(page).is_disabled()
 
 

@@ -188,6 +188,7 @@ def budget_document(budget: Budget) -> dict[str, float]:
         "delta": budget.delta,
         "rho": budget.rho,
         "mu": budget.mu,
+        "pure": budget.pure,
     }
     return {name: float(value) for name, value in parts.items() if value}
 

@@ -38,7 +38,7 @@ from sfumato.budget.accounting import Cost, composed_epsilon_exact, mu_squared_o
 from sfumato.budget.budget import Budget, number_text
 from sfumato.errors import BudgetError
 
-__all__ = ["UNITS", "Account", "Kind", "Lane", "Price", "Remaining", "fits", "percent"]
+__all__ = ["UNITS", "Account", "Kind", "Lane", "Price", "Remaining", "fits", "percent", "shares_of"]
 
 UNITS: Final = math.lcm(*range(1, 31), 10**6, 2**12)
 """3.7e17 units: evenly split into up to 30 parts, a power of ten up to a million or a power of two
@@ -451,6 +451,23 @@ def fits(costs: Iterable[Cost], budget: Budget) -> bool:
         counted = Counter(total.pure_parts)
         return composed_epsilon_exact(total.mu_squared, counted, budget.delta) <= budget.epsilon
     return curve.gaussian_within(total.mu_squared, budget.epsilon, budget.delta)
+
+
+def shares_of(budget: Budget, costs: Iterable[Cost]) -> list[Fraction]:
+    """Return the share of a budget that each of some debits takes, in their order.
+
+    >>> shares_of(Budget(epsilon=1), [Cost.pure(Fraction(1, 4)), Cost.pure(Fraction(1, 2))])
+    [Fraction(1, 4), Fraction(1, 2)]
+    """
+    account, found = Account(budget), []
+    for cost in costs:
+        if budget.is_pure and cost.mu_squared:  # of before the total became pure
+            after = replace(account, spent=_OVERDRAWN)
+        else:
+            after = account.plus(cost)
+        found.append(Fraction(min(after.spent, UNITS) - min(account.spent, UNITS), UNITS))
+        account = after
+    return found
 
 
 @lru_cache(maxsize=64)

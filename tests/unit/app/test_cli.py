@@ -405,7 +405,12 @@ def test_show_lists_analysts_and_what_they_may_spend(folder: Path, run: Run) -> 
             "analyst": "ann",
             "budget": {"epsilon": 0.5},
             "spent_share": 0.2,
-            "remaining": {"share": 0.8, "gaussian_mu": None, "pure_epsilon": 0.4},
+            "remaining": {
+                "share": 0.8,
+                "gaussian_mu": None,
+                "gaussian_epsilon": None,
+                "pure_epsilon": 0.4,
+            },
         }
     ]
     assert document["entries"][0]["analyst"] == "ann"  # type: ignore[index]
@@ -578,3 +583,31 @@ def test_wishes_that_cannot_be_met_are_refused_before_anything_is_spent(
     ran = run("release", folder / "release.toml", *wish)
     assert (ran.code, words in ran.err) == (2, True)
     assert not (folder / "people.ledger").exists()
+
+
+def test_a_plan_looks_at_the_ledger_and_a_release_takes_what_fits(folder: Path, run: Run) -> None:
+    """After a Gaussian release of a tenth, Laplace noise of epsilon 1 is refused, Gaussian fits."""
+    spec = folder / "release.toml"
+    fresh = run("plan", spec, "--json").document["ledger"]
+    assert fresh["fits"]  # type: ignore[index]
+    assert fresh["takes"] == pytest.approx(1 / 3, rel=1e-3)  # type: ignore[index]
+    assert "takes 33.33% of the budget" in run("plan", spec).out
+    with_noise = SPEC.replace("epsilon = 1\n", "epsilon = 0.1\n")
+    (folder / "small.toml").write_text(with_noise)
+    assert run("release", folder / "small.toml", "--mechanism", "gaussian", "-q").code == 0
+    found = run("plan", spec, "--json").document
+    within = found["ledger"]
+    assert within["fits"]  # type: ignore[index]
+    assert str(within["instead_of"]).startswith("laplace")  # type: ignore[index]
+    assert "will be refused" in str(within["words"])  # type: ignore[index]
+    refused = run("release", spec, "--mechanism", str(within["instead_of"]))  # type: ignore[index]
+    assert refused.code != 0
+    assert "would fit" in refused.err
+    assert run("release", spec, "-q").code == 0
+    shown = run("ledger", "show", folder / "people.ledger")
+    assert "mu^2" not in shown.out
+    assert "epsilon = 1" in shown.out
+    entries = run("ledger", "show", folder / "people.ledger", "--json").document["entries"]
+    taken = sum(e["share"] for e in entries)  # type: ignore[index,union-attr]
+    spent = run("ledger", "show", folder / "people.ledger", "--json").document["spent_share"]
+    assert taken == pytest.approx(spent)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sfumato.app.files import check_folder
 from sfumato.app.output import Output
 from sfumato.app.show import budget_document, facts, heading, table
+from sfumato.budget.account import percent, shares_of
 from sfumato.budget.budget import Budget, check_neighbours
 from sfumato.budget.ledger import Ledger
 from sfumato.budget.opening import Terms
@@ -22,14 +23,15 @@ from sfumato.domain.unit import (
     unit_of,
 )
 from sfumato.errors import LedgerError
+from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from fractions import Fraction
 
     from rich.table import Table
 
-    from sfumato.budget import Remaining
-    from sfumato.budget.accounting import Cost
+    from sfumato.budget import Budget, Remaining
     from sfumato.budget.book import Allowance
     from sfumato.budget.entries import Entry
 
@@ -170,6 +172,7 @@ def show(path: str, output: Output) -> None:
     book = _opened(path)
     entries, spent, remaining = book.entries(), book.spent(), book.remaining()
     changes = book.changes()
+    shares = shares_of(book.budget, (e.cost for e in entries))
     allowances, is_frozen, unit = book.allowances(), book.is_frozen(), book.unit
     document: dict[str, object] = {
         "ledger": path,
@@ -182,7 +185,10 @@ def show(path: str, output: Output) -> None:
         "remaining": _remaining_document(remaining),
         "is_frozen": is_frozen,
         "allowances": [_allowance_document(a) for a in allowances],
-        "entries": [_entry_document(e) for e in entries],
+        "entries": [
+            _entry_document(e) | {"share": float(share)}
+            for e, share in zip(entries, shares, strict=True)
+        ],
         "changes": [
             {"sequence": c.sequence, "time": c.time, "what": c.describe()} for c in changes
         ],
@@ -196,27 +202,13 @@ def show(path: str, output: Output) -> None:
                 ("neighbours", book.neighbours),
                 ("protects", UNBOUND if unit is None else unit_in_words(unit)),
                 ("total", book.budget.describe()),
-                ("spent", f"{float(100 * spent.share):.4g}% by {_debits(spent.debits)}"),
+                ("spent", f"{percent(spent.share)} by {_debits(spent.debits)}"),
                 ("left", remaining.describe()),
                 *([("frozen", "by its curator: stored answers only")] if is_frozen else []),
             ]
         ),
         *_allowance_tables(allowances),
-        table(
-            ["debit", "time", "state", "cost", "analyst", "key"],
-            (
-                (
-                    str(e.sequence),
-                    e.time[:16].replace("T", " "),
-                    e.state,
-                    _cost(e.cost),
-                    e.analyst or "-",
-                    e.key if len(e.key) <= 13 else f"{e.key[:12]}…",
-                )
-                for e in entries
-            ),
-            text_columns=6,
-        ),
+        _entries_table(book.budget, entries, shares),
         *(
             [
                 table(
@@ -232,6 +224,25 @@ def show(path: str, output: Output) -> None:
             else []
         ),
     )
+
+
+def _entries_table(budget: Budget, entries: Sequence[Entry], shares: Sequence[Fraction]) -> Table:
+    """Every debit: the share of the total it takes, and what that was in epsilon, rho or mu."""
+    has_analysts = any(e.analyst for e in entries)
+    columns = ["debit", "time", "state", "takes", "cost", *["analyst"][:has_analysts], "key"]
+    rows = (
+        (
+            str(e.sequence),
+            e.time[:16].replace("T", " "),
+            e.state,
+            percent(share),
+            cost_in_words(e.cost, budget).partition(" at ")[0],
+            *[e.analyst or "-"][:has_analysts],
+            e.key if len(e.key) <= 13 else f"{e.key[:12]}…",
+        )
+        for e, share in zip(entries, shares, strict=True)
+    )
+    return table(columns, rows, text_columns=len(columns))
 
 
 def verify(path: str, output: Output) -> None:
@@ -321,17 +332,11 @@ def _debits(number: int) -> str:
     return "1 release" if number == 1 else f"{number} releases"
 
 
-def _cost(cost: Cost) -> str:
-    """A cost as short as a line of a terminal wants it; JSON has all digits."""
-    amounts = (("mu^2", cost.mu_squared), ("epsilon", cost.pure_epsilon))
-    return ", ".join(f"{name} = {float(value):.6g}" for name, value in amounts if value)
-
-
 def _allowance_tables(allowances: Sequence[Allowance]) -> list[Table]:
     if not allowances:
         return []
     rows = (
-        (a.analyst, a.budget.describe(), f"{float(100 * a.share):.4g}%", a.remaining().describe())
+        (a.analyst, a.budget.describe(), percent(a.share), a.remaining().describe())
         for a in allowances
     )
     return [table(["analyst", "allowance", "spent", "left"], rows, text_columns=4)]
@@ -347,10 +352,14 @@ def _allowance_document(allowance: Allowance) -> dict[str, object]:
 
 
 def _remaining_document(left: Remaining) -> dict[str, object]:
+    """What one more debit may take; the keys are those of the server."""
+    has_epsilon = left.delta and left.gaussian_mu is not None
     return {
         "share": float(left.share),
         "gaussian_mu": left.gaussian_mu,
+        "gaussian_epsilon": float(left.epsilon("gaussian")) if has_epsilon else None,
         "pure_epsilon": float(left.pure_epsilon),
+        **{f"{lane.kind}_lane": float(lane.left) for lane in left.lanes},
     }
 
 

@@ -15,19 +15,21 @@ from nicegui import ui
 from sfumato.app.page.draft import Draft
 from sfumato.app.page.shell import Visitor, facts, say, told, words
 from sfumato.app.server.documents import canonical
+from sfumato.budget.account import percent
 from sfumato.budget.accounting import composed_epsilon
 from sfumato.budget.budget import number_text
-from sfumato.release.provenance import guarantee
+from sfumato.release.provenance import cost_in_words, guarantee
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from sfumato.app.server.guarded import Guarded, ReleaseWanted
-    from sfumato.budget.account import Remaining
+    from sfumato.budget.account import Price, Remaining
     from sfumato.flow import Plan
     from sfumato.plan.forecast import Forecast
 
 __all__ = ["Confirm", "spent"]
+
+_OF_IT = "of your budget for this table"
+_NEVER_GROWS = "it never grows"
 
 
 def spent(forecast: Forecast) -> tuple[str, str]:
@@ -39,7 +41,7 @@ def spent(forecast: Forecast) -> tuple[str, str]:
     """
     budget = forecast.budget
     if budget.epsilon is None:
-        return forecast.cost.describe(), ""
+        return cost_in_words(forecast.cost, budget), ""
     delta = budget.delta if forecast.cost.mu_squared else 0
     exact = composed_epsilon([forecast.cost], delta or 0)
     digits = 3 - ceil(log10(exact))
@@ -93,22 +95,19 @@ class Confirm:
             return
         who, asked = self.visitor.who, canonical(self.draft.asked())
 
-        def looked() -> tuple[bool, Fraction | None]:
-            wanted = guarded.read(asked)
-            is_known = guarded.body(wanted) is not None
-            return is_known, guarded.book.share_after(plan.cost, who.name)
+        def looked() -> bool:
+            return guarded.body(guarded.read(asked)) is not None
 
-        is_known, after = await guarded.on_ledger(who, looked)
+        is_known = await guarded.on_ledger(who, looked)
+        within = plan.in_ledger
         cost = " ".join(spent(plan)).strip()
-        if is_known:
+        if is_known or within is None:
             said = "Released before: opening it again costs nothing."
-        elif after is None:
-            said = f"It would cost {cost}, more than what is left for you."
         else:
-            said = f"It would cost {cost} and leave you {float(after):.1%} of your budget."
+            said = f"It would cost {cost}: it {within.describe()}."
         say(self.said, said)
         self.button.set_text("Open the release" if is_known else "Release …")
-        self.button.set_enabled(is_known or after is not None)
+        self.button.set_enabled(is_known or within is None or within.fits)
 
     async def ask(self) -> None:
         """The dialog that says what is about to be spent."""
@@ -117,14 +116,14 @@ class Confirm:
             return
         who, asked = self.visitor.who, canonical(self.draft.asked())
 
-        def looked() -> tuple[ReleaseWanted, bool, Remaining, Fraction | None]:
+        def looked() -> tuple[ReleaseWanted, bool, Remaining, Price]:
             wanted, book = guarded.read(asked), guarded.book
             is_known = guarded.body(wanted) is not None
-            after = book.share_after(plan.cost, who.name)
-            return wanted, is_known, book.remaining(who.name), after
+            price = book.price(plan.cost, who.name, delta=plan.budget.delta)
+            return wanted, is_known, book.remaining(who.name), price
 
         self.visitor.check()
-        wanted, is_known, left, after = await guarded.on_ledger(who, looked)
+        wanted, is_known, left, price = await guarded.on_ledger(who, looked)
         if is_known:
             ui.navigate.to(f"/release/{guarded.name}/{wanted.key}")
             return
@@ -134,12 +133,9 @@ class Confirm:
             facts(
                 [
                     ("It costs", *spent(plan)),
-                    ("Left now", f"{float(left.share):.1%}", "of your budget for this table"),
-                    (
-                        "Left then",
-                        "-" if after is None else f"{float(after):.1%}",
-                        "it never grows",
-                    ),
+                    ("It takes", "-" if price.share is None else percent(price.share), _OF_IT),
+                    ("Left now", percent(left.share), _OF_IT),
+                    ("Left then", "-" if price.left is None else percent(price.left), _NEVER_GROWS),
                 ]
             )
             words(guarantee(plan), "note")

@@ -13,6 +13,7 @@ from sfumato.budget import Budget
 
 if TYPE_CHECKING:
     from sfumato.app.page.shell import Visitor
+    from sfumato.app.server.config import Analyst
     from sfumato.app.server.guarded import Guarded
     from sfumato.app.server.limits import Limits
     from sfumato.domain import Domain
@@ -62,11 +63,11 @@ class Subject:
     limits: Limits
     guarded: Guarded | None
 
-    def plan(self, asked: Mapping[str, object]) -> Plan:
-        """The plan of a request; touches no data and costs nothing."""
+    def plan(self, asked: Mapping[str, object], who: Analyst) -> Plan:
+        """The plan of a request that fits what is left for them; touches no data, costs nothing."""
         wanted = PlanAsked.model_validate(asked)
         if self.guarded is not None:
-            return self.guarded.planned(wanted)
+            return self.guarded.planned_for(wanted, who)
         workload = workload_of(wanted.workload, self.domain, self.limits)
         return plan_of(wanted, workload, "add-remove", None, self.limits)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from nicegui import ui
@@ -11,6 +12,8 @@ from sfumato.app.page.ask import gauge
 from sfumato.app.page.chart import Chart
 from sfumato.app.page.shell import Visitor, card, empty, facts, page, table, told, trouble, words
 from sfumato.app.page.spending import allowances, budget_chart, freeze, spending, verified
+from sfumato.budget.account import percent
+from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
     from sfumato.app.page.spending import Spending
@@ -86,6 +89,7 @@ class _Ledger:
             facts(
                 [
                     ("Budget", found.budget.describe(), _whose(found)),
+                    ("You can spend", found.remaining.describe(), "at once"),
                     ("Debits", f"{len(found.entries):,}", "releases and paid answers"),
                 ]
             )
@@ -107,7 +111,7 @@ class _Ledger:
                     dataset.dataset.about,
                     "frozen" if told_["is_frozen"] else "open",
                     "no session" if paid is None else str(paid),
-                    f"{100 * left:.3g}%",
+                    percent(Fraction(left)),
                 )
             )
         columns = ("dataset", "about", "state", "paid answers left", "budget left")
@@ -187,13 +191,14 @@ def _entries(found: Spending) -> None:
             e.time[:19].replace("T", " "),
             e.analyst or "-",
             e.state,
-            e.cost.describe(),
-            f"{share:.2%}",
+            percent(taken),
+            cost_in_words(e.cost, found.budget),
+            percent(Fraction(share)),
             e.key if len(e.key) <= 40 else f"{e.key[:24]}...",
         )
-        for e, share in zip(found.entries, found.shares, strict=True)
+        for e, taken, share in zip(found.entries, found.taken, found.shares, strict=True)
     ]
-    columns = ("debit", "time (UTC)", "analyst", "state", "cost", "spent so far", "key")
+    columns = ("debit", "time (UTC)", "analyst", "state", "takes", "cost", "spent so far", "key")
     table(columns, rows[::-1][:SHOWN], "Debits", texts=4)
     if len(rows) > SHOWN:
         words(f"The newest {SHOWN} of {len(rows):,}; GET /datasets/NAME/ledger has all.", "note")

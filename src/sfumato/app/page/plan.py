@@ -30,6 +30,7 @@ from sfumato.app.page.tables import Tables
 from sfumato.app.show import STOPPED, counts
 
 if TYPE_CHECKING:
+    from sfumato.app.server.config import Analyst
     from sfumato.flow import Plan
 
 __all__ = ["register"]
@@ -167,7 +168,8 @@ class _Planning:
             if self.plan is None:
                 words("Planning: mechanisms are built and compared.", "note")
             asked = self.draft.asked()
-            found = await self.visitor.work(_planned, subject, asked, self.draft.records)
+            how = (subject, asked, self.draft.records, self.visitor.who)
+            found = await self.visitor.work(_planned, *how)
             if mine == self._wanted:
                 self.status.clear()
                 self.plan, self.preview = found
@@ -219,12 +221,14 @@ class _Planning:
             self._show_chart()
 
 
-def _planned(subject: object, asked: dict[str, object], records: int) -> tuple[Plan, Preview]:
+def _planned(
+    subject: object, asked: dict[str, object], records: int, who: Analyst
+) -> tuple[Plan, Preview]:
     """In a worker: the plan, and the first of its charts."""
     from sfumato.app.page.draft import Subject
 
     assert isinstance(subject, Subject)  # noqa: S101
-    plan = subject.plan(asked)
+    plan = subject.plan(asked, who)
     preview = Preview(plan, records)
     for group in list(preview.groups)[:1]:
         preview.spec(group, 1.0)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
 from sfumato.app.server.models import FreezeAsked
 from sfumato.app.server.problems import not_curator, not_valid
-from sfumato.budget.account import UNITS, Account
+from sfumato.budget.account import percent, shares_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -43,6 +45,7 @@ class Spending:
     is_own: bool
     entries: tuple[Entry, ...]
     shares: tuple[float, ...]
+    taken: tuple[Fraction, ...]
     remaining: Remaining
     is_frozen: bool
 
@@ -62,16 +65,14 @@ def spending(dataset: Guarded, who: Analyst) -> Spending:
     analyst = None if who.is_curator else who.name
     entries = book.entries() if analyst is None else book.entries(analyst=analyst)
     allowed = None if analyst is None else who.allowances.get(dataset.name)
-    account = Account(book.budget if allowed is None else allowed)
-    shares = []
-    for entry in entries:
-        account = account.plus(entry.cost)
-        shares.append(account.spent / UNITS)
+    budget = book.budget if allowed is None else allowed
+    taken = shares_of(budget, (entry.cost for entry in entries))
     return Spending(
-        account.budget,
+        budget,
         allowed is not None,
         tuple(entries),
-        tuple(shares),
+        tuple(float(share) for share in accumulate(taken)),
+        tuple(taken),
         book.remaining(analyst),
         book.is_frozen(),
     )
@@ -129,7 +130,7 @@ def allowances(visitor: Visitor, dataset: Guarded) -> list[tuple[str, str, str, 
         own = kept.get(analyst.name)
         allowed = "the table's" if own is None else own.budget.describe()
         left = dataset.book.remaining(analyst.name).share
-        rows.append((analyst.name, analyst.role, allowed, f"{float(100 * left):.3g}%"))
+        rows.append((analyst.name, analyst.role, allowed, percent(left)))
     return rows
 
 

@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sfumato.app.given import Amount, budget_from, named_domain, source_from, table_from, unit_from
+from sfumato.app.given import (
+    Amount,
+    PlannedTable,
+    budget_from,
+    named_domain,
+    source_from,
+    table_from,
+    total_from,
+    unit_from,
+)
 from sfumato.app.server.limits import Limits
 from sfumato.app.server.tokens import HASH
 from sfumato.app.spec import LedgerSpec, SessionTable, ledger_place, read_spec
@@ -63,6 +72,11 @@ class _Server(_Table):
     page: bool = True
 
 
+class _TotalAmounts(_Amounts):
+    pure: Amount | None = None
+    planned: list[PlannedTable] | None = None
+
+
 class _Session(SessionTable, _Amounts):
     pass
 
@@ -80,7 +94,7 @@ class _Dataset(_Table):
     rows_per_unit: Annotated[int, Field(ge=1)] | None = None
     ledger: Text | None = None
     create: bool = False
-    budget: _Amounts | None = None
+    budget: _TotalAmounts | None = None
     session: _Session | None = None
 
 
@@ -262,7 +276,7 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
     assert table.ledger is not None  # noqa: S101
     assert table.budget is not None  # noqa: S101
     ledger = ledger_place(file, table.ledger, file.folder or Path(), (*at, "ledger"))
-    total = budget_from(file, table.budget, (*at, "budget"))
+    total = total_from(file, table.budget, (*at, "budget"))
     return DatasetConfig(
         name=name,
         about=table.about,

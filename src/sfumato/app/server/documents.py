@@ -21,12 +21,19 @@ def canonical(document: object) -> bytes:
 
 
 def remaining_document(remaining: Remaining) -> dict[str, float | None]:
-    """What one more debit may take."""
-    return {
+    """What one more debit may take: the share of all that is left, and of each lane if there are.
+
+    ``gaussian_epsilon`` is the largest epsilon of Gaussian noise at the delta of the budget.
+    """
+    found = {
         "share": float(remaining.share),
         "gaussian_mu": remaining.gaussian_mu,
+        "gaussian_epsilon": None,
         "pure_epsilon": float(remaining.pure_epsilon),
     }
+    if remaining.delta and remaining.gaussian_mu is not None:
+        found["gaussian_epsilon"] = float(remaining.epsilon("gaussian"))
+    return found | {f"{lane.kind}_lane": float(lane.left) for lane in remaining.lanes}
 
 
 def columns_of(result: Release, level: float) -> dict[str, list[object]]:

@@ -36,7 +36,7 @@ from sfumato.budget.budget import total_is_public
 from sfumato.budget.entries import Entry, request_key
 from sfumato.domain.write import write_domain
 from sfumato.errors import LedgerError, LedgerFrozen
-from sfumato.flow import request_of
+from sfumato.flow import fitting, request_of
 from sfumato.plan.mechanisms import MECHANISMS, named
 from sfumato.plan.planner import BIASED, Strategies
 from sfumato.plan.view import as_asked, as_planned
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from sfumato.budget.account import Remaining
     from sfumato.flow import Plan, Progress
     from sfumato.online.session import Session
+    from sfumato.plan.strategy import Noise
     from sfumato.release import Release
     from sfumato.workload.workload import Workload
 
@@ -215,10 +216,11 @@ class Guarded:
         }
 
     def forecast(self, asked: PlanAsked, who: Analyst) -> dict[str, object]:
-        """The plan, and whether what remains covers it; touches no data and costs nothing."""
-        plan = self.planned(asked)
-        fits = self.book.how_many_more(plan.cost, who.name) > 0
-        return {**plan_document(plan), "fits": fits}
+        """The plan, what it takes or what would fit; touches no data and costs nothing."""
+        plan = self.planned_for(asked, who)
+        within = plan.in_ledger
+        assert within is not None  # noqa: S101
+        return {**plan_document(plan), "fits": within.fits, "ledger": within.as_json()}
 
     def read(self, body: bytes) -> ReleaseWanted:
         """The release request that a body holds."""
@@ -295,13 +297,14 @@ class Guarded:
             self._check_affordable(wanted, who)
             plan = self._planned(asked, wanted.workload, paid)
             if plan.stored_key(self.book, wanted.former) is None:
+                plan = self._fitting(plan, asked, wanted.workload, paid, who)
                 self._check_left(paid, plan, who)
             check_wanted()  # the last time: what is debited below is also drawn and stored
             result = self._measured(plan, wanted, who.name, progress)
             self._results.put(key, result)
             stored = plan.stored_key(self.book, wanted.former)
             entry = None if stored is None else self.book.entry(stored)
-            body = self._body(key, asked, plan, result, entry)
+            body = self._body(key, asked, result, entry)
             about = {"analyst": who.name, "asked": asked.model_dump(), "paid": stored}
             request = canonical(about)
             kept_bodies = [(self.name, key, body), (self.name, ASKED + key, request)]
@@ -406,16 +409,33 @@ class Guarded:
         workload = self._workload(asked)
         return self._planned(asked, workload, self._paid_key(asked, workload))
 
-    def _planned(self, asked: PlanAsked, workload: Workload, key: str) -> Plan:
+    def planned_for(self, asked: PlanAsked, who: Analyst) -> Plan:
+        """The plan of a request that fits what is left for somebody, if one does."""
+        workload = self._workload(asked)
+        key = self._paid_key(asked, workload)
+        return self._fitting(self._planned(asked, workload, key), asked, workload, key, who)
+
+    def _fitting(
+        self, plan: Plan, asked: PlanAsked, workload: Workload, key: str, who: Analyst
+    ) -> Plan:
+        def other_noise(noise: Noise) -> Plan:
+            return self._planned(asked, workload, key, noise)
+
+        return fitting(plan, self.book, None if asked.mechanism else other_noise, who.name, key=key)
+
+    def _planned(
+        self, asked: PlanAsked, workload: Workload, key: str, noise: Noise | None = None
+    ) -> Plan:
         """Planned once for all writings, and shown in the groups of this one."""
-        known = self._plans.get(key)
+        name = key if noise is None else f"{key} {noise}"
+        known = self._plans.get(name)
         if known is None:
             whose = self.dataset
             how = (whose.neighbours, whose.unit, self.limits, check_wanted)
             built = partial(self._built, f"{asked.objective} {workload.normal.key}")
             drops = self._may_drop_records
-            found = plan_of(asked, workload, *how, built, may_drop_records=drops)
-            known = self._plans.put(key, found)
+            found = plan_of(asked, workload, *how, built, may_drop_records=drops, noise=noise)
+            known = self._plans.put(name, found)
         return as_asked(as_planned(known), workload)
 
     def _built(self, key: str, new: Strategies) -> Strategies:
@@ -487,12 +507,13 @@ class Guarded:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""
         if self.book.is_frozen():
             raise LedgerFrozen("the ledger is frozen by its curator")
-        if self.book.how_many_more(plan.cost, who.name):
+        price = self.book.price(plan.cost, who.name, delta=plan.budget.delta)
+        if price.fits:
             return
         left = self.book.remaining(who.name)
         words = (
-            f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}; "
-            f"{left.describe()}; lower the cost or ask the curator"
+            f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}, it "
+            f"{price.describe()}; {left.describe()}; lower the cost or ask the curator"
         )
         raise self._refusal(paid, who, words, left)
 
@@ -503,9 +524,8 @@ class Guarded:
         self._refused[paid, who.name] = (self._clock() + REFUSED_SECONDS, words, left)
         return exhausted(words, left)
 
-    def _body(
-        self, key: str, asked: ReleaseAsked, plan: Plan, result: Release, entry: Entry | None
-    ) -> bytes:
+    def _body(self, key: str, asked: ReleaseAsked, result: Release, entry: Entry | None) -> bytes:
+        plan = result.forecast  # the one that was measured by, which may be one that still fitted
         return canonical(
             {
                 "key": key,

@@ -150,6 +150,10 @@ class PlanShown(BaseModel):
     cost: Any
     groups: list[dict[str, Any]]
     fits: Annotated[bool, Field(description="whether what remains covers the cost")]
+    ledger: Annotated[
+        dict[str, Any],
+        Field(description="the share it takes and leaves, or what would fit; in words and numbers"),
+    ]
 
 
 class Released(BaseModel):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sfumato.domain.unit import PrivacyUnit
     from sfumato.flow import Plan, Progress
     from sfumato.plan.planner import Strategies
+    from sfumato.plan.strategy import Noise
     from sfumato.workload.workload import Workload
 
 __all__ = ["plan_of", "workload_of"]
@@ -43,6 +44,7 @@ def plan_of(
     known: Callable[[Strategies], Strategies] | None = None,
     *,
     may_drop_records: bool = False,
+    noise: Noise | None = None,
 ) -> Plan:
     """The best plan within a number of steps, whatever else the machine does; costs nothing.
 
@@ -64,4 +66,5 @@ def plan_of(
         steps=limits.planning_seconds * STEPS_PER_SECOND,
         progress=progress,
         known=known,
+        noise=noise,
     )
