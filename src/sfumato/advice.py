@@ -21,6 +21,7 @@ import numpy as np
 from sfumato.adaptive import AdaptivePlan, plan_adaptive
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.values import base_of
 from sfumato.errors import PlanError, SfumatoError, TooLarge
 from sfumato.flow import Plan, plan
 from sfumato.plan.adaptive import Spending
@@ -341,6 +342,9 @@ class _Trial:
     def _adaptive(self) -> Option:
         base = self.plan
         name, how = "adaptive", "sf.plan_adaptive(workload, budget).release(table)"
+        if base_of(base.workload.domain) is not base.workload.domain:
+            note = "it puts every record in the middle of its bin, which hides more than noise does"
+            return Option(name, how, note=note)
         try:
             found = plan_adaptive(base.workload, base.budget, base.neighbours, unit=base.unit)
         except SfumatoError as error:

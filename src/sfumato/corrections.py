@@ -31,6 +31,7 @@ from sfumato.errors import PlanError
 from sfumato.plan.adaptive import answer_bits
 from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
 from sfumato.wording import STORED
+from sfumato.workload.build import in_bins
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -286,6 +287,7 @@ def correct(
             "correct needs a workload such as sf.marginals(domain, 1), got "
             f"{type(workload).__name__}"
         )
+    workload = in_bins(workload)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
         raise PlanError(f"tolerance must be a number above 0, got {tolerance!r}")
     if not 0 < tolerance < GREATEST:

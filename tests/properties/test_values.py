@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.domain import Category, Domain, Integer, Numeric, Values
 from sfumato.domain.values import UNIT_BITS, with_values
+from sfumato.errors import WorkloadError
 from sfumato.plan.calibrate import calibrate, privacy_loss
+from sfumato.vault.adaptive import read_answers
 from sfumato.vault.count import count_marginals
 from sfumato.vault.measure import count
 from sfumato.vault.tables import open_table
@@ -63,7 +65,7 @@ def expected(values: Values, number: float | None) -> list[int] | None:
 
 
 def counted(source, domain, names) -> np.ndarray:
-    return count_marginals(open_table(source), domain, [names]).reveal(names)
+    return count_marginals(open_table(source), domain, [names], with_values=True).reveal(names)
 
 
 @given(RANGES, RULES, st.lists(st.tuples(NUMBERS, st.sampled_from("ab")), max_size=6))
@@ -104,7 +106,7 @@ def test_a_replaced_value_moves_the_table_by_two_records_at_most(
     for numbers in (rows, [*rows[:place], other, *rows[place + 1 :]]):
         frame = pa.table({"x": pa.array(numbers, pa.float64()), "c": letters})
         source = make_source(kind, frame, tmp_path_factory.mktemp("neighbour"))
-        counts = count_marginals(open_table(source), domain, sets)
+        counts = count_marginals(open_table(source), domain, sets, with_values=True)
         tables.append([np.asarray(counts.reveal(s)).astype(object) for s in sets])
     for names, before, after in zip(sets, *tables, strict=True):
         unit = WHOLE if names != ("c",) else 1
@@ -177,7 +179,7 @@ def test_every_engine_adds_up_the_same_values(postgres, tmp_path_factory):
     sources = on_all_engines(frame, "valued", postgres, tmp_path_factory.mktemp("valued"))
     tables = {}
     for engine, source in sources.items():
-        counts = count_marginals(open_table(source), domain, sets)
+        counts = count_marginals(open_table(source), domain, sets, with_values=True)
         tables[engine] = [counts.reveal(s).tolist() for s in sets]
     assert tables["postgres"] == tables["duckdb"]
     assert tables["spark"] == tables["duckdb"]
@@ -200,3 +202,23 @@ def test_sums_of_values_are_calibrated_for_scales_from_tiny_to_huge():
         again = calibrate(plan.strategy, epsilon, "add-remove")
         assert privacy_loss(plan.strategy, again, "add-remove") <= Fraction(epsilon)
         assert all(law.units >= 2**16 for law in again)
+
+
+def test_only_what_knows_their_steps_counts_values():
+    """Adaptive releases, corrections and sessions take bins, and say so in the names of sums."""
+    domain = domain_of((0.0, 100.0), ("clamp", "missing"), [25, 50])
+    work = sf.means(domain, "x")
+    frame = pa.table({"x": [10.0, 80.0], "c": ["a", "b"]})
+    with pytest.raises(WorkloadError, match=r"sf\.plan only"):
+        count_marginals(open_table(frame), work.domain, [work.terms[0].attributes])
+    with pytest.raises(WorkloadError, match="in bins"):
+        read_answers(open_table(frame), work, "add-remove")
+    budget = sf.Budget(epsilon=1)
+    plans = [
+        *(sf.plan_adaptive(work, budget, method=m) for m in ("tables", "mwem", "boosting")),
+        sf.correct(work, budget, tolerance=5),
+    ]
+    for plan in plans:
+        assert plan.workload.domain == domain
+        assert plan.workload.terms[0].name == "sum of x (middles of bins)"
+        assert plan.workload.ratios[0].hidden == 25

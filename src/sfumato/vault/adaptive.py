@@ -20,7 +20,7 @@ from sfumato.budget import Neighbours
 from sfumato.budget.budget import total_is_public
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import PlanError
+from sfumato.errors import PlanError, WorkloadError
 from sfumato.plan.adaptive import answer_bits
 from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.strategy import Block
@@ -193,6 +193,8 @@ def read_answers(
     progress: Progress | None = None,
 ) -> tuple[ExactAnswers, int | None]:
     """Answer every query exactly; the number of records comes along only where it is public."""
+    if any(term.unit_bits for term in workload.terms):
+        raise WorkloadError("sums of values cannot be compared with estimates; ask in bins")
     bits = answer_bits(workload)
     blocks = [Block(term, 1.0) for term in workload.terms]
     exact = count(table, workload.domain, blocks, neighbours, unit, progress)

@@ -59,7 +59,7 @@ MOST_CELLS: Final = 2**27
 _CHEAP_SUM: Final = 2**24  # cells; summing them takes less than a scan of a middling table
 _CELLS_PER_QUERY: Final = 2**22
 _COMPARISONS_PER_QUERY: Final = 1024
-_LOW_BITS: Final = 25  # weights are added up in two parts: 2^37 records fit in 64 bits
+_PART_BITS: Final = 17  # weights are added up in three parts: 2^44 records fit in 64 bits
 _MOST_WEIGHTS: Final = 1024  # cells of all values of one table together
 
 Integers = npt.NDArray[np.int64]
@@ -101,6 +101,7 @@ def count_marginals(
     progress: Progress | None = None,
     *,
     most_cells: int = MOST_CELLS,
+    with_values: bool = False,
 ) -> Counts:
     """``h_A[c]`` = number of kept records in cell ``c``, for each attribute set ``A`` asked.
 
@@ -120,6 +121,11 @@ def count_marginals(
     check_columns(table, domain, unit)
     asked = [names for names in every if not valued(domain, names)]
     weighed = [names for names in every if valued(domain, names)]
+    if weighed and not with_values:  # whoever does not know their steps would misread them
+        raise WorkloadError(
+            f"the table over {shown(weighed[0])} holds sums of values, which are released with "
+            "sf.plan only; ask about the attributes of the schema"
+        )
     sources = _sources(asked, domain)
     covers = scanned_tables(asked, domain, table.engine.cells_together)
     tell = progress or _silent
@@ -275,27 +281,26 @@ def _scan_values(records: Records, names: AttributeSet) -> Integers:
     spread = list(product(*(range(a.size) for a in values)))
     engine = records.engine
     made = [f"CAST({_cell(records, plain)} AS BIGINT) AS cell"]
-    sums, split = ["cell"], 2**_LOW_BITS
+    sums, columns = ["cell"], ["cell"]
+    step = 2**_PART_BITS
     for i, chosen in enumerate(spread):
         made.append(f"{_weight(records, values, chosen)} AS w{i}")
-        high = engine.quotient(f"w{i}", split)
-        sums += [f"{_sum(high)} AS h{i}", f"{_sum(f'(w{i} - {split} * {high})')} AS l{i}"]
+        high, middle = (engine.quotient(f"w{i}", step**k) for k in (2, 1))
+        parts = (f"(w{i} - {step} * {middle})", f"({middle} - {step} * {high})", high)
+        for k, part in enumerate(parts):
+            sums.append(f"CAST(SUM({part}) AS BIGINT) AS p{k}_{i}")
+            columns.append(f"p{k}_{i}")
     query = (
         f"SELECT {', '.join(sums)} FROM (SELECT {', '.join(made)} FROM {records.name}) AS weighed "  # noqa: S608
         "GROUP BY cell"
     )
     cells = records.domain.cells(plain)
     out: npt.NDArray[Any] = np.zeros((cells, len(spread)), dtype=object)
-    columns = ["cell", *(f"{part}{i}" for i in range(len(spread)) for part in "hl")]
     for rows in engine.batches(query, columns, cells):
         for i in range(len(spread)):
-            high_part, low_part = (rows[f"{part}{i}"].astype(object) for part in "hl")
-            out[rows["cell"], i] = high_part * split + low_part
+            words = [rows[f"p{k}_{i}"].astype(object) * step**k for k in range(3)]
+            out[rows["cell"], i] = words[0] + words[1] + words[2]
     return out.reshape([records.domain[name].size for name in names])
-
-
-def _sum(number: str) -> str:
-    return f"CAST(LEAST(SUM({number}), {2**62}) AS BIGINT)"
 
 
 def _weight(records: Records, values: Sequence[Values], cells: Sequence[int]) -> str:

@@ -66,7 +66,7 @@ def count(
     narrow, _ = counted_sets(blocks)
     is_public = total_is_public(neighbours, domain, unit, table.may_drop_records)
     sets = [*narrow, ()] if is_public else narrow
-    counts = count_marginals(table, domain, sets, unit, progress)
+    counts = count_marginals(table, domain, sets, unit, progress, with_values=True)
 
     def answers(term: Term, block: Term) -> Numbers:
         if isinstance(term, Predicates) and _is_counted(term, block):

@@ -77,7 +77,9 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
     if isinstance(source, Release | AdaptiveRelease):
         table = _released(source, workload)
     else:
-        counted = count_marginals(open_table(source), workload.domain, [domain.names])
+        counted = count_marginals(
+            open_table(source), workload.domain, [domain.names], with_values=True
+        )
         bits = unit_bits(domain, domain.names)
         table = np.ldexp(counted.reveal(domain.names).astype(np.float64), -bits)
     if not table.sum() > 0:

@@ -22,6 +22,8 @@ from sfumato.budget.budget import total_is_public
 from sfumato.budget.sparse import NoiseLaw
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.values import valued
+from sfumato.errors import WorkloadError
 from sfumato.randomness import WordSource
 from sfumato.vault.count import AttributeSet, Integers, count_marginals
 from sfumato.vault.records import engine_failed, read_records
@@ -169,6 +171,8 @@ def public_cells(table: Table, domain: Domain) -> tuple[Integers, Integers]:
 
 
 def _listed(table: Table, domain: Domain, names: AttributeSet, unit: PrivacyUnit | None) -> _Listed:
+    if valued(domain, names):
+        raise WorkloadError("sums of values cannot be asked one by one; ask in bins")
     records = read_records(table, domain, names, unit)
     asked = [records.column(name) for name in names]
     columns = ", ".join(asked)

@@ -21,7 +21,14 @@ from sfumato.domain import Attribute, Domain, Integer, Level, Numeric, Values
 from sfumato.domain.values import base_of, valued, with_values
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.wording import listing, shown
-from sfumato.workload.coefficients import Groups, Matrix, integer_entries, numeric_array
+from sfumato.workload.coefficients import (
+    ENTRY_BITS,
+    Groups,
+    Matrix,
+    integer_entries,
+    numeric_array,
+    value_entries,
+)
 from sfumato.workload.predicates import Condition, check_conditions
 from sfumato.workload.queries import (
     Array,
@@ -450,24 +457,37 @@ def in_bins(work: Workload) -> Workload:
     base = base_of(work.domain)
     if base is work.domain:
         return work
-    hidden = [max(map(_hidden, _values_of(t)), default=0.0) for t in work.terms]
-    terms = tuple(_in_bins(term, base) for term in work.terms)
-    ratios = tuple(
-        replace(r, hidden=hidden[r.numerator]) if hidden[r.numerator] else r for r in work.ratios
-    )
-    return Workload(base, terms, ratios)
+    asked = list(work.terms)
+    ratios = list(work.ratios)
+    for i, ratio in enumerate(ratios):
+        summed = asked[ratio.numerator]
+        values = valued(work.domain, summed.attributes)
+        if values:
+            asked[ratio.numerator] = _uncentred(summed, asked[ratio.denominator], ratio, values[0])
+            hidden = max(hidden_by_bins(each.of) for each in values)
+            ratios[i] = replace(ratio, scale=1.0, offset=0.0, hidden=hidden)
+    return Workload(base, tuple(_in_bins(term, base) for term in asked), tuple(ratios))
 
 
-def _values_of(term: Term) -> tuple[Values, ...]:
-    return valued(term.domain, term.attributes)
-
-
-def _hidden(values: Values) -> float:
-    return hidden_by_bins(values.of)
+def _uncentred(summed: Term, number: Term, ratio: Ratio, values: Values) -> Term:
+    """The sum of the values themselves: the centred one scaled, and the number times the middle."""
+    name = summed.name.replace(MeanOfValues(summed.domain, values).text, values.of.name)
+    if isinstance(summed, Product):
+        row = Matrix.of_values(values.powers(1), (), "sum")
+        factors = tuple((n, row if n == values.name else q) for n, q in summed.factors)
+        found: Term = replace(summed, name=name, factors=factors)
+    elif isinstance(summed, Explicit) and isinstance(number, Explicit):
+        matrix = ratio.scale * summed.matrix + ratio.offset * number.matrix
+        data, bits = value_entries(matrix.data)
+        entries = type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+        found = replace(summed, name=name, entries=entries, bits=bits)
+    else:
+        return summed
+    return found.in_its_own_unit()
 
 
 def _in_bins(term: Term, base: Domain) -> Term:
-    values = _values_of(term)
+    values = valued(term.domain, term.attributes)
     if not values:
         return replace(term, domain=base)
     name = f"{term.name} (middles of bins)"
@@ -480,7 +500,7 @@ def _in_bins(term: Term, base: Domain) -> Term:
             coefficients = row if own is None else own.dense() * row
             if len(row) > 1:
                 raise WorkloadError(f"{term.name!r} asks for the cells of {each.name!r} one by one")
-            factors[each.of.name] = Matrix.of(coefficients, labels, "middles of bins of")
+            factors[each.of.name] = Matrix.of(_rounded(coefficients), labels, "middles of bins of")
         order = base.in_order(factors)
         return Product(base, name, term.weight, tuple((n, factors[n]) for n in order))
     if not isinstance(term, Explicit):
@@ -500,8 +520,13 @@ def _in_bins(term: Term, base: Domain) -> Term:
             over = tuple(each.of.name if n == each.name else n for n in over)
     axes = [1 + over.index(n) for n in base.in_order(over)]
     flat = dense.transpose([0, *axes]).reshape(len(dense), -1)
-    found = explicit(base, base.in_order(over), flat, term.labels).terms[0]
+    found = explicit(base, base.in_order(over), _rounded(flat), term.labels).terms[0]
     return replace(found, name=name, weight=term.weight)
+
+
+def _rounded(coefficients: Array) -> Array:
+    """To the multiples of 2^-20 that coefficients are kept to: middles of bins have few bits."""
+    return np.asarray(np.ldexp(np.rint(np.ldexp(coefficients, ENTRY_BITS)), -ENTRY_BITS))
 
 
 def _middles(values: Values) -> Array:

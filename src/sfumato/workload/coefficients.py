@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sfumato.errors import WorkloadError
 from sfumato.workload.queries import Array, Integers, Numbers, QuerySet, widened
 
-__all__ = ["Groups", "Matrix", "integer_entries", "numeric_array", "value_entries"]
+__all__ = ["ENTRY_BITS", "Groups", "Matrix", "integer_entries", "numeric_array", "value_entries"]
 
 ENTRY_BITS = 20  # bits after the point that are kept of a given coefficient
 VALUE_BITS = 44  # bits that are kept of the greatest coefficient of sums of values
