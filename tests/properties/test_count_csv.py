@@ -133,6 +133,15 @@ def test_where_blocks_are_cut_is_of_no_consequence(some_lines, block, longest):
 
 
 @quick
+@given(st.lists(lines, max_size=8), st.sampled_from([None, "lines", "rfc4180"]), st.integers(0, 3))
+def test_many_lines_of_another_width_are_counted_as_few_are(some_lines, rule, most):
+    assume(not is_refused(some_lines, rule))
+    few = records(some_lines, rule)
+    with patch.object(csvfile, "MOST_SKIPPED", most):
+        assert records(some_lines, rule) == few
+
+
+@quick
 @given(st.lists(lines, max_size=6), lines, st.integers(0, 6), st.sampled_from([None, "lines"]))
 def test_a_line_inserted_or_replaced_changes_one_record_or_the_file_is_refused(
     some_lines, line, place, rule

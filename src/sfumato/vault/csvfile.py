@@ -47,6 +47,7 @@ LONGEST_HEADER: Final = 1 << 20
 LONGEST_RECORD: Final = 1 << 24
 BLOCK_BYTES: Final = 1 << 24
 NULLS_AT_ONCE: Final = 1 << 20
+MOST_SKIPPED: Final = 1000  # records of a block that Arrow leaves out, microseconds each
 
 _DELIMITERS: Final = ",;\t|"
 _QUOTE, _FEED, _RETURN = b'"\n\r'
@@ -116,9 +117,13 @@ def blocks(
         with _opened(path) as file:
             is_swapped = _ends_in_returns(file.read(LONGEST_HEADER))
         for text, ends in scan.whole_records(path, is_swapped):
-            table = _parsed(scan.readable(text, ends), width, delimiter, wanted, scan)
-            if table is not None:
-                yield _swapped_back(table) if is_swapped else table
+            readable = scan.readable(text, ends)
+            table = _parsed(readable, width, delimiter, wanted, scan)
+            if table is None:
+                readable = scan.of_width(readable, width)
+                table = _parsed(readable, width, delimiter, wanted, scan)
+            assert table is not None  # noqa: S101  every record has as many values as columns
+            yield _swapped_back(table) if is_swapped else table
     while scan.unreadable:
         size = min(scan.unreadable, NULLS_AT_ONCE)
         scan.unreadable -= size
@@ -296,6 +301,21 @@ class _Scan:
             is_odd[of[is_outside]] = True
         return is_odd
 
+    def of_width(self, text: bytes, width: int) -> bytes:
+        """The records of so many values, of those that `readable` gives; the others are counted."""
+        data = np.frombuffer(text, dtype=np.uint8)
+        ends = self.ends(text)
+        lengths = np.diff(ends, prepend=-1)
+        commas = np.flatnonzero(data == ord(self.delimiter))
+        quotes = np.flatnonzero(data == _QUOTE)  # an even number in each record
+        commas = commas[np.searchsorted(quotes, commas) % 2 == 0]
+        values = np.bincount(np.searchsorted(ends, commas), minlength=ends.size) + 1
+        is_empty = np.isin(data[ends - lengths + 1], [_FEED, _RETURN])
+        is_bad = (values != width) & ~is_empty
+        self.unreadable += int(is_bad.sum())
+        chosen: bytes = data[np.repeat(~is_bad, lengths)].tobytes()
+        return chosen
+
     def _split(self, record: bytes) -> list[bytes] | None:
         """The values of a record, None if its quotes do not enclose values."""
         values: list[bytes] = []
@@ -378,36 +398,48 @@ def _plain(values: Sequence[bytes], delimiter: bytes) -> bytes:
 def _parsed(
     text: bytes, width: int, delimiter: str, wanted: Sequence[int], scan: _Scan
 ) -> pa.Table | None:
-    """The values of the records; those with another number of values are counted."""
+    """The values of the records; those with another number of values are counted.
+
+    None if there are too many of them: they are to be taken out first.
+    """
     import pyarrow as pa
     import pyarrow.csv
 
+    names = [f"x{i}" for i in range(width)]
     if not text:
-        return None
+        return pa.table({names[i]: pa.array([], pa.string()) for i in wanted})
+    count = 0
 
     def skipped(_: object) -> str:
-        scan.unreadable += 1
-        return "skip"
+        nonlocal count
+        count += 1
+        return "skip" if count <= MOST_SKIPPED else "error"
 
-    names = [f"x{i}" for i in range(width)]
     # Arrow takes one mark away from what it is given; were it a record's own, what the record says
     # would hang on whether another one stands before it.
     text = _MARK + text
-    return pyarrow.csv.read_csv(
-        pa.BufferReader(text),
-        read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(text) + 1),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=delimiter,
-            newlines_in_values=scan.rule == "rfc4180",
-            ignore_empty_lines=False,
-            invalid_row_handler=skipped,
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            include_columns=[names[i] for i in wanted],
-            check_utf8=False,  # done, record by record
-        ),
-    )
+    try:
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(text),
+            read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(text) + 1),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=delimiter,
+                newlines_in_values=scan.rule == "rfc4180",
+                ignore_empty_lines=False,
+                invalid_row_handler=skipped,
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                include_columns=[names[i] for i in wanted],
+                check_utf8=False,  # done, record by record
+            ),
+        )
+    except pa.ArrowInvalid:
+        if count <= MOST_SKIPPED:
+            raise
+        return None
+    scan.unreadable += count
+    return table
 
 
 def _swapped_back(table: pa.Table) -> pa.Table:
