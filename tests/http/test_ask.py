@@ -164,6 +164,62 @@ def test_sessions_survive_a_restart(tmp_path: Path) -> None:
     assert Ledger.open(path.parent / "people.ledger").verify().is_whole
 
 
+MIXED = SESSION.replace("budget = {epsilon = 4}", "budget = {epsilon = 4, delta = 1e-9}").replace(
+    "epsilon = 2\nquestions", "epsilon = 1\ndelta = 1e-9\nquestions"
+)
+
+
+def test_a_session_with_gaussian_noise_leaves_the_rest_of_the_table_to_pure_noise(
+    tmp_path: Path,
+) -> None:
+    """Its first paid answer turned everything that was left into Gaussian noise: 0.53 was pure."""
+    path = write_served(tmp_path / "s", MIXED)
+    laplace = {
+        "workload": [{"marginals": 1}],
+        "budget": {"epsilon": 2, "delta": "1e-9"},
+        "mechanism": "laplace",
+    }
+    with served(path) as client:
+        for age in range(1, 19):
+            client.post(ASK, headers=bearer(CORA), json={"sql": COUNT.format(age)})
+        book = client.app.house.datasets["people"].book  # type: ignore[attr-defined]
+        assert any(" epoch " in entry.key for entry in book.entries())
+        assert book.budget.pure == 3
+        assert book.remaining().pure_epsilon == 3
+        plan = client.post("/datasets/people/plan", headers=bearer(CORA), json=laplace).json()
+        assert plan["fits"]
+        released = client.post("/datasets/people/release", headers=bearer(CORA), json=laplace)
+        assert released.status_code == 200
+    with served(path) as client:  # the lanes are the ledger's: the file need not repeat them
+        book = client.app.house.datasets["people"].book  # type: ignore[attr-defined]
+        assert book.budget.pure == 3
+    path.write_text(path.read_text().replace("epsilon = 4, delta", "epsilon = 3.5, delta"))
+    with served(path) as client:
+        book = client.app.house.datasets["people"].book  # type: ignore[attr-defined]
+        assert (book.budget.epsilon, book.budget.pure) == (3.5, 2.5)
+        assert book.remaining().pure_epsilon == pytest.approx(0.5, abs=1e-3)
+        assert book.verify().problems == ()
+
+
+def test_an_analyst_whose_allowance_covers_no_epoch_is_not_tested(tmp_path: Path) -> None:
+    """Whoever began the epoch: their question might end it, and could not be charged to them."""
+    small = SESSION.replace(
+        "allowance.people = {epsilon = 2}", "allowance.people = {epsilon = 0.01}"
+    )
+    with served(write_served(tmp_path / "s", small)) as client:
+        first = client.post(ASK, headers=bearer(CORA), json={"sql": COUNT.format(5)})
+        assert first.status_code == 200
+        for age in range(1, 5):
+            refused = client.post(ASK, headers=bearer(ADA), json={"sql": COUNT.format(age)})
+            assert refused.status_code == 409
+            assert "allowance of analyst 'ada'" in refused.text
+        assert client.post(ASK, headers=bearer(ADA), json={"sql": COUNT.format(5)}).is_success
+        book = client.app.house.datasets["people"].book  # type: ignore[attr-defined]
+        assert book.allowance("ada").account.spent == 0
+        listed = client.get("/datasets", headers=bearer(ADA)).json()
+        assert [d["paid_answers"] for d in listed] == [0]
+
+
 def test_questions_of_many_threads_are_all_answered_and_equal_ones_alike(
     asking: TestClient,
 ) -> None:

@@ -158,6 +158,45 @@ class Budget:
             return None
         return Budget(epsilon=self.epsilon - self.pure, delta=self.delta)
 
+    def reserving(self, gaussian: Budget) -> Budget:
+        """Return this total with a Gaussian lane that just holds a part of it, the rest pure.
+
+        So a session with Gaussian noise leaves the rest to pure noise, whatever comes first. A
+        total that has lanes, has no delta, or has no rest is returned as it is.
+
+        Args:
+            gaussian: The part that Gaussian noise will spend, such as the budget of a session.
+
+        Returns:
+            The total, with lanes where they make sense.
+
+        >>> Budget(epsilon=4, delta=1e-9).reserving(Budget(epsilon=1, delta=1e-9)).pure
+        Fraction(3, 1)
+        """
+        mu = None if gaussian.is_pure else gaussian.gaussian_mu
+        if self.pure is not None or self.epsilon is None or not self.delta or not mu:
+            return self
+        needed = Fraction(curve.gaussian_epsilon_up(Fraction(mu) ** 2, self.delta))
+        pure = Fraction(math.floor((self.epsilon - needed) * 10**6), 10**6)
+        while pure > 0 and curve.gaussian_mu_down(self.epsilon - pure, self.delta) < mu:
+            pure -= Fraction(1, 10**6)
+        return self if pure <= 0 else Budget(self.epsilon, self.delta, pure=pure)
+
+    def with_lanes_of(self, other: Budget) -> Budget:
+        """Return this total with the lanes of another one, if it declares none of its own.
+
+        A lower total has the same Gaussian lane, as far as it goes, and less for pure noise: less
+        of one kind and not more of the other.
+
+        >>> Budget(3, 1e-9).with_lanes_of(Budget(4, 1e-9, pure=3)).pure
+        Fraction(2, 1)
+        """
+        lane = other.gaussian_lane
+        if lane is None or self.pure is not None or self.epsilon is None or not self.delta:
+            return self
+        assert lane.epsilon is not None  # noqa: S101
+        return Budget(self.epsilon, self.delta, pure=max(Fraction(0), self.epsilon - lane.epsilon))
+
     def with_lanes_for(self, planned: Iterable[Budget]) -> Budget:
         """Return this total with lanes in which all planned budgets fit, in whatever order.
 

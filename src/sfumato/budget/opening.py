@@ -97,6 +97,7 @@ def obey_total(ledger: Ledger, total: Budget, told_by: str) -> bool:
     a larger budget is a weaker promise, which nobody should make by editing a file.
     """
     check_total(ledger, total, told_by)
+    total = total.with_lanes_of(ledger.budget)
     if total == ledger.budget:
         return False
     ledger.set_total(total, f"lowered in {Path(told_by).name}"[:200], by="configuration")
@@ -104,9 +105,12 @@ def obey_total(ledger: Ledger, total: Budget, told_by: str) -> bool:
 
 
 def check_total(ledger: Ledger, total: Budget, told_by: str) -> None:
-    """Refuse a configured total that is neither the ledger's nor a lower one."""
+    """Refuse a configured total that is neither the ledger's nor a lower one.
+
+    One without lanes is compared as one with the lanes that the ledger was opened with.
+    """
     held = ledger.budget
-    if total.is_within(held):
+    if total.with_lanes_of(held).is_within(held):
         return
     raise LedgerError(
         f"{told_by} gives a total of {total.describe()}, the ledger {ledger.place} has "

@@ -251,7 +251,7 @@ def test_another_strategy_for_the_same_request_is_not_paid_for_unasked(
     monkeypatch.setattr(Strategy, "digest", lambda _: "other")
     refused = run("release", spec, "--out", folder / "two")
     assert refused.code == 2
-    assert "another strategy" in refused.err
+    assert "by a strategy that" in refused.err
     assert not (folder / "two").exists()
     book = run("ledger", "show", folder / "people.ledger", "--json").document
     assert len(book["entries"]) == 1  # type: ignore[arg-type]

@@ -203,3 +203,37 @@ def test_numbers_of_many_digits_are_taken_up_to_a_length():
 )
 def test_numbers_are_written_as_people_write_them(value, text):
     assert number_text(value) == text
+
+
+@pytest.mark.parametrize("session", [Budget(epsilon=1, delta="1e-9"), Budget(mu="0.1")])
+@pytest.mark.parametrize("delta", ["1e-9", "1e-6"])
+def test_a_session_reserves_its_part_and_leaves_the_rest_pure(session, delta):
+    total = Budget(epsilon=4, delta=delta).reserving(session)
+    assert total.pure is not None
+    assert total.gaussian_lane.gaussian_mu >= session.gaussian_mu
+    tighter = Budget(epsilon=4, delta=delta, pure=total.pure + Fraction(2, 10**6))
+    assert tighter.gaussian_lane.gaussian_mu < session.gaussian_mu
+    assert total.promise == Budget(epsilon=4, delta=delta)
+
+
+@pytest.mark.parametrize(
+    ("total", "session"),
+    [
+        (Budget(epsilon=1, delta="1e-9"), Budget(epsilon=1, delta="1e-9")),
+        (Budget(epsilon=4), Budget(epsilon=1)),
+        (Budget(epsilon=4, delta="1e-9"), Budget(epsilon=1)),
+        (Budget(rho=1), Budget(rho="0.1")),
+        (Budget(epsilon=4, delta="1e-9", pure=2), Budget(epsilon=1, delta="1e-9")),
+    ],
+)
+def test_where_nothing_can_be_kept_apart_nothing_is(total, session):
+    assert total.reserving(session) == total
+
+
+def test_a_total_without_lanes_takes_those_of_the_ledger():
+    held = Budget(epsilon=4, delta="1e-9", pure=3)
+    assert Budget(epsilon=4, delta="1e-9").with_lanes_of(held) == held
+    lower = Budget(epsilon="0.5", delta="1e-9").with_lanes_of(held)
+    assert (lower.pure, lower.is_within(held)) == (0, True)
+    assert Budget(epsilon=4, delta="1e-9", pure=1).with_lanes_of(held).pure == 1
+    assert Budget(epsilon=4).with_lanes_of(held) == Budget(epsilon=4)

@@ -108,7 +108,7 @@ def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack, output: Output)
             "if you keep track of the budget yourself"
         )
     table_id = spec.name or public_name(spec.source)
-    total = at.total or at.total_if_new or spec.budget
+    total = (at.total or at.total_if_new or spec.budget).reserving(spec.budget)
     terms = Terms(table_id, spec.neighbours, unit_of(spec.unit), total)
     is_there = Ledger.exists(at.path)
     if not is_there and wanted.estimate:

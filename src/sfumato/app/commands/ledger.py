@@ -118,8 +118,9 @@ def raise_total(
     path: str, amounts: Mapping[str, str | None], reason: str, by: str | None, output: Output
 ) -> None:
     """Set a larger total; recorded in the ledger with who did it and why."""
-    book, total = _opened(path), _budget(amounts)
+    book = _opened(path)
     held = book.budget
+    total = _budget(amounts).with_lanes_of(held)  # what is more is for pure noise, unless said
     if total.is_within(held):
         raise LedgerError(
             f"{total.describe()} is not more than the total of {path}, {held.describe()}; a lower "

@@ -45,7 +45,7 @@ def open_book(dataset: DatasetConfig, config: Config) -> Ledger:
         book = terms.open(dataset.ledger, keep_open=True, advice=_advice(dataset))
         book.check_unit(terms.unit)
         if dataset.is_total_told:
-            obey_total(book, terms.total, dataset.told_by)
+            obey_total(book, dataset.total or terms.total, dataset.told_by)
     _set_allowances(book, config, dataset.name)
     return book
 
@@ -59,6 +59,8 @@ def _terms(dataset: DatasetConfig) -> Terms:
             f"dataset {dataset.name!r}: its spec asks for an error, not for a budget, so the total "
             "of its ledger is not known; add epsilon and delta to its table [ledger]"
         )
+    if dataset.session is not None:  # so that its first paid answer leaves the rest to pure noise
+        total = total.reserving(dataset.session.budget)
     return Terms(dataset.table_id, dataset.neighbours, unit_of(dataset.unit), total)
 
 
@@ -139,7 +141,7 @@ def _check_ledger(dataset: DatasetConfig) -> None:
     try:
         book.check_unit(terms.unit)
         if dataset.is_total_told:
-            check_total(book, terms.total, dataset.told_by)
+            check_total(book, dataset.total or terms.total, dataset.told_by)
         book.check()
     finally:
         book.close()
