@@ -15,7 +15,6 @@ at once, before any noise is drawn; how it is split over the rounds may depend o
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
+from sfumato.budget.entries import request_key
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
@@ -138,7 +138,19 @@ class AdaptivePlan:
         return Task(learner, weights, self.rounds, moves_of(self.neighbours, self.unit))
 
     def request(self) -> dict[str, object]:
-        """The public description of what is asked, as the ledger keeps it."""
+        """The public description of what is asked, as the ledger keeps it.
+
+        Measured tables say the same to every writing of the same queries; measured queries are
+        known by their places among the groups, so that their order is a part of the request.
+        """
+        if self.method != "tables":
+            return self._written()
+        request = {**self._written(), "workload": self.workload.normal.key}
+        del request["queries"]
+        return request
+
+    def _written(self) -> dict[str, object]:
+        """The request as it was when it was that of one writing."""
         unit = self.unit
         return {
             **({"samples": SAMPLES} if self.method == "boosting" else {}),
@@ -152,9 +164,15 @@ class AdaptivePlan:
         }
 
     def digest(self) -> str:
-        """SHA-256 of the request: equal plans, equal digest."""
-        canonical = json.dumps(self.request(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        """SHA-256 of the request: equal requests, equal digest."""
+        return request_key(self.request())
+
+    def _asked_before(self, book: Ledger) -> tuple[str, dict[str, object]]:
+        """The key and the request under which this was stored, or will be."""
+        written = self._written()
+        if book.answer(request_key(written)) is not None:
+            return request_key(written), written
+        return self.digest(), self.request()
 
     def release(
         self,
@@ -185,9 +203,14 @@ class AdaptivePlan:
         check_columns(records, self.workload.domain, self.unit)
         whose = (self.neighbours, self.budget, unit_of(self.unit))
         book = ledger_of(ledger, name_of(table, name), *whose)
+        request = self.request()
+        if key is None and book is not None:
+            key, request = self._asked_before(book)
         key = key or self.digest()
         if book is not None and book.answer(key) is not None:
-            stored = book.answer_once(self.cost, self.request(), key, never_drawn)
+            if json.loads(paid_entry(book, key).request) == self._written():
+                request = self._written()
+            stored = book.answer_once(self.cost, request, key, never_drawn)
             paid, transcript = paid_entry(book, key), Transcript.from_bytes(stored)
             agreed_total(transcript.rows, known)
             return adaptive_release(self, transcript, None, paid, known, is_stored=True)
@@ -199,7 +222,7 @@ class AdaptivePlan:
             stored = run.draw()
         else:
             unit = unit_of(self.unit)
-            stored = book.answer_once(self.cost, self.request(), key, run.draw, unit=unit)
+            stored = book.answer_once(self.cost, request, key, run.draw, unit=unit)
         entry = None if book is None else paid_entry(book, key)
         return adaptive_release(self, Transcript.from_bytes(stored), run.estimate, entry, known)
 

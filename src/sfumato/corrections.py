@@ -19,6 +19,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ldexp, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,11 +28,12 @@ import numpy as np
 
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.domain.unit import PrivacyUnit, unit_of
-from sfumato.errors import PlanError
+from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.plan.adaptive import answer_bits
 from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
 from sfumato.wording import STORED
 from sfumato.workload.build import in_bins
+from sfumato.workload.question import MOST_QUESTIONS, questions_of
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -116,7 +118,12 @@ class Correction:
         whose = (self.neighbours, self.plan.budget, unit)
         book = ledger_of(ledger, name_of(table, name), *whose)
         request = self.request() | {"predictions": _sha256(known)}
+        written = request | {"workload": self.workload.digest()}
+        former = key or f"correct {_sha256(written)}"
         key = key or f"correct {_sha256(request)}"
+        if book is not None and book.answer(former) is not None:
+            is_written = json.loads(paid_entry(book, former).request) == written
+            key, request = (former, written) if is_written else (key, request)
         is_stored = book is not None and book.answer(key) is not None
         if book is not None and is_stored:
             stored = book.answer_once(self.plan.cost, request, key, never_drawn)
@@ -139,12 +146,22 @@ class Correction:
         answers = tuple(known or told["predictions"])
         return Corrected(self, answers, told["tested"], places, entry, is_stored)
 
+    @cached_property
+    def _queries(self) -> str:
+        """The queries one by one: they are compared in their order, however they are grouped."""
+        if self.workload.queries > MOST_QUESTIONS:
+            return self.workload.digest()
+        try:
+            return _sha256([question.key for question in questions_of(self.workload)])
+        except (TooLarge, WorkloadError):
+            return self.workload.digest()
+
     def request(self) -> dict[str, object]:
         """The public description of what is corrected, as the ledger keeps it."""
         unit = self.unit
         return {
             **self.plan.request(),
-            "workload": self.workload.digest(),
+            "workload": self._queries,
             "tolerance": self.threshold,
             "bits": self.bits,
             "neighbours": self.neighbours,

@@ -230,3 +230,31 @@ def test_a_measurement_by_another_mechanism_is_read_by_the_plan_that_made_it(peo
     assert again.answers().equals(first.answers())
     assert again.forecast.mechanism == name
     assert len(ledger.entries()) == 1
+
+
+def test_adaptive_tables_and_corrections_are_paid_for_once_however_they_are_written(
+    people, tmp_path
+):
+    ledger = opened(tmp_path, sf.Budget(epsilon=8, delta="1e-6"))
+    writings = [
+        sf.marginals(DOMAIN, [("age", "sex"), ("sex",)]),
+        sf.sql(DOMAIN, "SELECT sex, COUNT(*) FROM t GROUP BY sex")
+        | sf.marginals(DOMAIN, [("sex", "age")]),
+    ]
+    budgets = [sf.Budget(epsilon=1, delta="1e-9"), sf.Budget(epsilon="2/2", delta=1e-9)]
+    found = [
+        sf.plan_adaptive(work, budget).release(people, ledger=ledger)
+        for work, budget in zip(writings, budgets, strict=True)
+    ]
+    assert len(ledger.entries()) == 1
+    women = [r.answers().query("query == 'sex = F'")["value"].tolist() for r in found]
+    assert women[0] == pytest.approx(women[1])
+    asked = [
+        sf.marginals(DOMAIN, [("sex",)]),
+        sf.sql(DOMAIN, "SELECT COUNT(*) FROM t WHERE sex <> 'M'")
+        | sf.predicates(DOMAIN, ["NOT sex = 'F'"]),
+    ]
+    for work in asked:
+        correction = sf.correct(work, sf.Budget(epsilon=0.5), tolerance=50, corrections=1)
+        correction.release(people, [200.0, 100.0], ledger=ledger)
+    assert len(ledger.entries()) == 2
