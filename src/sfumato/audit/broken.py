@@ -33,7 +33,15 @@ from sfumato.audit.subjects.sources import (
     source_forecast,
     source_subject,
 )
-from sfumato.audit.subjects.units import UNIT, Counted, People, count_rows, unit_subject
+from sfumato.audit.subjects.units import (
+    UNIT,
+    Counted,
+    People,
+    count_rows,
+    granted,
+    ledger_subject,
+    unit_subject,
+)
 from sfumato.audit.subjects.values import Numbers, beside_a_count, unclamped, value_subject
 from sfumato.budget import Budget
 from sfumato.budget.accounting import Cost
@@ -301,8 +309,10 @@ def _wrong_units() -> tuple[Subject[People], ...]:
         "privacy unit: the bound is not applied": _all_rows,
         "privacy unit: the first rows of the table are kept": _first_rows,
     }
-    return tuple(
-        unit_subject(name, "add-remove", counted, is_broken=True) for name, counted in wrong.items()
+    mixed = "ledger: costs per person and per row are added up"
+    return (
+        *(unit_subject(name, "add-remove", c, is_broken=True) for name, c in wrong.items()),
+        ledger_subject(mixed, granted(False), is_broken=True),
     )
 
 

@@ -5,11 +5,17 @@ A table is a tuple of rows (person, cell); neighbours have one person more or le
 rows are others. The vault chooses the rows to keep by a secret key. The claim holds for every key,
 so some keys stand for all, the same ones on both tables of a pair: a table is counted once per key
 and measured many times.
+
+A ledger is audited with it: requests per person and per row are put to a real one, and what it
+grants is measured. Its total is a promise for people (docs/proofs/ledger.md, claim 14).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +25,11 @@ from sfumato.audit.bounds import Array, Claim
 from sfumato.audit.examine import Sampler, Subject
 from sfumato.audit.pairs import Pair
 from sfumato.audit.subjects.measured import DOORS, Measuring
-from sfumato.budget import Neighbours
+from sfumato.budget import Budget, Ledger, Neighbours
 from sfumato.budget.accounting import Cost
 from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.unit import PrivacyUnit, unit_of
+from sfumato.errors import SfumatoError
 from sfumato.plan.calibrate import calibrate, privacy_loss
 from sfumato.plan.mechanisms import MECHANISMS
 from sfumato.plan.strategy import Block
@@ -32,7 +39,16 @@ from sfumato.vault.records import read_records
 from sfumato.vault.tables import open_table
 from sfumato.workload import marginals
 
-__all__ = ["UNIT", "Counted", "People", "count_rows", "unit_subject", "unit_subjects"]
+__all__ = [
+    "UNIT",
+    "Counted",
+    "People",
+    "count_rows",
+    "granted",
+    "ledger_subject",
+    "unit_subject",
+    "unit_subjects",
+]
 
 People = tuple[tuple[int, int], ...]
 Counted = Callable[[People, int, Sequence[Block]], Exact]
@@ -41,6 +57,8 @@ Counted = Callable[[People, int, Sequence[Block]], Exact]
 KEYS = 4
 DOMAIN = Domain({"cell": 4})
 UNIT = PrivacyUnit("person", 2)
+SHARE = Fraction(1, 2)  # of the total of a ledger, for each request
+ASKED_FOR = (UNIT, None, UNIT)  # per person, per row, per person
 COVERED = frozenset({"unit:rows"}) | DOORS
 
 
@@ -60,9 +78,52 @@ class _Key:
 def unit_subjects() -> tuple[Subject[People], ...]:
     """Added and removed people, and people whose rows change."""
     each: tuple[Neighbours, ...] = ("add-remove", "replace-one")
-    return tuple(
-        unit_subject(f"privacy unit ({n})", n, counted_in_the_vault(n), COVERED) for n in each
+    alone = (unit_subject(f"privacy unit ({n})", n, counted_in_the_vault(n), COVERED) for n in each)
+    return (*alone, ledger_subject("ledger of people, asked per person and per row", granted(True)))
+
+
+def granted(compares: bool) -> tuple[bool, ...]:
+    """Which requests a ledger of people grants; without ``compares`` it is not told their unit."""
+    cost = Cost.pure(SHARE)
+    answers = []
+    with TemporaryDirectory() as folder:
+        book = Ledger.create(Path(folder) / "people.ledger", Budget(epsilon=1), "people")
+        for number, unit in enumerate(ASKED_FOR):
+            try:
+                book.debit(cost, {}, f"{number}", unit=unit_of(unit) if compares else None)
+                answers.append(True)
+            except SfumatoError:
+                answers.append(False)
+        book.close()
+    return tuple(answers)
+
+
+def ledger_subject(
+    name: str, are_granted: Sequence[bool], is_broken: bool = False
+) -> Subject[People]:
+    """The releases that a ledger granted, all of them seen together, against its total."""
+    strategy = MECHANISMS["laplace-table"].build(marginals(DOMAIN, 1), "laplace", "rmse")
+    blocks = strategy.blocks
+    of_person, of_row = (
+        Measuring(DOMAIN, blocks, calibrate(strategy, float(SHARE), "add-remove", u), "add-remove")
+        for u in (UNIT, None)
     )
+    kept = counted_in_the_vault("add-remove")
+
+    def sampler(people: People) -> Sampler:
+        releases = [
+            (of_row, count_rows(people, blocks))
+            if unit is None
+            else (of_person, kept(people, 0, blocks))
+            for unit, is_granted in zip(ASKED_FOR, are_granted, strict=True)
+            if is_granted
+        ]
+        return lambda runs, words: np.hstack(
+            [run.measured(exact, runs, words) for run, exact in releases]
+        )
+
+    claim, pairs = Claim.of(Cost.pure(Fraction(1))), unit_pairs("add-remove")
+    return Subject(name, claim, pairs, sampler, COVERED, is_broken=is_broken)
 
 
 def counted_in_the_vault(neighbours: Neighbours) -> Counted:
