@@ -7,10 +7,12 @@ opened, and the error for one that leads nowhere has the command that creates it
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 from sfumato.budget import Budget, Neighbours
 from sfumato.budget.budget import number_text
@@ -19,7 +21,11 @@ from sfumato.budget.ledger import Ledger
 from sfumato.domain.unit import Unit
 from sfumato.errors import LedgerError
 
+QUERY_HASH: Final = re.compile(r"(?<=^query) [0-9a-f]{12}(?= on )")
+"""In the name of a query: the hash of its text. Ledgers of earlier versions have it without."""
+
 __all__ = [
+    "QUERY_HASH",
     "Terms",
     "check_total",
     "ledger_of",
@@ -50,8 +56,9 @@ class Terms:
                 f"ledger is a new budget, so it is created by a command of its own:\n  "
                 f"{self.command(place)}{advice}"
             )
-        # Without a unit: `Ledger.check_unit` is for those who are about to spend.
-        return Ledger.open_or_create(place, self.table_id, self.neighbours, keep_open=keep_open)
+        ledger = Ledger.open(place, keep_open=keep_open)
+        _check_whose(ledger, self.table_id, self.neighbours)
+        return ledger
 
     def create(self, place: str | Path, *, keep_open: bool = False) -> Ledger:
         """Create the ledger; its folder too, if it has none."""
@@ -155,17 +162,30 @@ def ledger_of(
         return Terms(name, neighbours, unit, budget).open(
             ledger, keep_open=keep_open, advice=_in_python(ledger, name, neighbours, unit, budget)
         )
-    if ledger.table_id != name:
+    _check_whose(ledger, name, neighbours)
+    return ledger
+
+
+def _check_whose(ledger: Ledger, name: str, neighbours: Neighbours) -> None:
+    """Refuse the ledger of another table or neighbour relation."""
+    if not _is_same_table(ledger.table_id, name):
         raise LedgerError(
-            f"the ledger belongs to table {ledger.table_id!r}, this table is {name!r}; use its "
-            f"own ledger, or say name={ledger.table_id!r} if it is the same table"
+            f"the ledger {ledger.place} belongs to table {ledger.table_id!r}, this table is "
+            f"{name!r}; use its own ledger, or say name={ledger.table_id!r} if it is the same table"
         )
     if ledger.neighbours != neighbours:
         raise LedgerError(
-            f"the ledger counts {ledger.neighbours} neighbours, the plan {neighbours}; plan with "
-            "the ledger's, or use another ledger"
+            f"the ledger {ledger.place} counts {ledger.neighbours} neighbours, the plan "
+            f"{neighbours}; plan with the ledger's, or use another ledger"
         )
-    return ledger
+
+
+def _is_same_table(held: str, name: str) -> bool:
+    """Whether two names are of one table: a query without the hash of its text is any."""
+    if held == name:
+        return True
+    plain = [QUERY_HASH.sub("", each) for each in (held, name)]
+    return plain[0] == plain[1] and (held in plain or name in plain)
 
 
 def _in_python(

@@ -13,6 +13,7 @@ when it is counted, and what does not fit the schema is refused before that (`fi
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -196,7 +197,10 @@ def name_of(source: object, name: str | None = None) -> str | None:
     if name:
         return name
     origin = source.source if isinstance(source, Table) else source
-    if isinstance(origin, str | os.PathLike | SqlSource | CsvSource) or _is_ibis_table(origin):
+    if isinstance(origin, SqlSource):  # else another query on the same data would be this one
+        digest = hashlib.sha256(origin.sql.strip().encode()).hexdigest()[:12]
+        return f"query {digest} on {public_name(source).removeprefix('query on ')}"
+    if isinstance(origin, str | os.PathLike | CsvSource) or _is_ibis_table(origin):
         return public_name(source)
     return None
 

@@ -74,6 +74,33 @@ def test_files_and_tables_of_a_database_have_names(tmp_path: Path) -> None:
     assert name_of(sf.SqlSource(tmp_path / "visits.parquet", "SELECT * FROM data")) is not None
 
 
+def test_another_query_on_the_same_data_never_gets_the_answers_of_the_first(
+    tmp_path: Path,
+) -> None:
+    pd.concat([FRAME, OTHER]).to_parquet(tmp_path / "visits.parquet")
+    all_rows, spaced, some = (
+        sf.SqlSource(tmp_path / "visits.parquet", text)
+        for text in (
+            "SELECT * FROM data",
+            "  SELECT * FROM data\n",
+            "SELECT * FROM data WHERE sex = 1",
+        )
+    )
+    assert name_of(all_rows) == name_of(spaced) != name_of(some)
+    assert name_of(open_table(all_rows)) == name_of(all_rows)
+    book = sf.Ledger.create(tmp_path / "l", BUDGET, name_of(all_rows) or "")
+    plan = sf.plan(sf.marginals(DOMAIN, 1), BUDGET)
+    plan.release(all_rows, ledger=book)
+    assert plan.release(spaced, ledger=book).is_stored
+    with pytest.raises(
+        LedgerError, match=r"belongs to table 'query [0-9a-f]{12} on visits.parquet'"
+    ):
+        plan.release(some, ledger=book)
+    # A ledger of an earlier version calls every query on the data the same.
+    old = sf.Ledger.create(tmp_path / "old", BUDGET, "query on visits.parquet")
+    assert not plan.release(some, ledger=old).is_stored
+
+
 def test_a_second_dataframe_never_gets_the_answers_of_the_first(tmp_path: Path) -> None:
     book = sf.Ledger.create(tmp_path / "l", BUDGET, "first")
     plan = sf.plan(sf.marginals(DOMAIN, 1), BUDGET)

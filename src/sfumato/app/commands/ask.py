@@ -92,7 +92,7 @@ def ask(path: Path, wanted: Wanted, output: Output) -> None:
 def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack, output: Output) -> Ledger | None:
     """The ledger that is debited; None only if that was asked for, or nothing is to be spent."""
     from sfumato.budget.ledger import Ledger
-    from sfumato.vault.tables import public_name
+    from sfumato.vault.tables import name_of, public_name
 
     if wanted.no_ledger and wanted.ledger is not None:
         raise LedgerError("--ledger and --no-ledger are both given; keep one of them")
@@ -107,7 +107,7 @@ def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack, output: Output)
             'table [ledger] with path = "NAME.ledger", or give --ledger PATH, or give --no-ledger '
             "if you keep track of the budget yourself"
         )
-    table_id = spec.name or public_name(spec.source)
+    table_id = name_of(spec.source, spec.name) or public_name(spec.source)
     total = (at.total or at.total_if_new or spec.budget).reserving(spec.budget)
     terms = Terms(table_id, spec.neighbours, unit_of(spec.unit), total)
     is_there = Ledger.exists(at.path)

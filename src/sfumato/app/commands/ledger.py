@@ -96,7 +96,7 @@ def _check_folder(path: str) -> None:
 def _from_spec(path: Path) -> tuple[str, Terms]:
     """Where the ledger of a spec is, and what it is opened with."""
     from sfumato.app.spec import read_spec
-    from sfumato.vault.tables import public_name
+    from sfumato.vault.tables import name_of, public_name
 
     spec = read_spec(path, asks=False)
     if spec.ledger is None:
@@ -110,7 +110,7 @@ def _from_spec(path: Path) -> tuple[str, Terms]:
             f"{path} asks for an error, not for a budget, so the total of its ledger is not known; "
             "add epsilon and delta to its table [ledger]"
         )
-    name = spec.name or public_name(spec.table())
+    name = name_of(spec.table(), spec.name) or public_name(spec.table())
     return spec.ledger.path, Terms(name, spec.neighbours, unit_of(spec.unit), total)
 
 

@@ -59,7 +59,7 @@ def release(
     """
     from sfumato.refine.synthetic.drawn import check_records
     from sfumato.vault.fit import check_columns
-    from sfumato.vault.tables import open_table, public_name
+    from sfumato.vault.tables import name_of, open_table, public_name
 
     spec = read_spec(path).asking(mechanism, error)
     _intervals(spec, wishes)
@@ -75,7 +75,7 @@ def release(
     table = open_table(spec.table())
     check_columns(table, spec.domain, spec.unit)
     plan = _for_table(plan, table, output)
-    name = spec.name or public_name(table)
+    name = name_of(table, spec.name) or public_name(table)
     book = None if at is None else _book(at, plan, name, spec)
     is_stored = book is not None and book.answer(wishes.key or plan.digest()) is not None
     if book is not None and not is_stored:

@@ -51,6 +51,8 @@ def open_book(dataset: DatasetConfig, config: Config) -> Ledger:
 
 
 def _terms(dataset: DatasetConfig) -> Terms:
+    from sfumato.vault.tables import name_of, public_name
+
     total = dataset.total
     if total is None and Ledger.exists(dataset.ledger):
         total = Ledger.open(dataset.ledger).budget
@@ -61,7 +63,9 @@ def _terms(dataset: DatasetConfig) -> Terms:
         )
     if dataset.session is not None:  # so that its first paid answer leaves the rest to pure noise
         total = total.reserving(dataset.session.budget)
-    return Terms(dataset.table_id, dataset.neighbours, unit_of(dataset.unit), total)
+    own = public_name(dataset.source)
+    name = name_of(dataset.source) if dataset.table_id == own else dataset.table_id
+    return Terms(name or own, dataset.neighbours, unit_of(dataset.unit), total)
 
 
 def _advice(dataset: DatasetConfig) -> str:
