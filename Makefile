@@ -11,7 +11,7 @@ else
   INSTALL = uv pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo test check docs bench audit mutants format clean chromium screenshots
+.PHONY: help demo test check docs bench audit mutants format clean chromium nginx screenshots
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,7 +34,7 @@ demo: $(VENV)/.core  ## release all 2-way marginals and the age CDF of Adult; pr
 # Tests run side by side, one process a core: threads of linear algebra would fight for them.
 test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
-test: $(VENV)/.dev chromium  ## all fast tests
+test: $(VENV)/.dev chromium nginx  ## all fast tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Where it is missing and may be installed; else the tests of the page are skipped, and say so.
@@ -43,6 +43,14 @@ chromium:
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "installing chromium for the tests of the page"; \
 	    timeout 300 sh -c 'apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }' \
+	      >/dev/null 2>&1; fi; true
+
+# The proxy of the documents is run in a test, likewise.
+nginx:
+	@command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] && exit 0; \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing nginx for the test of the documented proxy"; \
+	    timeout 300 sh -c 'apt-get install -y -qq nginx-light || { apt-get update -qq && apt-get install -y -qq nginx-light; }' \
 	      >/dev/null 2>&1; fi; true
 
 screenshots: export SFUMATO_SCREENSHOTS = 1

@@ -230,3 +230,32 @@ def test_metrics_show_a_curator_their_datasets_only(tmp_path: Path) -> None:
         found = client.get("/metrics", headers=bearer(CORA)).text
     assert 'dataset="people"' in found
     assert "others" not in found
+
+
+def test_a_freeze_without_a_reason_is_told_what_to_say(client: TestClient) -> None:
+    for reason in ("", "   ", "two\nlines", "x" * 201):
+        send = {"headers": bearer(CORA), "json": {"reason": reason}}
+        reply = client.post("/datasets/people/freeze", **send)
+        assert reply.status_code == 422
+        assert reply.json()["message"].startswith("body.reason: say why, in one line of 1 to 200")
+    assert client.get("/datasets", headers=bearer(ADA)).json()[0]["is_frozen"] is False
+
+
+def test_who_froze_a_dataset_and_why_is_shown_to_curators(client: TestClient) -> None:
+    send = {"headers": bearer(CORA), "json": {"reason": "quarterly review"}}
+    client.post("/datasets/people/freeze", **send)
+    seen = client.get("/datasets/people/ledger", headers=bearer(CORA)).json()
+    assert seen["is_frozen"] is True
+    assert seen["frozen"].endswith("frozen: by cora: quarterly review")
+    hers = client.get("/datasets/people/ledger", headers=bearer(ADA)).json()
+    assert (hers["is_frozen"], hers["frozen"]) == (True, None)
+    client.post("/datasets/people/unfreeze", **send)
+    after = client.get("/datasets/people/ledger", headers=bearer(CORA)).json()
+    assert (after["is_frozen"], after["frozen"]) == (False, None)
+
+
+def test_a_question_in_a_refusal_ends_with_its_question_mark() -> None:
+    from sfumato.wording import sentence
+
+    assert sentence("there is no 'aeg'; did you mean 'age'?").endswith("'age'?")
+    assert sentence("say why") == "Say why."

@@ -122,18 +122,19 @@ class Museum:
     address: str
     folder: Path
     log: list[str]
+    process: subprocess.Popen[str]
 
 
 @contextmanager
-def museum_server(folder: Path) -> Iterator[Museum]:
-    """Start the server on a free port, as a user would; stop it at the end."""
+def museum_server(folder: Path, port: int = 0) -> Iterator[Museum]:
+    """Start the server on a free port (or this one), as a user would; stop it at the end."""
     config = write_museum(folder)
-    command = [sys.executable, "-m", "sfumato", "serve", str(config), "--port", "0"]
+    command = [sys.executable, "-m", "sfumato", "serve", str(config), "--port", str(port)]
     log: list[str] = []
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            port = None
+            port = 0
             for line in process.stderr:
                 log.append(line)
                 found = re.search(r"running on http://127\.0\.0\.1:(\d+)", line)
@@ -143,7 +144,7 @@ def museum_server(folder: Path) -> Iterator[Museum]:
             assert port, "the server did not start:\n" + "".join(log)
             reading = Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
             reading.start()
-            yield Museum(f"http://127.0.0.1:{port}", folder, log)
+            yield Museum(f"http://127.0.0.1:{port}", folder, log, process)
         finally:
             process.terminate()
             process.wait(60)

@@ -68,9 +68,11 @@ class _Ledger:
                     f"{self.name} is frozen: no new answers are given, stored ones stay readable.",
                     "warning",
                 )
+                if found.frozen:
+                    words(f"{found.frozen}.", "note")
             with ui.element("div").classes("split"):
                 self._left(found)
-                with card("Budget over time", _whose(found)):
+                with card("Budget over time", _spenders(found)):
                     _chart(found)
             if visitor.who.is_curator:
                 await self._curators(found)
@@ -86,10 +88,13 @@ class _Ledger:
             is_all = self.visitor.who.is_curator
             note = "of the table's budget" if is_all else "of what you may spend"
             gauge("Budget left", share, note)
+            gone, own = found.spent
+            by_whom = "" if is_all else f"{own:.1%} of it by you, as the chart shows"
             facts(
                 [
                     ("Budget", found.budget.describe(), _whose(found)),
                     ("You can spend", found.remaining.describe(), "at once"),
+                    ("Spent", f"{gone:.1%}", by_whom),
                     ("Debits", f"{len(found.entries):,}", "releases and paid answers"),
                 ]
             )
@@ -168,6 +173,10 @@ class _Ledger:
 
 def _whose(found: Spending) -> str:
     return "your allowance" if found.is_own else "of the table"
+
+
+def _spenders(found: Spending) -> str:
+    return _whose(found) if found.is_all or found.is_own else "what you spent of the table's"
 
 
 def _chart(found: Spending) -> None:

@@ -20,16 +20,28 @@ __all__ = ["LIFE_SECONDS", "Login", "Logins"]
 
 LIFE_SECONDS: Final = 30 * 60.0  # without use
 MOST_LOGINS: Final = 16  # of one analyst; the oldest ends
+MOST_PAGES: Final = 1_000  # of one login, to which a socket can belong
 
 
 @dataclass(eq=False)
 class Login:
-    """One browser of one analyst; ``drafts`` is what they were planning, by dataset."""
+    """One browser of one analyst; ``drafts`` is what they were planning, by dataset.
+
+    ``pages`` are the ids of the pages that were made for this login, the newest of them: only its
+    own sockets may speak for them.
+    """
 
     who: Analyst
     used: float
     is_over: bool = False
     drafts: dict[str, object] = field(default_factory=dict)
+    pages: dict[str, None] = field(default_factory=dict)
+
+    def add_page(self, page: str) -> None:
+        """Remember a page that was made for this login."""
+        self.pages[page] = None
+        while len(self.pages) > MOST_PAGES:
+            del self.pages[next(iter(self.pages))]
 
 
 class Logins:

@@ -6,6 +6,7 @@ page has a cookie instead, so it is guarded against requests that other sites st
 
 * the cookie is HttpOnly, SameSite=Strict, and Secure where the proxy speaks TLS;
 * whatever may change something (POST, the websocket) must name this host as its Origin;
+* a websocket speaks for the pages of its own login only, whatever ids it names;
 * all of it is under ``/page``; nothing there answers to a token, nothing elsewhere to the cookie.
 
 What leaves has a content security policy that lets the browser speak to this server only. NiceGUI
@@ -25,7 +26,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from sfumato.app.page.doorbell import login_page
 from sfumato.app.page.logins import Login, Logins
@@ -44,12 +45,17 @@ PREFIX: Final = PAGE
 COOKIE: Final = "sfumato"
 LOGIN: Final = "sfumato.login"
 SOCKETS: Final = f"{PREFIX}/_nicegui_ws/"
+CONNECTION: Final = f"{PREFIX}/connection"
 OPEN: Final = frozenset({f"{PREFIX}/assets/style.css", f"{PREFIX}/favicon.ico"})
 
 MOST_SOCKETS: Final = 16  # of one analyst
 MESSAGES: Final = (50.0, 400)  # of one socket: a second, and at once
 GUESSES: Final = (2.0, 20)  # of unknown tokens: a second, and at once
-_NEXT: Final = re.compile(rf"{PREFIX}(/[a-z0-9_-]+)*/?")
+TOO_MANY_TABS: Final = (
+    f"You have {MOST_SOCKETS} pages of this server open already, so this one is not connected. "
+    "Close another one, and it goes on by itself."
+)
+_NEXT: Final = re.compile(rf"{PREFIX}(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
 _SCRIPT: Final = re.compile(rb"<script(?=[\s>])")
 
 _HEADERS: Final = (
@@ -111,6 +117,9 @@ class Porch:
             gone = _to(f"{PREFIX}/login")
             gone.delete_cookie(COOKIE, path=PREFIX)
             await gone(scope, receive, leave)
+        elif path == CONNECTION:
+            state = self._state(login, parse_qs(scope.get("query_string", b"").decode("latin-1")))
+            await JSONResponse(state)(scope, receive, leave)
         elif path.startswith(SOCKETS):
             raise Problem(404, "not-found", "the page speaks over websockets only")
         elif path in OPEN:
@@ -126,6 +135,16 @@ class Porch:
                 self._count(login)
             scope[LOGIN] = login
             await self.app(scope, receive, leave)
+
+    def _state(self, login: Login | None, asked: dict[str, list[str]]) -> dict[str, str]:
+        """Why a page has no connection, for the script that tells people; says nothing else."""
+        if login is None:
+            return {"state": "signed-out"}
+        if (asked.get("client_id") or [""])[0] not in login.pages:
+            return {"state": "unknown"}
+        if self._sockets[login.who.name] >= MOST_SOCKETS:
+            return {"state": "too-many", "message": TOO_MANY_TABS}
+        return {"state": "fine"}
 
     def _count(self, login: Login) -> None:
         wait = self.house.rates.wait(login.who.name)
@@ -171,8 +190,15 @@ class Porch:
         login: Login | None,
     ) -> None:
         """The websocket of a page: of somebody signed in, from this site, not too many."""
-        is_fine = scope["path"].startswith(SOCKETS) and _is_own(headers) and login is not None
-        if not is_fine or login is None or self._sockets[login.who.name] >= MOST_SOCKETS:
+        is_fine = scope["path"].startswith(SOCKETS) and _is_own(headers)
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        is_theirs = login is not None and set(asked.get("client_id", ())) <= set(login.pages)
+        if (
+            not is_fine
+            or not is_theirs
+            or login is None
+            or self._sockets[login.who.name] >= MOST_SOCKETS
+        ):
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -187,6 +213,9 @@ class Porch:
                 return {"type": "websocket.disconnect", "code": 1008}
             return message
 
+        scope[LOGIN] = (
+            login  # whatever is said over this socket has to be about pages of this login
+        )
         self._sockets[login.who.name] += 1
         try:
             await self.app(scope, limited, send)

@@ -43,6 +43,8 @@ class Questions:
         self.domain: Domain | None = None
         self.kind = "table"
         self.picked: list[str] = []
+        self.kind_buttons: dict[str, ui.element] = {}
+        self.attribute_buttons: dict[str, ui.element] = {}
 
     def build(self) -> None:
         """The card."""
@@ -75,9 +77,16 @@ class Questions:
         self._show_list()
         self.kinds.clear()
         with self.kinds:
-            for kind, name in KINDS.items():
-                self._button(name, kind == self.kind, partial(self._set_kind, kind))
+            self.kind_buttons = {
+                kind: self._button(name, kind == self.kind, partial(self._set_kind, kind))
+                for kind, name in KINDS.items()
+            }
+        self._show_controls()
+
+    def _show_controls(self) -> None:
+        """The controls of this kind of question anew."""
         self.controls.clear()
+        self.attribute_buttons = {}
         with self.controls:
             words(_ABOUT[self.kind], "note")
             if self.domain is None:
@@ -89,18 +98,22 @@ class Questions:
 
     def _button(self, name: str, is_on: bool, act: Callable[[], object]) -> ui.element:
         button = ui.element("button").classes("pick").props("type=button")
-        button.props["aria-pressed"] = "true" if is_on else "false"
+        _press(button, is_on)
         with button:
             ui.label(name)
         return button.on("click", act)
 
     def _set_kind(self, kind: str) -> None:
+        """The buttons stay, and with them the focus; what depends on the kind is made anew."""
         self.kind, self.picked = kind, []
         self.problem.clear()
-        self.show()
+        for name, button in self.kind_buttons.items():
+            _press(button, name == kind)
+        self._show_controls()
 
     def _show_list(self) -> None:
         self.listed.clear()
+        self.remove_buttons: list[ui.element] = []
         with self.listed:
             for place, entry in enumerate(self.draft.entries):
                 with ui.element("li"):
@@ -110,16 +123,17 @@ class Questions:
                     with remove:
                         ui.label("✕")
                     remove.on("click", partial(self._remove, place))
+                    self.remove_buttons.append(remove)
 
     def _show_attributes(self, domain: Domain) -> None:
         with labelled(ui.element("div").classes("line"), "Attributes", "group"):
-            for attribute in domain:
-                name = attribute.name
-                self._button(name, name in self.picked, partial(self._pick, name))
+            self.attribute_buttons = {
+                name: self._button(name, name in self.picked, partial(self._pick, name))
+                for name in domain.names
+            }
         with ui.element("div").classes("line"):
-            what = in_words(self._entry()) if self.picked else "Pick attributes"
-            add = ui.button(f"Add: {what}" if self.picked else what, on_click=self._add_picked)
-            add.set_enabled(bool(self.picked))
+            self.add_button = ui.button("", on_click=self._add_picked)
+            self._show_picked()
             if self.kind == "table":
                 for ways in range(1, min(3, len(domain)) + 1):
                     entry = {"marginals": ways}
@@ -136,7 +150,15 @@ class Questions:
             self.picked.remove(name)
         else:
             self.picked.append(name)
-        self.show()
+        self._show_picked()
+
+    def _show_picked(self) -> None:
+        """What is picked, in the buttons that are there: the focus stays where it is."""
+        for name, button in self.attribute_buttons.items():
+            _press(button, name in self.picked)
+        what = f"Add: {in_words(self._entry())}" if self.picked else "Pick attributes"
+        self.add_button.set_text(what)
+        self.add_button.set_enabled(bool(self.picked))
 
     def _entry(self) -> dict[str, Any]:
         assert self.domain is not None  # noqa: S101
@@ -167,11 +189,26 @@ class Questions:
             await house.read(who, workload_of, entries, self.domain, limits)
             self.draft.entries.append(entry)
             self.picked = []
-            self.show()
+            self._show_list()
+            if self.attribute_buttons:
+                self._show_picked()
+                # A button that is switched off loses the focus; the next table begins here.
+                next(iter(self.attribute_buttons.values())).run_method("focus")
+            else:
+                self._show_controls()
             await self.changed()
 
     async def _remove(self, place: int) -> None:
         del self.draft.entries[place]
         self.problem.clear()
-        self.show()
+        self._show_list()
+        left = [*self.remove_buttons[place:], *self.remove_buttons[:place][::-1]]
+        for button in [*left, *self.kind_buttons.values()][:1]:
+            button.run_method("focus")
         await self.changed()
+
+
+def _press(button: ui.element, is_on: bool) -> None:
+    """Show whether a button is pressed."""
+    button.props["aria-pressed"] = "true" if is_on else "false"
+    button.update()

@@ -134,6 +134,7 @@ def page(path: str, title: str, lead: str = "", at: str = "") -> Callable[[Build
     def made(build: Builder) -> Builder:
         async def built(request: Request) -> None:
             visitor = visitor_of(request)
+            visitor.login.add_page(ui.context.client.id)
             ui.page_title(f"{title} · sfumato")
             with _frame(visitor, at or title):
                 with ui.element("div").classes("title"):

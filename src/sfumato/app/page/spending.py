@@ -38,16 +38,25 @@ POINTS: Final = 2_000  # of the chart
 class Spending:
     """Debits, oldest first, and the share of the budget that was spent after each of them.
 
-    ``budget`` is the table's for a curator, and an analyst's own if they have one.
+    ``budget`` is the table's for a curator, and an analyst's own if they have one. ``is_all`` says
+    that these are the debits of everybody.
     """
 
     budget: Budget
     is_own: bool
+    is_all: bool
     entries: tuple[Entry, ...]
     shares: tuple[float, ...]
     taken: tuple[Fraction, ...]
     remaining: Remaining
     is_frozen: bool
+    frozen: str | None = None
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """The share of the budget that is gone, by whomever, and the part that is listed here."""
+        own = self.shares[-1] if self.shares else 0.0
+        return max(own, 1 - float(self.remaining.share)), own
 
     def points(self, now: datetime | None = None) -> list[tuple[str, float]]:
         """Time and share spent, from before the first debit until now."""
@@ -70,11 +79,13 @@ def spending(dataset: Guarded, who: Analyst) -> Spending:
     return Spending(
         budget,
         allowed is not None,
+        who.is_curator,
         tuple(entries),
         tuple(float(share) for share in accumulate(taken)),
         tuple(taken),
         book.remaining(analyst),
         book.is_frozen(),
+        dataset.frozen() if who.is_curator else None,
     )
 
 
@@ -86,9 +97,10 @@ def budget_chart(found: Spending, now: datetime | None = None) -> alt.Chart:
     x = alt.X("t:T", title="time (UTC)", scale=alt.Scale(type="utc"), axis=alt.Axis(tickCount=5))
     y = alt.Y(
         "s:Q",
-        title="share of the budget spent",
+        title="share of the budget spent" + ("" if found.is_all else " by you"),
         axis=alt.Axis(format="%"),
         scale=alt.Scale(domain=[0, 1]),
+        stack=None,  # debits of one second lie upon each other, and are not added up again
     )
     tips = [
         alt.Tooltip("t:T", title="time", format="%Y-%m-%d %H:%M:%S"),

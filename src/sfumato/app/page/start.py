@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 from nicegui import app as pages
@@ -15,7 +17,7 @@ from starlette.responses import Response
 
 from sfumato.app.failures import place_of
 from sfumato.app.page import ask, learn, ledger, plan, release
-from sfumato.app.page.porch import PREFIX, Porch
+from sfumato.app.page.porch import LOGIN, PREFIX, Porch
 from sfumato.app.page.shell import LOGINS, words
 from sfumato.errors import SfumatoError
 from sfumato.release.page import library
@@ -47,6 +49,7 @@ def open_page(app: FastAPI, house: House) -> Porch:
     pages.config.socket_io_js_transports = ["websocket"]
     # A bar without a name at every request: nothing that a screen reader could say of it.
     pages.config.quasar_config["loadingBar"] = {"skipHijack": True}
+    _bind_sockets()
     core.sio.eio.max_http_buffer_size = house.config.limits.body_bytes
     ui.run_with(
         app,
@@ -73,6 +76,7 @@ def open_page(app: FastAPI, house: House) -> Porch:
 def _look() -> None:
     """How the controls of all pages look."""
     ui.add_head_html(f'<link rel="stylesheet" href="{PREFIX}/assets/style.css">', shared=True)
+    ui.add_head_html(f'<script src="{PREFIX}/assets/connection.js"></script>', shared=True)
     ui.button.default_props("no-caps unelevated")
     for control in (ui.input, ui.number, ui.select, ui.textarea):
         control.default_props("outlined dense")
@@ -88,9 +92,37 @@ def _assets() -> None:
     def _style() -> Response:
         return Response((ASSETS / "style.css").read_bytes(), media_type="text/css", headers=_KEPT)
 
+    @pages.get("/assets/connection.js")
+    def _connection() -> Response:
+        text = (ASSETS / "connection.js").read_bytes()
+        return Response(text, media_type="text/javascript", headers=_KEPT)
+
     @pages.get("/assets/vega.js")
     def _vega() -> Response:
         return Response(script(), media_type="text/javascript", headers=_KEPT)
+
+
+def _bind_sockets() -> None:
+    """Let a socket speak for the pages of its own login only.
+
+    Every message names the page it is about, by an id that also stands in addresses and so in the
+    logs of proxies; knowing one must not be enough to see or press anything there.
+    """
+    handlers = core.sio.handlers["/"]
+    for event in ("handshake", "event", "javascript_response", "ack", "log"):
+        handlers[event] = _bound(handlers[event])
+
+
+def _bound(handle: Callable[[str, Any], Any]) -> Callable[[str, Any], Awaitable[Any]]:
+    async def checked(socket: str, message: Any) -> Any:
+        scope = core.sio.get_environ(socket)["asgi.scope"]
+        page = message.get("client_id") if isinstance(message, dict) else None
+        if page not in scope[LOGIN].pages:
+            return False
+        result = handle(socket, message)
+        return await result if inspect.isawaitable(result) else result
+
+    return checked
 
 
 def _quieten() -> None:

@@ -33,7 +33,7 @@ from sfumato.app.server.scheduler import Scheduler, check_wanted
 from sfumato.app.show import budget_document, plan_document
 from sfumato.budget import Budget, Ledger
 from sfumato.budget.budget import total_is_public
-from sfumato.budget.entries import Entry, request_key
+from sfumato.budget.entries import Entry, Frozen, request_key
 from sfumato.domain.write import write_domain
 from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.flow import fitting, request_of
@@ -132,7 +132,8 @@ class Guarded:
 
     async def freeze(self, who: Analyst, is_frozen: bool, reason: str) -> dict[str, bool]:
         """Stop new answers or let them be asked again, at once, whatever else is waiting."""
-        return await self._brake.run(who.name, partial(self.set_frozen, is_frozen, reason))
+        told = f"by {who.name}: {reason}"
+        return await self._brake.run(who.name, partial(self.set_frozen, is_frozen, told))
 
     async def check_ledger(self) -> None:
         """Whether the ledger can be written; raises why, if not. Nothing is."""
@@ -383,9 +384,18 @@ class Guarded:
                 }
                 for a in allowances
             ],
+            "is_frozen": self.book.is_frozen(),
+            "frozen": self.frozen() if is_all else None,
             "entries": [entry_document(e) for e in page],
             "next": page[-1].sequence if rest else None,
         }
+
+    def frozen(self) -> str | None:
+        """Who froze the ledger, when and why, in words; None if it is not frozen."""
+        if not self.book.is_frozen():
+            return None
+        last = [c for c in self.book.changes() if isinstance(c.fact, Frozen)][-1:]
+        return next((f"{c.time[:19].replace('T', ' ')} UTC, {c.describe()}" for c in last), "")
 
     def set_frozen(self, is_frozen: bool, reason: str) -> dict[str, bool]:
         """Stop new answers, or let them be asked again; to do it twice is no fault."""

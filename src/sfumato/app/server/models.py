@@ -28,9 +28,16 @@ _WORKLOAD = [{"marginals": 1}, {"prefix": "age", "by": ["sex"]}]
 _SQL = "SELECT COUNT(*) FROM data WHERE age >= 65"
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must be one line of printable characters")
+MOST_REASON = 200  # characters
+
+
+def _reason(text: str) -> str:
+    text = text.strip()
+    if not 0 < len(text) <= MOST_REASON or not text.isprintable():
+        raise ValueError(
+            f"say why, in one line of 1 to {MOST_REASON} printable characters; it is written into "
+            "the ledger and stays there"
+        )
     return text
 
 
@@ -76,8 +83,11 @@ class FreezeAsked(_Asked):
 
     reason: Annotated[
         str,
-        Field(min_length=1, max_length=200, examples=["quarterly review"]),
-        AfterValidator(_printable),
+        Field(
+            examples=["quarterly review"],
+            json_schema_extra={"minLength": 1, "maxLength": MOST_REASON},
+        ),
+        AfterValidator(_reason),
     ]
 
 
@@ -216,5 +226,9 @@ class LedgerShown(BaseModel):
     budget: dict[str, float]
     remaining: dict[str, float | None]
     allowances: list[dict[str, Any]]
+    is_frozen: bool
+    frozen: Annotated[
+        str | None, Field(description="for curators: who froze it, when and why; null: nobody")
+    ]
     entries: list[dict[str, Any]]
     next: Annotated[int | None, Field(description="send as ?after= to read on")]

@@ -129,7 +129,10 @@ def no_dataset() -> Problem:
 
 def not_valid(faults: Sequence[Mapping[str, Any]]) -> Problem:
     """A request that does not look as it must; ``faults`` are those that pydantic found."""
-    told = [f"{'.'.join(str(p)[:64] for p in f['loc'])}: {f['msg'][:200]}" for f in faults]
+    told = [
+        f"{'.'.join(str(p)[:64] for p in f['loc'])}: {f['msg'].removeprefix('Value error, ')[:200]}"
+        for f in faults
+    ]
     more = [] if len(told) <= MOST_FAULTS else [f"and {len(told) - MOST_FAULTS} more"]
     return Problem(422, "request", "; ".join([*told[:MOST_FAULTS], *more]))
 
