@@ -25,6 +25,7 @@ from sfumato.audit.pairs import Pair, Table, listed_pairs
 from sfumato.audit.subjects.files import CsvFile, csv_subject, replaced_lines, written_rows
 from sfumato.audit.subjects.measured import Measuring
 from sfumato.audit.subjects.mwem import mwem_subject
+from sfumato.audit.subjects.online import LANES, filter_subject
 from sfumato.audit.subjects.sessions import session_plan, session_subject
 from sfumato.audit.subjects.sources import (
     DOMAIN,
@@ -90,6 +91,12 @@ def broken_subjects() -> tuple[
         *_wrong_values(),
         *_wrong_rounds(),
         *_wrong_sessions(),
+        filter_subject(
+            "ledger: the better of two filters after the fact",
+            LANES,
+            LANES.promise,
+            is_broken=True,
+        ),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from fractions import Fraction
+from math import exp
 
 import numpy as np
 
@@ -13,20 +15,24 @@ from sfumato.audit.bounds import Array, Claim
 from sfumato.audit.examine import Sampler, Subject
 from sfumato.audit.pairs import Pair, Table
 from sfumato.audit.subjects.measured import opened
-from sfumato.budget import Budget
+from sfumato.budget import Account, Budget, Cost
 from sfumato.corrections import Correction, correct
 from sfumato.domain import Domain
 from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
 from sfumato.randomness import WordSource
 from sfumato.vault.adaptive import read_answers
 from sfumato.vault.discover import Discoverer, times
+from sfumato.vault.noise import rounded_gaussian
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload import marginals
 
-__all__ = ["online_subjects"]
+__all__ = ["LANES", "filter_subject", "online_subjects"]
 
 Counts = tuple[int, ...]
 
+LANES = Budget(epsilon=3, delta="0.2", pure="2.7")  # large: what is too much must be seen
+FIRST = Budget(epsilon="0.3", delta="0.2")  # the first Gaussian answer, which fills its lane
+UNLUCKY = 0.6  # the loss above which pure noise tells more than Gaussian noise
 STEPS = 16  # grid steps of one count
 SLOW_WATCH = 48
 SLOW_DESK = 240
@@ -50,7 +56,55 @@ def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
         _alerts("sf.watch", gaussian),
         _correction("sf.correct, pure", pure),
         _correction("sf.correct", gaussian),
+        filter_subject("ledger: Gaussian and pure noise from two lanes", LANES),
+        filter_subject("ledger: one currency after Gaussian noise", LANES.promise),
     )
+
+
+def filter_subject(
+    name: str, total: Budget, second: Budget | None = None, *, is_broken: bool = False
+) -> Subject[Counts]:
+    """A Gaussian answer, and then what the account of a total still admits and tells most.
+
+    Pure noise (randomized response) where the first answer was unlucky, Gaussian noise elsewhere;
+    with lanes both. ``second`` is another total, whose account is asked for the Gaussian noise.
+    """
+    first = Fraction(FIRST.gaussian_mu or 0.0) ** 2
+    left = Account(total).plus(Cost.gaussian(first)).remaining()
+    other = left if second is None else Account(second).plus(Cost.gaussian(first)).remaining()
+    pure, rest = float(left.pure_epsilon), other.gaussian_mu or 0.0
+
+    def sampler(counts: Counts) -> Sampler:
+        def run(runs: int, words: WordSource) -> Array:
+            seen = counts[0] + _gaussian(FIRST.gaussian_mu or 0.0, runs, words)
+            loss = (seen - 0.5) * float(first)
+            is_unlucky = loss > UNLUCKY
+            flipped = words.words(runs) < np.uint64(2**63 / (1 + exp(pure)) * 2)
+            bits = np.where(flipped, 1 - counts[0], counts[0]).astype(np.float64)
+            gaussian = np.zeros(runs)
+            if rest:
+                gaussian = (counts[0] + _gaussian(rest, runs, words) - 0.5) * rest**2
+            pure_loss = pure * (2 * bits - 1)
+            told = np.where(is_unlucky, pure_loss, gaussian)
+            return np.stack([loss, is_unlucky, told], axis=1)
+
+        return run
+
+    assert total.epsilon is not None  # noqa: S101
+    claim = Claim("epsilon", float(total.epsilon), float(total.delta or 0))
+    pairs = [Pair("a record more", (1,), (0,))]
+    hint = lambda _: _whole_loss  # noqa: E731
+    return Subject(name, claim, pairs, sampler, hint=hint, is_broken=is_broken)
+
+
+def _gaussian(mu: float, runs: int, words: WordSource) -> Array:
+    """Gaussian noise of deviation 1/mu, on a grid of 2^-12."""
+    return rounded_gaussian(Fraction(4096) / Fraction(mu), runs, words) / 4096.0
+
+
+def _whole_loss(outputs: Array) -> Array:
+    """The privacy loss of all that was told."""
+    return np.asarray(outputs[:, 0] + outputs[:, 2])
 
 
 def _watch(name: str, budget: Budget, *, is_killed: bool = False) -> Subject[Counts]:
