@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -380,22 +380,23 @@ class Plan(Forecast):
         kept = self._kept(ledger, None, former)
         return None if kept is None else kept.key
 
-    def _keys(self, book: Ledger) -> list[str]:
+    def _keys(self, book: Ledger, former: Sequence[str]) -> Iterator[str]:
         """Under which keys the same measurement may be stored, this plan's own first.
 
         The best mechanism may have been asked for by its name, rho-zCDP may be written as mu-GDP,
-        and before there was a normal form the key was that of one writing.
+        and before there was a normal form the key was that of one writing: for that all debits are
+        looked through, if nothing else was found.
         """
         request = self.request()
         names = [request["mechanism"], self.mechanism, "best"]
-        found = [
-            request_key({**request, "mechanism": name, "budget": budget})
-            for name in dict.fromkeys(names)
-            for budget in budget_writings(self.budget)
-        ]
+        for name in dict.fromkeys(names):
+            for budget in budget_writings(self.budget):
+                yield request_key({**request, "mechanism": name, "budget": budget})
+        yield from former
         digest = self.workload.digest()
-        old = [entry for entry in book.entries() if digest in entry.request]
-        return [*found, *(entry.key for entry in old if self._was_asked(entry))]
+        for entry in book.entries():
+            if digest in entry.request and self._was_asked(entry):
+                yield entry.key
 
     def _was_asked(self, entry: Entry) -> bool:
         """Whether an entry of before there was a normal form is of this request."""
@@ -409,7 +410,7 @@ class Plan(Forecast):
 
         Under another key than its own a plan takes only what it would have measured itself.
         """
-        keys = [*self._keys(book), *former] if key is None else [key]
+        keys = self._keys(book, former) if key is None else iter([key])
         for place, name in enumerate(keys):
             stored = book.answer(name)
             entry = None if stored is None else book.entry(name)

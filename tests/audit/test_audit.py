@@ -89,6 +89,7 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
         "sigma 10% low",
         "data-dependent domain",
         "post-selection",
+        "one request in two writings",
         "privacy unit: the bound is not applied",
         "privacy unit: the first rows",
         "sparse vector, Gaussian queries: one draw for all",

@@ -283,6 +283,7 @@ def _wrong_use() -> tuple[Subject[Answers], ...]:
         _subject("post-selection: the largest exact count, noisy", _largest, either),
         _subject("published number of records", _rows, [Pair("2 or 3 records", (2,), (3,))]),
         _subject("exponential mechanism at twice its rate", _twice, scores, slowness=16),
+        _subject("one request in two writings, drawn for each", _written_twice, either),
     )
 
 
@@ -302,6 +303,12 @@ def _largest(exact: Array, words: WordSource) -> Array:
 def _rows(exact: Array, words: WordSource) -> Array:
     """A noisy count beside the exact number of records it was divided by."""
     return np.concatenate([exact + _laplace(1, exact.shape, words), exact], axis=1)
+
+
+def _written_twice(exact: Array, words: WordSource) -> Array:
+    """Paid for once: fresh noise for every way of writing the same request."""
+    writings = [exact + _laplace(1, exact.shape, words) for _ in range(2)]
+    return np.concatenate(writings, axis=1)
 
 
 def _twice(exact: Array, words: WordSource) -> Array:
