@@ -55,6 +55,12 @@ def test_a_plan_states_what_the_python_plan_states(folder: Path, run: Run, metho
     assert [found[key] for key in ("rmse", "largest", "gamma", "certificate")] == [None] * 4
 
 
+def test_a_plan_says_what_it_takes_of_the_ledger(folder: Path, run: Run) -> None:
+    text = " ".join(run("plan", written(folder)).out.split())
+    assert "takes" in text
+    assert "of the budget" in text
+
+
 def test_a_plan_says_that_there_is_no_forecast(folder: Path, run: Run) -> None:
     ran = run("plan", written(folder, more="rounds = 3\n"))
     assert ran.code == 0, ran.err

@@ -154,8 +154,14 @@ def _plan_adaptive(spec: Spec, records: int | None, output: Output) -> None:
             "records; leave --records out, or take adaptive out of [plan]"
         )
     found = spec.plan_adaptive()
+    purse, fault = _purse(spec)
+    if purse is not None:
+        stored = purse.answer(found.digest()) is not None
+        price = purse.price(found.cost, delta=found.budget.delta)
+        fault = "the answer is stored: nothing is spent" if stored else price.describe()
     output.result(
         adaptive_document(found),
         heading(f"Adaptive plan of {spec.path}", "no data touched, nothing spent"),
         adaptive_facts(found),
+        *([] if fault is None else [facts([("ledger", fault)])]),
     )

@@ -102,7 +102,7 @@ class _Analyst(_Table):
     token: Text
     role: Role = "analyst"
     datasets: list[str] | Literal["all"] = Field(default_factory=list)
-    allowance: dict[str, _Amounts] = Field(default_factory=dict)
+    allowance: dict[str, _TotalAmounts] = Field(default_factory=dict)
 
 
 class _File(_Table):
@@ -354,7 +354,7 @@ def _analyst(
                 (*at, "allowance", wanted),
             )
     allowances = {
-        wanted: budget_from(file, amounts, (*at, "allowance", wanted))
+        wanted: total_from(file, amounts, (*at, "allowance", wanted))
         for wanted, amounts in table.allowance.items()
     }
     for wanted, budget in allowances.items():
