@@ -78,7 +78,7 @@ class CsvSource:
             quotes or line ends in quotes, and doubled the quotes inside.
 
     Raises:
-        TableError: ``records`` is neither.
+        TableError: ``source`` is no path, or ``records`` is neither.
 
     Privacy: none of its own; the guarantee is for people whose records are as declared
     (docs/proofs/csv.md), and a file that is visibly not is refused.
@@ -91,6 +91,11 @@ class CsvSource:
     records: CsvRule
 
     def __post_init__(self) -> None:
+        if not isinstance(self.source, str | os.PathLike):
+            raise TableError(
+                f"CsvSource takes the path of CSV files, got {type(self.source).__name__}; a "
+                "dataframe is given as it is"
+            )
         if self.records not in CSV_RULES:
             raise TableError(
                 f"the records of a CSV file are {either(CSV_RULES)}, got {shown(self.records)}"

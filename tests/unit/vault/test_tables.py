@@ -299,6 +299,8 @@ def test_a_refused_file_leaves_no_records_behind(tmp_path):
 def test_what_is_declared_of_lines_is_about_csv_files(tmp_path):
     with pytest.raises(TableError, match="lines or rfc4180, got 'line'"):
         CsvSource("people.csv", "line")
+    with pytest.raises(TableError, match="takes the path of CSV files, got int"):
+        CsvSource(5, "lines")
     pq.write_table(PEOPLE, tmp_path / "people.parquet")
     assert "is no CSV file" in refusal(CsvSource(tmp_path / "people.parquet", "lines"))
     assert "is no CSV file" in refusal(CsvSource("postgres://me@host/people::visits", "lines"))
