@@ -255,6 +255,32 @@ def test_a_killed_watch_loses_its_threshold_and_one_that_ends_does_not(tmp_path:
     assert left == {"killed": 0, "ended": 3}
 
 
+FORKED = """
+import os, sys
+import sfumato as sf
+from pathlib import Path
+from sfumato.budget import Ledger
+place = Path(sys.argv[1])
+book = Ledger.create(place, sf.Budget(epsilon=1), "series", "add-remove", unit="event")
+live = sf.watch(30, sf.Budget(epsilon=1), 500, expected=20, alerts=3).begin(book)
+live.add(20)
+child = os.fork()
+if child == 0:
+    sys.exit(0)  # at its end it must not put its parent's threshold to rest
+os.waitpid(child, 0)
+assert b'at rest' not in book.state("watch").data
+live.add(20)
+live.close()
+assert b'at rest' in book.state("watch").data
+"""
+
+
+def test_a_fork_does_not_put_the_watch_of_its_parent_to_rest(tmp_path: Path) -> None:
+    run = [sys.executable, "-c", FORKED, str(tmp_path / "l")]
+    ended = subprocess.run(run, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_a_state_of_the_older_form_is_given_up(tmp_path: Path) -> None:
     """It held its threshold all the time, so nobody knows whether a test was under way."""
     from sfumato.budget.private import State
