@@ -74,7 +74,7 @@ class Terms:
         if self.neighbours != "add-remove":
             words += ["--neighbours", self.neighbours]
         if isinstance(self.unit, str):
-            words += [] if self.unit == "row" else ["--unit", self.unit]
+            words += ["--unit", self.unit]
         else:
             words += ["--unit", self.unit.column, "--rows-per-unit", str(self.unit.rows)]
         return shlex.join(words)

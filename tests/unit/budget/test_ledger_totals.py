@@ -22,8 +22,8 @@ def ledger(tmp_path):
     return Ledger.create(tmp_path / "l", Budget(epsilon=2), "t", unit="row")
 
 
-def test_a_lowered_total_is_obeyed_by_every_handle(ledger, tmp_path):
-    other = Ledger.open(tmp_path / "l", keep_open=True)
+def test_a_lowered_total_is_obeyed_by_every_handle(home):
+    ledger, other = home.create(Budget(epsilon=2)), home.open(keep_open=True)
     ledger.debit(HALF, {}, "a")
     ledger.set_total(Budget(epsilon=1), "less was promised", by="ada")
     assert other.budget == ledger.budget == Budget(epsilon=1)
@@ -31,8 +31,9 @@ def test_a_lowered_total_is_obeyed_by_every_handle(ledger, tmp_path):
     other.debit(HALF, {}, "b")
     with pytest.raises(BudgetExhausted):
         other.debit(Cost.pure(Fraction(1, 1000)), {}, "c")
-    assert Ledger.open(tmp_path / "l").verify().problems == ()
+    assert home.open().verify().problems == ()
     [change] = other.changes()
+    other.close()
     assert change.describe() == "total set to epsilon = 1 by ada: less was promised"
 
 
@@ -68,7 +69,8 @@ def test_a_pure_total_after_gaussian_noise_leaves_nothing(tmp_path):
     assert ledger.verify().problems == ()
 
 
-def test_a_withdrawn_allowance_binds_no_more_and_is_recorded(ledger):
+def test_a_withdrawn_allowance_binds_no_more_and_is_recorded(home):
+    ledger = home.create(Budget(epsilon=2))
     ledger.allow("ann", Budget(epsilon=Fraction(1, 2)))
     ledger.debit(HALF, {}, "a", analyst="ann")
     with pytest.raises(BudgetExhausted, match="allowance"):

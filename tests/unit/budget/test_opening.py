@@ -62,7 +62,7 @@ def test_the_command_of_the_error_creates_the_ledger_that_was_meant(
         main([*shlex.split(command)[1:], "--json"])
     assert left.value.code == 0
     book = Ledger.open(place)
-    assert book.unit == (None if unit == "row" else unit)  # row is what the first release binds
+    assert book.unit == unit
     assert (book.table_id, book.neighbours, book.budget) == ("my people's", neighbours, total)
     [python] = [line for line in lines if line.startswith("  sf.")]
     place.unlink()

@@ -66,14 +66,14 @@ def test_what_is_no_unit_is_refused(tmp_path):
             Ledger.create(tmp_path / "l", Budget(epsilon=1), "t", unit=wrong)
 
 
-def test_the_first_debit_binds_though_another_handle_was_opened_before(tmp_path):
-    first = Ledger.create(tmp_path / "l", Budget(epsilon=1), "t")
-    second = Ledger.open(tmp_path / "l", keep_open=True)
+def test_the_first_debit_binds_though_another_handle_was_opened_before(home):
+    first, second = home.create(), home.open(keep_open=True)
     first.debit(COST, {}, "a", unit="row")
     with pytest.raises(LedgerError, match="one row, this request protects all rows that share"):
         second.debit(COST, {}, "b", unit=PATIENT)
     assert second.unit == "row"
     assert second.verify().problems == ()
+    second.close()
 
 
 def requests_of(unit):
