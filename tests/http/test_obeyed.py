@@ -17,6 +17,7 @@ from sfumato.app.server.config import read_config
 from sfumato.budget import Budget, Cost, Ledger
 from sfumato.errors import LedgerError, SchemaError, SfumatoError
 from tests.http.served import write_served
+from tests.unit.app.conftest import SPEC
 
 Change = Callable[..., Path]
 
@@ -152,6 +153,20 @@ def test_parts_larger_than_the_whole_and_passwords_are_refused_with_their_line(
     ) as told:
         read_config(config(*REFUSED[fault]))
     assert "secret" not in str(told.value)
+
+
+def test_parts_are_compared_with_the_ledger_where_a_spec_gives_no_total(config: Change) -> None:
+    path = config()
+    spec = SPEC.replace("epsilon = 3\ndelta = 1e-9\n", "")
+    (path.parent / "release.toml").write_text(spec)
+    text = path.read_text()
+    start, end = text.index('source = "people.csv"'), text.index("[datasets.others]")
+    text = text[:start] + 'spec = "release.toml"\n\n' + text[end:]
+    path.write_text(text.replace("{epsilon = 2}", "{epsilon = 100}"))
+    found = read_config(path)
+    open_book(found.datasets["people"], found).close()
+    [fault] = faults(found)
+    assert "'ada' may spend epsilon = 100, the whole table only epsilon = 1" in fault
 
 
 def test_nothing_is_said_to_be_served_before_everything_is_open(

@@ -23,6 +23,7 @@ from sfumato.errors import LedgerError, SfumatoError
 
 if TYPE_CHECKING:
     from sfumato.app.server.config import Config, DatasetConfig
+    from sfumato.budget import Budget
 
 __all__ = ["check_address", "faults", "open_book"]
 
@@ -89,7 +90,7 @@ def faults(config: Config) -> list[str]:
     """Return all that would stop or surprise a server of this configuration; writes nothing."""
     listed = [*_told(partial(check_address, config.host, config.port)), *_state(config.state)]
     for dataset in config.datasets.values():
-        for check in (_check_ledger, _check_table, _check_session):
+        for check in (partial(_check_ledger, config=config), _check_table, _check_session):
             words = _told(partial(check, dataset))
             listed += [f"dataset {dataset.name!r}: {each}" for each in words]
     return listed
@@ -131,7 +132,7 @@ def _state(path: Path) -> Iterator[str]:
         yield from _told(lambda: Shelf(path, 0).close())
 
 
-def _check_ledger(dataset: DatasetConfig) -> None:
+def _check_ledger(dataset: DatasetConfig, config: Config) -> None:
     terms = _terms(dataset)
     if dataset.create and not Ledger.exists(dataset.ledger):
         folder = Path(dataset.ledger).parent
@@ -146,9 +147,22 @@ def _check_ledger(dataset: DatasetConfig) -> None:
         book.check_unit(terms.unit)
         if dataset.is_total_told:
             check_total(book, dataset.total or terms.total, dataset.told_by)
+        else:
+            _check_parts(dataset, config, book.budget)
         book.check()
     finally:
         book.close()
+
+
+def _check_parts(dataset: DatasetConfig, config: Config, total: Budget) -> None:
+    """Refuse a session or an allowance that is larger than what the ledger has in all."""
+    from sfumato.app.server.config import is_larger, larger_in_words
+
+    parts = {repr(a.name): a.allowances.get(dataset.name) for a in config.analysts}
+    parts["the session"] = None if dataset.session is None else dataset.session.budget
+    for whose, part in parts.items():
+        if part is not None and is_larger(part, total):
+            raise LedgerError(larger_in_words(whose, part, total))
 
 
 def _can_be_made(folder: Path) -> bool:

@@ -46,7 +46,16 @@ if TYPE_CHECKING:
     from sfumato.domain import Domain
     from sfumato.workload import Constraints
 
-__all__ = ["Analyst", "Config", "DatasetConfig", "Role", "SessionConfig", "read_config"]
+__all__ = [
+    "Analyst",
+    "Config",
+    "DatasetConfig",
+    "Role",
+    "SessionConfig",
+    "is_larger",
+    "larger_in_words",
+    "read_config",
+]
 
 Role = Literal["analyst", "curator"]
 Text = Annotated[str, Field(min_length=1)]
@@ -310,16 +319,23 @@ def _check_within(
     file: TomlFile, part: Budget, total: Budget | None, whose: str, at: KeyPath
 ) -> None:
     """Refuse a part that is larger than the whole: it could never be spent, and promises more."""
-    if total is None:
-        return
-    pairs = [(part.epsilon, total.epsilon), (part.rho, total.rho), (part.mu, total.mu)]
-    pairs.append((part.delta, total.delta))
-    if any(a is not None and b is not None and a > b for a, b in pairs):
-        raise file.error(
-            f"{whose} may spend {part.describe()}, the whole table only {total.describe()}; lower "
-            "it, or give the table more",
-            at,
-        )
+    if total is not None and is_larger(part, total):
+        raise file.error(larger_in_words(whose, part, total), at)
+
+
+def is_larger(part: Budget, total: Budget) -> bool:
+    """Whether a part may spend more than the whole, in a parameter that both have."""
+    names = ("epsilon", "delta", "rho", "mu")
+    pairs = [(getattr(part, name), getattr(total, name)) for name in names]
+    return any(a is not None and b is not None and a > b for a, b in pairs)
+
+
+def larger_in_words(whose: str, part: Budget, total: Budget) -> str:
+    """What to do about it."""
+    return (
+        f"{whose} may spend {part.describe()}, the whole table only {total.describe()}; lower it, "
+        "or give the table more"
+    )
 
 
 def _public_name(source: str | SqlSource | CsvSource) -> str:
