@@ -22,6 +22,7 @@ from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SchemaError
 from sfumato.tomlfile import read_toml, validated
+from sfumato.wording import STORED
 
 if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
@@ -114,7 +115,7 @@ def answers_document(session: Session, answers: Sequence[Answer]) -> dict[str, o
     return {
         "session": session.name,
         "is_dummy": session.is_dummy,
-        "answers": [answer.as_json() for answer in answers],
+        "answers": [answer.as_json() | {"is_stored": answer.is_stored} for answer in answers],
         "paid_answers_left": left.paid_answers,
         "ledger_share_left": left.share,
     }
@@ -128,6 +129,7 @@ def answers_table(answers: Sequence[Answer]) -> Table:
         if answer.low is not None and answer.high is not None:
             interval = f"{counts(answer.low)} to {counts(answer.high)}"
         how = f"{answer.how}, made up" if answer.is_dummy else answer.how
+        how = STORED if answer.is_stored and not answer.is_dummy else how
         rows.append((answer.question, counts(answer.value), interval, how))
     return table(("question", "answer", "interval", "how"), rows)
 

@@ -67,6 +67,15 @@ class Terms:
         whose = (self.total, self.table_id, self.neighbours)
         return Ledger.create(place, *whose, unit=self.unit, keep_open=keep_open)
 
+    def open_or_create(self, place: str | Path, *, keep_open: bool = False) -> Ledger:
+        """Create the ledger, or open it if another process was faster."""
+        try:
+            return self.create(place, keep_open=keep_open)
+        except LedgerError:
+            if not Ledger.exists(place):
+                raise
+        return self.open(place, keep_open=keep_open)
+
     def command(self, place: str | Path) -> str:
         """Return the command that creates it."""
         words = ["sfumato", "ledger", "create", str(place), "--table", self.table_id]

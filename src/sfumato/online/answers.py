@@ -44,7 +44,8 @@ class Answer:
     ``how`` is "paid" (the truth with noise), "free" (the estimate, tested against the truth), or
     "untested" (the estimate as it is: no interval, no promise, nothing stored). ``low`` to ``high``
     holds the true answer with chance ``level``, in the sense of docs/mechanisms/online.md.
-    ``is_dummy``: made up from made-up records.
+    ``is_dummy``: made up from made-up records. ``is_stored``: the answer was there when it was
+    asked for, and nothing was spent on it now.
     """
 
     key: str
@@ -60,6 +61,7 @@ class Answer:
     aggregate: str = field(default="", compare=False)
     condition: str = field(default="", compare=False)
     groups: Mapping[str, object] = field(default_factory=dict, compare=False)
+    is_stored: bool = field(default=False, compare=False)
 
     def asked_as(self, question: Question) -> Answer:
         """The same answer in the words of who asks."""

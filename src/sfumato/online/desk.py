@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from threading import Lock, RLock
@@ -127,7 +128,7 @@ class Desk:
             if known is None:
                 new[key] = question
             else:
-                found[key] = known
+                found[key] = replace(known, is_stored=True) if isinstance(known, Answer) else known
         if not new:
             return found
         if analyst is not None and not (analyst.isprintable() and 0 < len(analyst) <= 200):

@@ -33,6 +33,8 @@ def test_the_same_question_gets_the_same_answer_from_the_next_call(spec: Path, r
     first = run("ask", spec, YOUNG, "--json").document
     again = run("ask", spec, "SELECT COUNT(*) FROM t WHERE NOT age >= 5", "--json").document
     assert again["answers"][0]["value"] == first["answers"][0]["value"]
+    assert [d["answers"][0]["is_stored"] for d in (first, again)] == [False, True]
+    assert "stored answer, nothing spent" in run("ask", spec, YOUNG).out
     assert again["paid_answers_left"] == first["paid_answers_left"]
     entries = run("ledger", "show", spec.parent / "people.ledger", "--json").document["entries"]
     assert 2 <= len(entries) <= 3  # the number of records, and an epoch

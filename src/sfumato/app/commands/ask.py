@@ -128,7 +128,7 @@ def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack, output: Output)
             f"The ledger {at.path} is created with a total of {total.describe()}, of which this "
             f"session may spend up to {spec.budget.describe()}."
         )
-    book = terms.create(at.path, keep_open=True)
+    book = terms.open_or_create(at.path, keep_open=True)
     stack.callback(book.close)
     return book
 

@@ -91,7 +91,7 @@ def release(
     if not (is_stored or wishes.yes):
         output.confirm(_question(plan, at, book))
     if at is not None and book is None:
-        book = _terms(at, plan, name).create(at.path)
+        book = _terms(at, plan, name).open_or_create(at.path)
         output.note(f"Created the ledger {at.path} with a total of {book.budget.describe()}.")
 
     job = _Job(spec, wishes, out, table, name, book)

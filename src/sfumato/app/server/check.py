@@ -41,7 +41,7 @@ def open_book(dataset: DatasetConfig, config: Config) -> Ledger:
     """
     terms = _terms(dataset)
     if dataset.create and not Ledger.exists(dataset.ledger):
-        book = terms.create(dataset.ledger, keep_open=True)
+        book = terms.open_or_create(dataset.ledger, keep_open=True)
     else:
         book = terms.open(dataset.ledger, keep_open=True, advice=_advice(dataset))
         book.check_unit(terms.unit)
