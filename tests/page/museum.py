@@ -126,10 +126,15 @@ class Museum:
 
 
 @contextmanager
-def museum_server(folder: Path, port: int = 0) -> Iterator[Museum]:
-    """Start the server on a free port (or this one), as a user would; stop it at the end."""
+def museum_server(folder: Path, port: int = 0, before: str = "") -> Iterator[Museum]:
+    """Start the server on a free port (or this one), as a user would; stop it at the end.
+
+    ``before`` is Python that runs in its process before it starts.
+    """
     config = write_museum(folder)
-    command = [sys.executable, "-m", "sfumato", "serve", str(config), "--port", str(port)]
+    run = "import runpy; runpy.run_module('sfumato', run_name='__main__', alter_sys=True)"
+    program = ["-c", f"{before}\n{run}"] if before else ["-m", "sfumato"]
+    command = [sys.executable, *program, "serve", str(config), "--port", str(port)]
     log: list[str] = []
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:

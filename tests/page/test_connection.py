@@ -226,6 +226,69 @@ def test_the_focus_moves_on_when_what_had_it_goes_away(browser_page) -> None:
     page.wait_for_function("document.activeElement.classList.contains('pick')")
 
 
+WATCHED = """
+import asyncio, sys
+import sqlglot
+from sfumato.budget.store import Store
+from sfumato.app.server.shelf import Shelf
+
+def watched(real, name):
+    def call(*given, **named):
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            frames = []
+            frame = sys._getframe(1)
+            while frame is not None and len(frames) < 12:
+                frames.append(f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}")
+                frame = frame.f_back
+            print("ON THE LOOP", name, " < ".join(frames), file=sys.stderr, flush=True)
+        return real(*given, **named)
+    return call
+
+sqlglot.Dialect.parse = watched(sqlglot.Dialect.parse, "sql")
+Store._transaction = watched(Store._transaction, "ledger")
+Shelf._using = watched(Shelf._using, "state")
+"""
+
+
+def test_no_page_reads_a_ledger_the_state_or_sql_on_the_event_loop(chromium, tmp_path) -> None:
+    with (
+        museum_server(tmp_path / "m", before=WATCHED) as museum,
+        _context(chromium, museum.address) as context,
+    ):
+        started = len(museum.log)
+        page = context.new_page()
+        sign_in(page, CORA)
+        chips = page.get_by_role("group", name="Attributes")
+        chips.get_by_role("button", name="ticket", exact=True).click()
+        page.get_by_role("button", name="Add: Table of ticket").click()
+        page.get_by_role("group", name="Kind of question").get_by_role("button", name="SQL").click()
+        sql = "SELECT weekday, COUNT(*) FROM data WHERE age < 9 OR age > 70 GROUP BY weekday"
+        page.get_by_label("SQL").fill(sql)
+        page.get_by_role("button", name="Add", exact=True).click()
+        page.get_by_text("Typical error").wait_for()
+        button = page.get_by_role("button", name="Release …")
+        button.click()
+        page.get_by_role("button", name="Spend and release").click()
+        page.wait_for_url("**/page/release/museum/*")
+        page.get_by_text("answers.parquet").wait_for()
+        page.goto("/page/release")
+        page.get_by_text("Table of ticket").first.wait_for()
+        page.goto("/page/ask")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        page.locator(".answer").first.wait_for()
+        page.get_by_role("button", name="What would it cost?").click()
+        page.get_by_text("Nothing was spent to say this").wait_for()
+        page.goto("/page/ledger")
+        page.get_by_role("button", name="Verify the ledger").click()
+        page.get_by_text("The ledger is whole").wait_for()
+        seen = [line for line in museum.log[started:] if "ON THE LOOP" in line]
+    assert seen == []
+
+
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])

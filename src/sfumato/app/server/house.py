@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 LOG: Final = logging.getLogger("sfumato.server")
 PATIENCE = 5.0  # seconds for a ledger or a table to answer, where others are shown without it
+READY_PATIENCE = 30.0  # the same where the question is whether they answer at all
 READERS = 2  # threads for short work: reading SQL, keys, stored answers
 
 
@@ -133,13 +134,13 @@ class House:
         self.shelf.close()
 
 
-async def _or_none(what: str, look: Awaitable[T]) -> T | None:
+async def _or_none(what: str, look: Awaitable[T], patience: float = PATIENCE) -> T | None:
     """What a ledger says, or None where it cannot be read in time; the log has the reason."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             return await look
     except Exception as error:
-        LOG.error("%s cannot be used: %s", what, _reason(error))
+        LOG.error("%s cannot be used: %s", what, _reason(error, patience))
     return None
 
 
@@ -148,13 +149,13 @@ async def _is_fine(what: str, check: Awaitable[object]) -> bool:
         await check
         return True
 
-    return await _or_none(what, checked()) is True
+    return await _or_none(what, checked(), READY_PATIENCE) is True
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, patience: float) -> str:
     """For the log: words of ours, or the type and place of the errors of others."""
     if isinstance(error, TimeoutError):
-        return f"no answer within {PATIENCE:g} s"
+        return f"no answer within {patience:g} s"
     if isinstance(error, SfumatoError):
         return str(error)
     return f"unexpected {type(error).__name__} at {place_of(error)}"
