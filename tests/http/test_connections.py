@@ -120,7 +120,7 @@ class _Gate:
         self.begun, self.opened = threading.Semaphore(0), threading.Event()
         self.passed: list[str] = []
 
-    def plan(self, *given: Any) -> Any:
+    def plan(self, *given: Any, **named: Any) -> Any:
         """In the place of ``plan_of``: stop, then take one step."""
         self.begun.release()
         assert self.opened.wait(60)
@@ -128,7 +128,7 @@ class _Gate:
         if progress is not None:
             progress(0, 1, "a step")
         self.passed.append("planned")
-        return self.real(*given)
+        return self.real(*given, **named)
 
     real = staticmethod(guarded_module.plan_of)
 

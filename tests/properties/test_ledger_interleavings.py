@@ -27,6 +27,7 @@ class Interleavings(RuleBasedStateMachine):
         self.ledger = home.create(Budget(rho=1), keep_open=True)
         self.second = home.open()
         self.debits = []  # (analyst, share)
+        self.charges = []  # (analyst, share) of debits of nobody, by the answers they paid for
         self.open, self.answers, self.paid = {}, {}, []
         self.allowed = {}
         self.burnt = 0
@@ -40,7 +41,8 @@ class Interleavings(RuleBasedStateMachine):
         return self.ledger if first else self.second
 
     def spent(self, analyst=None):
-        return sum(share for name, share in self.debits if analyst in (None, name))
+        charged = [] if analyst is None else self.charges
+        return sum(share for name, share in self.debits + charged if analyst in (None, name))
 
     def fits(self, share, analyst):
         allowed = self.allowed.get(analyst, 1)
@@ -106,6 +108,32 @@ class Interleavings(RuleBasedStateMachine):
                 self.version += given is answer
             else:
                 assert outcome.answer == self.answers[key]
+
+    @rule(key=KEYS, analyst=st.sampled_from(["ann", "bob"]), first=st.booleans())
+    def charge(self, key, analyst, first):
+        """An answer that charges the allowance of its analyst for a debit of nobody."""
+        if not self.paid:
+            return
+        payer = self.paid[-1]
+        share = Fraction(0) if payer.analyst is not None else payer.cost.mu_squared / 2
+        fits = analyst not in self.allowed or (
+            self.spent(analyst) + share <= self.allowed[analyst] or not share
+        )
+        try:
+            kept = self.pick(first).keep(
+                key, {"key": key}, b"charged", payer, analyst=analyst, is_charged=True
+            )
+        except LedgerFrozen:
+            assert self.is_frozen
+        except BudgetExhausted:
+            assert not fits
+        except LedgerError:
+            assert key in self.open or key in self.answers
+        else:
+            if kept.is_new:
+                assert fits
+                self.answers[key] = b"charged"
+                self.charges += [(analyst, share)] if share else []
 
     @rule(analyst=st.sampled_from(["ann", "bob"]), share=st.sampled_from(["1/5", "1/2", "2"]))
     def allow(self, analyst, share):
