@@ -34,15 +34,18 @@ SECTIONS = {
     "ledger": "debits, free answers and refusals per second, on SQLite and PostgreSQL",
     "server": "requests per second and latencies of `sfumato serve` at 64 clients",
     "page": "from the move of a slider to the drawn chart, in Chromium",
+    "limits": "error across every limit of the planner, and where it jumps",
     "sizes": "time and memory to refuse giant inputs",
     "engines": "all pairs of attributes on PostgreSQL and Spark, beside their own SQL",
     "scale": "growth with records, attributes and cells, beside bare DuckDB",
 }
 QUICK = (
-    "noise", "counting", "factorization", "projection", "sparse", "online", "streams", "scale",
+    "noise", "counting", "factorization", "limits", "projection", "sparse", "online", "streams",
+    "scale",
 )  # fmt: skip
 WITH_EFFORT = (
-    "noise", "factorization", "projection", "cells", "online", "streams", "scale", "engines",
+    "noise", "factorization", "limits", "projection", "cells", "online", "streams", "scale",
+    "engines",
 )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ __all__ = [
     "deadline",
     "effort",
     "must_stop",
+    "portion",
     "spend",
 ]
 
@@ -183,6 +184,18 @@ def effort(
     if file is not None and made.results:
         with suppress(OSError):  # a cache that cannot be written is no cache
             _write(file, {**made.remembered, **made.results})
+
+
+@contextmanager
+def portion(steps: float) -> Iterator[None]:
+    """Let the searches inside make at most so many multiplications of those that are left."""
+    known = _EFFORT.get() or Effort()
+    before = known.steps
+    known.steps = min(before, known.spent + steps)
+    try:
+        yield
+    finally:
+        known.steps = before
 
 
 def deadline(seconds: float | None) -> float:

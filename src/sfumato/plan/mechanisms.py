@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf, sqrt
 from typing import NamedTuple
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.plan.combined import combined
+from sfumato.plan.effort import STEPS, portion
 from sfumato.plan.optimal.conditions import conditions
 from sfumato.plan.optimal.dense import dense
 from sfumato.plan.optimal.factorization import ENTRY_BITS, factorization
@@ -45,6 +47,9 @@ LONG = 512  # cells from which an attribute asked by intervals is treated as a c
 FEW_QUERIES = 128  # that are solved as one matrix where there are many cells
 MANY_CELLS = 1024
 MATRIX = 2**22  # numbers of such a matrix: a few seconds
+MOST_JOINT = 2**10  # queries that are tried as one matrix where structure errs by more than FAR
+FAR = 1.03  # times the bound of an error
+TRIED = STEPS / 10  # multiplications of such an attempt
 
 Builder = Callable[[Workload, Noise, str], Strategy]
 
@@ -172,6 +177,41 @@ def _part(workload: Workload, terms: list[int]) -> Workload:
 
 
 def _of_products(workload: Workload, objective: str) -> Strategy:
+    """The best by structure; where that is far from its bound, as one matrix if that is better."""
+    try:
+        found = _by_structure(workload, objective)
+    except PlanError as why:
+        if isinstance(why, TooLarge) or not _is_small(workload):
+            raise
+        with portion(TRIED):
+            return _joint(workload, "max" if objective == "max" else "rmse")
+    if _gap(found, objective) <= FAR or not _is_small(workload):
+        return found
+    with suppress(PlanError), portion(TRIED):
+        matrix = _joint(workload, "max" if objective == "max" else "rmse")
+        known = [b for b in (matrix.bound, found.bound) if b is not None]
+        bound = max(known, default=None)
+        best = matrix if _error(matrix, objective) < _error(found, objective) else found
+        return replace(best, bound=bound)
+    return found
+
+
+def _gap(strategy: Strategy, objective: str) -> float:
+    """Error over its bound; infinite where none is known."""
+    bound = strategy.bound_for("max" if objective == "max" else "rmse")
+    return sqrt(_error(strategy, objective) / bound) if bound else inf
+
+
+def _error(strategy: Strategy, objective: str) -> float:
+    return strategy.weighted_largest() if objective == "max" else strategy.weighted_error()
+
+
+def _is_small(workload: Workload) -> bool:
+    """Whether the queries may be few enough to be solved as one matrix."""
+    return workload.queries <= MOST_JOINT
+
+
+def _by_structure(workload: Workload, objective: str) -> Strategy:
     """In closed form (marginals), as a matrix, along a chain, by symmetries, or in pieces."""
     marginals = marginals_optimum(workload, objective)
     if marginals is not None:

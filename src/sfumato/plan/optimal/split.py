@@ -26,6 +26,7 @@ from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.queries import (
     Array,
     Identity,
+    Integers,
     Numbers,
     Prefix,
     QuerySet,
@@ -44,10 +45,15 @@ __all__ = [
     "entry_bits",
     "optimal_split",
     "query_key",
+    "short_basis",
     "split_optimum",
 ]
 
 ENTRY_BITS = (14, 20)  # least and most of rounded coefficients
+FINER = (0, 6, 12)  # bits more: the first that lose no direction
+LEAST_SINGULAR = 1e-7  # of the greatest singular value, below which a direction is lost
+DEPENDENT = 1e-9  # queries of length 1 that are less than this apart from others follow from them
+MOST_LOOKED_AT = 2**22  # coefficients of query sets whose rank is looked at
 ROOM = 43  # bits of a coefficient up to which vault.measure computes with machine words
 
 
@@ -136,9 +142,11 @@ class Split:
         if isinstance(self.measured, Centred):
             n = self.measured.size
             return (np.eye(n) - 1 / n) / n
+        unit = float(np.abs(self.measured.greatest))
+        if self.measured.rows < self.measured.size - 1:  # the queries span less than all cells
+            return np.asarray(np.linalg.pinv(self.measured.dense() / unit) / unit)
         # B = [S; u'] with S u = 0 and u'u = 1 has the inverse [S^+, u].
         u = self.direction / np.linalg.norm(self.direction)
-        unit = float(np.abs(self.measured.greatest))
         whole = np.linalg.inv(np.vstack([self.measured.dense() / unit, u]))
         return np.asarray(whole[:, :-1] / unit, dtype=np.float64)
 
@@ -221,9 +229,10 @@ class Optimum:
 
     @cached_property
     def inverse(self) -> Array:
-        """``X^-1``."""
-        scaled = np.sqrt(self.v)[:, None] * self.vectors
-        return np.asarray((scaled * (self.scale / np.sqrt(self.values))) @ scaled.T)
+        """``X^-1``, or an inverse on the span of the queries where that is less."""
+        kept = self.values > 0
+        scaled = np.sqrt(self.v)[:, None] * self.vectors[:, kept]
+        return np.asarray((scaled * (self.scale / np.sqrt(self.values[kept]))) @ scaled.T)
 
     @cached_property
     def x(self) -> Array:
@@ -258,8 +267,12 @@ def split_optimum(
     total_weight: float,
     tolerance: float = 1e-5,
     start: Array | None = None,
+    rank: int | None = None,
 ) -> Optimum:
     """The optimum of the query sets with ``total_weight`` more on the total.
+
+    ``rank`` is the number of independent queries where it is less than that of the cells: X has
+    that rank then, and what is beside it up to rounding is 0.
 
     For prefixes that is one more weight on the last of them: the weights of the cells are found
     in O(cells) a step.
@@ -287,12 +300,24 @@ def split_optimum(
     root = np.sqrt(found.v)
     values, vectors = np.linalg.eigh(v * np.outer(root, root))
     values = np.maximum(values, values[-1] * 1e-12)
+    values[: 0 if rank is None else n - rank] = 0.0
     return Optimum(found.v, found.scale, values, vectors)
 
 
-def optimal_split(found: Optimum, bits: int = ENTRY_BITS[0]) -> Split:
-    """The split of an optimum, its rest in integers of so many bits."""
+def optimal_split(
+    found: Optimum,
+    bits: int = ENTRY_BITS[0],
+    basis: Integers | None = None,
+    has_total: bool = True,
+) -> Split:
+    """The split of an optimum, its rest in integers of so many bits.
+
+    ``basis`` are independent queries that span all others where those span less than all cells
+    (``short_basis``): the rest stays within their span. ``has_total``: the total is the first.
+    """
     n = len(found.v)
+    if basis is not None:
+        return _within(found, bits, basis, has_total)
     values, vectors = np.linalg.eigh(found.x - found.share)
     s = (vectors[:, 1:] * np.sqrt(np.maximum(values[1:], 0.0))).T  # the least one belongs to z
     if not s.size:
@@ -308,3 +333,58 @@ def optimal_split(found: Optimum, bits: int = ENTRY_BITS[0]) -> Split:
             "some queries are so nearly equal that their difference is lost in rounding"
         ) from None
     return Split(Matrix(n, entries, 0), unit, z * np.sign(z.sum()))
+
+
+def short_basis(sets: Sequence[QuerySet], has_total: bool) -> Integers | None:
+    """Independent asked queries, the total first if it is one; None if they span all cells.
+
+    Query sets that list every cell or interval span all; so do those that are too large to look.
+    """
+    from scipy.linalg import qr
+
+    n = sets[0].size if sets else 0
+    is_whole = any(isinstance(q, Identity | Prefix | Ranges) for q in sets)
+    if not sets or is_whole or sum(q.rows for q in sets) * n > MOST_LOOKED_AT:
+        return None
+    whole = [np.rint(np.asarray(q.dense()) * 2.0**q.fraction_bits).astype(np.int64) for q in sets]
+    rows = np.unique(np.concatenate(whole), axis=0)
+    ones = np.ones((int(has_total), n), dtype=np.int64)
+    beside = rows.astype(np.float64)
+    sizes = np.linalg.norm(beside, axis=1, keepdims=True)
+    rows, beside, sizes = (x[sizes[:, 0] > 0] for x in (rows, beside, sizes))
+    if has_total:  # what queries say beyond the total
+        beside = beside - beside.mean(axis=1, keepdims=True)
+    triangle, order = qr((beside / sizes).T, mode="r", pivoting=True)
+    pivots = np.abs(np.diag(triangle))
+    rank = int((pivots > DEPENDENT).sum())
+    if rank + len(ones) >= n:
+        return None
+    chosen = rows[np.sort(order[:rank])]
+    reach = np.abs(chosen).max(axis=1, keepdims=True, initial=1)
+    chosen = chosen * (reach.max(initial=1) // reach)  # of like size: rounding treats them alike
+    return np.concatenate([ones, chosen])
+
+
+def _within(found: Optimum, bits: int, basis: Integers, has_total: bool) -> Split:
+    """The split where queries span less than all cells: S = C B with B asked queries, C rounded.
+
+    Every row of S is a whole combination of asked queries (and of the total), so rounding does not
+    leave their span: ``q = alpha 1' + r S`` for every one of them, exactly.
+    """
+    n, rank = len(found.v), len(basis) - int(has_total)
+    x = found.x - found.share if has_total else found.x
+    values, vectors = np.linalg.eigh(x)
+    s = (vectors[:, n - rank :] * np.sqrt(np.maximum(values[n - rank :], 0.0))).T
+    if not s.size:
+        raise PlanError("the queries along an attribute ask for its total only")
+    mixing = s @ np.linalg.pinv(basis.astype(np.float64))
+    for more in FINER:
+        unit = float(np.abs(mixing).max()) / 2 ** (bits + more)
+        entries = np.rint(mixing / unit).astype(np.int64) @ basis
+        scaled = entries / float(np.abs(entries).max())
+        singular = np.linalg.svd(scaled, compute_uv=False)
+        if singular[-1] > LEAST_SINGULAR * singular[0]:
+            # z, which S does not see: the shortest of sum 1
+            z = np.linalg.pinv(np.vstack([scaled, np.ones(n)]))[:, -1]
+            return Split(Matrix(n, entries, 0), unit, z)
+    raise PlanError("some queries are so nearly equal that their difference is lost in rounding")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, log
+from math import exp, log, log2
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from sfumato.plan.optimal.split import (
     entry_bits,
     optimal_split,
     query_key,
+    short_basis,
     split_optimum,
 )
 from sfumato.plan.solve.lattice import Lattice, lattice
@@ -45,6 +46,9 @@ NODES = 7  # weights at which an attribute is solved
 WEIGHTS = (-6.0, 5.0)  # range of the logarithm of the extra weight on a total
 ROUGH, FINE = 3e-4, 5e-7  # how well an attribute is solved while searching, and at the end
 ROUNDS = 2
+DRAWN = 52  # bits of a product of coefficients: noise of 2^60 of them can be drawn
+FEWEST = 8  # bits of a coefficient
+NO_REST = 1e-20  # of the squared coefficients: a rest that is rounding
 
 Asked = Sequence[Mapping[str, QuerySet]]
 
@@ -101,7 +105,14 @@ class _Family:
         return sum(float(np.trace(g)) for g in self.grams) / self.sets[0].size
 
     def optimum(self, weight: float, tolerance: float, start: Array | None = None) -> Optimum:
-        return split_optimum(self.sets, self.grams, weight * self.scale, tolerance, start)
+        basis = self.short[weight > 0]
+        rank = None if basis is None else len(basis)
+        return split_optimum(self.sets, self.grams, weight * self.scale, tolerance, start, rank)
+
+    @cached_property
+    def short(self) -> tuple[Integers | None, Integers | None]:
+        """Independent queries where they span less than all cells; without and with the total."""
+        return short_basis(self.sets, has_total=False), short_basis(self.sets, has_total=True)
 
     @cached_property
     def curve(self) -> Array:
@@ -172,7 +183,12 @@ def _read(split: Split, queries: QuerySet) -> tuple[float, float]:
     n = queries.size
     if isinstance(queries, Identity) and split.is_centred:
         return 1 / n, float(n - 1)
-    return split.squares(queries.gram())
+    gram = queries.gram()
+    totals, rests = split.squares(gram)
+    # Queries that are multiples of the total have no rest; noise for what rounding leaves of one
+    # could not be drawn.
+    is_total = rests * split.cost <= NO_REST * float(np.trace(gram))
+    return totals, 0.0 if is_total else rests
 
 
 class _Search:
@@ -187,7 +203,6 @@ class _Search:
         made: Union,
     ) -> None:
         self.domain, self.sets, self.numbers, self.union = workload.domain, sets, numbers, made
-        self.bits = entry_bits(workload)
         self.a, self.b = np.ones(len(numbers)), np.ones(len(numbers))
         self.families: dict[str, _Family] = {}
         self.cells: dict[str, Array] = {}
@@ -200,8 +215,23 @@ class _Search:
                 raise TooLarge(f"attribute {name!r} has {size:,} cells, more than {LARGEST_AXIS:,}")
             key = (size, tuple(query_key(q) for q in found))
             self.families[name] = known.setdefault(key, _Family(tuple(found)))
+        self.bits = min(entry_bits(workload), self._drawn_bits(asked))
         everywhere = {n for n in sets if all(n in factors for factors in asked)}
         self.is_fixed = {n for n in everywhere if len(sets[n]) == 1}
+
+    def _drawn_bits(self, asked: Asked) -> int:
+        """Bits that leave the noise on every piece in the range that can be drawn.
+
+        A piece multiplies the coefficients of its attributes, and its noise grows with them: those
+        of a split that is rounded, n - 1 for n cells that are compared with their mean.
+        """
+        bits = DRAWN
+        for factors in asked:
+            rounded = sum(n in self.families for n in factors)
+            taken = sum(log2(self.domain[n].size) for n in factors if n not in self.families)
+            if rounded:
+                bits = min(bits, int(DRAWN - taken) // rounded)
+        return max(bits, FEWEST)
 
     def best_splits(self) -> dict[str, Split]:
         """Attribute by attribute, the extra weight that lowers the error most."""
@@ -226,7 +256,9 @@ class _Search:
             key = (id(family), weight)
             if key not in made:
                 found = family.optimum(weight, FINE)
-                made[key] = optimal_split(found, self.bits), found.v
+                basis = family.short[weight > 0]
+                split = optimal_split(found, self.bits, basis, weight > 0)
+                made[key] = split, found.v
             splits[name], self.cells[name] = made[key]
         return splits
 
