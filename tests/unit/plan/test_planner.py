@@ -213,7 +213,8 @@ def test_an_equal_plan_is_remembered_on_disk(
     assert list((tmp_path / "plans").glob("*.npz"))
     again: list[str] = []
     second = sf.plan(work, budget, progress=lambda _i, _n, what: again.append(what))
-    assert sum(" within " in s for s in searched) > 2 * sum(" within " in s for s in again) > 0
+    assert any(" within " in s for s in searched)
+    assert not any(" within " in s for s in again)  # found, not searched for
     assert second.digest() == first.digest()
     assert second.certificate == first.certificate
     before = sorted(f.name for f in (tmp_path / "plans").iterdir())

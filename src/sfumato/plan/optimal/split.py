@@ -338,13 +338,14 @@ def optimal_split(
 def short_basis(sets: Sequence[QuerySet], has_total: bool) -> Integers | None:
     """Independent asked queries, the total first if it is one; None if they span all cells.
 
-    Query sets that list every cell or interval span all; so do those that are too large to look.
+    Single cells, prefixes and ranges span all; sets that are too large, or whose coefficients are
+    no whole numbers, are taken to do so.
     """
     from scipy.linalg import qr
 
     n = sets[0].size if sets else 0
-    is_whole = any(isinstance(q, Identity | Prefix | Ranges) for q in sets)
-    if not sets or is_whole or sum(q.rows for q in sets) * n > MOST_LOOKED_AT:
+    is_exact = all(isinstance(q, Matrix | Windows | Groups | Total) for q in sets)
+    if not sets or not is_exact or sum(q.rows for q in sets) * n > MOST_LOOKED_AT:
         return None
     whole = [np.rint(np.asarray(q.dense()) * 2.0**q.fraction_bits).astype(np.int64) for q in sets]
     rows = np.unique(np.concatenate(whole), axis=0)
