@@ -124,6 +124,27 @@ def test_averages_of_sql_under_conditions_hold_too():
     assert (np.abs(held / 200 - LEVEL) <= 0.05).all(), held / 200
 
 
+def test_a_sum_in_a_session_holds_what_bins_can_hide():
+    """The stored interval is that of the middles of bins, and misses: the twin."""
+    frame, domain = people(), domain_of(5)
+    wanted = float(frame["income"].clip(0, HIGH).sum())
+    budget = sf.Budget(epsilon=200, delta=1e-6)
+    with sf.open_session(frame, domain, budget, questions=20, records=len(frame)) as session:
+        for asked in ("SELECT SUM(income) FROM t", sf.sums(domain, "income")):
+            answer = session.ask(asked)
+            assert "middles of bins" in answer.question
+            assert "middles of bins" in answer.aggregate
+            assert answer.low <= wanted <= answer.high
+            stored = session.answer(answer.key)
+            assert not stored.low <= wanted <= stored.high
+        number, *_ = session.ask_all("SELECT COUNT(*) FROM t")
+        assert number.aggregate == "COUNT(*)"
+    signed = Numeric("x", (-1, 0, 1), outside="clamp", nulls="missing")
+    table = pd.DataFrame({"x": [0.5, -0.5] * 50})
+    with sf.open_session(table, Domain([signed]), budget, questions=20, records=100) as session:
+        assert session.ask("SELECT SUM(x) FROM t").low is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("bins", [1, 5, 20, 100])
 @pytest.mark.parametrize("budget", [PURE, GAUSSIAN], ids=["pure", "gaussian"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -64,9 +65,24 @@ class Answer:
     is_stored: bool = field(default=False, compare=False)
 
     def asked_as(self, question: Question) -> Answer:
-        """The same answer in the words of who asks."""
+        """The same answer in the words of who asks.
+
+        The interval of a sum of middles of bins is stretched by what bins can hide, so that it
+        holds the sum of the values; without one where numbers may be negative.
+        """
+        low, high, level = self.low, self.high, self.level
+        if question.hides is not None and low is not None and high is not None:
+            least, most = question.hides
+            if isfinite(least) and isfinite(most):
+                low = min(max(low, 0.0) * least, self.value)
+                high = max(high * most, self.value)
+            else:
+                low = high = level = None
         return replace(
             self,
+            low=low,
+            high=high,
+            level=level,
             question=question.name,
             aggregate=question.aggregate,
             condition=question.condition,

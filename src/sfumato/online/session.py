@@ -35,7 +35,7 @@ from sfumato.online.book import MemoryBook
 from sfumato.online.desk import Desk, Flight, caught
 from sfumato.online.parameters import SessionPlan
 from sfumato.wording import shown
-from sfumato.workload.build import in_bins
+from sfumato.workload.build import hidden_in_sums, in_bins
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.sql import sql
 from sfumato.workload.terms import Said
@@ -296,6 +296,7 @@ def _labelled(workload: Workload) -> tuple[Question, ...]:
         name = term.name
         condition = name.condition if isinstance(name, Said) else ""
         aggregate = name.aggregate if isinstance(name, Said) else ""
+        binned = name.binned if isinstance(name, Said) else ""
         for row in range(term.rows):
             groups = tuple((title, _plain(labels[row])) for title, labels in columns.items())
             question = next(questions)
@@ -308,6 +309,7 @@ def _labelled(workload: Workload) -> tuple[Question, ...]:
                     aggregate=aggregate or "COUNT(*)",
                     condition=condition,
                     groups=groups,
+                    hides=hidden_in_sums(term.domain[binned]) if binned else None,
                 )
             )
     return tuple(out)

@@ -40,6 +40,7 @@ from sfumato.workload.queries import (
     Windows,
     check_entries,
 )
+from sfumato.workload.term import Said
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 from sfumato.workload.workload import Ratio, Workload
 
@@ -54,6 +55,7 @@ __all__ = [
     "explicit",
     "has_spread_values",
     "hidden_by_bins",
+    "hidden_in_sums",
     "in_bins",
     "level_queries",
     "marginals",
@@ -448,6 +450,29 @@ def hidden_by_bins(attribute: Attribute) -> float:
     return 0.0
 
 
+def hidden_in_sums(attribute: Attribute) -> tuple[float, float]:
+    """How many times as large as the sum of the middles the sum itself can be: least, greatest.
+
+    For any records, as long as no number is negative: each is between the ends of its bin. Else
+    nothing is known without the number of records.
+    """
+    middles = attribute.numbers()[: attribute.value_count]
+    if isinstance(attribute, Numeric):
+        edges = np.array(attribute.edges)
+        low, high = edges[:-1], edges[1:]
+    else:
+        assert isinstance(attribute, Integer)  # noqa: S101  has_spread_values
+        low = attribute.min + attribute.width * np.arange(attribute.value_count, dtype=np.float64)
+        high = np.minimum(low + attribute.width - 1, attribute.max)
+    if low[0] < 0:
+        return -np.inf, np.inf
+    counted = middles > 0
+    return (
+        float(np.min(low[counted] / middles[counted], initial=1.0)),
+        float(np.max(high[counted] / middles[counted], initial=1.0)),
+    )
+
+
 def in_bins(work: Workload) -> Workload:
     """The same queries with every record in the middle of its bin, over the attributes alone.
 
@@ -490,9 +515,16 @@ def _in_bins(term: Term, base: Domain) -> Term:
     values = valued(term.domain, term.attributes)
     if not values:
         return replace(term, domain=base)
-    name = f"{term.name} (middles of bins)"
+    said = f"{term.name} (middles of bins)"
+    name: str = Said(said, said, binned=values[0].of.name)
+    if isinstance(term.name, Said):
+        told = f"{term.name.aggregate} (middles of bins)"
+        name = Said(name, told, term.name.condition, term.name.groups, values[0].of.name)
     if isinstance(term, Product):
         factors = dict(term.factors)
+        rows = [factors[each.name].dense() for each in values]
+        if all((r == each.powers(0)).all() for r, each in zip(rows, values, strict=True)):
+            name = term.name  # a number of records, which bins tell exactly
         for each in values:
             row = factors.pop(each.name).dense() @ _middles(each).T
             own = factors.get(each.of.name)

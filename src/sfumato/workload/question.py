@@ -42,7 +42,8 @@ class Question:
     """A linear query: coefficients in steps of ``2^-bits`` over the classes of its attributes.
 
     ``name``, ``aggregate``, ``condition`` and ``groups`` are how this asker wrote it: they are told
-    to nobody else, and are no part of what is asked.
+    to nobody else, and are no part of what is asked. ``hides`` says how many times as large as this
+    sum of middles of bins the sum of the values can be, least and greatest.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
@@ -63,6 +64,7 @@ class Question:
     aggregate: str = ""
     condition: str = ""
     groups: tuple[tuple[str, object], ...] = ()
+    hides: tuple[float, float] | None = None
 
     @cached_property
     def key(self) -> str:

@@ -66,6 +66,7 @@ class Aggregate:
     divisor: Linear | None = None
     mean: MeanOfValues | None = None
     hidden: float = 0.0
+    binned: str = ""
 
 
 def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggregate:
@@ -88,10 +89,10 @@ def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggr
     only(node, "this")
     is_mean = isinstance(node, exp.Avg)
     column = _spread(without_brackets(node.this), names)
-    hidden = 0.0
+    hidden, binned = 0.0, ""
     if column is not None and in_bins:
-        label, hidden = f"{label} (middles of bins)", hidden_by_bins(names.domain[column])
-        column = None
+        label, written = f"{label} (middles of bins)", f"{written} (middles of bins)"
+        hidden, binned, column = hidden_by_bins(names.domain[column]), column, None
     if column is not None and is_mean:
         mean = mean_of_values(names.domain, column)
         parts = (_of_values(mean.domain, mean.values, r) for r in (mean.centred, mean.counted))
@@ -103,7 +104,8 @@ def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggr
         return Aggregate(written, label, is_named, replace(total, only=among))
     total, number = _sum(without_brackets(node.this), names)
     value, divisor = replace(total, only=among), replace(number, only=among)
-    return Aggregate(written, label, is_named, value, divisor if is_mean else None, hidden=hidden)
+    divided = divisor if is_mean else None
+    return Aggregate(written, label, is_named, value, divided, hidden=hidden, binned=binned)
 
 
 def _spread(summed: exp.Expression, names: Names) -> str | None:

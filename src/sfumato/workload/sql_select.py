@@ -47,7 +47,7 @@ def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool =
     for one in aggregates:
         label = _label(one, suffix, name, len(aggregates) > 1)
         if one.divisor is None:
-            title = Said(label, one.written, told)
+            title = Said(label, one.written, told, binned=one.binned)
             terms.append(linear_term(domain, title, grouped, among, one.value))
             continue
         what = "sum"
@@ -57,7 +57,8 @@ def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool =
             ratios.append(one.mean.ratio(label, len(terms)))
             what = f"sum of {one.mean.text}"
         for part, linear in ((what, one.value), ("number", one.divisor)):
-            title = Said(f"{label}: {part}", f"{one.written}: {part}", told)
+            binned = "" if part == "number" else one.binned
+            title = Said(f"{label}: {part}", f"{one.written}: {part}", told, binned=binned)
             terms.append(linear_term(domain, title, grouped, among, linear))
     return Workload(domain, tuple(t.in_its_own_unit() for t in terms), tuple(ratios))
 

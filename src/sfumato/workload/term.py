@@ -21,12 +21,14 @@ class Said(str):
     """A text for people that knows its parts, so that nobody has to take it apart again.
 
     The name of a group of queries knows what is computed and under which condition; the label of a
-    query knows its group: a value for each column.
+    query knows its group: a value for each column. ``binned`` is the attribute whose records a sum
+    counts as the middles of their bins, if any.
     """
 
     aggregate: str
     condition: str
     groups: tuple[tuple[str, object], ...]
+    binned: str
 
     def __new__(
         cls,
@@ -34,15 +36,17 @@ class Said(str):
         aggregate: str = "",
         condition: str = "",
         groups: tuple[tuple[str, object], ...] = (),
+        binned: str = "",
     ) -> Said:
         """The text with its parts."""
         self = super().__new__(cls, text)
         self.aggregate, self.condition, self.groups = aggregate, condition, groups
+        self.binned = binned
         return self
 
     def renamed(self, text: str) -> Said:
         """Another text for the same parts."""
-        return Said(text, self.aggregate, self.condition, self.groups)
+        return Said(text, self.aggregate, self.condition, self.groups, self.binned)
 
 
 @dataclass(frozen=True, eq=False)
