@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["Columns", "read_memory"]
+__all__ = ["Columns", "read_memory", "readable"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -157,7 +157,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_null(kind):
         return column.cast(pa.string())
     if pa.types.is_dictionary(kind):
-        return column.cast(kind.value_type)
+        return _plain(column.cast(kind.value_type))
     if pa.types.is_float16(kind):
         return column.cast(pa.float32())
     if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"):
@@ -165,6 +165,29 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if hasattr(pa.types, "is_string_view") and pa.types.is_string_view(kind):
         return column.cast(pa.large_string())
     return column
+
+
+def readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same values in a type that every engine reads; null where a text is no UTF-8."""
+    import pyarrow as pa
+
+    plain = _plain(column)
+    if not (pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type)):
+        return plain
+    try:
+        plain.validate(full=True)
+    except pa.ArrowInvalid:
+        whole = pa.large_binary() if pa.types.is_large_string(plain.type) else pa.binary()
+        texts = [_decoded(value) for value in plain.cast(whole).to_pylist()]
+        return pa.chunked_array([pa.array(texts, plain.type)])
+    return plain
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:  # which would quote the value
+        return None
 
 
 def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:

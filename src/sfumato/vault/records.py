@@ -80,7 +80,7 @@ def read_records(
         source = system_words() if words is None else words
         table.secret = source.words(4).tobytes().hex()
     name = sealed(
-        lambda: _kept(table, domain, wanted, unit),
+        lambda: _kept_of_any(table, domain, wanted, unit),
         engine_failed(table, domain),
     )
     holder.records = Records(table.engine, name, domain, unit, wanted)
@@ -95,13 +95,36 @@ def engine_failed(table: Table, domain: Domain) -> str:
     )
 
 
-def _kept(table: Table, domain: Domain, wanted: frozenset[str], unit: PrivacyUnit | None) -> str:
+def _kept_of_any(
+    table: Table, domain: Domain, wanted: frozenset[str], unit: PrivacyUnit | None
+) -> str:
+    """The same records whatever they hold: one value never makes a table unreadable.
+
+    Privacy: none of its own. Whether a table can be read must not depend on its records; which of
+    two ways it was read is seen in the time only.
+    """
+    try:
+        return _kept(table, domain, wanted, unit)
+    except Exception:
+        if not table.has_careful_reader:
+            raise
+    return _kept(table, domain, wanted, unit, is_careful=True)
+
+
+def _kept(
+    table: Table,
+    domain: Domain,
+    wanted: frozenset[str],
+    unit: PrivacyUnit | None,
+    *,
+    is_careful: bool = False,
+) -> str:
     """The name of a table of the kept records, with a column c<i> per wanted attribute i."""
     engine = table.engine
     # Which rows of a unit are kept must not hang on what is asked: the hash covers all codes.
     needed = [a for a in domain if unit or a.name in wanted or not always_kept(a)]
     names = [a.column for a in needed] + ([unit.column] if unit else [])
-    reading = table.read(names or [domain.attributes[0].column])
+    reading = table.read(names or [domain.attributes[0].column], is_careful=is_careful)
     uploads: list[str] = []
     try:
         query = _encoded(table, reading, domain, needed, unit, uploads)

@@ -34,7 +34,7 @@ from sfumato.vault.csvfile import blocks
 from sfumato.vault.engine import Engine, fresh_name
 from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.files import csv_columns, duckdb_table, locate, parquet_table, query_view
-from sfumato.vault.memory import read_memory
+from sfumato.vault.memory import read_memory, readable
 from sfumato.vault.sensitive import before_rows
 from sfumato.vault.warehouse import Opened, open_dataframe, open_ibis, open_postgres, open_spark
 from sfumato.wording import shown
@@ -78,6 +78,7 @@ class Table:
 
     __slots__ = (
         "__weakref__",
+        "_careful",
         "_read",
         "engine",
         "may_drop_records",
@@ -99,13 +100,14 @@ class Table:
         read: Callable[[Sequence[str]], Reading],
         *,
         may_drop_records: bool = True,
+        careful: Callable[[Sequence[str]], Reading] | None = None,
     ) -> None:
         self.name = name
         self.engine = engine
         self.types = dict(types)
         self.untyped = untyped
         self.may_drop_records = may_drop_records
-        self._read = read
+        self._read, self._careful = read, careful
         # The encoded records of the last count, and the key that chooses the rows of a privacy
         # unit: kept here, so that all counts of one release describe the same records.
         self.records: Records | None = None
@@ -126,8 +128,15 @@ class Table:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TableError(f"the table {self.name} cannot be copied or pickled; open it again")
 
-    def read(self, columns: Sequence[str]) -> Reading:
-        """Get ready to read these columns."""
+    @property
+    def has_careful_reader(self) -> bool:
+        """Whether there is a slower way to read the table that fails on no value."""
+        return self._careful is not None
+
+    def read(self, columns: Sequence[str], *, is_careful: bool = False) -> Reading:
+        """Get ready to read these columns, if asked for in the way that fails on no value."""
+        if is_careful and self._careful is not None:
+            return self._careful(columns)
         return self._read(columns)
 
     def opened_again(self) -> Table:
@@ -146,6 +155,7 @@ class Table:
             self.untyped,
             self._read,
             may_drop_records=self.may_drop_records,
+            careful=self._careful,
         )
         table.origin, table.source = self.origin or self, self.source
         return table
@@ -275,7 +285,16 @@ def _from_file(name: str, source: str, query: str | None) -> Table:
         engine.close()  # an error may be kept for long, and the file with it
         raise
     types = engine.types(rows)
-    table = Table(name, engine, types, frozenset(), _reader(rows), may_drop_records=is_query)
+    is_plain = found.kind == "parquet" and query is None
+    table = Table(
+        name,
+        engine,
+        types,
+        frozenset(),
+        _reader(rows),
+        may_drop_records=is_query,
+        careful=_parquet_reader(found.paths, engine, types) if is_plain else None,
+    )
     weakref.finalize(table, _closed, engine)
     return table
 
@@ -354,6 +373,52 @@ def _engine_type(engine: DuckDB, kind: pa.DataType | None) -> dt.DataType:
         return engine.types(name)["x"]
     except Exception:  # no rows were read; it matters only if the column is asked for
         return dt.unknown
+
+
+def _parquet_reader(
+    paths: Sequence[str], engine: DuckDB, types: Mapping[str, dt.DataType]
+) -> Callable[[Sequence[str]], Reading]:
+    """Parquet files by Arrow, block by block: slower than DuckDB, but no value makes it fail.
+
+    DuckDB gives up a whole file for one text that is no UTF-8, or one time in milliseconds that
+    microseconds do not reach. The columns must have the types that DuckDB says, so that every other
+    value comes out the same.
+    """
+    import pyarrow as pa
+
+    def read(wanted: Sequence[str]) -> Reading:
+        import pyarrow.parquet as pq
+
+        names = list(dict.fromkeys(wanted))
+        places = {name: f"x{i}" for i, name in enumerate(names)}
+        shown = fresh_name()
+
+        def files() -> Iterator[pq.ParquetFile]:
+            for path in paths:
+                with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+                    yield file
+
+        def block(columns: pa.RecordBatch | pa.Table) -> pa.Table:
+            held = {places[n]: readable(pa.chunked_array(columns.column(n))) for n in names}
+            return pa.table(held)
+
+        schema = next(files()).schema_arrow
+        nothing = block(pa.table({n: pa.chunked_array([], schema.field(n).type) for n in names}))
+        engine.replace(shown, nothing)
+        if [engine.types(shown)[places[n]] for n in names] != [types[n] for n in names]:
+            raise TableError("Arrow and DuckDB do not agree about the types of the file")
+
+        def steps() -> Iterator[None]:
+            yield  # the table has its columns even when it has no rows
+            for file in files():
+                for batch in file.iter_batches(2**18, columns=names):
+                    engine.replace(shown, block(batch))
+                    yield
+            engine.replace(shown, nothing)
+
+        return Reading(shown, [places[n] for n in wanted], steps())
+
+    return read
 
 
 def _reader(rows: str) -> Callable[[Sequence[str]], Reading]:
