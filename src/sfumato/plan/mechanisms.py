@@ -220,7 +220,7 @@ def _by_structure(workload: Workload, objective: str) -> Strategy:
         with suppress(TooLarge):
             return _joint(workload, "max" if objective == "max" else "rmse")
     if objective == "max":
-        return largest_error(workload)
+        return _largest_error(workload)
     if _is_long(workload):
         with suppress(PlanError):
             return ordered(workload)
@@ -237,6 +237,16 @@ def _by_structure(workload: Workload, objective: str) -> Strategy:
     if found is None:
         raise PlanError(NO_PRODUCT)
     return found
+
+
+def _largest_error(workload: Workload) -> Strategy:
+    """By structure; as a matrix where small queries drown beside large ones in that."""
+    try:
+        return largest_error(workload)
+    except PlanError as why:
+        with suppress(TooLarge):
+            return _joint(workload, "max")
+        raise why from None
 
 
 def _by_orbits(workload: Workload, bits: int = ENTRY_BITS) -> Strategy:

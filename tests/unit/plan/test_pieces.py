@@ -159,7 +159,7 @@ def test_marginals_with_prefixes_beat_the_orthogonal_split() -> None:
 
 
 def test_the_bound_is_below_the_optimum_of_the_union() -> None:
-    strategy = built(WORK)
+    strategy = built(WORK.normal.workload)
     plan = sf.plan(WORK, sf.Budget(mu=1), mechanism="factorization")
     assert strategy.bound is not None
     assert strategy.bound <= plan.strategy.weighted_error()
