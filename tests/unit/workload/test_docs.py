@@ -51,7 +51,7 @@ def test_the_toml_example_asks_for_every_kind_that_is_described() -> None:
     entries = file.data["workload"]
     assert isinstance(entries, list)
     described = set(re.findall(r"^\| `(\w+)` \|[^|]*\| `sf", PAGE, re.MULTILINE))
-    assert len(described) == 9
+    assert len(described) == 10
     assert described <= {key for entry in entries for key in entry}
 
 
