@@ -607,7 +607,7 @@ def plan(
     in steps, not in time: equal inputs give equal plans on any machine under any load. ``steps``
     lowers or raises the limit of every mechanism, in multiplications (one core makes some 2.5e10 of
     them in a second; None: the default of 100 seconds). With ``seconds`` planning also
-    ends after about this time with the best so far, never worse than plain Laplace or Gaussian
+    ends after about this CPU time with the best so far, never worse than plain Laplace or Gaussian
     noise, and ``plan.stopped_early`` says if it did. With ``cache`` long searches are kept in the
     user's cache folder and found again; the plan is the same without. ``noise`` keeps to one kind,
     "gaussian" or "laplace".

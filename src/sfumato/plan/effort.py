@@ -5,8 +5,8 @@ A plan is a function of what is asked: solvers count the multiplications they ma
 ask between steps whether to return what they have proved so far (``must_stop``). The limit is a
 number of multiplications, the same on every machine under any load. Every mechanism of a plan has
 the same limit for itself, so that its strategy does not depend on which others were tried before.
-Only where somebody asks for it (``seconds`` of a plan) a clock is read as well, and what it stopped
-says so (``Effort.is_late``).
+Only where somebody asks for it (``seconds`` of a plan) a clock is read as well: the CPU time of the
+thread, which runs no faster under load. What it stopped says so (``Effort.is_late``).
 
 A finished search can be kept in a file: its whole result, found again for the same search only (the
 same workload, parameters and versions), and what is read is proved anew at the weights it names. So
@@ -28,7 +28,7 @@ from functools import lru_cache
 from math import inf
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from time import monotonic
+from time import thread_time
 from typing import NamedTuple
 from zipfile import ZipFile
 
@@ -82,8 +82,8 @@ class Searched(NamedTuple):
 class Effort:
     """What the searches of one mechanism share; searches are numbered as they happen.
 
-    ``until`` is a monotonic time, or infinite: then no clock is read. ``steps`` is the number of
-    multiplications after which searches return what they have, ``spent`` those made so far.
+    ``until`` is a CPU time of the thread, or infinite: then no clock is read. ``steps`` is the
+    number of multiplications after which searches return what they have, ``spent`` those made.
     """
 
     until: float = inf
@@ -102,7 +102,7 @@ class Effort:
 
     def must_stop(self) -> bool:
         """Whether a search should return what it has; notes whether a clock says so."""
-        if self.until < inf and monotonic() > self.until:
+        if self.until < inf and thread_time() > self.until:
             self.is_late = True
         return self.is_late or self.spent > self.steps
 
@@ -199,8 +199,8 @@ def portion(steps: float) -> Iterator[None]:
 
 
 def deadline(seconds: float | None) -> float:
-    """The monotonic time in so many seconds; infinite, and no clock is read, without a limit."""
-    return inf if seconds is None or seconds == inf else monotonic() + seconds
+    """The CPU time of the thread in so many seconds; infinite, and no clock is read, without."""
+    return inf if seconds is None or seconds == inf else thread_time() + seconds
 
 
 def _of_these_versions(key: str) -> str:

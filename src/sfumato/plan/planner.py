@@ -43,6 +43,7 @@ __all__ = ["MECHANISMS", "Strategies", "choose"]
 
 TABLE = 2**27  # cells of a table that is counted (1 GiB)
 BIASED = "approximate"
+MANY_TERMS, MANY_QUERIES = 1000, 2**17  # beyond which late plans try plain noise only
 CERTIFIED = "factorization"
 PLAIN = ("laplace", "gaussian")  # tried however little time there is
 SLOW = "laplace-optimum"
@@ -58,10 +59,10 @@ Progress = Callable[[int, int, str], None]
 class Strategies:
     """The strategies of one workload and objective: each is built once, for every budget.
 
-    ``steps`` limits the searches of each mechanism; ``until`` is a monotonic time at which they
-    return what they have, and no clock is read where it is infinite; ``folder`` is where finished
-    searches are kept. With a public number of ``records`` a bias is allowed: how much of it pays
-    depends on them and on the privacy loss.
+    ``steps`` limits the searches of each mechanism; ``until`` is a CPU time of the thread at which
+    they return what they have, and no clock is read where it is infinite; ``folder`` is where
+    finished searches are kept. With a public number of ``records`` a bias is allowed: how much of
+    it pays depends on them and on the privacy loss.
     """
 
     workload: Workload
@@ -351,12 +352,18 @@ class _Race:
                 self.best = replace(entry, bound=known[0], replacing=known[1])
         self.note(entry.strategy, error)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether even mechanisms that search for nothing take a while to be built."""
+        terms = self.strategies.workload.terms
+        return len(terms) > MANY_TERMS or sum(t.rows for t in terms) > MANY_QUERIES
+
     def needless(self, name: str, noise: Noise, loss: float) -> str:
         """Why the next mechanism need not be tried, or nothing."""
         best = self.best
         if best is None:
             return ""
-        if name not in PLAIN and self.strategies.is_late():
+        if (name == SLOW or self.is_large) and name not in PLAIN and self.strategies.is_late():
             self.is_stopped = True
             return "not tried: the time for planning is up"
         if name == BIASED:  # no bound on unbiased answers holds for it

@@ -79,8 +79,8 @@ def test_a_plan_reads_no_clock_unless_seconds_are_given(
     expected = digest(sf.plan(work, BUDGET, cache=False))
     for clock in (_raises, _Jumping()):
         with monkeypatch.context() as patch:
-            patch.setattr(effort_module, "monotonic", clock)
-            for said in ("monotonic", "perf_counter", "process_time", "time"):
+            patch.setattr(effort_module, "thread_time", clock)
+            for said in ("monotonic", "thread_time", "perf_counter", "process_time", "time"):
                 patch.setattr(f"time.{said}", clock)
             assert digest(sf.plan(work, BUDGET, cache=False)) == expected
 
@@ -105,7 +105,7 @@ def test_a_plan_that_a_clock_stops_says_so_and_is_no_worse_than_plain_noise(
 ) -> None:
     work = WORKLOADS[name]()
     plain = min(sf.plan(work, BUDGET, mechanism=m).rmse for m in ("laplace", "gaussian"))
-    monkeypatch.setattr(effort_module, "monotonic", _Jumping())
+    monkeypatch.setattr(effort_module, "thread_time", _Jumping())
     hurried = sf.plan(work, BUDGET, seconds=seconds, cache=False)
     assert hurried.stopped_early
     assert "stopped early" in hurried.headline
@@ -123,7 +123,7 @@ def test_the_answers_of_a_release_depend_on_no_clock(
     table = {n: np.arange(300) * (i + 3) % domain[n].size for i, n in enumerate(sizes)}
     first = plan.release(pd.DataFrame(table))
     again = refined(plan, first.measured, first.estimates.unbiased, shrinks=True)
-    monkeypatch.setattr(effort_module, "monotonic", _raises)
+    monkeypatch.setattr(effort_module, "thread_time", _raises)
     later = refined(plan, first.measured, first.estimates.unbiased, shrinks=True)
     assert again is not None
     assert later is not None
