@@ -146,7 +146,7 @@ def test_the_guarantee_is_one_true_sentence(options, sentence):
     [
         ("gaussian", Budget(epsilon=1, delta=1e-9), r"epsilon = (0\.9999\d*|1) at delta = 1e-9"),
         ("laplace", Budget(epsilon=1, delta=1e-9), r"epsilon = (0\.9999\d*|1)"),
-        ("gaussian", Budget(rho=1), r"mu\^2 = \S+"),
+        ("gaussian", Budget(rho=1), r"rho = \S+"),
     ],
 )
 def test_the_cost_is_told_in_the_currency_of_the_budget(mechanism, budget, words):
