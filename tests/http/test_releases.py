@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 
+import duckdb
 import pytest
 
 from sfumato.budget import Cost
@@ -122,3 +123,38 @@ def test_lanes_are_shown_and_kept_apart(tmp_path):
         body = client.post("/datasets/people/release", json=request, headers=bearer(CORA))
         assert body.status_code == 200
         assert body.json()["mechanism"].startswith("laplace")
+
+
+KEPT = """
+[domain.age]
+kind = "integer"
+min = 0
+max = 19
+outside = "clamp"
+nulls = "missing"
+"""
+
+
+@pytest.mark.parametrize("kind", ["query", "view", "table"])
+def test_a_served_query_keeps_its_number_of_records(kind, tmp_path):
+    """Under replace-one neighbours: a record that is replaced may leave a query or a view."""
+    write_served(tmp_path)
+    with duckdb.connect(str(tmp_path / "p.duckdb")) as database:
+        database.execute("CREATE TABLE people AS SELECT range % 20 AS age FROM range(400)")
+        database.execute("CREATE VIEW young AS SELECT * FROM people WHERE age < 7")
+    source = {"query": "p.duckdb", "view": "p.duckdb::young", "table": "p.duckdb::people"}[kind]
+    more = 'query = "SELECT age FROM people WHERE age < 7"\n' if kind == "query" else ""
+    config = CONFIG.replace('source = "people.csv"', f'source = "{source}"\n{more}', 1).replace(
+        'ledger = "people.ledger"', 'ledger = "people.ledger"\nneighbours = "replace-one"', 1
+    )
+    (tmp_path / "people.toml").write_text(KEPT)
+    (tmp_path / "server.toml").write_text(config)
+    wanted = {"workload": [{"marginals": 0}, {"marginals": 1}], "budget": {"epsilon": 1}}
+    with served(tmp_path / "server.toml") as client:
+        said = client.post("/datasets/people/plan", json=wanted, headers=bearer(ADA)).json()
+        body = client.post("/datasets/people/release", json=wanted, headers=bearer(ADA)).json()
+        people = client.app.house.datasets["people"]
+        _, result = people.released(body["key"])
+        assert result.rows == (400 if kind == "table" else None)
+        assert result.forecast.may_drop_records == (kind != "table")
+        assert body["rmse"] == said["rmse"] == result.forecast.rmse
