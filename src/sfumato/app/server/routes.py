@@ -245,6 +245,9 @@ async def release(request: Request) -> Response:
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
     body, house = await request.body(), await _house(request)
     request.scope[ON_GRID] = True
+    held = None if key is not None else dataset.at_hand(body, who)
+    if held is not None:
+        return _stored(held)
     wanted, known = await _valid(house.read(who, dataset.begin, body, who, key))
     if known is None:
         released = house.work(who, dataset.release, wanted, who, lane=dataset.lane)
