@@ -245,6 +245,7 @@ def test_sessions_pay_for_the_number_of_records(kind, tmp_path):
     rows: Rows = [("f", 1, True)] * 7919
     opened = {"domain": DOMAIN, "budget": sf.Budget(epsilon=1), "neighbours": "replace-one"}
     source = DROPPING[kind](rows, tmp_path)
+    sf.Ledger.create(tmp_path / "q.ledger", sf.Budget(epsilon=1), "q", "replace-one")
     with sf.open_session(source, ledger=tmp_path / "q.ledger", name="q", **opened) as session:
         assert session.plan.records_noise is not None
         assert session.plan.records_cost is not None
@@ -259,6 +260,7 @@ def test_sessions_pay_for_the_number_of_records(kind, tmp_path):
 def test_a_person_who_releases_a_query_is_told_that_it_was_planned_anew(tmp_path):
     plan = planned("with total", "gaussian", False)
     source = queried([("f", 1, True)] * 5, tmp_path)
+    sf.Ledger.create(tmp_path / "a.ledger", BUDGETS["gaussian"], "a", "replace-one")
     with pytest.warns(UserWarning, match="may drop records"):
         release = plan.release(source, ledger=tmp_path / "a.ledger", name="a")
     assert release.forecast.may_drop_records
@@ -285,6 +287,7 @@ def test_flags_that_change_nothing_are_the_same_plan():
 def test_what_was_answered_for_a_query_before_stays_its_answer(tmp_path):
     plan = planned("with total", "gaussian", False)
     source = queried([("f", 1, True)] * 5, tmp_path)
+    sf.Ledger.create(tmp_path / "a.ledger", BUDGETS["gaussian"], "a", "replace-one")
     first = plan.release(arrow([("f", 1, True)] * 5), ledger=tmp_path / "a.ledger", name="a")
     for asked in (plan, plan.for_source(source)):
         key = plan.digest()

@@ -65,6 +65,7 @@ def test_every_release_of_one_opened_table_has_a_key_of_its_own(keys, tmp_path):
 def test_a_session_has_one_key_for_all_its_questions_and_no_other_session_has_it(keys, tmp_path):
     source = open_table(PEOPLE)
     for name in ("one", "two"):
+        sf.Ledger.create(tmp_path / name, sf.Budget(epsilon=5), name, unit=UNIT)
         with sf.open_session(
             source, DOMAIN, sf.Budget(epsilon=5), unit=UNIT, ledger=tmp_path / name, name=name
         ) as session:
