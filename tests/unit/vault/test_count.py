@@ -165,9 +165,9 @@ def test_the_table_is_read_once_for_marginals_and_conditions(people, monkeypatch
     read = []
     whole = Table.read
 
-    def recorded(table: Table, columns: list[str]) -> object:
+    def recorded(table: Table, columns: list[str], **how: object) -> object:
         read.append(columns)
-        return whole(table, columns)
+        return whole(table, columns, **how)
 
     monkeypatch.setattr(Table, "read", recorded)
     table = open_table(people)
@@ -260,7 +260,7 @@ def test_a_replaced_record_moves_no_more_than_is_paid_for_however_many_there_are
 class Untouchable(Table):
     """A table that fails the test when it is read."""
 
-    def read(self, columns: object) -> object:
+    def read(self, columns: object, **how: object) -> object:  # noqa: ARG002
         raise AssertionError(f"the table was read: {columns}")
 
 
