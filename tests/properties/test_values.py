@@ -222,3 +222,16 @@ def test_only_what_knows_their_steps_counts_values():
         assert plan.workload.domain == domain
         assert plan.workload.terms[0].name == "sum of x (middles of bins)"
         assert plan.workload.ratios[0].hidden == 25
+
+
+@pytest.mark.parametrize("budget", [sf.Budget(epsilon=500), sf.Budget(mu=200)])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("by", [(), ("c",)])
+def test_every_strategy_measures_the_same_values(budget, neighbours, by):
+    """A count of values may be measured as a condition; it is the same number."""
+    frame = pa.table({"x": [10.0, 20.0, 30.0, 1e6, None] * 200, "c": ["a", "b"] * 500})
+    domain = domain_of((0.0, 100.0), ("clamp", "missing"))
+    plan = sf.plan(sf.means(domain, "x", by=list(by)), budget, neighbours=neighbours)
+    rows = plan.release(frame).answers(group=plan.workload.ratios[0].name)
+    assert rows["mean"].to_numpy() == pytest.approx(40.0, abs=0.5)
+    assert rows["count"].sum() == pytest.approx(800, abs=5)

@@ -184,6 +184,8 @@ def count_conditions(
     ``unit.rows``).
     """
     check_conditions(conditions, domain)
+    if valued(domain, {name for c in conditions for name in c.attributes}):
+        raise WorkloadError("conditions on the cells of values are answered from their table")
     compiled = [compile_condition(c, lambda name: f"c{domain.index(name)}") for c in conditions]
     check_columns(table, domain, unit)
     records = read_records(

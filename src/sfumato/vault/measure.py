@@ -201,5 +201,9 @@ def _sources(term: Term) -> tuple[Term, ...]:
 
 
 def _is_counted(term: Term, block: Term) -> bool:
-    """Whether the engine counts condition by condition: wide ones, and those of mixtures."""
-    return isinstance(term, Predicates) and (term.is_wide or isinstance(block, Mixture))
+    """Whether the engine counts condition by condition: wide ones, and those of mixtures.
+
+    Conditions on cells of values are read off their table: a record is in several of these.
+    """
+    is_alone = isinstance(term, Predicates) and (term.is_wide or isinstance(block, Mixture))
+    return is_alone and not term.unit_bits
