@@ -592,7 +592,7 @@ def plan(
     cache: bool = True,
     progress: Progress | None = None,
     noise: Noise | None = None,
-    ledger: Purse | None = None,
+    ledger: Purse | str | PathLike[str] | None = None,
     analyst: str | None = None,
     known: Callable[[Strategies], Strategies] | None = None,
 ) -> Plan:
@@ -612,7 +612,7 @@ def plan(
     user's cache folder and found again; the plan is the same without. ``noise`` keeps to one kind,
     "gaussian" or "laplace".
 
-    With an opened ``ledger`` the plan is one that fits what is left there (of the ``analyst``'s
+    With a ``ledger``, opened or its path, the plan is one that fits what is left there (of the ``analyst``'s
     allowance as well, if there is one), where one does: if the mechanism with the least error
     would be refused, the best with the other kind of noise takes its place. ``plan.in_ledger``
     says what it takes, what the other would take, or what would fit. An answer that is stored
@@ -674,6 +674,10 @@ def plan(
     found = of_noise(noise)
     if ledger is None:
         return found
+    if isinstance(ledger, str | PathLike):
+        from sfumato.budget.ledger import Ledger
+
+        ledger = Ledger.open(ledger if isinstance(ledger, str) else Path(ledger))
     is_open = noise is None and mechanism is None
     return fitting(found, ledger, of_noise if is_open else None, analyst)
 

@@ -170,3 +170,12 @@ def test_the_price_of_a_fresh_total_is_that_of_its_account() -> None:
     cost = Cost.pure(1)
     assert Unopened(TOTAL).price(cost) == Account(TOTAL).price(cost)
     assert Unopened(TOTAL).answer("k") is None
+
+
+def test_a_ledger_may_be_named_by_its_path(tmp_path: Path) -> None:
+    _ledger(tmp_path)
+    path = tmp_path / "l.ledger"
+    for place in (path, str(path)):
+        plan = sf.plan(WORK, sf.Budget(epsilon=1, delta="1e-9"), ledger=place)
+        assert plan.in_ledger is not None
+        assert plan.in_ledger.fits
