@@ -612,11 +612,11 @@ def plan(
     user's cache folder and found again; the plan is the same without. ``noise`` keeps to one kind,
     "gaussian" or "laplace".
 
-    With a ``ledger``, opened or its path, the plan is one that fits what is left there (of the ``analyst``'s
-    allowance as well, if there is one), where one does: if the mechanism with the least error
-    would be refused, the best with the other kind of noise takes its place. ``plan.in_ledger``
-    says what it takes, what the other would take, or what would fit. An answer that is stored
-    fits, however little is left.
+    With a ``ledger``, opened or its path, the plan is one that fits what is left there (of the
+    ``analyst``'s allowance as well, if there is one), where one does: if the mechanism with the
+    least error would be refused, the best with the other kind of noise takes its place.
+    ``plan.in_ledger`` says what it takes, what the other would take, or what would fit. An answer
+    that is stored fits, however little is left.
 
     ``known`` may give strategies back that were built for the same workload before, for plans at
     many budgets.

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.domain import Category, Integer, Level
+from sfumato.domain import Category, Domain, Integer, Level
+from sfumato.workload import normal
 from sfumato.workload.workload import Workload, union
 
 DOMAIN = sf.Domain(
@@ -205,3 +206,21 @@ def test_sets_too_large_to_be_listed_are_one_symbol_each():
     assert work.normal.key == other.normal.key
     assert [t.rows for t in work.normal.workload.terms] == [20_000, 40_000]
     assert other.normal.pieces[1][0].rows is None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_tables_have_the_form_that_the_general_way_gives_them(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    domain = Domain({f"a{i}": int(rng.integers(2, 6)) for i in range(6)})
+    sets = {tuple(sorted(rng.choice(6, rng.integers(0, 4), replace=False))) for _ in range(8)}
+    listed = [tuple(f"a{i}" for i in places) for places in sets]
+    work = sf.marginals(domain, listed)
+    fast = normal._tables(work)
+    slow = normal._Form(work).normal()
+    assert fast is not None
+    assert fast.key == slow.key
+    assert [t.name for t in fast.workload.terms] == [t.name for t in slow.workload.terms]
+    assert fast.workload.digest() == slow.workload.digest()
+    assert [[p.term for p in found] for found in fast.pieces] == [
+        [p.term for p in found] for found in slow.pieces
+    ]
