@@ -85,6 +85,7 @@ def adaptive_document(plan: AdaptivePlan) -> dict[str, object]:
         "after_projection": None,
         "recommendation": None,
         "resources": None,
+        "ledger": None,
         "rounds": plan.rounds,
         "candidate_tables": len(plan.candidates),
         "memory": plan.memory,

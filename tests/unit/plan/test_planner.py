@@ -137,7 +137,8 @@ def test_planning_ends_when_the_best_is_certified_or_time_is_up() -> None:
     plan = sf.plan(work, sf.Budget(mu=1))
     notes = {c.mechanism: c.note for c in plan.candidates}
     assert next(iter(notes)) == "factorization"
-    assert all(notes[n] for n in list(notes)[1:])
+    plain = ("laplace", "gaussian")  # which people compare with
+    assert all(notes[n] for n in list(notes)[1:] if n not in plain)
     assert plan.certificate is not None
     assert plan.certificate < 1.001
     assert not plan.stopped_early

@@ -153,14 +153,19 @@ def _plan_adaptive(spec: Spec, records: int | None, output: Output) -> None:
             f"{spec.path} asks for an adaptive release, which forecasts no error for a number of "
             "records; leave --records out, or take adaptive out of [plan]"
         )
+    from sfumato.flow import InLedger
+
     found = spec.plan_adaptive()
     purse, fault = _purse(spec)
+    document = adaptive_document(found)
     if purse is not None:
         stored = purse.answer(found.digest()) is not None
         price = purse.price(found.cost, delta=found.budget.delta)
-        fault = "the answer is stored: nothing is spent" if stored else price.describe()
+        within = InLedger(price, stored, None)
+        document["ledger"] = within.as_json()
+        fault = within.describe()
     output.result(
-        adaptive_document(found),
+        document,
         heading(f"Adaptive plan of {spec.path}", "no data touched, nothing spent"),
         adaptive_facts(found),
         *([] if fault is None else [facts([("ledger", fault)])]),
