@@ -116,7 +116,7 @@ def test_labels_survive_parquet_as_they_are(values):
 def test_tables_of_a_report_hold_no_markup_but_their_own(values):
     domain = Domain([Category("x", tuple(values))])
     release = released(sf.marginals(domain, 1), np.ones(len(values), dtype=int))
-    shown = _table(release.answers("x"))
+    shown = _table(release.answers("x"), len(values))
     for known in ("div", "table", "thead", "tbody", "tr", "th", "td"):
         for mark in (f"<{known}>", f"</{known}>", f'<{known} class="label">'):
             shown = shown.replace(mark, "")

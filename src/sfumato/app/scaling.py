@@ -121,8 +121,8 @@ def _forecast(
     spec: Spec, workload: Workload, n: int, draws: int | None = None
 ) -> ProjectionForecast:
     assert spec.budget is not None  # noqa: S101  seen to by the caller
-    return forecast_projection(
-        workload, spec.budget, n, spec.neighbours, unit=spec.unit, draws=draws
+    return forecast_projection(  # as the plans beside it, which ask every query once
+        workload.normal.workload, spec.budget, n, spec.neighbours, unit=spec.unit, draws=draws
     )
 
 

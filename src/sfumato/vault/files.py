@@ -91,7 +91,7 @@ def _paths(name: str) -> list[str]:
         return [name]
     if not glob.has_magic(name):
         raise TableError(
-            f"no such file: {shown(name)}; check the path, relative ones start at the current "
+            f"no such file: {shown(name, 500)}; check the path, relative ones start at the current "
             "directory"
         )
     # Path.glob takes no absolute patterns.

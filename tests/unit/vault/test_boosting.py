@@ -23,6 +23,7 @@ from sfumato.vault.adaptive import ExactAnswers, read_answers
 from sfumato.vault.boosting import Sampling, boosting_rounds, joint_moves
 from sfumato.vault.mwem import answer_moves, mwem_rounds
 from sfumato.vault.tables import open_table
+from tests.ledger_home import made
 from tests.unit.workload.dense import dense_workload
 from tests.words import SeededWords
 
@@ -184,6 +185,7 @@ def test_a_release_by_boosting_is_debited_once_and_repeats_itself(
 ) -> None:
     plan = sf.plan_adaptive(WORK, BUDGETS[0], method="boosting", rounds=2)
     ledger = str(tmp_path / "people.ledger")
+    made(ledger, BUDGETS[0], "people")
     first = plan.release(people, ledger, name="people")
     again = plan.release(people, ledger, name="people")
     assert (np.concatenate(first.values()) == np.concatenate(again.values())).all()

@@ -21,7 +21,9 @@ from sfumato.app.learn.drawing import Axis, Plot, number, picture
 from sfumato.budget import Budget
 from sfumato.domain import Domain
 from sfumato.flow import Plan, plan
+from sfumato.plan.forecast import Forecast
 from sfumato.plan.matrix import MatrixFactorization, factorize
+from sfumato.plan.planner import choose
 from sfumato.randomness import WordSource, system_words
 from sfumato.vault.noise import rounded_gaussian
 from sfumato.workload.build import explicit
@@ -52,7 +54,7 @@ class Repeated:
 
     times: int
     epsilon: float
-    apart: Plan
+    apart: Forecast
     once: Plan
     noise: Array
 
@@ -158,12 +160,13 @@ def repeated(times: int, epsilon: float, noise: Array) -> Repeated:
 
 
 @lru_cache(maxsize=512)
-def _plans(times: int, epsilon: float) -> tuple[Plan, Plan]:
+def _plans(times: int, epsilon: float) -> tuple[Forecast, Plan]:
     """The plan with noise on every copy, and the best factorization."""
     cells = Domain({"cell": len(QUERY)})
     work = explicit(cells, ["cell"], np.tile(QUERY, (times, 1)))
     budget = Budget(epsilon=Fraction(epsilon).limit_denominator(1000), delta=DELTA)
-    apart = plan(work, budget, mechanism="gaussian", cache=False)
+    # A plan asks a query once, however often it was written; here it is to be asked again.
+    apart = choose(work, budget, "add-remove", mechanism="gaussian")
     return apart, plan(work, budget, mechanism="factorization", cache=False)
 
 

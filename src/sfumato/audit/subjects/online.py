@@ -30,9 +30,9 @@ __all__ = ["LANES", "filter_subject", "online_subjects"]
 
 Counts = tuple[int, ...]
 
-LANES = Budget(epsilon=3, delta="0.2", pure="2.7")  # large: what is too much must be seen
-FIRST = Budget(epsilon="0.3", delta="0.2")  # the first Gaussian answer, which fills its lane
-UNLUCKY = 0.6  # the loss above which pure noise tells more than Gaussian noise
+LANES = Budget(epsilon=3, delta="0.3", pure="2.7")  # large: what is too much must be seen
+FIRST = Budget(epsilon="0.3", delta="0.3")  # the first Gaussian answer, which fills its lane
+UNLUCKY = 1.0  # the loss above which pure noise tells more than Gaussian noise
 STEPS = 16  # grid steps of one count
 SLOW_WATCH = 48
 SLOW_DESK = 240
