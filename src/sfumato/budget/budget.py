@@ -147,6 +147,15 @@ class Budget:
         return self.epsilon is not None and not self.delta
 
     @property
+    def currency(self) -> str:
+        """The parameter that the budget is counted in: "epsilon", "rho" or "mu".
+
+        >>> Budget(epsilon=1, delta=1e-9).currency, Budget(rho=1).currency
+        ('epsilon', 'rho')
+        """
+        return "epsilon" if self.epsilon is not None else "rho" if self.rho is not None else "mu"
+
+    @property
     def promise(self) -> Budget:
         """The same promise without lanes: what is kept, however it may be spent."""
         return Budget(self.epsilon, self.delta, self.rho, self.mu)

@@ -231,9 +231,9 @@ def set_total(page: Page, changed: Changed) -> None:
         account = Account(changed.budget).emptied()
     elif sideways(page.totals(), changed.budget, costs):
         raise LedgerError(
-            f"{changed.budget.describe()} leaves more for one kind of noise and less for the other "
-            "than a total of before, and Gaussian noise was spent: that would be a choice between "
-            "two filters after answers were seen; change both parts alike"
+            f"{changed.budget.describe()} is counted otherwise than a total of before, or leaves "
+            "more for one kind of noise and less for the other, and something was spent: that "
+            "would be a choice between two filters after answers were seen; change both parts alike"
         )
     page.append(changed, account=account)
 
@@ -250,9 +250,14 @@ def priced(budget: Budget, costs: Iterable[Cost]) -> Account | None:
 def sideways(totals: Iterable[Budget], budget: Budget, costs: Sequence[Cost]) -> bool:
     """Whether a new total allows more of one kind of noise and less of the other than some before.
 
+    So does, once something was spent, one that is counted otherwise: rho or mu for epsilon.
+
     Privacy: totals of which each allows more or less of both kinds than every other keep the
     largest of them (``docs/proofs/accounting.md``, after Theorem 5).
     """
+    totals = list(totals)
+    if costs and any(total.currency != budget.currency for total in totals):
+        return True
     account = priced(budget, costs)
     before = (priced(total, costs) for total in totals)
     return account is not None and not all(

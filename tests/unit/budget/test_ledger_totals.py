@@ -56,8 +56,17 @@ def test_a_total_that_is_not_lower_must_hold_what_was_spent(tmp_path):
     for other in (Budget(rho=Fraction(1, 100)), Budget(epsilon=8)):
         with pytest.raises(LedgerError, match="does not fit into a total"):
             ledger.set_total(other, "another kind")
+    with pytest.raises(LedgerError, match="counted otherwise"):
+        ledger.set_total(Budget(rho=1), "another kind, after an answer")
+    ledger.set_total(Budget(epsilon=8, delta=1e-6), "more")
+    assert 0 < ledger.spent().share < 1
+
+
+def test_a_total_may_be_counted_otherwise_while_nothing_is_spent(tmp_path):
+    ledger = Ledger.create(tmp_path / "l", Budget(epsilon=4, delta=1e-6), "t")
     ledger.set_total(Budget(rho=1), "another kind")
-    assert ledger.spent().share == Fraction(1, 8)
+    assert ledger.budget == Budget(rho=1)
+    assert ledger.verify().problems == ()
     assert ledger.verify().problems == ()
 
 
