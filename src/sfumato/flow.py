@@ -665,7 +665,12 @@ def plan(
             spent = smallest_budget(built, error, *asked, may_drop_records=may_drop_records)
         rest = (neighbours, objective, mechanism, unit, progress, kind)
         best = choose(
-            built.workload, spent, *rest, strategies=built, may_drop_records=may_drop_records
+            built.workload,
+            spent,
+            *rest,
+            strategies=built,
+            may_drop_records=may_drop_records,
+            asked=workload,
         )
         values = {f.name: getattr(best, f.name) for f in fields(best)}
         wanted = mechanism or (None if noise is None else f"{noise} noise")

@@ -258,3 +258,16 @@ def test_adaptive_tables_and_corrections_are_paid_for_once_however_they_are_writ
         correction = sf.correct(work, sf.Budget(epsilon=0.5), tolerance=50, corrections=1)
         correction.release(people, [200.0, 100.0], ledger=ledger)
     assert len(ledger.entries()) == 2
+
+
+def test_the_errors_of_all_mechanisms_are_of_the_queries_as_they_were_asked():
+    """A query that is asked twice counts twice in the errors that people compare."""
+    domain = sf.Domain({"age": 20, "sex": 2})
+    work = sf.marginals(domain, 2) | sf.prefixes(domain, "age") | sf.marginals(domain, [("sex",)])
+    assert not work.normal.is_in_order
+    plan = sf.plan(work, sf.Budget(epsilon=1, delta=1e-9))
+    for candidate in plan.candidates:
+        if candidate.rmse is not None:
+            alone = sf.plan(work, plan.budget, mechanism=candidate.mechanism)
+            assert candidate.rmse == pytest.approx(alone.rmse, rel=2**-12)
+            assert candidate.largest == pytest.approx(alone.largest_error, rel=2**-12)

@@ -37,6 +37,7 @@ from sfumato.plan.probe import check_unbiased
 from sfumato.plan.rank import check_rank
 from sfumato.plan.replacing import for_replacing
 from sfumato.plan.strategy import Noise, Objective, Strategy, check_measured
+from sfumato.plan.view import Viewed, as_asked
 from sfumato.workload.workload import Workload
 
 __all__ = ["MECHANISMS", "Strategies", "choose"]
@@ -75,6 +76,7 @@ class Strategies:
     _replaced: dict[tuple[str, bool], Strategy] = field(default_factory=dict, repr=False)
     _late: set[str] = field(default_factory=set, repr=False)
     _is_checked: list[bool] = field(default_factory=list, repr=False)
+    _shown: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict, init=False)
     _unit: dict[tuple[object, ...], tuple[float, float, float]] = field(
         default_factory=dict, repr=False
     )
@@ -156,6 +158,28 @@ class Strategies:
             self._unit[key] = (_weighted(groups, self.workload, self.objective), mean, largest)
         return self._unit[key]
 
+    def shown_at_unit_loss(
+        self,
+        strategy: Strategy,
+        asked: Workload | None,
+        neighbours: Neighbours,
+        unit: PrivacyUnit | None,
+        may_drop_records: bool,
+    ) -> tuple[float, float]:
+        """Mean and largest error at a privacy loss of 1 of the queries as they were asked.
+
+        A query that was asked twice counts twice here, once in what the planner makes small.
+        """
+        if asked is None or asked.normal.is_in_order:
+            return self.at_unit_loss(strategy, neighbours, unit, may_drop_records)[1:]
+        key = (id(strategy), asked.digest(), neighbours, unit, may_drop_records)
+        if key not in self._shown:
+            drops = may_drop_records
+            noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
+            totals, greatest = Viewed.of(strategy, asked).group_variances(noise)
+            self._shown[key] = (sqrt(sum(totals) / asked.queries), sqrt(max(greatest)))
+        return self._shown[key]
+
     @contextmanager
     def _limited(
         self, name: str, key: str, folder: Path | None, watch: Callable[[str], None] | None
@@ -201,8 +225,12 @@ def choose(
     noise_only: Noise | None = None,
     strategies: Strategies | None = None,
     may_drop_records: bool = False,
+    asked: Workload | None = None,
 ) -> Forecast:
-    """The forecast of the best mechanism for the workload, with all that were considered."""
+    """The forecast of the best mechanism for the workload, with all that were considered.
+
+    The errors of those are of the queries of ``asked``, where ``workload`` is its normal form.
+    """
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
     strategies = strategies or Strategies(workload, objective)
@@ -212,7 +240,7 @@ def choose(
     if BIASED not in wanted:
         strategies.check_rank()
     weight = _weight(workload, objective)
-    race = _Race(strategies, budget, neighbours, unit, weight, may_drop_records)
+    race = _Race(strategies, budget, neighbours, unit, weight, may_drop_records, asked)
     considered: list[Candidate] = []
     # Thousands of small products and eigenvalue problems: threads would wait for each other.
     with _linear_algebra().limit(limits=1, user_api="blas"):
@@ -256,6 +284,7 @@ class _Race:
     unit: PrivacyUnit | None
     weight: float
     may_drop_records: bool = False
+    asked: Workload | None = None
     best: Forecast | None = None
     least: float = inf
     least_laplace: float = inf
@@ -286,7 +315,9 @@ class _Race:
             rough = self.rough(strategy, loss)
             if rough is not None and rough[0] > self.least * NEAR:
                 self.note(strategy, rough[0])
-                return Candidate(name, rough[1], rough[2], "")
+                whose = (self.asked, self.neighbours, self.unit, self.may_drop_records)
+                mean, largest = self.strategies.shown_at_unit_loss(strategy, *whose)
+                return Candidate(name, mean / loss, largest / loss, "")
             scales = calibrate(
                 strategy,
                 loss,
@@ -305,7 +336,8 @@ class _Race:
                 (),
                 may_drop_records=self.may_drop_records,
             )
-            candidate = Candidate(name, entry.rmse, entry.largest_error, "")
+            shown = entry if self.asked is None else as_asked(entry, self.asked)
+            candidate = Candidate(name, shown.rmse, shown.largest_error, "")
         except PlanError as why:
             return Candidate(name, None, None, str(why))
         finally:

@@ -85,8 +85,8 @@ def release(
         _check_left(book, plan)
     if table.untyped:
         output.note(
-            f"{table.name}: one line is one record; lines with another number of values, with an "
-            "open quote (a text that goes on in the next line) or not in UTF-8 are left out."
+            f"{table.name}: what cannot be read (not UTF-8, another number of values than the "
+            "first line) is a record of nulls, which go where the schema says."
         )
     if not (is_stored or wishes.yes):
         output.confirm(_question(plan, at, book))
