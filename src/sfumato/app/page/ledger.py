@@ -13,6 +13,7 @@ from sfumato.app.page.chart import Chart
 from sfumato.app.page.shell import Visitor, card, empty, facts, page, table, told, trouble, words
 from sfumato.app.page.spending import allowances, budget_chart, freeze, spending, verified
 from sfumato.budget.account import percent
+from sfumato.budget.budget import number_text
 from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
@@ -90,10 +91,13 @@ class _Ledger:
             gauge("Budget left", share, note)
             gone, own = found.spent
             by_whom = "" if is_all else f"{own:.1%} of it by you, as the chart shows"
+            budget, pure = found.budget, found.budget.pure
+            lanes = "" if pure is None else f", epsilon = {number_text(pure)} of it for pure noise"
+            left, _, kinds = found.remaining.describe().partition(", ")
             facts(
                 [
-                    ("Budget", found.budget.describe(), _whose(found)),
-                    ("You can spend", found.remaining.describe(), "at once"),
+                    ("Budget", budget.promise.describe(), f"{_whose(found)}{lanes}"),
+                    ("You can spend", left.removesuffix(" remains"), f"at once: {kinds}"),
                     ("Spent", f"{gone:.1%}", by_whom),
                     ("Debits", f"{len(found.entries):,}", "releases and paid answers"),
                 ]
