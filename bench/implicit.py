@@ -35,9 +35,9 @@ from bench import adult
 from bench.explicit import Words
 from bench.live import ONE_THREAD
 from sfumato.flow import Plan
+from sfumato.measurement import Measured
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import fit_answers, fit_measured
-from sfumato.refine.measurement import Measured
 from sfumato.refine.outer.local import project_locally
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.rows.rows import fit_rows

@@ -23,10 +23,10 @@ import sfumato as sf
 from bench import adult, explicit, implicit
 from bench.tell import show
 from sfumato.flow import Plan
+from sfumato.measurement import Measured
 from sfumato.refine.cells.explicit import fit_explicit
 from sfumato.refine.cells.grid import Grid
 from sfumato.refine.fit import fit_answers, fit_measured
-from sfumato.refine.measurement import Measured
 from sfumato.refine.outer.local import project_locally
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.synthetic.synthesize import released_tables, released_total

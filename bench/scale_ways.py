@@ -161,7 +161,7 @@ def _release(cells: int, folder: Path) -> dict[str, object]:
     import pandas as pd
 
     import sfumato as sf
-    from sfumato.refine.measurement import Measured
+    from sfumato.measurement import Measured
     from sfumato.release import Release
     from sfumato.vault.measure import count, measure
 

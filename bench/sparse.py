@@ -17,7 +17,7 @@ from sfumato.budget.sparse import NoiseKind
 from sfumato.plan.discovery import centred, tolerance
 from sfumato.plan.sparse import sparse_of_mu_squared
 from sfumato.plan.sparse_plan import GRID_BITS, plan_sparse
-from sfumato.plan.tails import laplace_quantile
+from sfumato.privacy.noise_laws import laplace_quantile
 
 STEP, BETA, QUERIES = 2**GRID_BITS, 0.05, 1000
 BUDGETS = (sf.Budget(epsilon=1), sf.Budget(epsilon=1, delta=1e-9), sf.Budget(mu=1))

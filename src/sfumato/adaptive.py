@@ -28,6 +28,7 @@ from sfumato.budget.entries import request_key
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.measurement import Transcript
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.plan.candidates import asked_domain, candidate_sets
 from sfumato.randomness import WordSource, system_words
@@ -36,7 +37,6 @@ from sfumato.refine.feasibility import witness
 from sfumato.refine.given import checked_constraints
 from sfumato.refine.learning.hedge import MOST_CELLS
 from sfumato.refine.learning.learner import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, Learner
-from sfumato.refine.learning.transcript import Transcript
 from sfumato.workload.build import in_bins
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload

@@ -24,15 +24,15 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.domain.values import base_of
 from sfumato.errors import PlanError, SfumatoError, TooLarge
 from sfumato.flow import Plan, plan
+from sfumato.measurement import Measurement
 from sfumato.plan.adaptive import Spending
-from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.candidates import asked_domain
 from sfumato.plan.optimal.mixture import Mixture
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.randomness import WordSource, system_words
 from sfumato.refine.draws import Draws
 from sfumato.refine.guesses import PublicRecords
 from sfumato.refine.learning.learner import Learner
-from sfumato.refine.measurement import Measurement
 from sfumato.refine.refined import is_listed, refined_listed
 from sfumato.refine.widths.projected_noise import drawn_noise, drawn_values
 from sfumato.refine.widths.surrogate import Surrogate, made_up, resampled

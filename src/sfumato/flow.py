@@ -23,17 +23,17 @@ from sfumato.budget.budget import budget_writings, total_is_public
 from sfumato.budget.entries import Entry, canonical_json, request_key
 from sfumato.domain.unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import LedgerError, PlanError, WorkloadError
+from sfumato.measurement import Measured
 from sfumato.plan.effort import STEPS, cache_folder, deadline
 from sfumato.plan.forecast import Candidate, Forecast, GroupForecast
 from sfumato.plan.planner import Strategies, choose
 from sfumato.plan.smallest import smallest_budget
-from sfumato.plan.strategy import Noise
 from sfumato.plan.view import as_asked
+from sfumato.privacy.noise_laws import Noise
 from sfumato.refine.bootstrap import Intervals, check_intervals
 from sfumato.refine.cells.explicit import agreed_total
 from sfumato.refine.feasibility import witness
 from sfumato.refine.given import checked_constraints
-from sfumato.refine.measurement import Measured
 from sfumato.refine.refined import Projection, check_projection
 from sfumato.wording import shown
 from sfumato.workload.constraints import Constraints

@@ -36,12 +36,11 @@ from sfumato.budget.sparse import SparseLaw
 from sfumato.client import Reply, _parsed
 from sfumato.domain.schema import domain_from
 from sfumato.errors import SchemaError, SfumatoError, TableError
+from sfumato.measurement import Measured, Measurement, Transcript
 from sfumato.online.answers import Answer, paid_answer
-from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.sparse import sparse_of_epsilon
 from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
-from sfumato.refine.learning.transcript import Transcript
-from sfumato.refine.measurement import Measured, Measurement
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.tomlfile import TomlFile, parse_toml
 from sfumato.vault import csvfile
 from sfumato.vault.addresses import CSV_RULES

@@ -8,7 +8,7 @@ from flint import arb, ctx, fmpq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.plan.tails import gaussian_quantile, laplace_quantile
+from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.randomness import bernoulli, integers_below
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.noise.inversion import decide

@@ -15,10 +15,10 @@ from scipy import stats
 
 import sfumato as sf
 from sfumato.domain import Domain
+from sfumato.measurement import Measurement
 from sfumato.plan.bias.biased import approximate
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.strategy import Strategy
-from sfumato.refine.measurement import Measurement
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.release import Release
 from sfumato.release.sources import best_source

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr, ndtri
 
-from sfumato.plan.tails import gaussian_variance, laplace_variance
+from sfumato.privacy.noise_laws import gaussian_variance, laplace_variance
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.noise.inversion import draw
 from sfumato.vault.noise.laws import GAUSSIAN, LAPLACE

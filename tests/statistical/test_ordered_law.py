@@ -8,9 +8,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.domain import Domain
+from sfumato.measurement import Measurement
 from sfumato.plan.calibrate import calibrate
 from sfumato.plan.optimal.ordered import Ordered, ordered
-from sfumato.refine.measurement import Measurement
 from sfumato.vault.measure import add_noise, exact_values
 from tests.words import SeededWords
 

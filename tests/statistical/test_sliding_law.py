@@ -7,9 +7,9 @@ import numpy as np
 
 import sfumato as sf
 from sfumato.domain import Domain
+from sfumato.measurement import Measurement
 from sfumato.plan.calibrate import calibrate
 from sfumato.plan.optimal.sliding import Sliding, windows
-from sfumato.refine.measurement import Measurement
 from sfumato.vault.measure import add_noise, exact_values
 from tests.words import SeededWords
 

@@ -21,12 +21,12 @@ from sfumato.budget.ledger import Ledger
 from sfumato.domain import Integer
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, TooLarge, WorkloadError
+from sfumato.measurement import Transcript
 from sfumato.plan.adaptive import Moves, Spending, moves_of
-from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.candidates import candidate_sets
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.refine.learning.learner import Learner
 from sfumato.refine.learning.replay import replay_tables
-from sfumato.refine.learning.transcript import Transcript
 from sfumato.vault.adaptive import (
     GREATEST_WEIGHT,
     GRID_BITS,

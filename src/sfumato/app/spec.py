@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sfumato.adaptive import AdaptivePlan
     from sfumato.domain import Domain
     from sfumato.flow import Plan, Progress, Purse
-    from sfumato.plan.strategy import Noise
+    from sfumato.privacy.noise_laws import Noise
     from sfumato.workload import Constraints, Workload
 
 __all__ = [

@@ -49,10 +49,11 @@ from sfumato.budget.accounting import Cost
 from sfumato.domain import Domain
 from sfumato.online.parameters import UNIT as PERSON
 from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending
-from sfumato.plan.calibrate import BlockNoise, calibrate, privacy_loss
+from sfumato.plan.calibrate import calibrate, privacy_loss
 from sfumato.plan.mechanisms import MECHANISMS
 from sfumato.plan.sparse import sparse_of_epsilon
-from sfumato.plan.strategy import Block, Noise, Strategy
+from sfumato.plan.strategy import Block, Strategy
+from sfumato.privacy.noise_laws import BlockNoise, Noise
 from sfumato.randomness import WordSource
 from sfumato.vault.measure import Exact, count
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian

@@ -29,7 +29,7 @@ from sfumato.online.epochs import Epochs
 from sfumato.online.estimate import Estimate
 from sfumato.online.parameters import UNIT, SessionPlan
 from sfumato.online.support import Start
-from sfumato.plan.tails import (
+from sfumato.privacy.noise_laws import (
     gaussian_quantile,
     gaussian_variance,
     laplace_quantile,

@@ -39,7 +39,7 @@ from sfumato.online.estimate import Learning
 from sfumato.plan.adaptive import Spending
 from sfumato.plan.discovery import PIECES, alarm_probability, alarmed, missed
 from sfumato.plan.sparse import noise_of, sparse_of_epsilon, sparse_of_mu_squared
-from sfumato.plan.tails import gaussian_quantile, laplace_quantile
+from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.refine.widths.multiplicative import Weights, multiplicative_weights, rows_needed
 from sfumato.workload.build import check_domain
 

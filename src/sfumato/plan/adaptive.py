@@ -20,8 +20,8 @@ from sfumato.budget.curve import sqrt_up
 from sfumato.budget.selection import range_of_mu_squared_down, selection_cost
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.calibrate import RECORD_BITS, WORD_BITS, BlockNoise
-from sfumato.plan.strategy import Noise
+from sfumato.privacy.noise_laws import BlockNoise, Noise
+from sfumato.workload.scans import RECORD_BITS, WORD_BITS
 from sfumato.workload.workload import Workload
 
 __all__ = ["Moves", "Spending", "answer_bits", "moves_of"]

@@ -22,7 +22,7 @@ from math import prod
 
 import numpy as np
 
-from sfumato.plan.strategy import Block, Noise, Strategy, check_measured
+from sfumato.plan.strategy import Block, Strategy, check_measured
 from sfumato.plan.transforms.invertible import (
     Invertible,
     greatest_variance,
@@ -31,6 +31,7 @@ from sfumato.plan.transforms.invertible import (
     total_variance,
 )
 from sfumato.plan.transforms.tree import Tree
+from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.queries import Array, Identity, QuerySet, Total, repeated
 from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.terms import Product, Term

@@ -35,7 +35,6 @@ docs/proofs/measuring.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, isfinite, ldexp, log2, sqrt
 
@@ -43,48 +42,17 @@ from sfumato.budget import Neighbours
 from sfumato.budget.budget import may_lose_a_record
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
-from sfumato.plan.strategy import Noise, Strategy
-from sfumato.plan.tails import gaussian_variance, laplace_variance
+from sfumato.plan.strategy import Strategy
+from sfumato.privacy.noise_laws import BlockNoise, Noise
 
-__all__ = ["RECORD_BITS", "WORD_BITS", "BlockNoise", "calibrate", "privacy_loss", "unit_variances"]
+__all__ = ["calibrate", "privacy_loss", "unit_variances"]
 
-RECORD_BITS = 44  # a table has fewer than 2^44 records
-WORD_BITS = 62  # one bit less than int64 holds
 ROUNDED_BITS = 30  # steps per scale, as a power of 2, where measured values are rounded
 DRAWN_BITS = 40  # the greatest scale that is drawn, in steps, as a power of 2
 SCALE_BITS = 16  # a noise scale is at least 2^16 grid steps: rounding it up costs at most 2^-16
 SLACK = 1 + 2.0**-24  # covers the float rounding of the sensitivity, which is far below 2^-30
-SMOOTH = 16  # steps from which the waves of gaussian_variance are no floats: below 10^-2000
 LEAST_SCALE = 2.0**-40
 GREATEST_SCALE = 2.0**60
-
-
-@dataclass(frozen=True, slots=True)
-class BlockNoise:
-    """Noise of scale ``units`` grid steps, the grid being the multiples of ``2^-grid_bits``.
-
-    The scale is the standard deviation of the Gaussian, or the ``b`` of the Laplace law.
-    """
-
-    noise: Noise
-    units: int
-    grid_bits: int
-
-    @property
-    def scale(self) -> float:
-        """The scale in counts (exact: a float holds it)."""
-        return ldexp(self.units, -self.grid_bits)
-
-    @property
-    def variance(self) -> float:
-        """The exact variance of the noise on the grid, in counts squared."""
-        if self.noise == "laplace":
-            on_grid = laplace_variance(self.units)
-        elif self.units < SMOOTH:
-            on_grid = gaussian_variance(self.units)
-        else:
-            on_grid = float(self.units) ** 2 + 1 / 12
-        return ldexp(on_grid, -2 * self.grid_bits)
 
 
 def calibrate(

@@ -17,7 +17,7 @@ import numpy as np
 from sfumato.errors import WorkloadError
 from sfumato.plan.bias.folded import folded_normal_quantile
 from sfumato.plan.forecast import Forecast
-from sfumato.plan.tails import laplace_mixture_quantile
+from sfumato.privacy.noise_laws import laplace_mixture_quantile
 from sfumato.wording import did_you_mean, listing, shown
 from sfumato.workload.queries import Array, Integers, check_entries
 

@@ -22,9 +22,9 @@ from sfumato.budget.accounting import Cost
 from sfumato.budget.budget import may_lose_a_record
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.bias.folded import folded_normal_quantile
-from sfumato.plan.calibrate import BlockNoise, privacy_loss
+from sfumato.plan.calibrate import privacy_loss
 from sfumato.plan.strategy import Strategy
-from sfumato.plan.tails import laplace_mixture_quantile
+from sfumato.privacy.noise_laws import BlockNoise, laplace_mixture_quantile
 from sfumato.workload.queries import Array, check_entries
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload

@@ -29,11 +29,12 @@ from sfumato.plan.optimal.pieces import pieces
 from sfumato.plan.optimal.sliding import windows
 from sfumato.plan.optimal.split import entry_bits
 from sfumato.plan.solve.orbits import orbit_problem
-from sfumato.plan.strategy import Block, Noise, Objective, Strategy
+from sfumato.plan.strategy import Block, Objective, Strategy
 from sfumato.plan.transforms.fourier import fourier
 from sfumato.plan.transforms.kronecker import wavelet, weighted_tree
 from sfumato.plan.transforms.laplace import laplace_optimum
 from sfumato.plan.transforms.tree import BRANCHINGS
+from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import Identity, Prefix, Ranges, Total, Windows
 from sfumato.workload.terms import Predicates, Product, Term

@@ -36,8 +36,9 @@ from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.probe import check_unbiased
 from sfumato.plan.rank import check_rank
 from sfumato.plan.replacing import for_replacing
-from sfumato.plan.strategy import Noise, Objective, Strategy, check_measured
+from sfumato.plan.strategy import Objective, Strategy, check_measured
 from sfumato.plan.view import Viewed, as_asked
+from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.workload import Workload
 
 __all__ = ["MECHANISMS", "Strategies", "choose"]

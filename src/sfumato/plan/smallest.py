@@ -12,8 +12,8 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.planner import BIASED, Strategies, choose
-from sfumato.plan.strategy import Noise
 from sfumato.plan.view import as_asked
+from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.workload import Workload
 
 __all__ = ["smallest_budget"]

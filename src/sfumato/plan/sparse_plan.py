@@ -23,7 +23,7 @@ from sfumato.budget.sparse import NoiseKind, NoiseLaw, SparseLaw, noise_cost
 from sfumato.errors import PlanError
 from sfumato.plan.discovery import centred, tolerance
 from sfumato.plan.sparse import noise_of, sparse_of_epsilon, sparse_of_mu_squared
-from sfumato.plan.tails import gaussian_quantile, laplace_quantile
+from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 
 __all__ = ["GRID_BITS", "SparsePlan", "plan_sparse"]
 

@@ -23,12 +23,13 @@ from sfumato.errors import TooLarge
 from sfumato.plan.diameter import l1_diameter, squared_diameter
 from sfumato.plan.fingerprint import fingerprint
 from sfumato.plan.moves import Moves, pair_moves
+from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.queries import Array, check_entries, repeated
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Predicates, Term
 from sfumato.workload.workload import Workload
 
-__all__ = ["Block", "GaussianStrategy", "Noise", "Objective", "Strategy", "check_measured"]
+__all__ = ["Block", "GaussianStrategy", "Objective", "Strategy", "check_measured"]
 
 MEASURED = 2**27  # values measured in one release: 3 GiB with noise and stored form, 1 GiB stored
 
@@ -37,7 +38,6 @@ T = TypeVar("T")
 REMEMBERED = 8  # numbers of a strategy at the last few noise scales
 MOST_FOLLOWED = 2**12  # measured values, each taken through the reconstruction once
 
-Noise = Literal["gaussian", "laplace"]
 Objective = Literal["rmse", "max"]
 
 

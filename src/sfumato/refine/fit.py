@@ -21,8 +21,8 @@ import numpy as np
 
 from sfumato.domain import Domain
 from sfumato.errors import WorkloadError
+from sfumato.measurement import Measured
 from sfumato.plan.forecast import Forecast
-from sfumato.refine.measurement import Measured
 from sfumato.workload.queries import Array
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload

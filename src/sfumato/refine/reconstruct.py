@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from sfumato.measurement import Measured
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.strategy import Strategy
-from sfumato.refine.measurement import Measured
 from sfumato.workload.queries import DENSE_LIMIT, Array
 
 __all__ = ["reconstruct"]

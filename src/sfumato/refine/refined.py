@@ -31,6 +31,7 @@ from typing import Literal
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.measurement import Measured
 from sfumato.plan.effort import STEPS_PER_SECOND
 from sfumato.plan.forecast import Forecast
 from sfumato.refine.cells.explicit import FLOOR, agreed_total, fit_explicit
@@ -39,7 +40,6 @@ from sfumato.refine.cells.minimax import fit_largest
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Fit, fit_answers
 from sfumato.refine.guesses import PublicRecords
-from sfumato.refine.measurement import Measured
 from sfumato.refine.shrinkage import shrunk_towards
 from sfumato.refine.synthetic.synthesize import released_tables, released_total
 from sfumato.wording import shown

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.measurement import Transcript
 from sfumato.randomness import WordSource, system_words
 from sfumato.refine.bounds import sure_bounds
 from sfumato.refine.learning.intervals import ToldIntervals
-from sfumato.refine.learning.transcript import Transcript
 from sfumato.refine.refined import Refined
 from sfumato.refine.synthetic.drawn import draw_records
 from sfumato.release.estimates import LEVEL, check_level

@@ -16,10 +16,10 @@ import numpy as np
 
 from sfumato.domain import Attribute
 from sfumato.errors import WorkloadError
+from sfumato.measurement import Measured
 from sfumato.plan.combined import Combined
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.view import Viewed
-from sfumato.refine.measurement import Measured
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import columns_of

@@ -22,7 +22,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.plan.forecast import ALL, Forecast, Spread
-from sfumato.plan.tails import laplace_mixture_quantile
+from sfumato.privacy.noise_laws import laplace_mixture_quantile
 from sfumato.refine.bootstrap import Bootstrap
 from sfumato.refine.bounds import Bounds, sure_bounds
 from sfumato.refine.refined import Refined
@@ -79,7 +79,7 @@ def widest_quantile(forecast: Forecast, level: float) -> float:
     """The greatest ``level``-quantile of ``|error|``, in standard errors, of any answer.
 
     Normal for Gaussian noise. A sum of Laplace draws lies between one draw and the normal law
-    (`plan.tails.laplace_mixture_quantile`): the greatest over all of these.
+    (`privacy.noise_laws.laplace_mixture_quantile`): the greatest over all of these.
     """
     shapes = [np.inf] if forecast.strategy.noise == "gaussian" else [*_SHAPES, np.inf]
     return float(laplace_mixture_quantile(np.array(shapes), level).max())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from sfumato.measurement import Transcript
 from sfumato.plan.candidates import asked_domain
 from sfumato.refine.learning.boosting import Boosted
 from sfumato.refine.learning.hedge import Hedge
@@ -17,7 +18,6 @@ from sfumato.refine.learning.intervals import ToldIntervals
 from sfumato.refine.learning.kept import kept_rows
 from sfumato.refine.learning.learner import Learner
 from sfumato.refine.learning.replay import replay_queries, replay_samples, replay_tables
-from sfumato.refine.learning.transcript import Transcript
 from sfumato.refine.rows.entropy import MaximumEntropy
 from sfumato.release.adaptive import AdaptiveRelease, Estimate
 from sfumato.release.provenance import Promised, adaptive_provenance, constraints_record

@@ -23,8 +23,8 @@ from sfumato.budget.accounting import Cost, composed_epsilon, mu_squared_of, rho
 from sfumato.budget.budget import number_text
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SfumatoError
-from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.forecast import Forecast
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.refine.refined import Refined
 from sfumato.version import VERSION
 from sfumato.wording import listing

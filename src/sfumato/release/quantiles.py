@@ -30,7 +30,7 @@ import numpy as np
 
 from sfumato.domain import Attribute, DateTime, Integer
 from sfumato.errors import WorkloadError
-from sfumato.refine.measurement import Measured
+from sfumato.measurement import Measured
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import Labels, cell_labels, has_whole_days, lower_ends, upper_ends
 from sfumato.release.sources import Source, best_source

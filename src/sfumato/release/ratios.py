@@ -25,9 +25,9 @@ import numpy as np
 from sfumato.errors import TooLarge
 from sfumato.plan.blockwise import Blockwise
 from sfumato.plan.forecast import Forecast
-from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.plan.transforms.invertible import row_fourths, row_variances
 from sfumato.plan.view import as_planned, planned_term
+from sfumato.privacy.noise_laws import laplace_mixture_quantile
 from sfumato.release.estimates import Estimates
 from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import Array, Identity, Prefix, QuerySet, Ranges, Total, Windows

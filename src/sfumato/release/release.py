@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from sfumato.budget import Budget
 from sfumato.errors import TooLarge, WorkloadError
+from sfumato.measurement import Measured
 from sfumato.plan.combination import Coefficients, answer_covariance
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.view import Viewed, as_planned
 from sfumato.randomness import system_words
 from sfumato.refine.bootstrap import Intervals, bootstrapped
 from sfumato.refine.guesses import PublicRecords
-from sfumato.refine.measurement import Measured
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.refined import Progress, Projection, Refined, check_projection, refined
 from sfumato.refine.synthetic.drawn import draw_records

@@ -20,15 +20,15 @@ from math import sqrt
 
 import numpy as np
 
+from sfumato.measurement import Measured
 from sfumato.plan.blockwise import Blockwise
 from sfumato.plan.combined import Combined
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.optimal.ordered import Ordered
 from sfumato.plan.strategy import Strategy
-from sfumato.plan.tails import laplace_mixture_quantile
 from sfumato.plan.transforms.levels import Levels
 from sfumato.plan.view import planned_strategy
-from sfumato.refine.measurement import Measured
+from sfumato.privacy.noise_laws import laplace_mixture_quantile
 from sfumato.release.estimates import Estimates, half_widths, widest_quantile
 from sfumato.workload.queries import (
     DENSE_LIMIT,

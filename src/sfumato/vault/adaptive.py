@@ -21,11 +21,11 @@ from sfumato.budget.budget import total_is_public
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, WorkloadError
+from sfumato.measurement import Measurement
 from sfumato.plan.adaptive import answer_bits
-from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.strategy import Block
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.randomness import WordSource
-from sfumato.refine.measurement import Measurement
 from sfumato.vault.count import AttributeSet, Counts, Progress, count_marginals
 from sfumato.vault.measure import count
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian

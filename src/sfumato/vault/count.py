@@ -23,7 +23,6 @@ from sfumato.domain import Domain, Values
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.domain.values import UNIT_BITS, valued
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.plan.calibrate import RECORD_BITS
 from sfumato.vault.conditions import Compiled, compile_condition
 from sfumato.vault.cover import cover
 from sfumato.vault.encode import MISSING_VALUE, OTHER_VALUE
@@ -34,6 +33,7 @@ from sfumato.vault.sensitive import Redacted, Sensitive, sealed
 from sfumato.vault.tables import Table
 from sfumato.wording import shown
 from sfumato.workload.predicates import Condition, check_conditions
+from sfumato.workload.scans import RECORD_BITS
 
 __all__ = [
     "GREATEST_COUNT",

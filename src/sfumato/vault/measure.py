@@ -20,16 +20,17 @@ from sfumato.budget import Neighbours
 from sfumato.budget.budget import total_is_public
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.plan.calibrate import RECORD_BITS, WORD_BITS, BlockNoise
+from sfumato.measurement import Measured, Measurement
 from sfumato.plan.optimal.mixture import Mixture
 from sfumato.plan.strategy import Block
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.randomness import WordSource, system_words
-from sfumato.refine.measurement import Measured, Measurement
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table
 from sfumato.workload.queries import Integers, Numbers
+from sfumato.workload.scans import RECORD_BITS, WORD_BITS
 from sfumato.workload.terms import Predicates, Term
 
 __all__ = ["Exact", "add_noise", "count", "counted_sets", "exact_values", "measure", "mixed_values"]

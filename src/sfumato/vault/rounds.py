@@ -22,14 +22,12 @@ from typing import Protocol
 
 import numpy as np
 
+from sfumato.measurement import Measurement, Step, Transcript
 from sfumato.plan.adaptive import Moves, Spending
-from sfumato.plan.calibrate import BlockNoise
-from sfumato.plan.strategy import Noise
+from sfumato.privacy.noise_laws import BlockNoise, Noise
 from sfumato.randomness import WordSource
 from sfumato.refine.fit import Names
 from sfumato.refine.learning.learner import Learner
-from sfumato.refine.learning.transcript import Step, Transcript
-from sfumato.refine.measurement import Measurement
 from sfumato.vault.adaptive import GREATEST_WEIGHT, GRID_BITS
 from sfumato.vault.count import Progress
 from sfumato.workload.queries import Array, Integers

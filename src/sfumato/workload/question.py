@@ -24,6 +24,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.wording import shown
 from sfumato.workload.classes import Classes
 from sfumato.workload.queries import Integers, Numbers
+from sfumato.workload.scans import RECORD_BITS, WORD_BITS
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 from sfumato.workload.workload import Workload
 
@@ -33,8 +34,6 @@ MOST_CLASSES = 2**20  # cells of the table of classes
 MOST_QUESTIONS = 10_000  # of one workload
 MOST_BITS = 40  # after the point, of a coefficient
 GREATEST = 2**50  # of a coefficient, in steps
-RECORD_BITS = 44  # a table has fewer than 2^44 records
-WORD_BITS = 62  # one bit less than int64 holds
 
 
 @dataclass(frozen=True, eq=False)

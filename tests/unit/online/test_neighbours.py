@@ -56,7 +56,7 @@ def _score(question: Question, counts: Sequence[int], estimate: Estimate) -> tup
 
 def _learn(estimate: Estimate, question: Question, steps: int, plan: SessionPlan) -> float:
     """The noisy answer in counts; the estimate learns it."""
-    from sfumato.plan.tails import laplace_variance
+    from sfumato.privacy.noise_laws import laplace_variance
 
     moved = max(abs(question.low), abs(question.high), 1)
     unit = 2.0 ** -(question.bits + 8)

@@ -10,9 +10,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.plan.calibrate import BlockNoise, calibrate, privacy_loss
+from sfumato.plan.calibrate import calibrate, privacy_loss
 from sfumato.plan.planner import MECHANISMS, choose
 from sfumato.plan.strategy import Strategy
+from sfumato.privacy.noise_laws import BlockNoise
 
 DOMAIN = sf.Domain({"age": 6, "sex": 2})
 

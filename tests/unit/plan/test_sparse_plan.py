@@ -15,7 +15,7 @@ from sfumato.errors import PlanError
 from sfumato.plan.discovery import centred, tolerance
 from sfumato.plan.sparse import sparse_of_epsilon, sparse_of_mu_squared
 from sfumato.plan.sparse_plan import SparsePlan, _keeps, plan_sparse
-from sfumato.plan.tails import laplace_tail
+from sfumato.privacy.noise_laws import laplace_tail
 
 BUDGETS = [
     Budget(epsilon=1),

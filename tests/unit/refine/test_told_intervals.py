@@ -8,11 +8,9 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.plan.calibrate import BlockNoise
-from sfumato.plan.tails import laplace_tail
+from sfumato.measurement import Measurement, Step, Transcript
+from sfumato.privacy.noise_laws import BlockNoise, laplace_tail
 from sfumato.refine.learning.intervals import ToldIntervals, half_widths
-from sfumato.refine.learning.transcript import Step, Transcript
-from sfumato.refine.measurement import Measurement
 
 DOMAIN = sf.Domain({"a": 3, "b": 2})
 ALPHA = 1e-6

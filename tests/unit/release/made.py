@@ -7,9 +7,9 @@ import numpy as np
 
 from sfumato.budget import Budget
 from sfumato.domain import Category, Domain, Integer, Numeric
+from sfumato.measurement import Measured, Measurement
 from sfumato.plan.forecast import Forecast
 from sfumato.plan.planner import choose
-from sfumato.refine.measurement import Measured, Measurement
 from sfumato.release import Release
 from sfumato.vault.measure import add_noise, exact_values
 from sfumato.workload.gram import marginal

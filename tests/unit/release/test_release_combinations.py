@@ -57,7 +57,7 @@ def test_covariances_give_the_errors_of_combinations() -> None:
 
 def test_a_sum_of_laplace_draws_has_the_law_of_so_many() -> None:
     """Ten equal independent draws: the interval of their sum, not that of one or of a normal."""
-    from sfumato.plan.tails import laplace_mixture_quantile
+    from sfumato.privacy.noise_laws import laplace_mixture_quantile
 
     result = released(sf.marginals(DOMAIN, [("age",)]), some_counts(DOMAIN), "laplace")
     found = result.combine({"age": np.ones(10)}, level=0.99)

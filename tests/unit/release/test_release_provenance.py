@@ -18,7 +18,7 @@ from sfumato.budget.entries import Entry
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import SfumatoError
-from sfumato.refine.measurement import Measured, Measurement
+from sfumato.measurement import Measured, Measurement
 from sfumato.release import Release
 from sfumato.release.provenance import cost_in_words, guarantee, provenance_json
 from sfumato.vault.measure import add_noise

@@ -15,10 +15,10 @@ import sfumato as sf
 from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
+from sfumato.measurement import Transcript
 from sfumato.plan.adaptive import Moves, Spending, answer_bits
 from sfumato.refine.learning.boosting import Boosted
 from sfumato.refine.learning.replay import replay_samples
-from sfumato.refine.learning.transcript import Transcript
 from sfumato.vault.adaptive import ExactAnswers, read_answers
 from sfumato.vault.boosting import Sampling, boosting_rounds, joint_moves
 from sfumato.vault.mwem import answer_moves, mwem_rounds

@@ -20,7 +20,6 @@ import sfumato as sf
 from sfumato.domain import Boolean, Category, Domain, Integer, Level, Numeric
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import TableError, TooLarge, WorkloadError
-from sfumato.plan.calibrate import RECORD_BITS
 from sfumato.vault import count as counting
 from sfumato.vault import cover
 from sfumato.vault.conditions import compile_condition
@@ -30,6 +29,7 @@ from sfumato.vault.measure import count
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload.predicates import And, Everything, In, Not, Or
+from sfumato.workload.scans import RECORD_BITS
 from tests.vault_reference import SOURCES, make_source
 from tests.words import SeededWords
 

@@ -27,7 +27,7 @@ from sfumato.release.pictures import chart_of, chart_rank, chosen_groups
 if TYPE_CHECKING:
     from sfumato.domain import Attribute, Domain
     from sfumato.flow import Plan
-    from sfumato.plan.strategy import Noise
+    from sfumato.privacy.noise_laws import Noise
     from sfumato.release.charts import Chart
     from sfumato.workload.queries import Array
 

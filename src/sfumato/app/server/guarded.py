@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sfumato.budget.account import Remaining
     from sfumato.flow import Plan, Progress
     from sfumato.online.session import Session
-    from sfumato.plan.strategy import Noise
+    from sfumato.privacy.noise_laws import Noise
     from sfumato.release import Release
     from sfumato.workload.workload import Workload
 

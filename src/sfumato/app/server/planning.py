@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sfumato.domain.unit import PrivacyUnit
     from sfumato.flow import Plan, Progress
     from sfumato.plan.planner import Strategies
-    from sfumato.plan.strategy import Noise
+    from sfumato.privacy.noise_laws import Noise
     from sfumato.workload.workload import Workload
 
 __all__ = ["plan_of", "workload_of"]

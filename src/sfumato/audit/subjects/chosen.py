@@ -22,10 +22,10 @@ from sfumato.budget import Budget, Neighbours
 from sfumato.budget.accounting import Cost
 from sfumato.budget.selection import ChoiceNoise, choice_cost
 from sfumato.domain import Domain
+from sfumato.measurement import Transcript
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.randomness import WordSource, integers_below
 from sfumato.refine.learning.learner import Learner
-from sfumato.refine.learning.transcript import Transcript
 from sfumato.vault.adaptive import ExactTables, read_answers, read_tables
 from sfumato.vault.boosting import boosting_rounds
 from sfumato.vault.rounds import Task, adaptive_rounds

@@ -20,8 +20,9 @@ from sfumato.audit.pairs import Pair, Table, listed_pairs, pairs_at_random
 from sfumato.budget import Budget, Neighbours
 from sfumato.budget.accounting import Cost
 from sfumato.domain import Domain
-from sfumato.plan.calibrate import BlockNoise, calibrate, privacy_loss
+from sfumato.plan.calibrate import calibrate, privacy_loss
 from sfumato.plan.strategy import Block, Strategy
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.randomness import WordSource
 from sfumato.vault.measure import Exact, count, measure
 from sfumato.vault.sensitive import Sensitive

@@ -21,10 +21,10 @@ from sfumato.audit.pairs import Pair, Table
 from sfumato.audit.subjects.measured import opened
 from sfumato.budget import Budget, Neighbours
 from sfumato.domain import Domain
+from sfumato.measurement import Measurement
 from sfumato.plan.adaptive import Spending
-from sfumato.plan.calibrate import BlockNoise
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.randomness import WordSource
-from sfumato.refine.measurement import Measurement
 from sfumato.vault.adaptive import ExactAnswers, Integers, read_answers
 from sfumato.vault.mwem import mwem_rounds
 from sfumato.workload import prefixes

@@ -28,14 +28,13 @@ import numpy as np
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.budget.accounting import Cost
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.calibrate import BlockNoise
 from sfumato.plan.forecast import Candidate
-from sfumato.plan.strategy import Noise
 from sfumato.plan.streams.bound import windows_bound
 from sfumato.plan.streams.build import optimal_totals, optimal_windows, square_root
 from sfumato.plan.streams.error import column_norm, columns_squared, rows_squared
 from sfumato.plan.streams.filter import Filter
 from sfumato.plan.streams.tree import TimeTree, best_laplace_tree, binary_tree
+from sfumato.privacy.noise_laws import BlockNoise, Noise
 from sfumato.workload.queries import Array
 
 __all__ = ["STRATEGIES", "StreamPlan", "plan_stream"]

@@ -24,8 +24,9 @@ from itertools import combinations
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.strategy import Block, Noise, Strategy
+from sfumato.plan.strategy import Block, Strategy
 from sfumato.plan.transforms.kronecker import power_of
+from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Array, QuerySet
 from sfumato.workload.sensitivity import ColumnNorm

@@ -23,10 +23,11 @@ import numpy as np
 from sfumato.errors import PlanError
 from sfumato.plan.blockwise import shared_noise
 from sfumato.plan.effort import must_stop
-from sfumato.plan.strategy import Noise, Strategy
+from sfumato.plan.strategy import Strategy
 from sfumato.plan.transforms.branching import best_tree
 from sfumato.plan.transforms.invertible import total_variance
 from sfumato.plan.transforms.wavelet import best_wavelet
+from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.queries import Array, Identity, Prefix, QuerySet, Ranges, Total, Windows
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload

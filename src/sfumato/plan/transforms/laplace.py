@@ -31,7 +31,7 @@ from sfumato.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.blockwise import shared_noise, table_block
 from sfumato.plan.optimal.lower import sum_of_bounds
-from sfumato.plan.strategy import Noise, Strategy
+from sfumato.plan.strategy import Strategy
 from sfumato.plan.transforms.branching import best_tree
 from sfumato.plan.transforms.invertible import total_variance
 from sfumato.plan.transforms.kronecker import TABLE_CELLS, Asked, fitted_product
@@ -42,6 +42,7 @@ from sfumato.plan.transforms.weighted_marginals import (
     merged_tables,
     weighted_marginals,
 )
+from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.queries import Identity, QuerySet
 from sfumato.workload.terms import Predicates, Product, Term
 from sfumato.workload.workload import Workload

@@ -21,9 +21,9 @@ from math import prod
 import numpy as np
 
 from sfumato.domain import Domain
+from sfumato.measurement import Transcript
 from sfumato.plan.adaptive import answer_bits
-from sfumato.plan.calibrate import BlockNoise
-from sfumato.refine.learning.transcript import Transcript
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload

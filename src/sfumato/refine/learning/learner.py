@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from sfumato.domain import Domain
+from sfumato.measurement import Measurement
 from sfumato.refine.draws import Draws
 from sfumato.refine.fit import Names
-from sfumato.refine.measurement import Measurement
 from sfumato.refine.rows.entropy import MaximumEntropy
 from sfumato.refine.simplex import project_to_simplex
 from sfumato.workload.constraints import Constraints

@@ -45,7 +45,7 @@ def discrete_laplace(scale: Fraction, size: int, words: WordSource) -> NDArray[n
     (D / scale)-DP: the geometric mechanism of Ghosh, Roughgarden, Sundararajan 2012. Proof:
     docs/proofs/discrete-laplace.md, Theorem 2.
     Neighbours: any; the caller states the L1 sensitivity that goes with them.
-    Error: variance 2 q / (1 - q)^2 with q = exp(-1 / scale), `plan.tails.laplace_variance`.
+    Error: variance 2 q / (1 - q)^2 with q = exp(-1 / scale), `privacy.noise_laws.laplace_variance`.
     """
     _check(scale, size)
     return draw(LAPLACE, certified_table(LAPLACE), Fraction(scale), size, words)
@@ -70,7 +70,7 @@ def rounded_gaussian(sigma: Fraction, size: int, words: WordSource) -> NDArray[n
     real noise, hence mu-GDP with mu = D / sigma: Dong, Roth, Su 2022 (the Gaussian mechanism, and
     closure of f-DP under post-processing). Proof: docs/proofs/rounded-gaussian.md, Theorem 2.
     Neighbours: any; the caller states the L2 sensitivity that goes with them.
-    Error: variance sigma^2 + 1/12 to exponentially small terms, `plan.tails.gaussian_variance`.
+    Error: variance sigma^2 + 1/12 to exponentially small terms (`gaussian_variance`).
     """
     _check(sigma, size)
     return draw(GAUSSIAN, certified_table(GAUSSIAN), Fraction(sigma), size, words)

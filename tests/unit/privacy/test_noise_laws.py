@@ -10,7 +10,7 @@ from flint import arb
 from scipy import integrate, special
 
 from sfumato.errors import PlanError
-from sfumato.plan.tails import (
+from sfumato.privacy.noise_laws import (
     _ceiling,
     gaussian_quantile,
     gaussian_variance,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tails, quantiles and variances of the noise on the grid: public arithmetic, no noise is drawn.
+"""The noise of a block of measurements: scale, variance, tails and quantiles on its grid.
 
-Forecasts and intervals read them; the vault's samplers follow the same laws. Three laws:
+Public arithmetic, no noise is drawn. Planning calibrates a `BlockNoise`, the vault draws it, and
+forecasts and intervals read its quantiles. Three laws:
 the discrete Laplace (Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential
 privacy"), the Gaussian rounded to integers, and the symmetric variance-gamma law, a sum of
 Laplace variables continued to real numbers of terms (Kotz, Kozubowski, Podgorski 2001, "The Laplace
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from flint import arb
 
 __all__ = [
+    "BlockNoise",
+    "Noise",
     "gaussian_quantile",
     "gaussian_variance",
     "laplace_mixture_quantile",
@@ -37,6 +41,37 @@ __all__ = [
 
 _NODES = 64
 _GRID = 512
+SMOOTH = 16  # steps from which the waves of gaussian_variance are no floats: below 10^-2000
+
+Noise = Literal["gaussian", "laplace"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNoise:
+    """Noise of scale ``units`` grid steps, the grid being the multiples of ``2^-grid_bits``.
+
+    The scale is the standard deviation of the Gaussian, or the ``b`` of the Laplace law.
+    """
+
+    noise: Noise
+    units: int
+    grid_bits: int
+
+    @property
+    def scale(self) -> float:
+        """The scale in counts (exact: a float holds it)."""
+        return math.ldexp(self.units, -self.grid_bits)
+
+    @property
+    def variance(self) -> float:
+        """The exact variance of the noise on the grid, in counts squared."""
+        if self.noise == "laplace":
+            on_grid = laplace_variance(self.units)
+        elif self.units < SMOOTH:
+            on_grid = gaussian_variance(self.units)
+        else:
+            on_grid = float(self.units) ** 2 + 1 / 12
+        return math.ldexp(on_grid, -2 * self.grid_bits)
 
 
 def laplace_tail(scale: Fraction | float, z: int) -> float:

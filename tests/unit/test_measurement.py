@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from sfumato.errors import LedgerError
-from sfumato.plan.calibrate import BlockNoise
-from sfumato.refine.learning.transcript import Transcript
-from sfumato.refine.measurement import Measured, Measurement
+from sfumato.measurement import Measured, Measurement, Transcript
+from sfumato.privacy.noise_laws import BlockNoise
 
 LAW = BlockNoise("gaussian", 70_000, 4)
 
@@ -28,7 +27,7 @@ BLOCKS = {
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("at_once", [1, 2, 2**20])
 def test_all_integers_come_back(kind, at_once, monkeypatch):
-    monkeypatch.setattr("sfumato.refine.measurement.AT_ONCE", at_once)
+    monkeypatch.setattr("sfumato.measurement.AT_ONCE", at_once)
     blocks = BLOCKS[kind]
     found = Measured.from_bytes(measured(*blocks).to_bytes(), [LAW] * len(blocks))
     assert [m.units.tolist() for m in found.measurements] == [b.tolist() for b in blocks]
