@@ -11,7 +11,7 @@ else
   INSTALL = uv pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo test check docs bench audit mutants format clean chromium nginx screenshots
+.PHONY: help demo test check docs bench audit mutants house format clean chromium nginx screenshots
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -80,6 +80,9 @@ mutants: export OPENBLAS_NUM_THREADS = 1
 mutants: $(VENV)/.dev  ## small mistakes in vault and budget: which share do the tests notice?
 	$(BIN)/python -m tests.mutants
 	$(BIN)/python -m tests.mutants.report .mutants/seed-1-part-1-of-1.jsonl
+
+house: $(VENV)/.dev  ## how far one walks in the source, beside the targets; ARGS=one-importer lists them
+	$(BIN)/python docs/house.py $(ARGS)
 
 # Peers that cannot be installed are left out; the benchmark says which.
 $(VENV)/.bench: pyproject.toml $(VENV)/.dev

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of ``make house``, on small packages where they can be counted by hand."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from docs.house import PARTICIPLES, TARGETS, House, Target, Walk, cycles, table, walk
+
+NUMBERS = count()
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Write a package from {path: text} under a name that no other test imports."""
+
+    def written(files: dict[str, str]) -> House:
+        name = f"mini{next(NUMBERS)}"
+        for path, text in {"__init__.py": "", **files}.items():
+            file = tmp_path / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text.replace("mini", name))
+            (file.parent / "__init__.py").touch()
+        monkeypatch.syspath_prepend(tmp_path)
+        return House(tmp_path)
+
+    return written
+
+
+def short(names: list[str]) -> list[str]:
+    """Names without their package."""
+    return [name.partition(".")[2] for name in names]
+
+
+def test_modules_and_lines_are_those_of_the_files(build):
+    house = build({"room/one.py": "a = 1\nb = 2\n", "two.py": "c = 3\n"})
+    assert short(list(house.modules)) == ["", "room", "room.one", "two"]
+    assert [m.lines for m in house.modules.values()] == [0, 0, 2, 1]
+    assert short([m.room for m in house.modules.values()]) == ["", "room", "room", "two"]
+
+
+def test_a_cycle_of_modules_and_of_folders_is_found(build):
+    house = build(
+        {
+            "a/one.py": "import mini.b.two\n",
+            "b/two.py": "def late():\n    import mini.a.one\n",
+            "b/three.py": "import mini.b.two\n",
+        }
+    )
+    assert [short(part) for part in house.module_cycles()] == [["a.one", "b.two"]]
+    assert short(house.folders_in_cycles()) == ["a", "b"]
+
+
+def test_folders_can_be_in_a_cycle_where_no_modules_are(build):
+    house = build(
+        {
+            "a/one.py": "import mini.b.two\n",
+            "a/low.py": "",
+            "b/two.py": "",
+            "b/high.py": "import mini.a.low\n",
+        }
+    )
+    assert house.module_cycles() == []
+    assert short(house.folders_in_cycles()) == ["a", "b"]
+
+
+def test_what_only_types_need_and_the_way_in_make_no_cycle(build):
+    guard = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import mini.a.one\n"
+    both = "import mini.b.two\nimport mini\n"
+    house = build({"__init__.py": "import mini.a.one\n", "a/one.py": both, "b/two.py": guard})
+    assert house.module_cycles() == []
+    assert house.folders_in_cycles() == []
+
+
+def test_cycles_of_a_graph_by_hand():
+    graph = {"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a", "e"], "e": []}
+    assert cycles(graph) == [["a", "b", "c"]]
+    assert cycles({}) == []
+
+
+def test_a_module_with_a_single_importer_is_found(build):
+    house = build(
+        {
+            "a.py": "import mini.one\nimport mini.two\n",
+            "b.py": "import mini.two\n",
+            "one.py": "",
+            "two.py": "",
+        }
+    )
+    assert short(house.one_importer()) == ["one"]
+
+
+def test_names_that_occur_twice_in_a_package_are_found(build):
+    limits = "class Limits: ...\n"
+    build({"a/same.py": limits + "class Kind: ...\n", "b/same.py": limits, "b/other.py": ""})
+    house = build({"same.py": "class Kind: ...\n", "other.py": "class Kind: ...\n"})
+    assert house.file_names_twice() == ["same.py"]  # of the first package alone
+    assert house.class_names_twice() == ["Kind"]  # of the second alone
+
+
+def test_numbers_that_steer_are_counted_and_those_of_limits_are_not(build):
+    text = """
+from fractions import Fraction
+from math import sqrt
+MOST = 2**27
+HALF: Fraction = Fraction(1, 2)
+LEAST, NAME = -1, "x"
+TWICE = 2 * MOST
+ROOT = sqrt(TWICE)
+YES = True
+ALL = (1, 2)
+lower = 3
+class Limits:
+    CELLS = 5
+def function():
+    INSIDE = 4
+"""
+    assert [n.split(".")[-1] for n in build({"a.py": text}).steering_numbers()] == [
+        *("MOST", "HALF", "LEAST", "TWICE", "ROOT"),
+    ]
+
+
+def test_type_switches_are_those_on_terms_and_query_sets(build):
+    text = """
+class QuerySet: ...
+class Line(QuerySet): ...
+class Short(Line): ...
+class Other: ...
+def asks(x):
+    if isinstance(x, Other): return 0
+    if isinstance(x, Other | Short): return 1
+    if isinstance(x, (Line, Other)): return 2
+    match x:
+        case Line(): return 3
+        case Other(): return 4
+"""
+    assert sorted(line for _, line in build({"a.py": text}).type_switches()) == [8, 9, 11]
+
+
+PLANS = """
+class LinearPlan:
+    cost: int
+class Watch:
+    plan: LinearPlan
+    def begin(self): ...
+class Client:
+    def plan(self): ...
+    def release(self): ...
+class _HiddenPlan: ...
+"""
+
+
+def test_classes_that_are_a_plan_have_a_common_type_or_are_counted(build):
+    assert build({"a.py": PLANS}).plans() == ["LinearPlan", "Watch"]
+
+
+def test_a_protocol_is_a_common_type(build):
+    protocol = "from typing import Protocol\nclass Runnable(Protocol): ...\n"
+    assert build({"a.py": PLANS, "b.py": protocol}).plans() == []
+
+
+def test_debits_are_those_outside_of_the_ledger_and_the_audit(build):
+    text = "class C:\n    def f(self, ledger):\n        ledger.answer_once(1)\n"
+    own = "class C:\n    def f(self):\n        self.answer_once(1)\n"
+    house = build({"run.py": text, "ledger/a.py": text, "audit/a.py": text, "learn.py": own})
+    assert [(m.partition(".")[2], f) for m, f in house.calls("answer_once")] == [("run", "C.f")]
+    assert house.calls("debit") == set()
+
+
+def test_participles_are_counted_as_names_parameters_and_fields(build):
+    text = "def f(asked):\n    found = asked\n    x.told = found\nclass C:\n    kept: int\n"
+    house = build({"a.py": text})
+    assert sorted(n.split()[-1] for n in house.participles()) == ["asked", "found", "kept", "told"]
+    assert {"found", "given"} <= PARTICIPLES
+
+
+def test_public_names_need_args_and_returns(build):
+    text = '''
+__all__ = ["Good", "Refused", "bad", "good", "silent"]
+class Refused(Exception):
+    """No."""
+class Good:
+    """It.
+
+    Attributes:
+        x: One.
+    """
+    def __init__(self, x): ...
+def good(x) -> int:
+    """Double.
+
+    Args:
+        x: One.
+
+    Returns:
+        Two.
+    """
+def bad(x) -> int:
+    """Double.
+
+    Args:
+        x: One.
+    """
+def silent() -> None:
+    """Do."""
+'''
+    assert short(build({"__init__.py": text}).undocumented()) == ["bad"]
+
+
+def test_a_walk_notes_functions_once_and_changes_of_room(build):
+    house = build(
+        {
+            "a/one.py": "from mini.b.two import g\ndef f():\n    g(); h(); g()\ndef h(): ...\n",
+            "b/two.py": "def g():\n    return [x for x in ()]\n",
+        }
+    )
+    action = import_module(next(n for n in house.modules if n.endswith(".one"))).f
+    seen = walk(house, action)
+    assert [name for _, name in seen.steps] == ["f", "g", "h"]
+    assert short(seen.modules) == ["a.one", "b.two"]
+    assert short(seen.rooms) == ["a", "b", "a"]
+    assert (seen.changes, seen.returns) == (2, 1)
+    assert Walk(()).changes == 0
+
+
+def test_the_table_says_which_targets_are_met():
+    names = list(TARGETS)
+    good = {name: tuple(0 for _ in TARGETS[name].most) for name in names}
+    assert table(good).count("yes") == len(names)
+    bad = {name: tuple(10**9 for _ in TARGETS[name].most) for name in names}
+    assert "yes" not in table(bad)
+    assert all(target.reason for target in TARGETS.values())
+    assert str(Target((35, None), "")) == "<= 35 / -"
