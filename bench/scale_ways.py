@@ -24,10 +24,11 @@ import duckdb
 from bench.people import DOMAIN, PAIRS, bare_columns
 from bench.servers import Server, connected, peak_kilobytes, spark_of, timed
 from sfumato.domain import Domain, Integer
-from sfumato.vault.count import count_marginals, scanned_tables
+from sfumato.vault.count import count_marginals
 from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import open_table
+from sfumato.workload.scans import scanned_tables
 
 __all__ = ["BARE", "SHAPES", "main"]
 

@@ -29,11 +29,11 @@ import numpy as np
 from sfumato.budget import Budget, Neighbours, check_neighbours
 from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.plan.adaptive import answer_bits
 from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
 from sfumato.wording import STORED
 from sfumato.workload.build import in_bins
 from sfumato.workload.question import MOST_QUESTIONS, questions_of
+from sfumato.workload.scans import answer_bits
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:

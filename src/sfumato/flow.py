@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
     from sfumato.refine.widths.projected_plan import AfterProjection
     from sfumato.release import Release
-    from sfumato.resources import EngineName, Resources
+    from sfumato.resources import Resources
     from sfumato.vault.tables import Table
+    from sfumato.workload.scans import EngineName
 
 __all__ = [
     "InLedger",

@@ -12,20 +12,25 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.forecast import Forecast
 from sfumato.refine.refined import LISTED, TABLES
 from sfumato.workload.queries import DENSE_LIMIT
+from sfumato.workload.scans import (
+    CELLS_TOGETHER,
+    EngineName,
+    counted_sets,
+    most_groups,
+    scanned_tables,
+)
 from sfumato.workload.terms import Predicates, Product, Term
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ENGINES", "EngineName", "Resources", "Step", "engine_of", "machine_memory", "resources"]
-
-EngineName = Literal["duckdb", "postgres", "spark"]
+__all__ = ["ENGINES", "Resources", "Step", "engine_of", "machine_memory", "resources"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,21 +201,9 @@ def resources(
 
 
 def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
-    from sfumato.vault.count import most_groups, scanned_tables
-    from sfumato.vault.engine import Engine
-    from sfumato.vault.engine_duckdb import DuckDB
-    from sfumato.vault.engine_postgres import Postgres
-    from sfumato.vault.engine_spark import Spark
-    from sfumato.vault.measure import counted_sets
-
-    counters: dict[EngineName, type[Engine]] = {
-        "duckdb": DuckDB,
-        "postgres": Postgres,
-        "spark": Spark,
-    }
-    rates, counter = ENGINES[engine], counters[engine]
+    rates = ENGINES[engine]
     domain, unit = plan.workload.domain, plan.unit
-    sets, conditions = counted_sets(plan.strategy.blocks)
+    sets, conditions = counted_sets(b.term for b in plan.strategy.blocks)
     looked = {n for names in sets for n in names} | {n for t in conditions for n in t.attributes}
     width = sum(_code_bytes(domain[name].size) for name in looked)
     # A record is dropped by any attribute, asked or not; a unit's hash covers all of them.
@@ -224,7 +217,7 @@ def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
         width if rates.is_here else 0,
         rates.encode * columns + (UNIT if unit else 0.0),
     )
-    scanned = scanned_tables(sets, domain, counter.cells_together)
+    scanned = scanned_tables(sets, domain, CELLS_TOGETHER[engine])
     cells = sum(domain.cells(names) for names in sets)
     comparisons = sum(len(t.conditions) for t in conditions)
     count = Step(
@@ -235,7 +228,7 @@ def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
         CELL * cells,
         width if rates.is_here else 0,
         rates.count * (len(scanned) + comparisons),
-        most_groups(scanned, domain, counter) if rates.is_here else 0,
+        most_groups(scanned, domain) if rates.is_here else 0,
     )
     return scan, count
 

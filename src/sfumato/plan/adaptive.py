@@ -19,12 +19,10 @@ from sfumato.budget import Budget, Cost, Neighbours
 from sfumato.budget.curve import sqrt_up
 from sfumato.budget.selection import range_of_mu_squared_down, selection_cost
 from sfumato.domain.unit import PrivacyUnit
-from sfumato.errors import PlanError, TooLarge
+from sfumato.errors import PlanError
 from sfumato.privacy.noise_laws import BlockNoise, Noise
-from sfumato.workload.scans import RECORD_BITS, WORD_BITS
-from sfumato.workload.workload import Workload
 
-__all__ = ["Moves", "Spending", "answer_bits", "moves_of"]
+__all__ = ["Moves", "Spending", "moves_of"]
 
 SCALE_BITS: Final = 16  # a noise scale is about 2^16 grid steps, so rounding it up costs little
 MOST_GRID_BITS: Final = 18  # counts up to 2^44 in such steps fit a 64-bit integer
@@ -48,18 +46,6 @@ def moves_of(neighbours: Neighbours, unit: PrivacyUnit | None = None) -> Moves:
     rows = 1 if unit is None else unit.rows
     ways = 1 if neighbours == "add-remove" else 2
     return Moves(ways * rows, ways * rows * rows)
-
-
-def answer_bits(workload: Workload) -> int:
-    """All answers are whole numbers of steps of 2 to minus this; refused if 64 bits are too few."""
-    bits = max(t.fraction_bits for t in workload.terms)
-    reach = max(t.greatest for t in workload.terms) * 2.0 ** (bits + RECORD_BITS)
-    if any(t.slack for t in workload.terms) or reach >= 2.0 ** (WORD_BITS - 1):
-        raise TooLarge(
-            "the coefficients of the queries are too fine or too large to be compared in 64-bit "
-            "integers; round them, or scale them down"
-        )
-    return bits
 
 
 class Spending:

@@ -22,7 +22,6 @@ from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError, WorkloadError
 from sfumato.measurement import Measurement
-from sfumato.plan.adaptive import answer_bits
 from sfumato.plan.strategy import Block
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.randomness import WordSource
@@ -32,6 +31,7 @@ from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import exponential_mechanism, permute_and_flip
 from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.tables import Table
+from sfumato.workload.scans import answer_bits
 from sfumato.workload.workload import Workload
 
 __all__ = [

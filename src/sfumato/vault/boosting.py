@@ -23,7 +23,7 @@ import numpy as np
 from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.measurement import Step, Transcript
-from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending, answer_bits, moves_of
+from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending, moves_of
 from sfumato.randomness import WordSource
 from sfumato.refine.learning.boosting import Boosted
 from sfumato.refine.learning.replay import begun_total, learn_sample
@@ -35,7 +35,7 @@ from sfumato.vault.sensitive import Sensitive
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.gram import spread
 from sfumato.workload.queries import Integers
-from sfumato.workload.scans import RECORD_BITS, WORD_BITS
+from sfumato.workload.scans import RECORD_BITS, WORD_BITS, answer_bits
 from sfumato.workload.workload import Workload
 
 __all__ = ["Sampling", "boosting_rounds", "joint_moves"]

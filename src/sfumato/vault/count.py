@@ -4,15 +4,15 @@
 Only what is asked is counted, from one encoded copy of the table (`records`), as plain SQL over
 columns of small integers: a GROUP BY per table, several of them in one query. A marginal that is
 part of another asked one is summed from it, and small ones are counted together, as one table over
-all their attributes (`cover`). Cells that no record falls in are zero, and nothing about the result
-but its numbers depends on the data.
+all their attributes (`workload.scans`). Cells that no record falls in are zero, and nothing about
+the result but its numbers depends on the data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain, combinations, product
+from itertools import product
 from math import prod
 from typing import Any, Final
 
@@ -24,16 +24,14 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.domain.values import UNIT_BITS, valued
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.vault.conditions import Compiled, compile_condition
-from sfumato.vault.cover import cover
 from sfumato.vault.encode import MISSING_VALUE, OTHER_VALUE
-from sfumato.vault.engine import Engine
 from sfumato.vault.fit import check_columns
 from sfumato.vault.records import Records, engine_failed, read_records
 from sfumato.vault.sensitive import Redacted, Sensitive, sealed
 from sfumato.vault.tables import Table
 from sfumato.wording import shown
 from sfumato.workload.predicates import Condition, check_conditions
-from sfumato.workload.scans import RECORD_BITS
+from sfumato.workload.scans import RECORD_BITS, scanned_tables, summed_from, tables_by_query
 
 __all__ = [
     "GREATEST_COUNT",
@@ -41,8 +39,6 @@ __all__ = [
     "Counts",
     "count_conditions",
     "count_marginals",
-    "most_groups",
-    "scanned_tables",
 ]
 
 GREATEST_COUNT: Final = 2**RECORD_BITS
@@ -56,8 +52,6 @@ cells that M hardly tells apart (docs/proofs/measuring.md).
 MOST_CELLS: Final = 2**27
 """The most cells that are held at a time, over all marginals of one call (1 GiB)."""
 
-_CHEAP_SUM: Final = 2**24  # cells; summing them takes less than a scan of a middling table
-_CELLS_PER_QUERY: Final = 2**22
 _COMPARISONS_PER_QUERY: Final = 1024
 _PART_BITS: Final = 17  # weights are added up in three parts: 2^44 records fit in 64 bits
 _MOST_WEIGHTS: Final = 1024  # cells of all values of one table together
@@ -126,7 +120,7 @@ def count_marginals(
             f"the table over {shown(weighed[0])} holds sums of values, which are released with "
             "sf.plan only; ask about the attributes of the schema"
         )
-    sources = _sources(asked, domain)
+    sources = summed_from(asked, domain)
     covers = scanned_tables(asked, domain, table.engine.cells_together)
     tell = progress or _silent
     steps = len(covers) + len(weighed) + 1
@@ -135,7 +129,7 @@ def count_marginals(
     records = read_records(table, domain, read, unit)
     tables: dict[AttributeSet, Integers] = {}
     done = 1
-    for group in _grouped(list(covers), domain, table.engine.marginals_per_query):
+    for group in tables_by_query(list(covers), domain, table.engine.marginals_per_query):
         tell(done, steps, "counting")
         wide = sealed(partial(_scan, records, group), engine_failed(table, domain))
         tables |= {names: _summed(wide[c], c, names) for c in group for names in covers[c]}
@@ -152,23 +146,6 @@ def count_marginals(
         done += 1
     tell(steps, steps, "counting")
     return Counts(found)
-
-
-def scanned_tables(
-    asked: Sequence[AttributeSet], domain: Domain, most: int
-) -> dict[AttributeSet, list[AttributeSet]]:
-    """The tables that an engine counts, each with asked ones that are summed from it. Public.
-
-    ``most`` is the engine's ``cells_together``.
-    """
-    sources = _sources(asked, domain)
-    return cover([names for names in asked if sources[names] == names], domain, most)
-
-
-def most_groups(scanned: Iterable[AttributeSet], domain: Domain, engine: type[Engine]) -> int:
-    """The most cells that one query counts, in as many groups if all are occupied. Public."""
-    queries = _grouped(list(scanned), domain, engine.marginals_per_query)
-    return max((sum(map(domain.cells, group)) for group in queries), default=0)
 
 
 def count_conditions(
@@ -222,40 +199,6 @@ def _check_sets(asked: Sequence[AttributeSet], domain: Domain, most_cells: int) 
             f"them over {', '.join(largest)}; at most {most_cells:,} ({8 * most_cells:,} bytes) "
             "are held: ask for fewer attributes at a time, or declare wider bins"
         )
-
-
-def _sources(asked: Sequence[AttributeSet], domain: Domain) -> dict[AttributeSet, AttributeSet]:
-    """For each set, the smallest asked set that it is summed from, or itself when scanned."""
-    sources: dict[AttributeSet, AttributeSet] = {}
-    known = set(asked)
-    for wide in sorted(asked, key=domain.cells):
-        if domain.cells(wide) > _CHEAP_SUM:
-            break
-        for names in _inside(wide, known):
-            sources.setdefault(names, wide)
-    return {names: sources.get(names, names) for names in asked}
-
-
-def _inside(wide: AttributeSet, known: set[AttributeSet]) -> list[AttributeSet]:
-    """The known sets within a wider one: its subsets or all known ones, whichever are fewer."""
-    if 2 ** len(wide) > len(known):
-        return [names for names in known if len(names) < len(wide) and set(names) <= set(wide)]
-    subsets = chain.from_iterable(combinations(wide, k) for k in range(len(wide)))
-    return [names for names in subsets if names in known]
-
-
-def _grouped(sets: Sequence[AttributeSet], domain: Domain, most: int) -> list[list[AttributeSet]]:
-    """Sets that are counted by one query, so that its result stays small."""
-    groups: list[list[AttributeSet]] = []
-    room = 0
-    for names in sets:
-        cells = domain.cells(names)
-        if not groups or len(groups[-1]) == most or cells > room:
-            groups.append([])
-            room = _CELLS_PER_QUERY
-        groups[-1].append(names)
-        room -= cells
-    return groups
 
 
 def _scan(records: Records, group: Sequence[AttributeSet]) -> dict[AttributeSet, Integers]:

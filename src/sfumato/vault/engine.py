@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
+from sfumato.workload.scans import TABLES_PER_QUERY
+
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
     import pyarrow as pa
@@ -47,9 +49,9 @@ class Engine(ABC):
     double: ClassVar[str] = "DOUBLE"
     string: ClassVar[str] = "VARCHAR"
     has_bytes: ClassVar[bool] = True
-    marginals_per_query: ClassVar[int] = 16
-    cells_together: ClassVar[int] = 2**17
-    """The most cells of a table that is counted in place of several asked ones (`cover`)."""
+    marginals_per_query: ClassVar[int] = TABLES_PER_QUERY
+    cells_together: ClassVar[int]
+    """The most cells of a table that is counted in place of several asked ones."""
     reads_all: ClassVar[bool] = False
     """Whether the first reading encodes all attributes, so that no second one is needed."""
 

@@ -18,6 +18,7 @@ from sfumato.vault.engine import (
     quoted,
     quoted_text,
 )
+from sfumato.workload.scans import CELLS_TOGETHER
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
@@ -49,6 +50,7 @@ class DuckDB(Engine):
     __slots__ = ("backend",)
 
     name: ClassVar[str] = "DuckDB"
+    cells_together: ClassVar[int] = CELLS_TOGETHER["duckdb"]
 
     def __init__(self, backend: BaseBackend) -> None:
         self.backend = backend

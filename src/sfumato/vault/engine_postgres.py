@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.vault.engine import Columns, Engine, fresh_name, quoted_text
+from sfumato.workload.scans import CELLS_TOGETHER
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
@@ -55,7 +56,7 @@ class Postgres(Engine):
     string: ClassVar[str] = "TEXT"
     has_bytes: ClassVar[bool] = False
     reads_all: ClassVar[bool] = True
-    cells_together: ClassVar[int] = 2**14  # a hash table of so many stays within work_mem
+    cells_together: ClassVar[int] = CELLS_TOGETHER["postgres"]
 
     def __init__(self, connection: psycopg.Connection[object], *, is_ours: bool) -> None:
         self.connection = connection

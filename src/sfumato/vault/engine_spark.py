@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from sfumato.vault.engine import EARLIEST, EXACT_DIGITS, LATEST, Columns, Engine, fresh_name
+from sfumato.workload.scans import CELLS_TOGETHER
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
@@ -36,7 +37,7 @@ class Spark(Engine):
     string: ClassVar[str] = "STRING"
     reads_all: ClassVar[bool] = True
     # Hash maps of few cells stay in the processor's cache, and little is shuffled.
-    cells_together: ClassVar[int] = 2**12
+    cells_together: ClassVar[int] = CELLS_TOGETHER["spark"]
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session

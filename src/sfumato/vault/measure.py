@@ -30,10 +30,10 @@ from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table
 from sfumato.workload.queries import Integers, Numbers
-from sfumato.workload.scans import RECORD_BITS, WORD_BITS
+from sfumato.workload.scans import RECORD_BITS, WORD_BITS, counted_sets, is_counted_alone
 from sfumato.workload.terms import Predicates, Term
 
-__all__ = ["Exact", "add_noise", "count", "counted_sets", "exact_values", "measure", "mixed_values"]
+__all__ = ["Exact", "add_noise", "count", "exact_values", "measure", "mixed_values"]
 
 # Sums of at most 2^27 floats below 2^87 err by less than 2^(27 - 53 + 87) = 2^61.
 FLOAT_BITS = 87
@@ -64,13 +64,13 @@ def count(
     only when replacing a record cannot change it: neither a rule nor the source drops records, and
     one row is one person.
     """
-    narrow, _ = counted_sets(blocks)
+    narrow, _ = counted_sets(b.term for b in blocks)
     is_public = total_is_public(neighbours, domain, unit, table.may_drop_records)
     sets = [*narrow, ()] if is_public else narrow
     counts = count_marginals(table, domain, sets, unit, progress, with_values=True)
 
     def answers(term: Term, block: Term) -> Numbers:
-        if isinstance(term, Predicates) and _is_counted(term, block):
+        if isinstance(term, Predicates) and is_counted_alone(term, block):
             return count_conditions(table, domain, term.conditions, unit).reveal()
         return exact_values(term, counts.reveal(term.attributes))
 
@@ -78,7 +78,7 @@ def count(
     for block in blocks:
         found = [
             _in_units(answers(t, block.term), block.term.unit_bits - t.unit_bits)
-            for t in _sources(block.term)
+            for t in block.term.sources()
         ]
         mixture = block.term if isinstance(block.term, Mixture) else None
         values.append(found[0] if mixture is None else mixed_values(mixture, found))
@@ -88,16 +88,6 @@ def count(
 def _in_units(exact: Numbers, bits: int) -> Numbers:
     """Whole counts beside sums of values: all in the steps of the values."""
     return exact if bits == 0 else np.asarray(exact.astype(object) * 2**bits)
-
-
-def counted_sets(
-    blocks: Sequence[Block],
-) -> tuple[list[tuple[str, ...]], list[Predicates]]:
-    """What the engine is asked for: tables over attributes, and single conditions; public."""
-    sources = [(t, b.term) for b in blocks for t in _sources(b.term)]
-    tables = sorted({t.attributes for t, block in sources if not _is_counted(t, block)})
-    conditions = [t for t, b in sources if isinstance(t, Predicates) and _is_counted(t, b)]
-    return tables, conditions
 
 
 def measure(
@@ -194,17 +184,3 @@ def _reach_bits(term: Term) -> int:
     """``|M h|`` in steps stays below 2 to this power, for fewer than 2^44 records."""
     bits = term.fraction_bits + term.unit_bits
     return ceil(log2(max(term.greatest, 1.0))) + bits + RECORD_BITS
-
-
-def _sources(term: Term) -> tuple[Term, ...]:
-    """The terms whose exact answers a block is made from."""
-    return term.base if isinstance(term, Mixture) else (term,)
-
-
-def _is_counted(term: Term, block: Term) -> bool:
-    """Whether the engine counts condition by condition: wide ones, and those of mixtures.
-
-    Conditions on cells of values are read off their table: a record is in several of these.
-    """
-    is_alone = isinstance(term, Predicates) and (term.is_wide or isinstance(block, Mixture))
-    return is_alone and not term.unit_bits

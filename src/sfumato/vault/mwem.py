@@ -20,7 +20,7 @@ import numpy as np
 from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.measurement import Step, Transcript
-from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending, answer_bits, moves_of
+from sfumato.plan.adaptive import MOST_GRID_BITS, Moves, Spending, moves_of
 from sfumato.randomness import WordSource
 from sfumato.refine.learning.hedge import Hedge
 from sfumato.refine.learning.replay import begun_total, learn_query
@@ -28,7 +28,7 @@ from sfumato.vault.adaptive import ExactAnswers
 from sfumato.vault.count import Progress
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Integers
-from sfumato.workload.scans import RECORD_BITS, WORD_BITS
+from sfumato.workload.scans import RECORD_BITS, WORD_BITS, answer_bits
 from sfumato.workload.workload import Workload
 
 __all__ = ["answer_moves", "mwem_rounds"]

@@ -110,6 +110,10 @@ class Term(ABC):
     def is_nonnegative(self) -> bool:
         """Whether no coefficient is below zero."""
 
+    def sources(self) -> tuple[Term, ...]:
+        """The terms whose exact answers its own are made from: itself, but for mixtures."""
+        return (self,)
+
     @property
     def slack(self) -> float:
         """How much farther apart, in L2, the values of two tables can be than ``M (h - h')``.

@@ -21,15 +21,14 @@ from sfumato.domain import Boolean, Category, Domain, Integer, Level, Numeric
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import TableError, TooLarge, WorkloadError
 from sfumato.vault import count as counting
-from sfumato.vault import cover
 from sfumato.vault.conditions import compile_condition
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.measure import count
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import Table, open_table
+from sfumato.workload import scans
 from sfumato.workload.predicates import And, Everything, In, Not, Or
-from sfumato.workload.scans import RECORD_BITS
 from tests.vault_reference import SOURCES, make_source
 from tests.words import SeededWords
 
@@ -154,7 +153,7 @@ def test_sub_marginals_are_summed_and_only_what_is_asked_is_told(people, monkeyp
 
 
 def test_a_great_marginal_is_not_summed_but_its_parts_are_scanned(people, monkeypatch):
-    monkeypatch.setattr(counting, "_CHEAP_SUM", 20)
+    monkeypatch.setattr(scans, "CHEAP_SUM", 20)
     monkeypatch.setattr(DuckDB, "cells_together", 20)
     seen = queries(monkeypatch)
     count_marginals(open_table(people), DOMAIN, [("age", "town"), ("town",), ()])
@@ -208,14 +207,14 @@ def test_progress_goes_on_from_query_to_query(monkeypatch):
 
 def test_all_pairs_of_twelve_attributes_lie_in_ten_tables():
     domain = Domain({f"x{i}": 10 for i in range(12)})
-    assert len(cover.cover(list(combinations(domain.names, 2)), domain, 10**5)) == 10
+    assert len(scans.cover(list(combinations(domain.names, 2)), domain, 10**5)) == 10
 
 
 def test_every_asked_table_is_summed_from_one_that_holds_it():
     names = [f"x{i}" for i in range(9)]
     domain = Domain({name: 2 + 9 * i for i, name in enumerate(names)})
     asked = [s for ways in range(4) for s in combinations(names, ways)][::3]
-    found = cover.cover(asked, domain, DuckDB.cells_together)
+    found = scans.cover(asked, domain, DuckDB.cells_together)
     assert sorted(s for within in found.values() for s in within) == sorted(asked)
     assert all(set(s) <= set(table) for table, within in found.items() for s in within)
     large = [t for t, within in found.items() if domain.cells(t) > DuckDB.cells_together]
@@ -291,7 +290,7 @@ def test_attribute_sets_are_checked(people):
 
 
 def test_counts_are_clamped(people, monkeypatch):
-    assert counting.GREATEST_COUNT == 2**RECORD_BITS
+    assert counting.GREATEST_COUNT == 2**scans.RECORD_BITS
     monkeypatch.setattr(counting, "GREATEST_COUNT", 300)
     counts = count_marginals(open_table(people), DOMAIN, [("age",), ()])
     np.testing.assert_array_equal(
@@ -501,8 +500,6 @@ def test_a_missing_unit_column_is_refused():
 
 def test_every_table_is_summed_from_the_smallest_wider_one() -> None:
     """By subsets of few wide sets and by looking through many: the same as trying all."""
-    from sfumato.vault.count import _sources
-
     rng = np.random.default_rng(0)
     domain = Domain({f"x{i}": int(n) for i, n in enumerate(rng.integers(2, 30, size=12))})
     for most in (3, 12):
@@ -512,7 +509,7 @@ def test_every_table_is_summed_from_the_smallest_wider_one() -> None:
                 for k in rng.integers(0, most + 1, size=60)
             )
         )
-        found = _sources(asked, domain)
+        found = scans.summed_from(asked, domain)
         for names in asked:
             wider = [w for w in asked if set(names) < set(w) and domain.cells(w) <= 2**24]
             least = min((domain.cells(w) for w in wider), default=None)

@@ -59,6 +59,10 @@ class Mixture(Term):
         """The most that a query needs."""
         return max(t.fraction_bits for t in self.base)
 
+    def sources(self) -> tuple[Term, ...]:
+        """The terms of the mixed queries."""
+        return self.base
+
     def gathered(self, answers: Sequence[Numbers]) -> Numbers:
         """The picked answers in common steps, each group being given in steps of its own."""
         parts = []

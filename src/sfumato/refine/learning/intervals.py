@@ -22,9 +22,9 @@ import numpy as np
 
 from sfumato.domain import Domain
 from sfumato.measurement import Transcript
-from sfumato.plan.adaptive import answer_bits
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
+from sfumato.workload.scans import answer_bits
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 

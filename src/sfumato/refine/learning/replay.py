@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from sfumato.measurement import Step, Transcript
-from sfumato.plan.adaptive import answer_bits
 from sfumato.refine.learning.boosting import Boosted
 from sfumato.refine.learning.hedge import Hedge
 from sfumato.refine.learning.learner import Learner
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import Array
+from sfumato.workload.scans import answer_bits
 from sfumato.workload.workload import Workload
 
 __all__ = [
