@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole flow on one screen: plan, count, debit, measure, reconstruct, project, answer.
+"""Plan the answers to a workload, and release them: measure, reconstruct, project, answer.
 
 Only the vault sees exact data. What leaves it is a noisy measurement, debited in the ledger
-before it is drawn; everything before and after is arithmetic on public numbers.
+before it is drawn (`run/spine.py`); everything before and after is arithmetic on public numbers.
 """
 
 from __future__ import annotations
@@ -35,20 +35,25 @@ from sfumato.refine.cells.explicit import agreed_total
 from sfumato.refine.feasibility import witness
 from sfumato.refine.given import checked_constraints
 from sfumato.refine.refined import Projection, check_projection
+from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run, stored_answer
 from sfumato.wording import shown
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
+    from sfumato.domain import Domain
+    from sfumato.refine.guesses import PublicRecords
     from sfumato.refine.widths.projected_plan import AfterProjection
     from sfumato.release import Release
     from sfumato.resources import Resources
+    from sfumato.vault.measure import Exact
     from sfumato.vault.tables import Table
     from sfumato.workload.scans import EngineName
 
 __all__ = [
     "InLedger",
+    "LinearRun",
     "Plan",
     "Progress",
     "Purse",
@@ -57,8 +62,6 @@ __all__ = [
     "plan",
     "request_of",
 ]
-
-Progress = Callable[[int, int, str], None]
 
 DEFAULT_DELTA = Fraction(1, 10**9)
 MOST = 12  # groups that a plan shows of itself
@@ -276,69 +279,8 @@ class Plan(Forecast):
         Where ``table`` is a query, a view or an expression and neighbours are ``replace-one``, the
         release is that of `for_source`, with a warning if that is another plan.
         """
-        from sfumato.budget.ledger import Ledger
-        from sfumato.budget.opening import ledger_of, paid_entry
-        from sfumato.release import Release
-        from sfumato.release.chosen import check_listed
-        from sfumato.vault.fit import check_columns
-        from sfumato.vault.public import check_public, public_records
-        from sfumato.vault.tables import name_of, open_table
-
-        for what, text in (("name", name), ("key", key), ("analyst", analyst)):
-            if text is not None and not isinstance(text, str):
-                raise PlanError(f"{what} must be a text or None, got {shown(text)}")
-        if ledger is not None and not isinstance(ledger, str | PathLike | Ledger):
-            raise PlanError(f"ledger must be a path, a Ledger or None, got {shown(ledger)}")
-        check_listed(self.workload)
-        self.resources().check()
-        known = _known(constraints, self.workload, project)
-        check_intervals(intervals, self, project, known)
-        check_public(public, table)
-        guess = None if public is None else public_records(public, self.workload)
-        records = open_table(table)
-        check_columns(records, self.workload.domain, self.unit)
-        whose = (self.neighbours, self.budget, unit_of(self.unit))
-        book = ledger_of(ledger, name_of(table, name), *whose)
-        asked = self._asked_of(records)
-        if asked is not self:
-            asked.resources().check()
-            check_intervals(intervals, asked, project, known)
-        kept = None if book is None else asked._kept(book, key, former)
-        is_stored = kept is not None
-        if kept is None:
-            key = key or asked.digest()
-            stored, is_stored = _drawn(asked, records, known, book, key, analyst, progress)
-            kept = Kept(key, stored, asked)
-        del records  # below this line everything is public
-
-        key, plan = kept.key, kept.plan
-        measured = Measured.from_bytes(kept.answer, plan.noise)
-        agreed_total(measured.rows, known)
-        return Release.of(
-            plan,
-            measured,
-            project=project,
-            constraints=known,
-            intervals=intervals,
-            public=guess,
-            entry=None if book is None else paid_entry(book, key),
-            is_stored=is_stored,
-            progress=progress,
-        )
-
-    def _asked_of(self, records: Table) -> Plan:
-        """The plan that is released: `for_source`, with a warning if that is another one."""
-        asked = self.for_source(records)
-        if asked is not self:
-            warnings.warn(
-                "the source is a query, a view or an expression, which may drop records, so that "
-                "their number is private under replace-one neighbours; planned anew at the same "
-                f"budget, with a typical error of {asked.rmse:,.2f} in place of {self.rmse:,.2f} "
-                "counts. Plan with may_drop_records=True, or plan.for_source(table), to know it "
-                "beforehand",
-                stacklevel=3,
-            )
-        return asked
+        access = Access(table, ledger, name, key, analyst, progress)
+        return run(LinearRun(self, project, constraints, intervals, public, tuple(former)), access)
 
     def request(self) -> dict[str, object]:
         """The public description of what is asked: equal meaning, equal bytes.
@@ -378,73 +320,23 @@ class Plan(Forecast):
         Raises:
             LedgerError: the answer is there, but cannot be read by any plan of this version.
         """
-        kept = self._kept(ledger, None, former)
-        return None if kept is None else kept.key
-
-    def _keys(self, book: Ledger, former: Sequence[str]) -> Iterator[str]:
-        """Under which keys the same measurement may be stored, this plan's own first.
-
-        The best mechanism may have been asked for by its name, rho-zCDP may be written as mu-GDP,
-        and before there was a normal form the key was that of one writing: for that all debits are
-        looked through, if nothing else was found.
-        """
-        request = self.request()
-        names = [request["mechanism"], self.mechanism, "best"]
-        for name in dict.fromkeys(names):
-            for budget in budget_writings(self.budget):
-                yield request_key({**request, "mechanism": name, "budget": budget})
-        yield from former
-        digest = self.workload.digest()
-        for entry in book.entries():
-            if digest in entry.request and self._was_asked(entry):
-                yield entry.key
+        reading = stored_answer(LinearRun(self, former=tuple(former)), ledger)
+        return None if reading is None else reading[0].key
 
     def _was_asked(self, entry: Entry) -> bool:
         """Whether an entry of before there was a normal form is of this request."""
-        told = json.loads(entry.request)
-        is_wanted = self.wanted in (None, told.get("mechanism"))
-        is_own = "strategy" in told and entry.key == request_key(told)
-        return is_own and is_wanted and self._is_of(told)
+        request = json.loads(entry.request)
+        is_wanted = self.wanted in (None, request.get("mechanism"))
+        is_own = "strategy" in request and entry.key == request_key(request)
+        return is_own and is_wanted and self._is_of(request)
 
-    def _kept(self, book: Ledger, key: str | None, former: Sequence[str]) -> Kept | None:
-        """What is stored of this request, with the plan that reads it; spends nothing.
-
-        Under another key than its own a plan takes only what it would have measured itself.
-        """
-        keys = self._keys(book, former) if key is None else iter([key])
-        for place, name in enumerate(keys):
-            stored = book.answer(name)
-            entry = None if stored is None else book.entry(name)
-            if stored is None or entry is None:
-                continue
-            told = json.loads(entry.request)
-            is_old = "strategy" in told
-            if key is not None and not self._is_of(told):
-                raise LedgerError(
-                    f"request key {key!r} was used for another request; choose another key"
-                )
-            made = told if is_old else Measured.about(stored)
-            if place > 0 and not is_old:
-                reader = self if made is not None and _is_by(self, made) else None
-            else:
-                reader = self._reader(made)
-            if reader is not None:
-                return Kept(name, stored, reader)
-            if place == 0 or is_old:
-                raise LedgerError(
-                    "the answer of this request is stored, but it was measured by a strategy that "
-                    "this version, or this machine, does not plan any more; nothing was spent. "
-                    "Open it where it was made, or give a key= of its own to pay for another"
-                )
-        return None
-
-    def _is_of(self, told: Mapping[str, object]) -> bool:
+    def _is_of(self, request: Mapping[str, object]) -> bool:
         """Whether a stored request is this one: by its meaning, or as it was written before."""
-        if "strategy" not in told:
-            return bool(told == json.loads(canonical_json(self.request())))
+        if "strategy" not in request:
+            return bool(request == json.loads(canonical_json(self.request())))
         mine = self.request()
-        return told.get("workload") == self.workload.digest() and all(
-            told.get(name) == mine[name] for name in ("neighbours", "unit", "budget")
+        return request.get("workload") == self.workload.digest() and all(
+            request.get(name) == mine[name] for name in ("neighbours", "unit", "budget")
         )
 
     def _reader(self, made: Mapping[str, object] | None) -> Plan | None:
@@ -482,13 +374,152 @@ class Plan(Forecast):
         return plan if is_written else as_asked(plan, self.workload)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Kept:
-    """A stored measurement, its key, and the plan that reads it."""
+@dataclass(frozen=True, eq=False)
+class LinearRun(Runnable["Exact", "Release"]):
+    """A plan with the view of its measurement that is published.
 
-    key: str
-    answer: bytes
+    ``public`` are records that anybody may see; ``former`` are keys under which an earlier version
+    may have stored the same request.
+    """
+
     plan: Plan
+    project: Projection = True
+    constraints: Constraints | None = None
+    intervals: Intervals = "noise"
+    public: object = None
+    former: tuple[str, ...] = ()
+    guess: PublicRecords | None = None
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the workload."""
+        return self.plan.workload.domain
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the plan."""
+        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
+
+    @property
+    def cost(self) -> Cost:
+        """That of the plan."""
+        return self.plan.cost
+
+    def request(self) -> dict[str, object]:
+        """The plan's: every view is one of the same measurement."""
+        return self.plan.request()
+
+    def key(self) -> str:
+        """The digest of the plan."""
+        return self.plan.digest()
+
+    def keys(self, ledger: Ledger) -> Iterator[str]:
+        """The plan's own key first, then those of equal requests.
+
+        The best mechanism may have been asked for by its name, rho-zCDP may be written as mu-GDP,
+        and before there was a normal form the key was that of one writing: for that all debits are
+        looked through, if nothing else was found.
+        """
+        plan, request = self.plan, self.plan.request()
+        for name in dict.fromkeys([request["mechanism"], plan.mechanism, "best"]):
+            for budget in budget_writings(plan.budget):
+                yield request_key({**request, "mechanism": name, "budget": budget})
+        yield from self.former
+        digest = plan.workload.digest()
+        for entry in ledger.entries():
+            if digest in entry.request and plan._was_asked(entry):
+                yield entry.key
+
+    def reader(self, stored: Stored) -> LinearRun | None:
+        """This with the plan that reads a stored measurement.
+
+        Under another key than its own a plan takes only what it would have measured itself.
+        """
+        request = json.loads(stored.entry.request)
+        is_old = "strategy" in request
+        if stored.is_own and not self.plan._is_of(request):
+            return None
+        made = request if is_old else Measured.about(stored.answer)
+        if not stored.is_own and not is_old:
+            return self if made is not None and _is_by(self.plan, made) else None
+        plan = self.plan._reader(made)
+        if plan is None:
+            raise LedgerError(
+                "the answer of this request is stored, but it was measured by a strategy that "
+                "this version, or this machine, does not plan any more; nothing was spent. "
+                "Open it where it was made, or give a key= of its own to pay for another"
+            )
+        return replace(self, plan=plan)
+
+    def checked(self, table: object) -> LinearRun:
+        """Refuse answers that cannot be listed, held or kept, and read the public records."""
+        from sfumato.release.chosen import check_listed
+        from sfumato.vault.public import check_public, public_records
+
+        workload, public = self.plan.workload, self.public
+        check_listed(workload)
+        self.plan.resources().check()
+        constraints = _checked(self.constraints, workload, self.project)
+        check_intervals(self.intervals, self.plan, self.project, constraints)
+        check_public(public, table)
+        guess = None if public is None else public_records(public, workload)
+        return replace(self, constraints=constraints, guess=guess)
+
+    def for_table(self, table: Table | None) -> LinearRun:
+        """`Plan.for_source`, with a warning if that is another plan."""
+        plan = self.plan.for_source(table)
+        if plan is self.plan:
+            return self
+        warnings.warn(
+            "the source is a query, a view or an expression, which may drop records, so that "
+            "their number is private under replace-one neighbours; planned anew at the same "
+            f"budget, with a typical error of {plan.rmse:,.2f} in place of {self.plan.rmse:,.2f} "
+            "counts. Plan with may_drop_records=True, or plan.for_source(table), to know it "
+            "beforehand",
+            stacklevel=4,
+        )
+        plan.resources().check()
+        check_intervals(self.intervals, plan, self.project, self.constraints)
+        return replace(self, plan=plan)
+
+    def count(self, table: Table | None, progress: Progress | None) -> Exact:
+        """The exact values of all blocks; refuses constraints that the public total contradicts."""
+        from sfumato.vault.measure import count
+
+        assert table is not None  # noqa: S101
+        plan = self.plan
+        blocks, whose = plan.strategy.blocks, (plan.neighbours, plan.unit)
+        exact = count(table, plan.workload.domain, blocks, *whose, progress)
+        agreed_total(exact.rows, self.constraints)
+        return exact
+
+    def draw(self, exact: Exact, progress: Progress | None) -> bytes:
+        """The noisy values, with what says how they were measured."""
+        from sfumato.vault.measure import measure
+
+        plan = self.plan
+        measured = measure(exact, plan.strategy.blocks, plan.noise, progress=progress)
+        return measured.to_bytes(plan.measurement())
+
+    def publish(
+        self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
+    ) -> Release:
+        """Reconstruct and project the answers."""
+        from sfumato.release import Release
+
+        measured = Measured.from_bytes(answer, self.plan.noise)
+        agreed_total(measured.rows, self.constraints)
+        return Release.of(
+            self.plan,
+            measured,
+            project=self.project,
+            constraints=self.constraints,
+            intervals=self.intervals,
+            public=self.guess,
+            entry=entry,
+            is_stored=is_stored,
+            progress=progress,
+        )
 
 
 def request_of(
@@ -522,57 +553,23 @@ def _is_by(plan: Plan, made: Mapping[str, object]) -> bool:
     return all(made.get(name) == own[name] for name in ("strategy", "noise"))
 
 
-def _known(
+def _checked(
     constraints: Constraints | None, workload: Workload, project: Projection
 ) -> Constraints | None:
     """Constraints that some data set meets and that answers can keep; else refused."""
-    known = checked_constraints(constraints, workload)
-    if check_projection(project) is False and known is not None:
+    constraints = checked_constraints(constraints, workload)
+    if check_projection(project) is False and constraints is not None:
         raise WorkloadError(
             "answers that are left as they came out of the noise keep no constraints; leave "
             "project out, or the constraints"
         )
-    if known is not None:
-        witness(known)
-    return known
+    if constraints is not None:
+        witness(constraints)
+    return constraints
 
 
 def _error(group: GroupForecast) -> str:
     return f"{group.queries:,} queries, typical error {group.rmse:,.2f}"
-
-
-def _drawn(
-    asked: Plan,
-    records: Table,
-    known: Constraints | None,
-    book: Ledger | None,
-    key: str,
-    analyst: str | None,
-    progress: Progress | None,
-) -> tuple[bytes, bool]:
-    """The measurement as the ledger stores it, and whether another process was faster."""
-    from sfumato.vault.measure import count, measure
-
-    unit = unit_of(asked.unit)
-    if book is not None:
-        book.check_unit(unit)
-    domain, blocks = asked.workload.domain, asked.strategy.blocks
-    exact = count(records, domain, blocks, asked.neighbours, asked.unit, progress)
-    agreed_total(exact.rows, known)
-
-    is_stored = True
-
-    def draw() -> bytes:
-        nonlocal is_stored
-        is_stored = False
-        return measure(exact, blocks, asked.noise, progress=progress).to_bytes(asked.measurement())
-
-    # The debit comes before the noise and the answer is stored before it is used.
-    if book is None:
-        return draw(), False
-    request = asked.request()
-    drawn = book.answer_once(asked.cost, request, key, draw, analyst=analyst, unit=unit)
-    return drawn, is_stored
 
 
 def plan(

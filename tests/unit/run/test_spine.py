@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one way to an answer: what is refused when, what is drawn, and what is paid how often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import sfumato as sf
+from sfumato.budget import Ledger
+from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError, TableError
+from sfumato.flow import LinearRun
+from sfumato.run.spine import Access, Runnable, run, stored_answer
+
+DOMAIN = sf.Domain({"kind": 4})
+BUDGET = sf.Budget(epsilon=1)
+WORK = sf.marginals(DOMAIN, 1)
+TABLE = pd.DataFrame({"kind": [0, 1, 1, 2, 3, 3, 3] * 20})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of plan: what is run, how people run it, and one that is refused at once."""
+
+    runnable: Callable[[], Runnable[object, object]]
+    release: Callable[..., object]
+    refused: Callable[[object], object]
+    unit: str = "row"
+
+
+def linear() -> sf.Plan:
+    return sf.plan(WORK, BUDGET)
+
+
+KINDS = {
+    "linear": Kind(
+        lambda: LinearRun(linear()),
+        lambda *place, **more: linear().release(*place, **more),
+        lambda table: linear().release(table, project="wrong"),  # type: ignore[arg-type]
+    ),
+}
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+
+
+def opened(folder: Path, kind: Kind, total: sf.Budget = BUDGET) -> Ledger:
+    return Ledger.create(folder / "a.ledger", total, "t", unit=kind.unit)  # type: ignore[arg-type]
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, kind: Kind, *steps: str) -> None:
+    """Make steps of a run fail the test."""
+    for step in steps:
+
+        def fail(*_: object, step: str = step) -> None:
+            pytest.fail(f"{step} must not be reached")
+
+        monkeypatch.setattr(type(kind.runnable()), step, fail)
+
+
+@kinds
+def test_everything_that_is_run_is_runnable(kind: Kind) -> None:
+    plan = kind.runnable()
+    assert isinstance(plan, Runnable)
+    assert plan.request() == kind.runnable().request()
+    assert plan.key() == kind.runnable().key()
+    assert plan.guarantee.budget == BUDGET
+
+
+@kinds
+def test_the_same_request_twice_is_one_debit_and_a_stored_answer_draws_nothing(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(tmp_path, kind)
+    first = kind.release(TABLE, ledger=ledger, name="t")
+    reading = stored_answer(kind.runnable(), ledger)
+    assert reading is not None
+    assert reading[0].key == kind.runnable().key()
+    forbid(monkeypatch, kind, "count", "draw")
+    again = kind.release(TABLE, ledger=ledger, name="t")
+    assert (first.is_stored, again.is_stored) == (False, True)  # type: ignore[attr-defined]
+    assert first.answers().equals(again.answers())  # type: ignore[attr-defined]
+    assert len(ledger.entries()) == 1
+    with pytest.raises(LedgerError, match="belongs to table 't'"):
+        kind.release(TABLE, ledger=ledger, name="other")
+
+
+@kinds
+def test_nothing_is_drawn_if_the_debit_is_refused(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(tmp_path, kind, sf.Budget(epsilon=0.5))
+    forbid(monkeypatch, kind, "draw")
+    with pytest.raises(BudgetExhausted):
+        kind.release(TABLE, ledger=ledger, name="t")
+    assert ledger.entries() == ()
+
+
+@kinds
+def test_a_failed_draw_stays_paid_and_is_never_stored(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(tmp_path, kind)
+
+    def fail(*_: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(type(kind.runnable()), "draw", fail)
+    with pytest.raises(MemoryError):
+        kind.release(TABLE, ledger=ledger, name="t")
+    assert [entry.state for entry in ledger.entries()] == ["burnt"]
+    assert stored_answer(kind.runnable(), ledger) is None
+
+
+@kinds
+def test_arguments_are_refused_before_the_table_is_opened(kind: Kind) -> None:
+    for refuse in (
+        kind.refused,
+        lambda table: kind.release(table, name=5),
+        lambda table: kind.release(table, key=b"k"),
+        lambda table: kind.release(table, ledger=5),
+    ):
+        with pytest.raises(SfumatoError) as refusal:
+            refuse("no such file.parquet")
+        assert "no such file" not in str(refusal.value)
+
+
+@kinds
+def test_columns_ledger_and_unit_are_refused_before_anything_is_counted(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid(monkeypatch, kind, "count", "draw")
+    with pytest.raises(LedgerError, match="there is no ledger at"):
+        kind.release(TABLE, ledger=tmp_path / "none.ledger", name="t")
+    with pytest.raises(LedgerError, match="say name="):
+        kind.release(TABLE, ledger=opened(tmp_path, kind))
+    other = Ledger.create(tmp_path / "b.ledger", BUDGET, "t", unit=sf.PrivacyUnit("id", 2))
+    with pytest.raises(LedgerError, match="protects"):
+        kind.release(TABLE, ledger=other, name="t")
+    if kind.runnable().domain is not None:
+        with pytest.raises(TableError, match="lacks 'kind'"):
+            kind.release(TABLE.rename(columns={"kind": "sort"}))
+
+
+@kinds
+def test_a_key_of_another_request_is_refused(kind: Kind, tmp_path: Path) -> None:
+    from sfumato.budget import Cost
+
+    ledger = opened(tmp_path, kind)
+    ledger.answer_once(Cost.pure(BUDGET.pure_epsilon / 4), {"q": 1}, "k", lambda: b"other")
+    with pytest.raises(LedgerError, match="'k' was used for another request"):
+        kind.release(TABLE, ledger=ledger, name="t", key="k")
+    assert len(ledger.entries()) == 1
+
+
+@kinds
+def test_another_process_that_was_faster_has_made_the_answer(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(tmp_path, kind)
+    of_kind = type(kind.runnable())
+    counted = of_kind.count
+
+    def overtaken(*place: object) -> object:
+        monkeypatch.setattr(of_kind, "count", counted)
+        kind.release(TABLE, ledger=ledger, name="t")
+        return counted(*place)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(of_kind, "count", overtaken)
+    result = kind.release(TABLE, ledger=ledger, name="t")
+    assert result.is_stored  # type: ignore[attr-defined]
+    assert len(ledger.entries()) == 1
+
+
+def test_a_run_without_a_ledger_draws_every_time() -> None:
+    plan = LinearRun(linear(), project=False)
+    first, again = (run(plan, Access(TABLE)).answers()["value"] for _ in range(2))
+    assert not first.equals(again)
