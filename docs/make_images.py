@@ -7,7 +7,8 @@ approximate.png worst error against the allowed bias, for prefixes and for wide 
 
 and one figure for every mechanism page, from ``docs/figures.py``; ``python docs/make_images.py
 streams widths`` draws only those that are named. ``python docs/make_images.py audit`` runs the fast
-audit, which takes some minutes, and draws audit.png and audit-curves.png.
+audit, which takes some minutes, and draws audit.png and audit-curves.png. ``python
+docs/make_images.py house`` draws the rooms of the source and two ways through them.
 """
 
 from __future__ import annotations
@@ -114,6 +115,14 @@ def audit() -> None:
         pack(IMAGES / f"{name}.png")
 
 
+def house() -> None:
+    """The rooms of the source, and what a release and a question visit."""
+    from house_images import pictures
+
+    for name, picture in pictures().items():
+        (IMAGES / f"{name}.svg").write_text(picture.svg())
+
+
 def figures(names: list[str]) -> None:
     """The figures of the mechanism pages, all or those that are named."""
     for name in names or FIGURES:
@@ -123,10 +132,12 @@ def figures(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    asked = sys.argv[1:]
-    if not asked:
+    names = sys.argv[1:]
+    if not names:
         main()
-    if "audit" in asked:
-        audit()
-    if asked != ["audit"]:
-        figures([name for name in asked if name != "audit"])
+    for alone in (audit, house):
+        if alone.__name__ in names:
+            alone()
+    rest = [name for name in names if name not in ("audit", "house")]
+    if rest or not names:
+        figures(rest)

@@ -6,11 +6,13 @@ from __future__ import annotations
 from importlib import import_module
 from itertools import count
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from docs.house import PARTICIPLES, TARGETS, House, Target, Walk, cycles, table, walk
+from docs.house import PARTICIPLES, SRC, TARGETS, House, Target, Walk, cycles, table, walk
 
+ROOT = Path(__file__).parents[2]
 NUMBERS = count()
 
 
@@ -235,3 +237,71 @@ def test_the_table_says_which_targets_are_met():
     assert "yes" not in table(bad)
     assert all(target.reason for target in TARGETS.values())
     assert str(Target((35, None), "")) == "<= 35 / -"
+
+
+@pytest.fixture
+def images(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return import_module("house_images")
+
+
+def words_of(svg: str) -> list[str]:
+    root = ElementTree.fromstring(svg)  # noqa: S314  our own
+    return ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_layers_are_read_from_the_longest_contract(images, tmp_path):
+    file = tmp_path / "pyproject.toml"
+    file.write_text(
+        """
+[tool.importlinter]
+[[tool.importlinter.contracts]]
+type = "forbidden"
+[[tool.importlinter.contracts]]
+type = "layers"
+layers = ["p.x", "p.y"]
+[[tool.importlinter.contracts]]
+type = "layers"
+containers = ["p"]
+layers = ["(cli)", "run | session", "vault : errors"]
+"""
+    )
+    order = images.layers(file)
+    assert order == [["p.cli"], ["p.run", "p.session"], ["p.vault", "p.errors"]]
+    rooms = {"p.vault", "p.run", "p.new"}
+    assert images.in_order(rooms, order) == ["p.new", "p.run", "p.vault"]
+
+
+def test_the_picture_of_the_rooms_shows_every_import_once(build, images):
+    house = build(
+        {
+            "run.py": "import mini.vault.a\nimport mini.low\n",
+            "vault/a.py": "import mini.low\n",
+            "low.py": "",
+        }
+    )
+    (main,) = house.packages
+    order = [[f"{main}.run"], [f"{main}.vault"], [f"{main}.low"]]
+    svg = images.rooms_picture(house, order).svg()
+    assert svg.count("</title></circle>") == 3
+    assert "None is right of the diagonal." in words_of(svg)
+    turned = images.rooms_picture(house, order[::-1]).svg()
+    assert "3 of 3 are right of the diagonal." in words_of(turned)
+
+
+def test_the_picture_of_a_walk_has_a_line_for_every_module(build, images):
+    house = build({"run.py": "", "vault/a.py": ""})
+    (main,) = house.packages
+    run, vault = house.modules[f"{main}.run"], house.modules[f"{main}.vault.a"]
+    steps = ((run, "release"), (vault, "Table.count<x>"), (run, "publish"))
+    walked = Walk(steps)
+    words = words_of(images.walk_picture(walked, [[f"{main}.run"], [f"{main}.vault"]], "T").svg())
+    assert words[0] == "T"
+    assert words[2:] == ["run", "vault", "runrelease()", "aTable.count<x>()"]
+
+
+def test_the_layers_of_this_tree_name_rooms_that_exist(images):
+    house = House(SRC)
+    order = images.layers(ROOT / "pyproject.toml")
+    rooms = {module.room for module in house.modules.values()}
+    assert [name for layer in order for name in layer if name not in rooms] == []
