@@ -15,16 +15,15 @@ at once, before any noise is drawn; how it is split over the rounds may depend o
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import floor, log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
-from sfumato.budget.entries import request_key
+from sfumato.budget.entries import canonical_json, request_key
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
@@ -37,21 +36,22 @@ from sfumato.refine.feasibility import witness
 from sfumato.refine.given import checked_constraints
 from sfumato.refine.learning.hedge import MOST_CELLS
 from sfumato.refine.learning.learner import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, Learner
+from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run
 from sfumato.workload.build import in_bins
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
+    from sfumato.budget.entries import Entry
     from sfumato.budget.ledger import Ledger
     from sfumato.release.adaptive import AdaptiveRelease
     from sfumato.release.learned import Known
     from sfumato.vault.rounds import Task
     from sfumato.vault.tables import Table
 
-__all__ = ["AdaptivePlan", "Method", "plan_adaptive"]
+__all__ = ["AdaptivePlan", "AdaptiveRun", "Method", "plan_adaptive"]
 
 Method = Literal["tables", "mwem", "boosting"]
-Progress = Callable[[int, int, str], None]
 
 ROUNDS_PER_ATTRIBUTE = 7
 MOST_ATTRIBUTES = 500
@@ -144,13 +144,13 @@ class AdaptivePlan:
         known by their places among the groups, so that their order is a part of the request.
         """
         if self.method != "tables":
-            return self._written()
-        request = {**self._written(), "workload": self.workload.normal.key}
+            return self.as_written()
+        request = {**self.as_written(), "workload": self.workload.normal.key}
         del request["queries"]
         return request
 
-    def _written(self) -> dict[str, object]:
-        """The request as it was when it was that of one writing."""
+    def as_written(self) -> dict[str, object]:
+        """The request as it once was: that of one writing of the workload."""
         unit = self.unit
         return {
             **({"samples": SAMPLES} if self.method == "boosting" else {}),
@@ -166,13 +166,6 @@ class AdaptivePlan:
     def digest(self) -> str:
         """SHA-256 of the request: equal requests, equal digest."""
         return request_key(self.request())
-
-    def _asked_before(self, book: Ledger) -> tuple[str, dict[str, object]]:
-        """The key and the request under which this was stored, or will be."""
-        written = self._written()
-        if book.answer(request_key(written)) is not None:
-            return request_key(written), written
-        return self.digest(), self.request()
 
     def release(
         self,
@@ -191,106 +184,128 @@ class AdaptivePlan:
         ``constraints`` are kept by all answers, and refused before anything is spent if no data set
         meets them.
         """
-        from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
+        access = Access(table, ledger, name, key, progress=progress)
+        return run(AdaptiveRun(self, constraints), access)
+
+
+Rounds: TypeAlias = "Callable[[WordSource], tuple[Transcript, Known]]"
+"""The rounds, with all that they may look at counted: what they measured, and what they learnt."""
+
+
+@dataclass(eq=False)
+class AdaptiveRun(Runnable[Rounds, "AdaptiveRelease"]):
+    """An adaptive plan with the constraints that its answers keep.
+
+    ``estimate`` is what the rounds of a new release have learnt; a stored one is learnt again.
+    """
+
+    plan: AdaptivePlan
+    constraints: Constraints | None = None
+    estimate: Known | None = None
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the workload."""
+        return self.plan.workload.domain
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the plan."""
+        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
+
+    @property
+    def cost(self) -> Cost:
+        """That of the plan."""
+        return self.plan.cost
+
+    def request(self) -> dict[str, object]:
+        """That of the plan: constraints are a view of the same transcript."""
+        return self.plan.request()
+
+    def key(self) -> str:
+        """The digest of the plan."""
+        return self.plan.digest()
+
+    def keys(self, ledger: Ledger) -> Iterable[str]:
+        """The key of this very writing, which was the only one once, and the plan's own."""
+        del ledger
+        return dict.fromkeys([request_key(self.plan.as_written()), self.key()])
+
+    def reader(self, stored: Stored) -> AdaptiveRun | None:
+        """This, if the request is the plan's or that of its writing."""
+        requests = (self.request(), self.plan.as_written())
+        return self if stored.entry.request in map(canonical_json, requests) else None
+
+    def checked(self, table: object) -> AdaptiveRun:
+        """Refuse constraints that no data set meets, or only an empty one."""
+        del table
+        constraints = checked_constraints(self.constraints, self.plan.workload)
+        if constraints is not None:
+            _check_met(constraints)
+        return replace(self, constraints=constraints)
+
+    def count(self, table: Table | None, progress: Progress | None) -> Rounds:
+        """Count all that rounds may look at; refuses a public total that constraints contradict."""
+        assert table is not None  # noqa: S101
+        is_tables = self.plan.method == "tables"
+        rows, rounds = (self._tables if is_tables else self._queries)(table, progress)
+        agreed_total(rows, self.constraints)
+        return rounds
+
+    def draw(self, exact: Rounds, progress: Progress | None) -> bytes:
+        """Run the rounds, and remember what they learnt."""
+        del progress
+        transcript, self.estimate = exact(system_words())
+        return transcript.to_bytes()
+
+    def publish(
+        self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
+    ) -> AdaptiveRelease:
+        """The answers of the estimate."""
         from sfumato.release.learned import adaptive_release
-        from sfumato.vault.fit import check_columns
-        from sfumato.vault.tables import name_of, open_table
 
-        known = checked_constraints(constraints, self.workload)
-        if known is not None:
-            _check_met(known)
-        records = open_table(table)
-        check_columns(records, self.workload.domain, self.unit)
-        whose = (self.neighbours, self.budget, unit_of(self.unit))
-        book = ledger_of(ledger, name_of(table, name), *whose)
-        request = self.request()
-        if key is None and book is not None:
-            key, request = self._asked_before(book)
-        key = key or self.digest()
-        if book is not None and book.answer(key) is not None:
-            if json.loads(paid_entry(book, key).request) == self._written():
-                request = self._written()
-            stored = book.answer_once(self.cost, request, key, never_drawn)
-            paid, transcript = paid_entry(book, key), Transcript.from_bytes(stored)
-            agreed_total(transcript.rows, known)
-            return adaptive_release(self, transcript, None, paid, known, is_stored=True)
-        if book is not None:
-            book.check_unit(unit_of(self.unit))
-        run = _Run(self, records, system_words(), progress, known)
-        agreed_total(run.count(), known)
-        if book is None:
-            stored = run.draw()
-        else:
-            unit = unit_of(self.unit)
-            stored = book.answer_once(self.cost, request, key, run.draw, unit=unit)
-        entry = None if book is None else paid_entry(book, key)
-        return adaptive_release(self, Transcript.from_bytes(stored), run.estimate, entry, known)
+        del progress
+        transcript = Transcript.from_bytes(answer)
+        agreed_total(transcript.rows, self.constraints)
+        estimate = None if is_stored else self.estimate
+        return adaptive_release(
+            self.plan, transcript, estimate, entry, self.constraints, is_stored=is_stored
+        )
 
-
-class _Run:
-    """One release: counts first, and when the debit is made, the rounds."""
-
-    def __init__(
-        self,
-        plan: AdaptivePlan,
-        table: Table,
-        words: WordSource,
-        progress: Progress | None,
-        constraints: Constraints | None = None,
-    ) -> None:
-        self._plan, self._table, self._words, self._progress = plan, table, words, progress
-        self._constraints = constraints
-        self.estimate: Known | None = None
-        self._rounds: Callable[[], Transcript] | None = None
-
-    def count(self) -> int | None:
-        """Count everything that the rounds may look at; the number of records if it is public."""
-        return (self._count_tables if self._plan.method == "tables" else self._count_queries)()
-
-    def draw(self) -> bytes:
-        """Run the rounds; called once, after the debit."""
-        assert self._rounds is not None  # noqa: S101
-        return self._rounds().to_bytes()
-
-    def _count_tables(self) -> int | None:
+    def _tables(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
         from sfumato.vault.adaptive import read_tables
         from sfumato.vault.rounds import adaptive_rounds
 
-        plan = self._plan
+        plan = self.plan
         sets = [*((name,) for name in plan.domain.names), *plan.candidates]
-        exact, rows = read_tables(
-            self._table, plan.workload.domain, sets, plan.neighbours, plan.unit, self._progress
-        )
-        learner = Learner(plan.domain, rows, self._constraints)
+        whose = (plan.neighbours, plan.unit)
+        exact, rows = read_tables(table, plan.workload.domain, sets, *whose, progress)
+        learner = Learner(plan.domain, rows, self.constraints)
         task = plan.task(learner)
-        self.estimate = learner
-        self._rounds = lambda: adaptive_rounds(
-            exact, rows, task, Spending.of(plan.budget), self._words, self._progress
-        )
-        return rows
 
-    def _count_queries(self) -> int | None:
+        def rounds(random: WordSource) -> tuple[Transcript, Known]:
+            spending = Spending.of(plan.budget)
+            return adaptive_rounds(exact, rows, task, spending, random, progress), learner
+
+        return rows, rounds
+
+    def _queries(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
         from sfumato.vault.adaptive import read_answers
         from sfumato.vault.boosting import boosting_rounds
         from sfumato.vault.mwem import mwem_rounds
 
-        plan = self._plan
-        work = plan.workload
-        exact, rows = read_answers(self._table, work, plan.neighbours, plan.unit, self._progress)
-        asked = (exact, rows, work, plan.neighbours, plan.unit, plan.rounds)
+        plan, constraints = self.plan, self.constraints
+        work, whose = plan.workload, (plan.neighbours, plan.unit)
+        exact, rows = read_answers(table, work, *whose, progress)
+        task = (exact, rows, work, *whose, plan.rounds)
 
-        def rounds() -> Transcript:
-            purse = Spending.of(plan.budget)
-            drawn = (purse, self._words, self._progress, self._constraints)
-            transcript: Transcript
+        def rounds(random: WordSource) -> tuple[Transcript, Known]:
+            spending = (Spending.of(plan.budget), random, progress, constraints)
             if plan.method == "mwem":
-                transcript, self.estimate = mwem_rounds(*asked, *drawn)
-            else:
-                transcript, self.estimate = boosting_rounds(*asked, SAMPLES, *drawn)
-            return transcript
+                return mwem_rounds(*task, *spending)
+            return boosting_rounds(*task, SAMPLES, *spending)
 
-        self._rounds = rounds
-        return rows
+        return rows, rounds
 
 
 def _check_met(constraints: Constraints) -> None:

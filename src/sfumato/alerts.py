@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, ldexp
 from pathlib import Path
@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from sfumato.budget import Budget, Neighbours, check_neighbours
+from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
 from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit, Unit, unit_of
+from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, TableError
 from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
+from sfumato.run.spine import Access, Guarantee, Progress, Runnable, run
 from sfumato.wording import STORED
 
 if TYPE_CHECKING:
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
     from sfumato.randomness import WordSource
     from sfumato.vault.sensitive import Sensitive
+    from sfumato.vault.tables import Table
     from sfumato.watching import Watching
 
-__all__ = ["Alert", "Side", "Watch", "Watched", "watch"]
+__all__ = ["Alert", "SeriesWatch", "Side", "TableWatch", "Watch", "Watched", "watch"]
 
 Side: TypeAlias = Literal["above", "below"]
 
@@ -120,25 +122,7 @@ class Watch:
         With a ledger, the whole watch is debited before any noise is drawn; the same watch on the
         same table returns the stored outcome at no further cost, unless another ``key`` is given.
         """
-        from sfumato.release.labels import cell_labels
-        from sfumato.vault.discover import cell_counts
-        from sfumato.vault.fit import check_columns
-        from sfumato.vault.tables import name_of, open_table
-
-        self._check_table(domain, attribute, unit)
-        records = open_table(table)
-        check_columns(records, domain, unit)
-
-        def counts() -> Sensitive[Sequence[int]]:
-            return cell_counts(records, domain, attribute, unit)
-
-        column = {"domain": domain.digest(), "attribute": attribute}
-        if unit is not None:
-            column["unit"] = f"{unit.column}: {unit.rows}"
-        request, known_as = self.request() | column, name_of(table, name)
-        outcome = self._watched(counts, request, ledger, known_as, key, unit_of(unit))
-        labels = tuple(cell_labels(domain[attribute]).tolist())
-        return Watched(self, *outcome[:3], labels, attribute, outcome[3])
+        return run(TableWatch(self, domain, attribute, unit), Access(table, ledger, name, key))
 
     def values(
         self,
@@ -154,16 +138,10 @@ class Watch:
         That a person adds at most ``largest`` to each
         count is the caller's promise.
         """
-        from sfumato.vault.sensitive import Sensitive
-
-        counted = whole_counts(values)
-        if len(counted) != self.steps:
-            raise TableError(f"the watch is for {self.steps:,} counts, got {len(counted):,}")
-        outcome = self._watched(
-            lambda: Sensitive(counted), self.request(), ledger, name, key, "event"
-        )
-        labels = tuple(range(1, self.steps + 1))
-        return Watched(self, *outcome[:3], labels, "step", outcome[3])
+        counts = whole_counts(values)
+        if len(counts) != self.steps:
+            raise TableError(f"the watch is for {self.steps:,} counts, got {len(counts):,}")
+        return run(SeriesWatch(self, counts), Access(None, ledger, name, key))
 
     def begin(
         self,
@@ -216,39 +194,7 @@ class Watch:
             low, high = max(low, value - half), min(high, value + half)
         return Alert(place + 1, limit, value, low, max(low, high))
 
-    def _watched(
-        self,
-        counts: Callable[[], Sensitive[Sequence[int]]],
-        request: dict[str, object],
-        ledger: Ledger | str | Path | None,
-        name: str | None,
-        key: str | None,
-        unit: Unit,
-    ) -> tuple[int, tuple[Alert, ...], Entry | None, bool]:
-        """counts -> debit -> test -> store; how many, the alerts, and whether it was stored."""
-        from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
-
-        book = ledger_of(ledger, name, self.neighbours, self.plan.budget, unit)
-        canonical = json.dumps(request, sort_keys=True).encode()
-        key = key or f"watch {hashlib.sha256(canonical).hexdigest()}"
-        is_stored = book is not None and book.answer(key) is not None
-        if book is None:
-            stored = self.drawn(counts())
-        elif is_stored:
-            stored = book.answer_once(self.plan.cost, request, key, never_drawn)
-        else:
-            book.check_unit(unit)
-            exact = counts()  # what can fail for want of memory comes before the debit
-            stored = book.answer_once(
-                self.plan.cost, request, key, lambda: self.drawn(exact), unit=unit
-            )
-        told = json.loads(stored)
-        numbers = told["numbers"] or [None] * len(told["alerts"])
-        alerts = [self.alert(p, n) for p, n in zip(told["alerts"], numbers, strict=True)]
-        entry = None if book is None else paid_entry(book, key)
-        return told["tested"], tuple(alerts), entry, is_stored
-
-    def drawn(self, counts: Sensitive[Sequence[int]], words: WordSource | None = None) -> bytes:
+    def drawn(self, counts: Sensitive[Sequence[int]], random: WordSource | None = None) -> bytes:
         """Which counts gave alerts, and their noisy numbers if they are told, as JSON.
 
         Privacy: costs ``plan.cost``, which is debited before: docs/proofs/sparse-vector.md.
@@ -256,7 +202,7 @@ class Watch:
         """
         from sfumato.vault.discover import Discoverer, times
 
-        finder = Discoverer(self.plan, words)
+        finder = Discoverer(self.plan, random)
         limits = [self.sign * self.limit(i) for i in range(self.steps)]
         outcomes = finder.test_many(times(counts, self.sign * STEP), limits)
         alerts = [i for i, is_above in enumerate(outcomes) if is_above]
@@ -264,7 +210,8 @@ class Watch:
         told = {"tested": len(outcomes), "alerts": alerts, "numbers": numbers}
         return json.dumps(told).encode()
 
-    def _check_table(self, domain: Domain, attribute: str, unit: PrivacyUnit | None) -> None:
+    def check_table(self, domain: Domain, attribute: str, unit: PrivacyUnit | None) -> None:
+        """Refuse an attribute, or rows of a person, that the watch is not for."""
         size = domain[attribute].size
         if size != self.steps:
             raise PlanError(
@@ -324,6 +271,119 @@ class Watched:
             f"Watched {self.tested:,} of {self.watch.steps:,} counts: {len(self.found):,} of at "
             f"most {self.watch.alerts:,} alerts{f'; {STORED}' if self.is_stored else ''}"
         )
+
+
+class WatchRun(Runnable["Sensitive[Sequence[int]]", Watched]):
+    """A watch with what it watches."""
+
+    watch: Watch
+
+    @property
+    def cost(self) -> Cost:
+        """That of all tests and all alerts."""
+        return self.watch.plan.cost
+
+    def key(self) -> str:
+        """The digest of the request, which says that it is one of a watch."""
+        canonical = json.dumps(self.request(), sort_keys=True).encode()
+        return f"watch {hashlib.sha256(canonical).hexdigest()}"
+
+    def draw(self, exact: Sensitive[Sequence[int]], progress: Progress | None) -> bytes:
+        """Which counts give alerts, and their noisy numbers."""
+        del progress
+        return self.watch.drawn(exact)
+
+    def publish(
+        self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
+    ) -> Watched:
+        """The alerts, by the labels of their steps."""
+        del progress
+        stored = json.loads(answer)
+        numbers = stored["numbers"] or [None] * len(stored["alerts"])
+        pairs = zip(stored["alerts"], numbers, strict=True)
+        alerts = tuple(self.watch.alert(place, number) for place, number in pairs)
+        labels, label_name = self.labels()
+        return Watched(self.watch, stored["tested"], alerts, entry, labels, label_name, is_stored)
+
+    def labels(self) -> tuple[tuple[object, ...], str]:
+        """What the steps are called, one by one and together."""
+        return tuple(range(1, self.watch.steps + 1)), "step"
+
+
+@dataclass(frozen=True, eq=False)
+class TableWatch(WatchRun):
+    """A watch of the number of records of every cell of an attribute."""
+
+    watch: Watch
+    columns: Domain
+    attribute: str
+    person: PrivacyUnit | None
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the table."""
+        return self.columns
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """For the rows of the table, or of a person."""
+        return Guarantee(self.watch.plan.budget, self.watch.neighbours, unit_of(self.person))
+
+    def request(self) -> dict[str, object]:
+        """What is watched, and where."""
+        column = {"domain": self.columns.digest(), "attribute": self.attribute}
+        if self.person is not None:
+            column["unit"] = f"{self.person.column}: {self.person.rows}"
+        return self.watch.request() | column
+
+    def checked(self, table: object) -> TableWatch:
+        """Refuse an attribute, or rows of a person, that the watch is not for."""
+        del table
+        self.watch.check_table(self.columns, self.attribute, self.person)
+        return self
+
+    def count(self, table: Table | None, progress: Progress | None) -> Sensitive[Sequence[int]]:
+        """The number of records of every cell."""
+        from sfumato.vault.discover import cell_counts
+
+        del progress
+        assert table is not None  # noqa: S101
+        return cell_counts(table, self.columns, self.attribute, self.person)
+
+    def labels(self) -> tuple[tuple[object, ...], str]:
+        """The cells of the attribute."""
+        from sfumato.release.labels import cell_labels
+
+        return tuple(cell_labels(self.columns[self.attribute]).tolist()), self.attribute
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesWatch(WatchRun):
+    """A watch of given counts."""
+
+    watch: Watch
+    counts: list[int]
+
+    @property
+    def domain(self) -> None:
+        """No table is read."""
+        return
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """For what one person adds to the counts."""
+        return Guarantee(self.watch.plan.budget, self.watch.neighbours, "event")
+
+    def request(self) -> dict[str, object]:
+        """That of the watch: its ledger is that of the series."""
+        return self.watch.request()
+
+    def count(self, table: Table | None, progress: Progress | None) -> Sensitive[Sequence[int]]:
+        """The counts, from here on guarded."""
+        from sfumato.vault.sensitive import Sensitive
+
+        del table, progress
+        return Sensitive(self.counts)
 
 
 def watch(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ldexp, nan
@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from sfumato.budget import Budget, Neighbours, check_neighbours
+from sfumato.budget import Budget, Cost, Neighbours, check_neighbours
+from sfumato.budget.entries import canonical_json
 from sfumato.domain.unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.plan.sparse_plan import GRID_BITS, SparsePlan, plan_sparse
+from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run
 from sfumato.wording import STORED
 from sfumato.workload.build import in_bins
 from sfumato.workload.question import MOST_QUESTIONS, questions_of
@@ -41,10 +43,12 @@ if TYPE_CHECKING:
 
     from sfumato.budget.entries import Entry
     from sfumato.budget.ledger import Ledger
+    from sfumato.domain import Domain
     from sfumato.randomness import WordSource
     from sfumato.vault.adaptive import ExactAnswers
+    from sfumato.vault.tables import Table
 
-__all__ = ["Corrected", "Correction", "Predictions", "Predictor", "correct"]
+__all__ = ["Corrected", "Correction", "CorrectionRun", "Predictions", "Predictor", "correct"]
 
 Predictor: TypeAlias = Callable[[int, Sequence[float]], float]
 """The number of a query and all answers given so far -> a prediction of its answer."""
@@ -104,47 +108,10 @@ class Correction:
         drawn; the same request returns the stored answer. A function cannot be compared, so it
         needs a ``key``.
         """
-        from sfumato.budget.opening import ledger_of, never_drawn, paid_entry
-        from sfumato.vault.adaptive import read_answers
-        from sfumato.vault.fit import check_columns
-        from sfumato.vault.tables import name_of, open_table
-
-        known = None if callable(predictions) else self._steps(predictions)
-        if known is None and key is None and ledger is not None:
+        steps = None if callable(predictions) else self._steps(predictions)
+        if steps is None and key is None and ledger is not None:
             raise PlanError("predictions by a function need a key of their own; say key=...")
-        records = open_table(table)
-        check_columns(records, self.workload.domain, self.unit)
-        unit = unit_of(self.unit)
-        whose = (self.neighbours, self.plan.budget, unit)
-        book = ledger_of(ledger, name_of(table, name), *whose)
-        request = self.request() | {"predictions": _sha256(known)}
-        written = request | {"workload": self.workload.digest()}
-        former = key or f"correct {_sha256(written)}"
-        key = key or f"correct {_sha256(request)}"
-        if book is not None and book.answer(former) is not None:
-            is_written = json.loads(paid_entry(book, former).request) == written
-            key, request = (former, written) if is_written else (key, request)
-        is_stored = book is not None and book.answer(key) is not None
-        if book is not None and is_stored:
-            stored = book.answer_once(self.plan.cost, request, key, never_drawn)
-        else:
-            if book is not None:
-                book.check_unit(unit)
-            exact, _ = read_answers(records, self.workload, self.neighbours, self.unit)
-
-            def draw() -> bytes:
-                return self.drawn(exact, predictions, known)
-
-            stored = (
-                draw()
-                if book is None
-                else book.answer_once(self.plan.cost, request, key, draw, unit=unit)
-            )
-        told = json.loads(stored)
-        entry = None if book is None else paid_entry(book, key)
-        places = dict(zip(told["corrected"], told["numbers"], strict=True))
-        answers = tuple(known or told["predictions"])
-        return Corrected(self, answers, told["tested"], places, entry, is_stored)
+        return run(CorrectionRun(self, predictions, steps), Access(table, ledger, name, key))
 
     @cached_property
     def _queries(self) -> str:
@@ -172,8 +139,8 @@ class Correction:
         self,
         answers: ExactAnswers,
         predictions: Predictions,
-        known: list[int] | None,
-        words: WordSource | None = None,
+        steps: list[int] | None,
+        random: WordSource | None = None,
     ) -> bytes:
         """Which predictions were corrected, and by which noisy answers, as JSON.
 
@@ -183,10 +150,10 @@ class Correction:
         from sfumato.vault.discover import Discoverer, apart
 
         exact = answers.at(self.bits)
-        finder = Discoverer(self.plan, words)
+        finder = Discoverer(self.plan, random)
         told: dict[str, object]
-        if known is not None:
-            outcomes = finder.test_many(apart(exact, known), [self.threshold] * len(known))
+        if steps is not None:
+            outcomes = finder.test_many(apart(exact, steps), [self.threshold] * len(steps))
             places = [i for i, is_off in enumerate(outcomes) if is_off]
             numbers = finder.numbers(exact, places)
             told = {"tested": len(outcomes), "corrected": places, "numbers": numbers}
@@ -222,6 +189,77 @@ class Correction:
             )
         cut = np.clip(numbers, -GREATEST, GREATEST)
         return [round(ldexp(float(p), self.bits)) for p in cut]
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectionRun(Runnable["ExactAnswers", "Corrected"]):
+    """A correction of certain predictions; ``steps`` are those on the grid, if they are numbers."""
+
+    correction: Correction
+    predictions: Predictions
+    steps: list[int] | None
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the workload."""
+        return self.correction.workload.domain
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the correction."""
+        plan = self.correction
+        return Guarantee(plan.plan.budget, plan.neighbours, unit_of(plan.unit))
+
+    @property
+    def cost(self) -> Cost:
+        """That of all tests and all corrections."""
+        return self.correction.plan.cost
+
+    def request(self) -> dict[str, object]:
+        """What is corrected, and by which predictions."""
+        return self.correction.request() | {"predictions": _sha256(self.steps)}
+
+    def key(self) -> str:
+        """The digest of the request, which says that it is one of a correction."""
+        return f"correct {_sha256(self.request())}"
+
+    def keys(self, ledger: Ledger) -> Iterable[str]:
+        """The key of this very writing, which was the only one once, and the request's own."""
+        del ledger
+        return dict.fromkeys([f"correct {_sha256(self._as_written())}", self.key()])
+
+    def reader(self, stored: Stored) -> CorrectionRun | None:
+        """This, if the stored request is this one or that of its writing."""
+        requests = (self.request(), self._as_written())
+        return self if stored.entry.request in map(canonical_json, requests) else None
+
+    def count(self, table: Table | None, progress: Progress | None) -> ExactAnswers:
+        """The exact answers of the workload."""
+        from sfumato.vault.adaptive import read_answers
+
+        assert table is not None  # noqa: S101
+        plan = self.correction
+        exact, _ = read_answers(table, plan.workload, plan.neighbours, plan.unit, progress)
+        return exact
+
+    def draw(self, exact: ExactAnswers, progress: Progress | None) -> bytes:
+        """Which predictions are corrected, and by which noisy answers."""
+        del progress
+        return self.correction.drawn(exact, self.predictions, self.steps)
+
+    def publish(
+        self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
+    ) -> Corrected:
+        """Predictions that stand, and answers in place of the others."""
+        del progress
+        stored = json.loads(answer)
+        places = dict(zip(stored["corrected"], stored["numbers"], strict=True))
+        predictions = tuple(self.steps or stored["predictions"])
+        return Corrected(self.correction, predictions, stored["tested"], places, entry, is_stored)
+
+    def _as_written(self) -> dict[str, object]:
+        """The request as it once was: that of one writing of the workload."""
+        return self.request() | {"workload": self.correction.workload.digest()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -29,7 +29,6 @@ __all__ = [
     "Terms",
     "check_total",
     "ledger_of",
-    "never_drawn",
     "obey_total",
     "paid_entry",
     "raise_command",
@@ -215,8 +214,3 @@ def paid_entry(book: Ledger, key: str) -> Entry:
     if entry is None:
         raise LedgerError("the debit of this request has gone from its ledger; verify the ledger")
     return entry
-
-
-def never_drawn() -> bytes:
-    """In place of a draw, where the answer must be a stored one."""
-    raise LedgerError("the stored answer of this request has gone; it is not drawn again")

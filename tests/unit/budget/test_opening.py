@@ -12,7 +12,7 @@ import pytest
 import sfumato as sf
 from sfumato.app.cli import main
 from sfumato.budget import Budget, Cost, Ledger
-from sfumato.budget.opening import Terms, ledger_of, never_drawn, obey_total, paid_entry
+from sfumato.budget.opening import Terms, ledger_of, obey_total, paid_entry
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import LedgerError
 
@@ -112,8 +112,3 @@ def test_the_entry_that_paid_is_the_last_of_its_key(ledger):
     assert paid_entry(ledger, "k") == second != first
     with pytest.raises(LedgerError, match="has gone from its ledger"):
         paid_entry(ledger, "other")
-
-
-def test_what_must_be_stored_is_never_drawn():
-    with pytest.raises(LedgerError, match="not drawn again"):
-        never_drawn()

@@ -67,7 +67,7 @@ class Repeated:
         """Every answer with noise of its own."""
         return np.asarray(self.truth + self.apart.rmse * self.noise[: self.times])
 
-    def answer_once(self) -> float:
+    def single_answer(self) -> float:
         """One measurement, given as the answer every time."""
         return float(self.truth + self.once.rmse * self.noise[-1])
 
@@ -88,7 +88,7 @@ class Repeated:
         plot.rule(y=float(self.truth))
         apart = self.answers_apart()
         plot.dots(list(zip(x, apart.tolist(), strict=True)), "red", name="noise for each answer")
-        once = self.answer_once()
+        once = self.single_answer()
         plot.line([(0, once), (self.times + 1, once)], "blue", "measured once")
         return plot.svg(
             f"{self.times} answers with noise of their own, between {number(float(apart.min()))} "
