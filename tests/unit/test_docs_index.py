@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
 from sfumato.adaptive import Method
 from sfumato.budget.selection import ChoiceNoise
@@ -18,7 +19,12 @@ from sfumato.plan.streams.planned import STRATEGIES
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "proofs" / "README.md"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted(DOCS.rglob("*.md")),
+]
 PROOFS = [p for p in sorted((DOCS / "proofs").glob("*.md")) if p != INDEX]
 # A path of the tree, as text names it: with an ending, so that words with a slash do not count.
 # What benchmarks write is not part of it.
@@ -70,6 +76,43 @@ def test_every_proof_is_in_the_index_and_names_tests_that_exist(page):
     tests = TEST.findall(page.read_text())
     assert tests
     assert [t for t in tests if not (ROOT / t).exists()] == []
+
+
+def pages_of(nav: object) -> list[str]:
+    """The pages of a navigation, in order, with repetitions."""
+    if isinstance(nav, str):
+        return [nav]
+    inside = nav.values() if isinstance(nav, dict) else nav
+    return [page for part in inside for page in pages_of(part)]
+
+
+def test_every_page_is_in_the_navigation_once_and_records_are_not_in_it():
+    """Records are reached by links; whatever is neither in it nor listed there fails the build."""
+    text = (ROOT / "mkdocs.yml").read_text()
+    head, _, nav = text.partition("\nnav:\n")
+    pages = pages_of(yaml.safe_load(nav))
+    assert len(pages) == len(set(pages))
+    records = {
+        line.strip(" /") for line in head.split("not_in_nav: |\n")[1].split("\n\n")[0].split()
+    }
+    assert {"mutants.md", "benchmarks.md"} <= records
+    every = {str(p.relative_to(DOCS)) for p in DOCS.rglob("*.md")}
+    assert every == set(pages) | records
+    assert not set(pages) & records
+    assert "omitted_files: warn" in head
+
+
+def test_a_page_that_is_twice_in_a_navigation_is_noticed():
+    assert pages_of([{"A": "a.md"}, {"B": ["b.md", {"A again": "a.md"}]}]) == [
+        "a.md",
+        "b.md",
+        "a.md",
+    ]
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/api.md", "CONTRIBUTING.md"])
+def test_the_readme_leads_to_what_a_developer_needs(page):
+    assert f"({page})" in (ROOT / "README.md").read_text()
 
 
 # One form for every page: a reader finds the same part at the same name.
