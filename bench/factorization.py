@@ -136,7 +136,7 @@ def _error(kind: str, plan: Plan) -> float:
     strategy, terms = plan.strategy, range(len(plan.workload.terms))
     unit = [b.share**-2 for b in strategy.blocks]
     p = 1 if kind == "laplace" else 2
-    norm = strategy.column_norm(p).power ** (1 / p)
+    norm = strategy.sensitivity(p).power ** (1 / p)
     if kind == "max":
         return norm * sqrt(max(strategy.greatest_variance(t, unit) for t in terms))
     total = sum(strategy.total_variance(t, unit) for t in terms)

@@ -62,11 +62,11 @@ def test_proved_weights_are_sound_unbiased_and_above_their_bound(
     m = mixture.entries.astype(np.float64) @ matrix[np.concatenate(rows)]
     gram = m.T @ m
     own = np.diag(gram)
-    assert own.max() <= found.column_power(2, [1.0]).power
-    assert (own[:, None] + own[None, :] - 2 * gram).max() <= found.diameters[0]
+    assert own.max() <= found.sensitivity(2, scales=[1.0]).power
+    assert (own[:, None] + own[None, :] - 2 * gram).max() <= found.block_diameters(2)[0]
     r = np.column_stack([np.concatenate(found.answers([e])) for e in np.eye(len(m))])
     np.testing.assert_allclose(r @ m, matrix, atol=1e-7)
     if found.bound is not None:
         best = dense(work, objective)  # type: ignore[arg-type]
-        least = best.weighted_largest() if objective == "max" else best.weighted_error()
+        least = best.weighted_error(objective)
         assert found.bound <= least * (1 + 1e-8)

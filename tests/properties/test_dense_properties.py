@@ -47,6 +47,6 @@ def test_every_workload_is_answered_without_bias_within_its_certificate(
     answers = [np.concatenate(strategy.answers([e])) for e in np.eye(len(m))]
     r = np.column_stack(answers)
     np.testing.assert_allclose(r @ m, matrix, atol=1e-8 * np.abs(matrix).max())
-    assert strategy.column_power(2, [1.0]).power >= (m**2).sum(axis=0).max() * (1 - 1e-12)
-    reached = strategy.weighted_largest() if objective == "max" else strategy.weighted_error()
+    assert strategy.sensitivity(2, scales=[1.0]).power >= (m**2).sum(axis=0).max() * (1 - 1e-12)
+    reached = strategy.weighted_error(objective)
     assert 1 - 1e-9 <= reached / strategy.bound <= 1.0003

@@ -68,7 +68,7 @@ def calibrate(
     ``may_drop_records``: the source is a query, a view or an expression, so that a replaced record
     may not be counted at all.
     """
-    p = _norm(strategy.noise)
+    p = strategy.norm
     shares = [share**p for share in strategy.shares]
     moved = _moved(strategy, shares, neighbours, unit, may_drop_records)
     if moved == 0:
@@ -99,7 +99,7 @@ def unit_variances(
     At a loss of x they are ``1 / x^2`` times these, and `calibrate` never has less, but for the
     rounding of floats.
     """
-    p = _norm(strategy.noise)
+    p = strategy.norm
     shares = [share**p for share in strategy.shares]
     moved = _moved(strategy, shares, neighbours, unit, may_drop_records)
     power = moved ** (2 / p) * (2 if p == 1 else 1)  # Laplace noise of scale b has 2 b^2
@@ -115,7 +115,7 @@ def privacy_loss(
     may_drop_records: bool = False,
 ) -> Fraction:
     """``mu^2`` (Gaussian) or ``epsilon`` (Laplace) of measuring with this noise, rounded up."""
-    p = _norm(strategy.noise)
+    p = strategy.norm
     power = _moved(strategy, [n.scale**-p for n in noise], neighbours, unit, may_drop_records)
     rounding = _rounding(strategy, noise, neighbours, unit)
     loss = (power ** (1 / p) + rounding) ** p if rounding else power
@@ -164,10 +164,6 @@ def _rounding(
     return sqrt(total)
 
 
-def _norm(noise: Noise) -> int:
-    return 2 if noise == "gaussian" else 1
-
-
 def _moved(
     strategy: Strategy,
     scales: Sequence[float],
@@ -176,27 +172,10 @@ def _moved(
     may_drop_records: bool,
 ) -> float:
     """The p-th power of how far neighbours move the blocks, block b counting ``scales[b]``."""
-    whose = (neighbours, unit, may_drop_records)
-    key = ("moved", tuple(scales), *whose)
-    return strategy.remembered(key, lambda: _moved_anew(strategy, scales, *whose))
-
-
-def _moved_anew(
-    strategy: Strategy,
-    scales: Sequence[float],
-    neighbours: Neighbours,
-    unit: PrivacyUnit | None,
-    may_drop_records: bool,
-) -> float:
-    p = _norm(strategy.noise)
-    rows = 1.0 if unit is None else float(unit.rows)
-    longest = strategy.column_power(p, scales).power
-    if neighbours == "add-remove":
-        return longest * rows**p
     drops = may_lose_a_record(strategy.workload.domain, unit, may_drop_records)
-    apart = strategy.apart(scales, drops) if p == 2 else strategy.l1_apart(scales, drops)
-    # Where only public totals are measured nothing moves; noise is added all the same.
-    return (apart or longest * (2 if p == 1 or strategy.is_nonnegative else 4)) * rows**p
+    key = ("moved", tuple(scales), neighbours, drops)
+    power = strategy.remembered(key, lambda: strategy.noise_sensitivity(neighbours, drops, scales))
+    return power * (1.0 if unit is None else float(unit.rows)) ** strategy.norm
 
 
 def _on_grid(noise: Noise, scale: float, fraction_bits: int, unit_bits: int) -> BlockNoise:

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import sqrt
 from typing import TypeVar
 
 import numpy as np
 
 from sfumato.plan.blockwise import NEGLIGIBLE
-from sfumato.plan.strategy import Block, Objective, Strategy
+from sfumato.plan.strategy import Block, Norm, Objective, Strategy
 from sfumato.workload.queries import Array
 from sfumato.workload.sensitivity import ColumnNorm
 from sfumato.workload.workload import Workload
@@ -74,15 +73,14 @@ class Combined(Strategy):
         part, local = self.places[term]
         return self.parts[part].effective_terms(local)
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
         """The sum of the parts' own greatest columns: never less than the greatest together."""
-        each = [s.column_power(p, self._own(i, scales)) for i, s in enumerate(self.parts)]
+        each = [s.greatest_column(norm, self._own(i, scales)) for i, s in enumerate(self.parts)]
         return ColumnNorm(sum(n.power for n in each), is_exact=False)
 
-    @cached_property
-    def diameters(self) -> tuple[float, ...]:
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """Part by part."""
-        return tuple(d for part in self.parts for d in part.diameters)
+        return tuple(d for part in self.parts for d in part.block_diameters(norm))
 
     def _own(self, part: int, listed: Sequence[T]) -> Sequence[T]:
         first = sum(len(s.blocks) for s in self.parts[:part])
@@ -100,8 +98,8 @@ def combined(
     for i, (_, terms) in enumerate(parts):
         places.update({term: (i, local) for local, term in enumerate(terms)})
     is_max = objective == "max"
-    errors = [s.weighted_largest() ** 2 if is_max else s.weighted_error() for s, _ in parts]
-    norms = [strategy.column_norm(2).power for strategy, _ in parts]
+    errors = [s.weighted_error(objective) ** (2 if is_max else 1) for s, _ in parts]
+    norms = [strategy.sensitivity(2).power for strategy, _ in parts]
     least = NEGLIGIBLE * max(errors)  # a part that answers nothing gets some share all the same
     factors = [
         sqrt(max(e, least)) / c if c > 0 else 0.0 for e, c in zip(errors, norms, strict=True)

@@ -110,7 +110,7 @@ class Forecast:
     noise: tuple[BlockNoise, ...]
     candidates: tuple[Candidate, ...]
     bound: float | None = None
-    replacing: float | None = None
+    replace_one_bound: float | None = None
     stopped_early: bool = False
     may_drop_records: bool = False
 
@@ -206,7 +206,7 @@ class Forecast:
             return self.strategy.gamma
         strategy = self.strategy
         totals, _ = strategy.group_variances([share**-2 for share in strategy.shares])
-        power = strategy.replaced_power(self._drops)
+        power = strategy.squared_sensitivity(self.neighbours, self._drops)
         return sqrt(float(np.sum(totals)) * power / self.workload.queries)
 
     @property
@@ -222,14 +222,14 @@ class Forecast:
     @property
     def known_bound(self) -> float | None:
         """The lower bound for the neighbours of the forecast."""
-        return self.bound if self.neighbours == "add-remove" else self.replacing
+        return self.bound if self.neighbours == "add-remove" else self.replace_one_bound
 
     @cached_property
     def certificate(self) -> float | None:
         """Error over a lower bound on the error of every factorization (>= 1), if one is known.
 
         Known for unbiased answers: then ``bound`` holds a lower bound for add-remove neighbours,
-        ``replacing`` one for replace-one neighbours (of single records, not of persons with
+        ``replace_one_bound`` one for replace-one neighbours (of single records, not of persons with
         several), at unit noise, on the weighted squared error of the objective: their sum, or the
         largest. It is one for Laplace noise too, as no column is shorter in L1 than in L2, but a
         loose one.
@@ -237,12 +237,9 @@ class Forecast:
         bound, strategy = self.known_bound, self.strategy
         if not bound or strategy.records is not None:
             return None
-        if self.neighbours == "replace-one":
-            if self.unit is not None:
-                return None
-            return sqrt(strategy.replaced_error(self.objective, self._drops) / bound)
-        is_largest = self.objective == "max"
-        error = strategy.weighted_largest() if is_largest else strategy.weighted_error()
+        if self.neighbours == "replace-one" and self.unit is not None:
+            return None
+        error = strategy.weighted_error(self.objective, self.neighbours, self._drops)
         return sqrt(error / bound)
 
     @property

@@ -166,10 +166,7 @@ def _of_conditions(workload: Workload, noise: Noise, objective: Objective) -> St
         weighted = replace(conditions(workload, objective), mechanism="factorization")
     except TooLarge:
         return plain
-    if objective == "max":
-        is_better = weighted.weighted_largest() <= plain.weighted_largest()
-    else:
-        is_better = weighted.weighted_error() <= plain.weighted_error()
+    is_better = weighted.weighted_error(objective) <= plain.weighted_error(objective)
     return weighted if is_better else replace(plain, bound=weighted.bound, objective=objective)
 
 
@@ -192,7 +189,8 @@ def _of_products(workload: Workload, objective: str) -> Strategy:
         matrix = _joint(workload, "max" if objective == "max" else "rmse")
         known = [b for b in (matrix.bound, found.bound) if b is not None]
         bound = max(known, default=None)
-        best = matrix if _error(matrix, objective) < _error(found, objective) else found
+        is_better = matrix.weighted_error(objective) < found.weighted_error(objective)
+        best = matrix if is_better else found
         return replace(best, bound=bound)
     return found
 
@@ -200,11 +198,7 @@ def _of_products(workload: Workload, objective: str) -> Strategy:
 def _gap(strategy: Strategy, objective: str) -> float:
     """Error over its bound; infinite where none is known."""
     bound = strategy.bound_for("max" if objective == "max" else "rmse")
-    return sqrt(_error(strategy, objective) / bound) if bound else inf
-
-
-def _error(strategy: Strategy, objective: str) -> float:
-    return strategy.weighted_largest() if objective == "max" else strategy.weighted_error()
+    return sqrt(strategy.weighted_error(objective) / bound) if bound else inf
 
 
 def _is_small(workload: Workload) -> bool:
@@ -307,12 +301,8 @@ def _alone(term: Term, block: Term, noise: Noise, objective: str) -> float:
     asked = single.terms[0]
     measured = asked if block is term else block
     strategy = Blockwise("", noise, single, (Block(measured, 1.0),), (0,))
-    p = 2 if noise == "gaussian" else 1
-    power = strategy.column_norm(p).power
-    norm = power if p == 2 else power**2
-    if objective == "max":
-        return strategy.greatest_variance(0, [1.0]) * norm
-    return strategy.total_variance(0, [1.0]) * norm
+    of_term = strategy.greatest_variance if objective == "max" else strategy.total_variance
+    return of_term(0, [1.0]) * strategy.squared_sensitivity()
 
 
 def _best_tree(term: Term, noise: Noise) -> Product | None:

@@ -35,7 +35,7 @@ from sfumato.plan.mechanisms import MECHANISMS, named
 from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.probe import check_unbiased
 from sfumato.plan.rank import check_rank
-from sfumato.plan.replacing import for_replacing
+from sfumato.plan.replacing import for_replace_one
 from sfumato.plan.strategy import Objective, Strategy, check_measured
 from sfumato.plan.view import Viewed, as_asked
 from sfumato.privacy.noise_laws import Noise
@@ -108,33 +108,36 @@ class Strategies:
         """Whether a clock ended a search of this mechanism."""
         return name in self._late
 
-    def of(self, name: str, loss: float, watch: Callable[[str], None] | None = None) -> Strategy:
-        """The strategy of a mechanism; PlanError says why it does not fit."""
+    def of(
+        self,
+        name: str,
+        loss: float,
+        neighbours: Neighbours = "add-remove",
+        may_drop_records: bool = False,
+        watch: Callable[[str], None] | None = None,
+    ) -> Strategy:
+        """The strategy of a mechanism; PlanError says why it does not fit.
+
+        ``may_drop_records``: a replaced record can fall in no cell.
+        """
         key = f"{name}|{self.records}|{loss}" if name == BIASED else name
         if key not in self._made:
             self._made[key] = self._built(name, loss, watch)
-        found = self._made[key]
-        if isinstance(found, PlanError):
-            raise found
-        return found
-
-    def replacing(
-        self, name: str, loss: float, drops: bool, watch: Callable[[str], None] | None = None
-    ) -> Strategy:
-        """The same for replace-one neighbours; ``drops``: a record can fall in no cell."""
-        strategy = self.of(name, loss, watch)
-        if name == BIASED:
+        strategy = self._made[key]
+        if isinstance(strategy, PlanError):
+            raise strategy
+        if neighbours == "add-remove" or name == BIASED:
             return strategy
-        if (name, drops) not in self._replaced:
+        if (name, may_drop_records) not in self._replaced:
             objective: Objective = "max" if self.objective == "max" else "rmse"
             try:
                 with self._limited(name, "replacing", None, watch):
-                    found = for_replacing(strategy, objective, drops)
+                    found = for_replace_one(strategy, objective, may_drop_records)
             except np.linalg.LinAlgError:
                 raise PlanError(SINGULAR) from None
             check_unbiased(found)
-            self._replaced[name, drops] = found
-        return self._replaced[name, drops]
+            self._replaced[name, may_drop_records] = found
+        return self._replaced[name, may_drop_records]
 
     def at_unit_loss(
         self,
@@ -307,12 +310,9 @@ class _Race:
         if needless:
             return Candidate(name, None, None, needless)
         try:
-            if self.neighbours == "replace-one":
-                domain = self.strategies.workload.domain
-                drops = may_lose_a_record(domain, self.unit, self.may_drop_records)
-                strategy = self.strategies.replacing(name, loss, drops, watch)
-            else:
-                strategy = self.strategies.of(name, loss, watch)
+            domain = self.strategies.workload.domain
+            drops = may_lose_a_record(domain, self.unit, self.may_drop_records)
+            strategy = self.strategies.of(name, loss, self.neighbours, drops, watch)
             rough = self.rough(strategy, loss)
             if rough is not None and rough[0] > self.least * NEAR:
                 self.note(strategy, rough[0])
@@ -371,7 +371,7 @@ class _Race:
         ]  # of unbiased answers
         bound = max((b for b in bounds if b is not None), default=None)
         if self.neighbours == "replace-one":
-            self.best = replace(self.best, replacing=bound)
+            self.best = replace(self.best, replace_one_bound=bound)
         else:
             self.best = replace(self.best, bound=bound)
 
@@ -379,10 +379,10 @@ class _Race:
         """Compare with the best; its bound holds for all, whoever wins."""
         error = _weighted(entry.groups, entry.workload, entry.objective)
         if self.best is None or error < self.least:
-            known = None if self.best is None else (self.best.bound, self.best.replacing)
+            known = None if self.best is None else (self.best.bound, self.best.replace_one_bound)
             self.best, self.least = entry, error
             if known is not None:
-                self.best = replace(entry, bound=known[0], replacing=known[1])
+                self.best = replace(entry, bound=known[0], replace_one_bound=known[1])
         self.note(entry.strategy, error)
 
     @property

@@ -37,7 +37,7 @@ from sfumato.plan.solve.orbits import orbit_problem
 from sfumato.plan.strategy import Block, Objective, Strategy
 from sfumato.workload.queries import Array
 
-__all__ = ["for_replacing"]
+__all__ = ["for_replace_one"]
 
 NEGLIGIBLE = 1e-8  # of the greatest error: what counts as the error of a block that has none
 FREE = 2.0**-24  # of the error of all others: what noise on a public total may add
@@ -51,7 +51,7 @@ ALTERNATIONS = 4
 DROPPED = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7)  # weights tried for the record in no cell
 
 
-def for_replacing(
+def for_replace_one(
     strategy: Strategy, objective: Objective = "rmse", drops: bool = False
 ) -> Strategy:
     """The strategy with the shares for replace-one neighbours, and a lower bound if one is known.
@@ -63,8 +63,8 @@ def for_replacing(
     known = strategy.bound_for(objective)
     # With a record in no cell every column is such a distance: a bound for add-remove holds too.
     least = (known or 0.0) if drops else 0.0
-    if not any(d > 0 for d in strategy.diameters):
-        return replace(strategy, replacing=least or None, objective=objective, bound=known)
+    if not any(d > 0 for d in strategy.block_diameters(2)):
+        return replace(strategy, replace_one_bound=least or None, objective=objective, bound=known)
     if isinstance(strategy, Marginals):
         return _marginals(strategy, objective, drops)
     options: list[Strategy] = [strategy]
@@ -80,22 +80,22 @@ def for_replacing(
         found = best_for_pairs(strategy.workload, objective, drops, start)
         if found is not None:
             options.append(found)
-            bounds.append(found.replacing or 0.0)
-    best = min(options, key=lambda s: s.replaced_error(objective, drops))
+            bounds.append(found.replace_one_bound or 0.0)
+    best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
     bound = max(bounds)
-    return replace(best, replacing=bound or None, objective=objective, bound=known)
+    return replace(best, replace_one_bound=bound or None, objective=objective, bound=known)
 
 
 def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Strategy:
     """Nothing taken away, if that is better; of the bounds, one is for replaced records alone."""
     options = [strategy] if strategy.plain is None else [strategy, strategy.plain]
-    best = min(options, key=lambda s: s.replaced_error(objective, drops))
+    best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
     known = strategy.bound_for(objective)
-    bounds = [strategy.replacing or 0.0, (known or 0.0) if drops else 0.0]
+    bounds = [strategy.replace_one_bound or 0.0, (known or 0.0) if drops else 0.0]
     return replace(
         best,
         mechanism=strategy.mechanism,
-        replacing=max(bounds) or None,
+        replace_one_bound=max(bounds) or None,
         objective=objective,
         bound=known,
     )
@@ -103,7 +103,7 @@ def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Stra
 
 def _reweighted(strategy: Strategy, objective: Objective, drops: bool) -> Strategy:
     errors = strategy.block_errors()
-    moves = strategy.moves(drops) or _greatest_moves(strategy, drops)
+    moves = strategy.moves(2, drops) or _greatest_moves(strategy, drops)
     if not moves.distances.any():  # all read the public total
         return strategy
     each = moves.each(_weighed(errors, moves).best)
@@ -111,7 +111,7 @@ def _reweighted(strategy: Strategy, objective: Objective, drops: bool) -> Strate
     if objective == "max":  # the shares that were made for it, public totals set free
         shares = np.where(each > 0, strategy.shares, found.shares)
         kept = _with_shares(strategy, shares)
-        return min(found, kept, key=lambda s: s.replaced_error(objective, drops))
+        return min(found, kept, key=lambda s: s.weighted_error(objective, "replace-one", drops))
     return found
 
 
@@ -122,10 +122,10 @@ def _with_shares(strategy: Strategy, shares: Array) -> Strategy:
 
 def _greatest_moves(strategy: Strategy, drops: bool) -> Moves:
     """One move that stands for all: every block by its own diameter."""
-    widest = np.array(strategy.diameters)
+    widest = np.array(strategy.block_diameters(2))
     if drops:
         ones = np.eye(len(widest))
-        alone = [strategy.column_power(2, unit.tolist()).power for unit in ones]
+        alone = [strategy.greatest_column(2, unit.tolist()).power for unit in ones]
         widest = np.maximum(widest, alone)
     count = len(widest)
     return Moves(widest[:, None], np.arange(count), np.ones(count), np.ones(count))
@@ -208,7 +208,7 @@ def _shares(errors: Array, each: Array) -> Array:
 def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strategy:
     """All shares in closed form from the weights of moves; the bound holds for every strategy."""
     uniform = _uniform_moves(strategy, drops)
-    moves = strategy.moves(drops)
+    moves = strategy.moves(2, drops)
     options: list[Marginals] = []
     bound = 0.0
     for known in (uniform,) if moves is None else (uniform, moves):
@@ -224,8 +224,10 @@ def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strate
         options.append(strategy.with_shares(_shares(errors, known.each(found.best))))
         bound = max(bound, below)
     options.append(strategy)
-    best = min(options, key=lambda s: s.replaced_error(objective, drops))
-    return replace(best, replacing=bound, objective=objective, bound=strategy.bound_for(objective))
+    best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
+    return replace(
+        best, replace_one_bound=bound, objective=objective, bound=strategy.bound_for(objective)
+    )
 
 
 def _uniform_moves(strategy: Marginals, drops: bool) -> Moves:

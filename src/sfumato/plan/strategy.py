@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A strategy: what is measured, and how the asked answers follow from it.
+"""A strategy: two operators, ``F = R M``, and what is proved of them.
 
-In matrix words ``F = R M``: the blocks are the rows of M, ``answer`` applies R, ``variances`` are
-the squared row norms of R. Nothing here sees data; the vault applies the blocks to exact counts
-and adds the noise, and everything after that is ``answer``.
+M are the queries that are measured (``MeasuredQueries``): blocks of rows, and their sensitivity,
+which is how far one record can move them. R is how the asked answers follow from the measured
+values (``Reconstruction``): ``answer`` applies R, ``adjoint`` its transpose, ``variances`` are its
+squared row norms. A ``Strategy`` is both, with a lower bound on the error of every strategy for the
+workload, and with a bound on its bias. Nothing here sees data; the vault applies the blocks to
+exact counts and adds the noise, and everything after that is ``answer``.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from sfumato.budget import Neighbours
 from sfumato.domain.values import valued
 from sfumato.errors import TooLarge
 from sfumato.plan.diameter import l1_diameter, squared_diameter
@@ -29,7 +33,16 @@ from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Predicates, Term
 from sfumato.workload.workload import Workload
 
-__all__ = ["Block", "GaussianStrategy", "Objective", "Strategy", "check_measured"]
+__all__ = [
+    "Block",
+    "GaussianStrategy",
+    "MeasuredQueries",
+    "Norm",
+    "Objective",
+    "Reconstruction",
+    "Strategy",
+    "check_measured",
+]
 
 MEASURED = 2**27  # values measured in one release: 3 GiB with noise and stored form, 1 GiB stored
 
@@ -38,6 +51,7 @@ T = TypeVar("T")
 REMEMBERED = 8  # numbers of a strategy at the last few noise scales
 MOST_FOLLOWED = 2**12  # measured values, each taken through the reconstruction once
 
+Norm = Literal[1, 2]
 Objective = Literal["rmse", "max"]
 
 
@@ -58,125 +72,100 @@ class Block:
     share: float
 
 
-@dataclass(frozen=True, eq=False)
-class Strategy(ABC):
-    """Measured blocks and the linear reconstruction of a workload from them.
+class MeasuredQueries:
+    """M: blocks of queries that are measured, and how far one record moves them.
 
-    ``mechanism`` is the name under which a person can ask for it; ``bound`` a lower bound on the
-    error of every strategy for the workload, where one was found on the way: on ``weighted_error``
-    when ``objective`` is "rmse", on ``weighted_largest`` when it is "max".
-
-    ``replacing`` is a lower bound like ``bound`` for replace-one neighbours, where one was found
-    (``replacing.py``): on ``replaced_error`` of every strategy.
-
-    ``records`` is None where all answers are unbiased, which is the rule. A strategy with a bias
-    (``biased.py``, ``conjunctions.py``) is made for a public number of records; what it states
-    of its bias holds for data sets of at most that many.
+    ``sensitivity`` is built from what kinds of strategies know better than the general search:
+    ``greatest_column``, the greatest ``|M e_i|``, for records that are added or removed, and
+    ``block_diameters`` and ``moves``, about ``|M (e_i - e_j)|``, for records that are replaced.
     """
 
-    mechanism: str
-    noise: Noise
-    workload: Workload
     blocks: Sequence[Block]
-    bound: float | None = field(default=None, kw_only=True)
-    objective: Objective = field(default="rmse", kw_only=True)
-    records: int | None = field(default=None, kw_only=True)
-    replacing: float | None = field(default=None, kw_only=True)
 
-    @abstractmethod
-    def answer(self, term: int, values: Sequence[Array]) -> Array:
-        """The answers of one term from the measured values of all blocks: unbiased, as a rule."""
+    def sensitivity(
+        self,
+        norm: Norm,
+        neighbours: Neighbours = "add-remove",
+        may_drop_records: bool = False,
+        scales: Sequence[float] | None = None,
+    ) -> ColumnNorm:
+        """At least ``max_d sum_b scales[b] |M_b d|_p^p`` over neighbours, p being the norm.
 
-    def answers(self, values: Sequence[Array]) -> list[Array]:
-        """``answer`` of every term."""
-        return [self.answer(t, values) for t in range(len(self.workload.terms))]
+        One record moves the histogram by ``d = e_i`` where records are added or removed, by
+        ``d = e_i - e_j`` where they are replaced. Every rounding goes up.
 
-    @abstractmethod
-    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
-        """The variance of every answer of a term, from the noise variance of every block."""
+        Args:
+            norm: 1 or 2, for L1 or L2.
+            neighbours: Which data sets must not be told apart.
+            may_drop_records: A replaced record can fall in no cell, so that ``d = e_i`` as well.
+            scales: What each block counts; by default the power ``share^p``.
 
-    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The sum of ``variances``; kinds for very many queries do not list them."""
-        return float(self.variances(term, block_variances).sum())
-
-    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The greatest of ``variances``, or a bound on it."""
-        return float(self.variances(term, block_variances).max())
-
-    @abstractmethod
-    def effective_terms(self, term: int) -> Array:
-        """``(sum r^2)^2 / sum r^4`` of every answer: how many equal noises it is like.
-
-        A weighted sum of Laplace variables has the kurtosis of a sum of that many equal ones;
-        1 means that the answer carries a single draw.
+        Returns:
+            The power, and whether it is known to be attained. It is 0 where neighbours move
+            nothing: the total of records that are replaced is public.
         """
+        if scales is None:
+            scales = [share**norm for share in self.shares]
+        if neighbours == "add-remove":
+            return self.greatest_column(norm, scales)
+        return ColumnNorm(self._of_replaced(norm, scales, may_drop_records), is_exact=False)
 
-    def bias_bounds(self, term: int) -> Array:
-        """``max_j |E_qj|`` of every query of a term: its greatest bias per record."""
-        return np.zeros(self.workload.terms[term].rows)
+    def _of_replaced(self, norm: Norm, scales: Sequence[float], may_drop_records: bool) -> float:
+        """The least of all bounds for replaced records.
 
-    def squared_bias(self, term: int | None = None) -> float:  # noqa: ARG002
-        """``max_j sum_q E_qj^2`` over the queries of a term, or of all terms: per record."""
-        return 0.0
-
-    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
-        """``R'c``: how much every measured value counts in ``c`` times the answers of a term.
-
-        Blocks that do not count are left out. Kinds of strategies that know no better way follow
-        one measured value after the other.
+        Measured values are whole steps, and ``|k| <= k^2`` for whole k: so the squared L2 distance
+        in steps, of all blocks together, is a bound on that in L1.
         """
-        if sum(self.block_rows) > MOST_FOLLOWED:
-            raise TooLarge(
-                f"{sum(self.block_rows):,} measured values cannot be followed through {term=} of "
-                f"{self.mechanism} one by one; the most are {MOST_FOLLOWED:,}"
-            )
-        values = [np.zeros(rows) for rows in self.block_rows]
-        found = {b: np.zeros(rows) for b, rows in enumerate(self.block_rows)}
-        for b, weights in found.items():
-            for i in range(len(weights)):
-                values[b][i] = 1.0
-                weights[i] = coefficients @ self.answer(term, values)
-                values[b][i] = 0.0
-        return {b: weights for b, weights in found.items() if weights.any()}
+        longest = self.greatest_column(norm, scales).power
+        each = sum(d * s for d, s in zip(self.block_diameters(norm), scales, strict=True))
+        bound = min(
+            longest * self._doubling(norm), max(each, longest) if may_drop_records else each
+        )
+        if norm == 1:
+            steps = [s * 2.0**bits for s, bits in zip(scales, self.block_bits, strict=True)]
+            bound = min(bound, self._of_replaced(2, steps, may_drop_records))
+        moves = self.moves(norm, may_drop_records)
+        return bound if moves is None else min(bound, moves.greatest(scales))
 
-    def covariance(
-        self, term: int, queries: Sequence[int], block_variances: Sequence[float]
-    ) -> Array:
-        """The covariance matrix of the listed answers of a term (by number): ``R K R'``."""
-        rows, count = self.workload.terms[term].rows, len(queries)
-        found: dict[int, Array] = {}
-        for i, q in enumerate(queries):
-            unit = np.zeros(rows)
-            unit[q] = 1.0
-            for b, weights in self.adjoint(term, unit).items():
-                if b not in found:
-                    held = count * (weights.size + sum(f.shape[1] for f in found.values()))
-                    check_entries(held, f"how {count:,} answers are read from the measurements")
-                    found[b] = np.zeros((count, weights.size))
-                found[b][i] = sqrt(block_variances[b]) * weights
-        return sum((f @ f.T for f in found.values()), np.zeros((count, count)))
+    def _doubling(self, norm: Norm) -> int:
+        """How many times the power of one column that of a difference of two is, at most."""
+        return 2 if norm == 1 or self.is_nonnegative else 4
 
-    def group_variances(
-        self, block_variances: Sequence[float]
-    ) -> tuple[Sequence[float], Sequence[float]]:
-        """``total_variance`` and ``greatest_variance`` of every term."""
-        terms = range(len(self.workload.terms))
-        totals = [self.total_variance(t, block_variances) for t in terms]
-        return totals, [self.greatest_variance(t, block_variances) for t in terms]
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+        """The greatest ``sum_b scales[b] |M_b e_i|_p^p`` of a cell i, p being the norm."""
+        return greatest_column_power([b.term for b in self.blocks], scales, norm)
 
-    def remembered(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
-        """What ``compute`` returns, kept under the last few keys: for many budgets in a row."""
-        kept = self._remembered
-        if key not in kept:
-            for old in list(kept)[: len(kept) + 1 - REMEMBERED]:
-                kept.pop(old, None)
-            kept[key] = compute()
-        result: T = kept[key]
+    def block_diameters(self, norm: Norm) -> tuple[float, ...]:
+        """At least ``|M_b (e_i - e_j)|_p^p`` of every block by itself, over all cells i, j."""
+        return self._once(("diameters", norm), lambda: self._diameters(norm))
+
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
+        of_one = squared_diameter if norm == 2 else l1_diameter
+        return tuple(of_one(b.term) for b in self.blocks)
+
+    def moves(self, norm: Norm, may_drop_records: bool) -> Moves | None:
+        """How far every replaced record moves every block, where they are few enough to list."""
+        key = ("moves", norm, may_drop_records)
+        return self._once(key, lambda: self._moves(norm, may_drop_records))
+
+    def _moves(self, norm: Norm, may_drop_records: bool) -> Moves | None:
+        return pair_moves([b.term for b in self.blocks], may_drop_records, norm)
+
+    def _once(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, computed once under every key."""
+        if key not in self._computed:
+            self._computed[key] = compute()
+        result: T = self._computed[key]
         return result
 
     @cached_property
-    def _remembered(self) -> dict[tuple[object, ...], Any]:
+    def _computed(self) -> dict[tuple[object, ...], Any]:
         return {}
+
+    @property
+    def is_nonnegative(self) -> bool:
+        """Whether no measured coefficient is below zero."""
+        return all(b.term.is_nonnegative for b in self.blocks)
 
     @cached_property
     def shares(self) -> tuple[float, ...]:
@@ -223,69 +212,136 @@ class Strategy(ABC):
         """By how much the values of every block may be off: ``Term.slack``."""
         return tuple(b.term.slack for b in self.blocks)
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
-        """The p-th power of ``||M||_{1 -> p}``, block b counting ``scales[b]`` times."""
-        return greatest_column_power([b.term for b in self.blocks], scales, p)
+    def digest(self) -> str:
+        """SHA-256 of what is measured: a stored answer is read by the strategy that made it."""
+        out = hashlib.sha256(fingerprint([b.term for b in self.blocks]))
+        out.update("|".join(share.hex() for share in self.shares).encode())
+        return out.hexdigest()
 
-    def column_norm(self, p: int) -> ColumnNorm:
-        """The p-th power of ``||M||_{1 -> p}`` with blocks scaled by their shares."""
-        return self.column_power(p, [share**p for share in self.shares])
+    def describe(self) -> list[str]:
+        """One line per block, for people."""
+        return [f"{b.term.name}: {b.term.rows:,} values, share {b.share:.4g}" for b in self.blocks]
 
-    @cached_property
-    def diameters(self) -> tuple[float, ...]:
-        """The squared diameter of every block: how far a replaced record moves it."""
-        return tuple(squared_diameter(b.term) for b in self.blocks)
 
-    @cached_property
-    def l1_diameters(self) -> tuple[float, ...]:
-        """The same in L1, which counts for Laplace noise."""
-        return tuple(l1_diameter(b.term) for b in self.blocks)
+class Reconstruction(ABC):
+    """R: how the asked answers follow from the measured values, and the norms of its rows."""
 
-    def moves(self, drops: bool) -> Moves | None:
-        """All moves of a replaced record at once, where they are few enough to list."""
-        if drops not in self._moves:
-            self._moves[drops] = pair_moves([b.term for b in self.blocks], drops)
-        return self._moves[drops]
+    workload: Workload
 
-    @cached_property
-    def _moves(self) -> dict[bool, Moves | None]:
-        return {}
+    @abstractmethod
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """The answers of one term from the measured values of all blocks: unbiased, as a rule."""
 
-    def _l1_moves(self, drops: bool) -> Moves | None:
-        """The same in L1."""
-        if drops not in self._moves_in_l1:
-            self._moves_in_l1[drops] = pair_moves([b.term for b in self.blocks], drops, p=1)
-        return self._moves_in_l1[drops]
+    def answers(self, values: Sequence[Array]) -> list[Array]:
+        """``answer`` of every term."""
+        return [self.answer(t, values) for t in range(len(self.workload.terms))]
 
-    @cached_property
-    def _moves_in_l1(self) -> dict[bool, Moves | None]:
-        return {}
+    @abstractmethod
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """The variance of every answer of a term, from the noise variance of every block."""
 
-    def apart(self, scales: Sequence[float], drops: bool) -> float:
-        """At least ``max sum_b scales[b] |M_b d|^2`` over replaced records d, rounded up.
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The sum of ``variances``; kinds for very many queries do not list them."""
+        return float(self.variances(term, block_variances).sum())
 
-        d is ``e_i - e_j``; or also ``e_i`` where ``drops`` says that a record can fall in no cell.
+    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The greatest of ``variances``, or a bound on it."""
+        return float(self.variances(term, block_variances).max())
+
+    @abstractmethod
+    def effective_terms(self, term: int) -> Array:
+        """``(sum r^2)^2 / sum r^4`` of every answer: how many equal noises it is like.
+
+        A weighted sum of Laplace variables has the kurtosis of a sum of that many equal ones;
+        1 means that the answer carries a single draw.
         """
-        longest = self.column_power(2, scales).power
-        simple = longest * (2 if self.is_nonnegative else 4)
-        found = min(simple, sum(d * s for d, s in zip(self.diameters, scales, strict=True)))
-        found = max(found, longest) if drops else found
-        known = self.moves(drops)
-        return found if known is None else min(found, known.greatest(scales))
 
-    def l1_apart(self, scales: Sequence[float], drops: bool) -> float:
-        """At least ``max sum_b scales[b] |M_b d|_1`` over replaced records d, rounded up.
+    @abstractmethod
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """``R'c``: how much every measured value counts in ``c`` times the answers of a term.
 
-        Measured values are whole steps, and ``|k| <= k^2`` for whole k: so the squared distance in
-        steps, of all blocks together, is a bound as well. On small domains all moves are listed.
+        Blocks that do not count are left out.
         """
-        longest = self.column_power(1, scales).power
-        each = sum(d * s for d, s in zip(self.l1_diameters, scales, strict=True))
-        found = min(2 * longest, max(each, longest) if drops else each)
-        steps = [s * 2.0**bits for s, bits in zip(scales, self.block_bits, strict=True)]
-        found = min(found, self.apart(steps, drops))
-        known = self._l1_moves(drops)
-        return found if known is None else min(found, known.greatest(scales))
+
+    def covariance(
+        self, term: int, queries: Sequence[int], block_variances: Sequence[float]
+    ) -> Array:
+        """The covariance matrix of the listed answers of a term (by number): ``R K R'``."""
+        rows, count = self.workload.terms[term].rows, len(queries)
+        found: dict[int, Array] = {}
+        for i, q in enumerate(queries):
+            unit = np.zeros(rows)
+            unit[q] = 1.0
+            for b, weights in self.adjoint(term, unit).items():
+                if b not in found:
+                    held = count * (weights.size + sum(f.shape[1] for f in found.values()))
+                    check_entries(held, f"how {count:,} answers are read from the measurements")
+                    found[b] = np.zeros((count, weights.size))
+                found[b][i] = sqrt(block_variances[b]) * weights
+        return sum((f @ f.T for f in found.values()), np.zeros((count, count)))
+
+    def group_variances(
+        self, block_variances: Sequence[float]
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """``total_variance`` and ``greatest_variance`` of every term."""
+        terms = range(len(self.workload.terms))
+        totals = [self.total_variance(t, block_variances) for t in terms]
+        return totals, [self.greatest_variance(t, block_variances) for t in terms]
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy(MeasuredQueries, Reconstruction):
+    """Measured blocks and the linear reconstruction of a workload from them.
+
+    ``mechanism`` is the name under which a person can ask for it; ``bound`` a lower bound on
+    ``weighted_error(objective)`` of every strategy for the workload, where one was found on the
+    way, and ``replace_one_bound`` the same for replace-one neighbours (``replacing.py``).
+
+    ``records`` is None where all answers are unbiased, which is the rule. A strategy with a bias
+    (``biased.py``, ``conjunctions.py``) is made for a public number of records; what it states
+    of its bias holds for data sets of at most that many.
+    """
+
+    mechanism: str
+    noise: Noise
+    workload: Workload
+    blocks: Sequence[Block]
+    bound: float | None = field(default=None, kw_only=True)
+    objective: Objective = field(default="rmse", kw_only=True)
+    records: int | None = field(default=None, kw_only=True)
+    replace_one_bound: float | None = field(default=None, kw_only=True)
+
+    @property
+    def norm(self) -> Norm:
+        """The norm that counts for the noise: L2 for Gaussian noise, L1 for Laplace noise."""
+        return 2 if self.noise == "gaussian" else 1
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """``R'c``: how much every measured value counts in ``c`` times the answers of a term.
+
+        Kinds of strategies that know no better way follow one measured value after the other.
+        """
+        if sum(self.block_rows) > MOST_FOLLOWED:
+            raise TooLarge(
+                f"{sum(self.block_rows):,} measured values cannot be followed through {term=} of "
+                f"{self.mechanism} one by one; the most are {MOST_FOLLOWED:,}"
+            )
+        values = [np.zeros(rows) for rows in self.block_rows]
+        found = {b: np.zeros(rows) for b, rows in enumerate(self.block_rows)}
+        for b, weights in found.items():
+            for i in range(len(weights)):
+                values[b][i] = 1.0
+                weights[i] = coefficients @ self.answer(term, values)
+                values[b][i] = 0.0
+        return {b: weights for b, weights in found.items() if weights.any()}
+
+    def bias_bounds(self, term: int) -> Array:
+        """``max_j |E_qj|`` of every query of a term: its greatest bias per record."""
+        return np.zeros(self.workload.terms[term].rows)
+
+    def squared_bias(self, term: int | None = None) -> float:  # noqa: ARG002
+        """``max_j sum_q E_qj^2`` over the queries of a term, or of all terms: per record."""
+        return 0.0
 
     def block_errors(self) -> Array:
         """``sum_q w_q^2 |r_q|^2`` of every block: the weighted error that unit noise on it makes.
@@ -303,10 +359,43 @@ class Strategy(ABC):
             unit[b] = 0.0
         return out
 
-    @property
-    def is_nonnegative(self) -> bool:
-        """Whether no measured coefficient is below zero."""
-        return all(b.term.is_nonnegative for b in self.blocks)
+    def remembered(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, kept under the last few keys: for many budgets in a row."""
+        kept = self._remembered
+        if key not in kept:
+            for old in list(kept)[: len(kept) + 1 - REMEMBERED]:
+                kept.pop(old, None)
+            kept[key] = compute()
+        result: T = kept[key]
+        return result
+
+    @cached_property
+    def _remembered(self) -> dict[tuple[object, ...], Any]:
+        return {}
+
+    def noise_sensitivity(
+        self,
+        neighbours: Neighbours = "add-remove",
+        may_drop_records: bool = False,
+        scales: Sequence[float] | None = None,
+    ) -> float:
+        """The power of ``sensitivity`` in the norm of the noise.
+
+        Where only public totals are measured neighbours move nothing; noise is added all the same.
+        """
+        power = self.sensitivity(self.norm, neighbours, may_drop_records, scales).power
+        if power > 0:
+            return power
+        column = self.sensitivity(self.norm, "add-remove", scales=scales).power
+        return column * self._doubling(self.norm)
+
+    def squared_sensitivity(
+        self, neighbours: Neighbours = "add-remove", may_drop_records: bool = False
+    ) -> float:
+        """The square of the sensitivity in the norm of the noise, blocks scaled by shares."""
+        key = ("squared sensitivity", neighbours, may_drop_records)
+        power = self._once(key, lambda: self.noise_sensitivity(neighbours, may_drop_records))
+        return power if self.norm == 2 else power**2
 
     @property
     def gamma(self) -> float:
@@ -314,47 +403,33 @@ class Strategy(ABC):
 
         p is 2 for Gaussian noise and 1 for Laplace noise, whose unit is a standard deviation of 1.
         """
-        return sqrt(sum(self._unit_variances()) * self.squared_norm / self.workload.queries)
+        return sqrt(
+            sum(self._unit_variances()) * self.squared_sensitivity() / self.workload.queries
+        )
 
-    @cached_property
-    def squared_norm(self) -> float:
-        """``||M||_{1->p}^2`` for the p of the noise, blocks scaled by their shares."""
-        gaussian = self.noise == "gaussian"
-        return self.column_norm(2).power if gaussian else self.column_norm(1).power ** 2
+    def weighted_error(
+        self,
+        objective: str = "rmse",
+        neighbours: Neighbours = "add-remove",
+        may_drop_records: bool = False,
+    ) -> float:
+        """The squared error at unit noise that ``bound`` is below, by the weights of the terms.
 
-    def weighted_error(self) -> float:
-        """``sum_q w_q^2 |r_q|^2 ||M||_{1->p}^2``: what ``optimum.py`` bounds from below."""
-        pairs = zip(self.workload.terms, self._unit_variances(), strict=True)
-        return sum(t.weight**2 * v for t, v in pairs) * self.squared_norm
-
-    def weighted_largest(self) -> float:
-        """``max_q w_q^2 |r_q|^2 ||M||_{1->p}^2``: what ``largest.py`` bounds from below."""
-        _, greatest = self.group_variances([share**-2 for share in self.shares])
-        pairs = zip(self.workload.terms, greatest, strict=True)
-        return max(t.weight**2 * float(v) for t, v in pairs) * self.squared_norm
-
-    def replaced_error(self, objective: str, drops: bool) -> float:
-        """``weighted_error`` or ``weighted_largest`` with the diameter in place of the norm."""
-        totals, greatest = self.group_variances([share**-2 for share in self.shares])
-        weights = np.array([t.weight**2 for t in self.workload.terms])
-        if objective == "max":
-            error = float((weights * np.asarray(greatest)).max())
-        else:
-            error = float(weights @ np.asarray(totals))
-        return error * self.replaced_power(drops)
-
-    def replaced_power(self, drops: bool) -> float:
-        """How far neighbours are apart for replace-one, blocks scaled by their shares.
-
-        Squared; in L2 for Gaussian noise, in L1 for Laplace noise.
+        ``sum_q w_q^2 |r_q|^2`` or, for the objective "max", ``max_q w_q^2 |r_q|^2``, times the
+        squared sensitivity.
         """
-        if self.noise == "laplace":
-            return self.l1_apart(self.shares, drops) ** 2 or 4 * self.squared_norm
-        return self.apart([share**2 for share in self.shares], drops) or 2 * self.squared_norm
+        terms = self.workload.terms
+        if objective == "max":
+            _, greatest = self.group_variances([share**-2 for share in self.shares])
+            error = max(t.weight**2 * float(v) for t, v in zip(terms, greatest, strict=True))
+        else:
+            pairs = zip(terms, self._unit_variances(), strict=True)
+            error = sum(t.weight**2 * v for t, v in pairs)
+        return error * self.squared_sensitivity(neighbours, may_drop_records)
 
     def bound_for(self, objective: str, neighbours: str = "add-remove") -> float | None:
         """The lower bound of an objective: the largest error is no less than the mean one."""
-        bound = self.bound if neighbours == "add-remove" else self.replacing
+        bound = self.bound if neighbours == "add-remove" else self.replace_one_bound
         if bound is None or objective == self.objective:
             return bound
         return bound / self.workload.queries if objective == "max" else None
@@ -362,16 +437,6 @@ class Strategy(ABC):
     def _unit_variances(self) -> list[float]:
         unit = [share**-2 for share in self.shares]
         return [self.total_variance(t, unit) for t in range(len(self.workload.terms))]
-
-    def digest(self) -> str:
-        """SHA-256 of what is measured: a stored answer is read by the strategy that made it."""
-        out = hashlib.sha256(fingerprint([b.term for b in self.blocks]))
-        out.update("|".join(share.hex() for share in self.shares).encode())
-        return out.hexdigest()
-
-    def describe(self) -> list[str]:
-        """One line per block, for people."""
-        return [f"{b.term.name}: {b.term.rows:,} values, share {b.share:.4g}" for b in self.blocks]
 
 
 class GaussianStrategy(Strategy):

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from sfumato.budget import Neighbours
 from sfumato.plan.forecast import Forecast
-from sfumato.plan.moves import Moves
-from sfumato.plan.strategy import Strategy
+from sfumato.plan.strategy import Norm, Strategy
 from sfumato.workload.normal import Normal
 from sfumato.workload.queries import Array
 from sfumato.workload.sensitivity import ColumnNorm
@@ -46,7 +46,7 @@ class Viewed(Strategy):
             bound=planned.bound,
             objective=planned.objective,
             records=planned.records,
-            replacing=planned.replacing,
+            replace_one_bound=planned.replace_one_bound,
             planned=planned,
             normal=asked.normal,
         )
@@ -199,35 +199,19 @@ class Viewed(Strategy):
         """By how much the values of every block may be off."""
         return self.planned.block_slacks
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
-        """The p-th power of the column norm."""
-        return self.planned.column_power(p, scales)
+    def sensitivity(
+        self,
+        norm: Norm,
+        neighbours: Neighbours = "add-remove",
+        may_drop_records: bool = False,
+        scales: Sequence[float] | None = None,
+    ) -> ColumnNorm:
+        """How far one record moves the blocks."""
+        return self.planned.sensitivity(norm, neighbours, may_drop_records, scales)
 
-    def column_norm(self, p: int) -> ColumnNorm:
-        """The same with blocks scaled by their shares."""
-        return self.planned.column_norm(p)
-
-    @cached_property
-    def diameters(self) -> tuple[float, ...]:
-        """The squared diameter of every block."""
-        return self.planned.diameters
-
-    @cached_property
-    def l1_diameters(self) -> tuple[float, ...]:
-        """The same in L1."""
-        return self.planned.l1_diameters
-
-    def moves(self, drops: bool) -> Moves | None:
-        """All moves of a replaced record."""
-        return self.planned.moves(drops)
-
-    def apart(self, scales: Sequence[float], drops: bool) -> float:
-        """How far neighbours are apart for replace-one, in L2."""
-        return self.planned.apart(scales, drops)
-
-    def l1_apart(self, scales: Sequence[float], drops: bool) -> float:
-        """The same in L1."""
-        return self.planned.l1_apart(scales, drops)
+    def block_diameters(self, norm: Norm) -> tuple[float, ...]:
+        """How far a replaced record moves every block."""
+        return self.planned.block_diameters(norm)
 
     def block_errors(self) -> Array:
         """The weighted error that unit noise on every block makes in the normal form."""
@@ -238,26 +222,20 @@ class Viewed(Strategy):
         """Whether no measured coefficient is below zero."""
         return self.planned.is_nonnegative
 
-    @cached_property
-    def squared_norm(self) -> float:
-        """The squared column norm for the p of the noise."""
-        return self.planned.squared_norm
+    def squared_sensitivity(
+        self, neighbours: Neighbours = "add-remove", may_drop_records: bool = False
+    ) -> float:
+        """The square of the sensitivity in the norm of the noise."""
+        return self.planned.squared_sensitivity(neighbours, may_drop_records)
 
-    def weighted_error(self) -> float:
+    def weighted_error(
+        self,
+        objective: str = "rmse",
+        neighbours: Neighbours = "add-remove",
+        may_drop_records: bool = False,
+    ) -> float:
         """That of the normal form, which the bound is of."""
-        return self.planned.weighted_error()
-
-    def weighted_largest(self) -> float:
-        """That of the normal form, which the bound is of."""
-        return self.planned.weighted_largest()
-
-    def replaced_error(self, objective: str, drops: bool) -> float:
-        """That of the normal form, which the bound is of."""
-        return self.planned.replaced_error(objective, drops)
-
-    def replaced_power(self, drops: bool) -> float:
-        """How far neighbours are apart for replace-one, blocks scaled by their shares."""
-        return self.planned.replaced_power(drops)
+        return self.planned.weighted_error(objective, neighbours, may_drop_records)
 
     def bound_for(self, objective: str, neighbours: str = "add-remove") -> float | None:
         """The lower bound of an objective, for the normal form."""

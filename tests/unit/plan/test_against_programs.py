@@ -171,7 +171,7 @@ def test_counts_beside_sums_of_a_long_attribute_are_the_optimum_of_few_queries(
         cache=False,
     )
     strategy = plan.strategy
-    error = strategy.weighted_error() if objective == "rmse" else strategy.weighted_largest()
+    error = strategy.weighted_error(objective)
     assert strategy.bound is not None
     assert strategy.bound <= true * (1 + SOLVED)
     assert true * (1 - SOLVED) <= error <= true * (1 + 6 * SOLVED)

@@ -101,7 +101,7 @@ def test_what_is_stated_of_bias_and_noise_is_what_is_measured(
     assert forecast.rmse == pytest.approx(sqrt((variances.sum() + records**2 * squares) / k))
     worst = np.sqrt(variances + (records * np.abs(bias).max(axis=1)) ** 2)
     assert forecast.largest_error == pytest.approx(worst.max())
-    assert strategy.column_norm(2).power == pytest.approx(
+    assert strategy.sensitivity(2).power == pytest.approx(
         (m**2).sum(axis=0).max() * strategy.blocks[0].share ** 2
     )
     first = 0

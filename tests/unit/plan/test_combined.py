@@ -56,7 +56,7 @@ def test_every_term_is_answered_by_its_part_without_bias() -> None:
 def test_the_stated_norm_covers_the_dense_matrix_and_the_bound_is_below_the_error() -> None:
     plan = sf.plan(mixed(), sf.Budget(mu=1), mechanism="factorization")
     matrix, _ = dense(plan)
-    norm = plan.strategy.column_norm(2).power
+    norm = plan.strategy.sensitivity(2).power
     assert (matrix**2).sum(axis=0).max() <= norm
     assert norm == pytest.approx(1.0)
     assert plan.certificate is not None

@@ -18,7 +18,7 @@ from sfumato.plan.optimal.conditions import conditions
 from sfumato.plan.optimal.dense import dense
 from sfumato.plan.optimal.pairwise import best_for_pairs
 from sfumato.plan.optimal.proved import Conditions, Proved
-from sfumato.plan.replacing import for_replacing
+from sfumato.plan.replacing import for_replace_one
 from sfumato.plan.strategy import Objective, Strategy
 from sfumato.plan.view import planned_strategy
 from sfumato.vault.measure import count, mixed_values
@@ -62,14 +62,14 @@ def farthest(m: np.ndarray) -> float:
 
 
 def reached(strategy: Strategy, objective: str) -> float:
-    return strategy.weighted_largest() if objective == "max" else strategy.weighted_error()
+    return strategy.weighted_error(objective)
 
 
 def is_sound(strategy: Strategy, matrix: np.ndarray) -> bool:
     """Whether no column and no distance exceeds what is stated."""
     m, term = measured(strategy, matrix), strategy.blocks[0].term
-    norms = [strategy.column_power(p, [1.0]).power for p in (1, 2)]
-    stated = [*norms, strategy.diameters[0], term.greatest]
+    norms = [strategy.sensitivity(p, scales=[1.0]).power for p in (1, 2)]
+    stated = [*norms, strategy.block_diameters(2)[0], term.greatest]
     brute = [np.abs(m).sum(axis=0).max(), (m**2).sum(axis=0).max(), farthest(m), np.abs(m).max()]
     low, high = term.coefficient_bounds()
     inside = (m.min(axis=1) >= low).all() and (m.max(axis=1) <= high).all()
@@ -166,14 +166,16 @@ def test_replaced_records_have_a_bound_of_their_own(
     seed: int, objective: Objective, drops: bool
 ) -> None:
     work, _ = drawn(seed)
-    found = for_replacing(conditions(work, objective), objective, drops)
+    found = for_replace_one(conditions(work, objective), objective, drops)
     best = best_for_pairs(work, objective, drops)
     assert best is not None
-    assert found.replacing is not None
-    assert found.replacing <= best.replaced_error(objective, drops) * (1 + 1e-9)
-    assert found.replaced_error(objective, drops) >= found.replacing
+    assert found.replace_one_bound is not None
+    assert found.replace_one_bound <= best.weighted_error(objective, "replace-one", drops) * (
+        1 + 1e-9
+    )
+    assert found.weighted_error(objective, "replace-one", drops) >= found.replace_one_bound
     assert isinstance(found, Conditions)
-    assert found.replaced_power(drops) <= 2.0001 * found.squared_norm
+    assert found.squared_sensitivity("replace-one", drops) <= 2.0001 * found.squared_sensitivity()
 
 
 def test_conditions_that_repeat_never_hold_or_always_hold() -> None:
@@ -279,10 +281,10 @@ def test_products_stand_beside_conditions(objective: Objective) -> None:
     ]
     shares = [s**2 for s in found.shares]
     columns = sum(s * (m**2).sum(axis=0) for s, m in zip(shares, blocks, strict=True))
-    stated = found.column_power(2, shares).power
+    stated = found.sensitivity(2, scales=shares).power
     assert columns.max() <= stated
     assert stated == pytest.approx(1.0, rel=1e-6)
-    apart = sum(s * d for s, d in zip(shares, found.diameters, strict=True))
+    apart = sum(s * d for s, d in zip(shares, found.block_diameters(2), strict=True))
     together = np.concatenate([s * m for s, m in zip(found.shares, blocks, strict=True)])
     assert farthest(together) <= apart
     answers = [np.concatenate(found.answers([m[:, c] for m in blocks])) for c in range(SMALL.size)]

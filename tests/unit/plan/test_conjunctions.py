@@ -71,7 +71,7 @@ def test_what_is_stated_is_what_the_matrices_say(name: str, records: int, object
     variances = np.concatenate([strategy.variances(t, noise) for t in range(len(work.terms))])
     assert variances == pytest.approx((r**2) @ noise)
     shares = np.array(strategy.shares)
-    assert strategy.column_norm(2).power == pytest.approx(((m.T * shares) ** 2).sum(axis=1).max())
+    assert strategy.sensitivity(2).power == pytest.approx(((m.T * shares) ** 2).sum(axis=1).max())
     first = 0
     for t, term in enumerate(work.terms):
         some = np.arange(term.rows) + 1.0

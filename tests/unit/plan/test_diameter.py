@@ -68,7 +68,7 @@ def strategies(law: str) -> list[Strategy]:
 
 @pytest.mark.parametrize("strategy", strategies("gaussian"), ids=lambda s: s.mechanism)
 def test_no_pair_of_cells_is_farther_apart_than_stated(strategy: Strategy) -> None:
-    for block, stated in zip(strategy.blocks, strategy.diameters, strict=True):
+    for block, stated in zip(strategy.blocks, strategy.block_diameters(2), strict=True):
         true = true_diameter(columns(block.term))
         assert true <= stated * (1 + 1e-12), block.term.name
 
@@ -76,13 +76,13 @@ def test_no_pair_of_cells_is_farther_apart_than_stated(strategy: Strategy) -> No
 @pytest.mark.parametrize("strategy", strategies("laplace"), ids=lambda s: s.mechanism)
 def test_no_pair_of_cells_is_farther_apart_in_l1_than_stated(strategy: Strategy) -> None:
     blocks = [columns(b.term) for b in strategy.blocks]
-    for own, stated in zip(blocks, strategy.l1_diameters, strict=True):
+    for own, stated in zip(blocks, strategy.block_diameters(1), strict=True):
         assert true_l1_diameter(own) <= stated * (1 + 1e-12)
     whole = np.hstack([b * s for b, s in zip(blocks, strategy.shares, strict=True)])
     alone = float(np.abs(whole).sum(axis=1).max())
     between = true_l1_diameter(whole) * (1 - 1e-12)
-    assert between <= strategy.l1_apart(strategy.shares, drops=False) <= 2 * alone * (1 + 1e-6)
-    assert max(between, alone) <= strategy.l1_apart(strategy.shares, drops=True)
+    assert between <= strategy.sensitivity(1, "replace-one", False).power <= 2 * alone * (1 + 1e-6)
+    assert max(between, alone) <= strategy.sensitivity(1, "replace-one", True).power
 
 
 @pytest.mark.parametrize("drops", [False, True])
@@ -94,7 +94,7 @@ def test_on_small_domains_the_l1_distance_is_exact(strategy: Strategy, drops: bo
     true = true_l1_diameter(whole)
     if drops:
         true = max(true, float(np.abs(whole).sum(axis=1).max()))
-    stated = strategy.l1_apart(strategy.shares, drops)
+    stated = strategy.sensitivity(1, "replace-one", drops).power
     assert true * (1 - 1e-12) <= stated <= true * (1 + 1e-6)
 
 
@@ -127,8 +127,10 @@ def test_a_record_in_no_cell_moves_by_its_whole_column() -> None:
 def test_differences_of_marginals_are_near_two_columns_not_four() -> None:
     work = sf.marginals(sf.Domain({"a": 50, "b": 40}), 2)
     strategy = choose(work, sf.Budget(mu=1), "replace-one", mechanism="factorization").strategy
-    whole = sum(d * b.share**2 for d, b in zip(strategy.diameters, strategy.blocks, strict=True))
-    assert whole <= 2.2 * strategy.column_norm(2).power
+    whole = sum(
+        d * b.share**2 for d, b in zip(strategy.block_diameters(2), strategy.blocks, strict=True)
+    )
+    assert whole <= 2.2 * strategy.sensitivity(2).power
 
 
 def test_a_histogram_needs_seven_tenths_of_the_naive_noise() -> None:

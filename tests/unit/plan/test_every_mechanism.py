@@ -117,7 +117,7 @@ def test_no_column_is_longer_than_stated(mechanism: str, work: str) -> None:
     shares = np.array([b.share**p for b in plan.strategy.blocks])
     for scales in (shares, np.ones(len(shares)), rng.uniform(0.1, 3, len(shares))):
         true = float((scales @ columns).max())
-        stated = plan.strategy.column_power(p, list(scales))
+        stated = plan.strategy.sensitivity(p, scales=list(scales))
         assert true <= stated.power
         if stated.is_exact:
             assert stated.power <= true * (1 + 1e-6)
@@ -132,7 +132,7 @@ def test_no_two_columns_are_farther_apart_than_stated(mechanism: str, work: str)
         return
     seen = dense(plan)
     moved = seen.moved(2, replacements(seen.f.shape[1]))
-    for true, stated in zip(moved.max(axis=1), plan.strategy.diameters, strict=True):
+    for true, stated in zip(moved.max(axis=1), plan.strategy.block_diameters(2), strict=True):
         assert true <= stated * (1 + 1e-12)
 
 

@@ -30,7 +30,7 @@ from sfumato.plan.optimal.maximum import largest_error
 from sfumato.plan.optimal.ordered import ordered, ordered_largest
 from sfumato.plan.optimal.pieces import pieces
 from sfumato.plan.optimal.sliding import windows
-from sfumato.plan.replacing import for_replacing
+from sfumato.plan.replacing import for_replace_one
 from sfumato.plan.strategy import Strategy
 from sfumato.plan.transforms.weighted_marginals import weighted_marginals
 from sfumato.vault.measure import add_noise, exact_values
@@ -107,7 +107,7 @@ def forecast(
     unit = None if rows == 1 else PrivacyUnit("id", rows)
     if neighbours == "replace-one":
         drops = unit is not None or not strategy.workload.domain.keeps_every_record
-        strategy = for_replacing(strategy, strategy.objective, drops)
+        strategy = for_replace_one(strategy, strategy.objective, drops)
     noise = calibrate(strategy, LOSS, neighbours, unit)
     budget = sf.Budget(mu=LOSS)
     return Forecast(
@@ -159,7 +159,7 @@ def test_values_of_large_tables_move_by_no_more_than_a_column_and_the_slack(
                 before, after = (exact_values(term, table_of(term, h)) for h in (histogram, more))
                 steps = [int(y) - int(x) for x, y in zip(before, after, strict=True)]
                 moved = sqrt(sum(s * s for s in steps)) * 2.0**-term.fraction_bits
-                column = sqrt(float(plan.strategy.column_power(2, _only(plan, block)).power))
+                column = sqrt(float(plan.strategy.sensitivity(2, scales=_only(plan, block)).power))
                 assert moved <= column * (1 + 1e-9) + term.slack
                 assert law.units > 0
 

@@ -76,7 +76,7 @@ def test_variances_and_norms_are_those_of_the_dense_matrices(work: Workload) -> 
     for t in range(len(work.terms)):
         assert strategy.total_variance(t, unit) == pytest.approx(strategy.variances(t, unit).sum())
     columns = (m**2).sum(axis=0).max()
-    assert columns <= strategy.column_norm(2).power <= columns * (1 + 1e-8)
+    assert columns <= strategy.sensitivity(2).power <= columns * (1 + 1e-8)
 
 
 def test_the_optimum_and_its_bound_are_those_of_the_dense_problem(work: Workload) -> None:

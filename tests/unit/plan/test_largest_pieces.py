@@ -44,7 +44,7 @@ def test_what_is_stated_is_what_the_dense_matrices_do() -> None:
     np.testing.assert_allclose(r @ m, f, atol=1e-7)
     stated = np.concatenate([strategy.variances(t, unit) for t in terms])
     np.testing.assert_allclose(stated, (r**2).sum(axis=1), rtol=1e-6)
-    assert (m**2).sum(axis=0).max() <= strategy.column_norm(2).power * (1 + 1e-12)
+    assert (m**2).sum(axis=0).max() <= strategy.sensitivity(2).power * (1 + 1e-12)
     counts = np.random.default_rng(1).integers(0, 99, size=SMALL.shape)
     np.testing.assert_allclose(answers(strategy, counts), work.evaluate(counts), atol=1e-6)
 
@@ -55,9 +55,9 @@ def test_error_and_bound_enclose_the_optimum_found_through_symmetries() -> None:
     assert strategy.objective == best.objective == "max"
     assert strategy.bound is not None
     assert best.bound is not None
-    assert strategy.bound <= best.weighted_largest() * (1 + 1e-9)
-    assert best.bound <= strategy.weighted_largest() * (1 + 1e-9)
-    assert strategy.weighted_largest() <= 1.3 * best.weighted_largest()
+    assert strategy.bound <= best.weighted_error("max") * (1 + 1e-9)
+    assert best.bound <= strategy.weighted_error("max") * (1 + 1e-9)
+    assert strategy.weighted_error("max") <= 1.3 * best.weighted_error("max")
 
 
 def test_large_unions_are_planned_in_pieces_and_beat_those_of_the_mean_error() -> None:
@@ -67,9 +67,9 @@ def test_large_unions_are_planned_in_pieces_and_beat_those_of_the_mean_error() -
     of_the_mean = pieces(work)
     assert of_the_mean is not None
     assert strategy.bound is not None
-    assert strategy.weighted_largest() < 0.9 * of_the_mean.weighted_largest()
-    assert strategy.weighted_largest() >= strategy.bound
-    assert of_the_mean.weighted_largest() >= strategy.bound
+    assert strategy.weighted_error("max") < 0.9 * of_the_mean.weighted_error("max")
+    assert strategy.weighted_error("max") >= strategy.bound
+    assert of_the_mean.weighted_error("max") >= strategy.bound
 
 
 def test_marginals_with_prefixes_are_nearly_optimal() -> None:
@@ -77,7 +77,7 @@ def test_marginals_with_prefixes_are_nearly_optimal() -> None:
     mixed = sf.prefixes(WIDE, "x", by=["z"]) | sf.prefixes(WIDE, "y", by=["u"])
     strategy = largest_error(numeric | mixed | sf.marginals(WIDE, [("z", "u")]))
     assert isinstance(strategy, Pieces)
-    assert 1 <= sqrt(strategy.weighted_largest() / (strategy.bound or 1.0)) < 1.1
+    assert 1 <= sqrt(strategy.weighted_error("max") / (strategy.bound or 1.0)) < 1.1
 
 
 def test_no_other_shares_of_the_noise_are_better_for_the_same_splits() -> None:
@@ -85,7 +85,7 @@ def test_no_other_shares_of_the_noise_are_better_for_the_same_splits() -> None:
     guess = pieces(work)
     assert guess is not None
     strategy, emphasis = _shared(work, guess)
-    best = strategy.weighted_largest()
+    best = strategy.weighted_error("max")
     assert emphasis.sum() == pytest.approx(1, abs=1e-6)
     rng = np.random.default_rng(2)
     for _ in range(100):
@@ -93,7 +93,7 @@ def test_no_other_shares_of_the_noise_are_better_for_the_same_splits() -> None:
         pairs = zip(strategy.blocks, factors, strict=True)
         moved = tuple(replace(b, share=b.share * float(c)) for b, c in pairs)
         other = replace(strategy, blocks=moved)
-        assert other.weighted_largest() >= best * (1 - 5e-3)
+        assert other.weighted_error("max") >= best * (1 - 5e-3)
 
 
 def test_a_hull_holds_the_greatest_of_every_positive_combination() -> None:

@@ -79,11 +79,11 @@ def test_columns_of_differences_are_not_longer_than_stated(amount: int) -> None:
     columns = true_columns(term)
     for p in (1, 2):
         true = max(sum(abs(x) ** p for x in c) for c in columns)
-        assert Fraction(strategy.column_power(p, [1.0]).power) >= true
+        assert Fraction(strategy.sensitivity(p, scales=[1.0]).power) >= true
     apart = max(
         sum((x - y) ** 2 for x, y in zip(c, d, strict=True)) for c in columns for d in columns
     )
-    assert Fraction(strategy.diameters[0]) >= apart
+    assert Fraction(strategy.block_diameters(2)[0]) >= apart
 
 
 def cancelling(seed: int) -> Mixture:

@@ -88,10 +88,10 @@ def test_adjoint_and_covariances_are_those_of_the_reconstruction(made: Ordered) 
 
 def test_column_norms_are_those_of_brute_force_and_never_below(made: Ordered) -> None:
     norms = (dense_m(made) ** 2).sum(axis=0)
-    stated = made.column_norm(2).power
+    stated = made.sensitivity(2).power
     assert norms.max() <= stated <= norms.max() * (1 + 1e-8)
     apart = max(float(((a - b) ** 2).sum()) for a, b in combinations(dense_m(made).T[::3], 2))
-    assert apart <= made.diameters[0]
+    assert apart <= made.block_diameters(2)[0]
 
 
 def test_the_error_is_certified(made: Ordered) -> None:
@@ -152,7 +152,7 @@ def test_slack_raises_the_noise_and_the_loss_counts_it() -> None:
     made = ordered(workloads()["prefix"])
     law = calibrate(made, 0.5, "add-remove")
     loss = float(privacy_loss(made, law, "add-remove")) ** 0.5
-    moved = made.column_norm(2).power ** 0.5
+    moved = made.sensitivity(2).power ** 0.5
     assert loss <= 0.5
     assert loss * law[0].scale >= (moved + made.rooted.slack) * (1 - 1e-12)
 
@@ -169,7 +169,7 @@ def test_the_largest_error_of_prefixes_is_certified() -> None:
     made = ordered_largest(sf.prefixes(domain, "age"))
     assert made.bound is not None
     assert made.objective == "max"
-    assert 1 <= np.sqrt(made.weighted_largest() / made.bound) <= 1.0005
+    assert 1 <= np.sqrt(made.weighted_error("max") / made.bound) <= 1.0005
     spread = made.variances(0, [1.0])
     assert spread.max() / spread.min() < 1.01
     mean = ordered(sf.prefixes(domain, "age"))

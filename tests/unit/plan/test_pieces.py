@@ -132,7 +132,7 @@ def test_variances_and_norms_are_those_of_the_dense_matrices() -> None:
     for t in range(len(WORK.terms)):
         assert strategy.total_variance(t, unit) == pytest.approx(strategy.variances(t, unit).sum())
     columns = (m**2).sum(axis=0).max()
-    assert columns <= strategy.column_norm(2).power <= columns * 1.001
+    assert columns <= strategy.sensitivity(2).power <= columns * 1.001
 
 
 def test_one_product_reaches_the_product_of_the_optima() -> None:

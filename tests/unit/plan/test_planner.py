@@ -346,6 +346,6 @@ def test_a_singular_matrix_is_a_reason_not_an_end(
         named = {**MECHANISMS, "gaussian": MECHANISMS["gaussian"]._replace(build=singular)}
         monkeypatch.setattr(planner, "MECHANISMS", named)
     else:
-        monkeypatch.setattr(planner, "for_replacing", singular)
+        monkeypatch.setattr(planner, "for_replace_one", singular)
     with pytest.raises(PlanError, match="singular; scale the queries"):
         sf.plan(sf.marginals(DOMAIN, 1), APPROXIMATE, neighbours, mechanism="gaussian")

@@ -93,10 +93,10 @@ def test_adjoint_and_covariances_are_those_of_the_reconstruction(made: Sliding) 
 def test_norms_and_diameters_are_those_of_brute_force_and_never_below(made: Sliding) -> None:
     columns = dense_m(made).T
     norms = (columns**2).sum(axis=1)
-    stated = made.column_norm(2).power
+    stated = made.sensitivity(2).power
     assert norms.max() <= stated <= norms.max() * (1 + 1e-8)
     apart = max((float(((a - b) ** 2).sum()) for a, b in combinations(columns, 2)), default=0.0)
-    assert apart <= made.diameters[0] <= apart * (1 + 1e-8)
+    assert apart <= made.block_diameters(2)[0] <= apart * (1 + 1e-8)
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])

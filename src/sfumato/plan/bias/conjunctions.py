@@ -38,7 +38,7 @@ from sfumato.plan.bias.truncation import (
     needed,
     sets_of,
 )
-from sfumato.plan.strategy import Block, GaussianStrategy, Objective
+from sfumato.plan.strategy import Block, GaussianStrategy, Norm, Objective
 from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
@@ -170,13 +170,14 @@ class ByPolynomial(GaussianStrategy):
             return float(2**width) * mean * ROUND_UP
         return float((self.bias_bounds(term) ** 2).sum())
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:  # noqa: ARG002
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:  # noqa: ARG002
         """All coefficients are 1 or -1: every column is as long as the scales add up to."""
         return ColumnNorm(float(np.sum(scales)) * ROUND_UP, is_exact=True)
 
-    @cached_property
-    def diameters(self) -> tuple[float, ...]:
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """A replaced record turns a character from 1 to -1, and leaves the total as it is."""
+        if norm != 2:
+            return super()._diameters(norm)
         return tuple(0.0 if mask == 0 else 4.0 for mask in self.masks.tolist())
 
     def describe(self) -> list[str]:

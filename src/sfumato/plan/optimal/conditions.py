@@ -72,7 +72,7 @@ def conditions(
 ) -> Conditions:
     """The best weights found for conditions of any shape, with a lower bound on every strategy.
 
-    ``bound`` is below ``weighted_error`` ("rmse") or ``weighted_largest`` ("max") of all of them.
+    ``bound`` is below ``weighted_error(objective)`` of all of them.
     ``progress`` hears of the number of cells and how far their longest column is above 1.
     """
     if objective not in ("rmse", "max"):
@@ -104,7 +104,7 @@ def conditions(
         plain=plain,
         objective=objective,
         bound=lower.added or None,
-        replacing=lower.replaced or None,
+        replace_one_bound=lower.replaced or None,
     )
 
 

@@ -26,7 +26,7 @@ from sfumato.plan.optimal.mixed import Mixed
 from sfumato.plan.optimal.mixture import Mixture
 from sfumato.plan.solve.farthest import farthest_pair
 from sfumato.plan.solve.roots import LARGEST_SIDE, best_root, spanning_cells
-from sfumato.plan.strategy import Block, Objective
+from sfumato.plan.strategy import Block, Norm, Objective
 from sfumato.workload.queries import Array, Integers, Numbers
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Term
@@ -51,13 +51,14 @@ Progress = Callable[[int, float], None]
 class Dense(Mixed):
     """A mixture all of whose columns are known."""
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
         """Exact, over all different columns."""
-        return ColumnNorm(self._columns[p] * scales[0] * ROUND_UP, is_exact=True)
+        return ColumnNorm(self._columns[norm] * scales[0] * ROUND_UP, is_exact=True)
 
-    @cached_property
-    def diameters(self) -> tuple[float, ...]:
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """The farthest two columns, of which one may be that of cells that no query counts."""
+        if norm != 2:
+            return super()._diameters(norm)
         mixture = self._mixture
         longest = self._columns[2]
         if mixture.rows * mixture.columns.shape[1] > HELD:
@@ -84,7 +85,7 @@ def dense(
 ) -> Dense:
     """The best strategy for the mean ("rmse") or the largest ("max") error, with its bound.
 
-    ``bound`` is below ``weighted_error`` or ``weighted_largest`` of every unbiased strategy.
+    ``bound`` is below ``weighted_error(objective)`` of every unbiased strategy.
     """
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")

@@ -23,7 +23,7 @@ from sfumato.plan.solve.optimum import Certified
 from sfumato.plan.solve.orbits import OrbitProblem, Part
 from sfumato.plan.solve.quadratic import row_quadratics
 from sfumato.plan.solve.symmetry import CLASS_PART, Axis
-from sfumato.plan.strategy import Block, GaussianStrategy
+from sfumato.plan.strategy import Block, GaussianStrategy, Norm
 from sfumato.workload.queries import Array, Integers, QuerySet, Total
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
@@ -155,10 +155,10 @@ class Factorization(GaussianStrategy):
                 value *= float(self._class_gram(axis, asked)[0, 0])
             yield b, value
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
         """Exact over the orbits: all cells of an orbit have the same column norm."""
-        if p != 2:
-            return super().column_power(p, scales)
+        if norm != 2:
+            return super().greatest_column(norm, scales)
         wide = [a for a in self.axes if a.classes > 1]
         out = np.zeros([a.classes for a in wide])
         for b, scale in enumerate(scales):

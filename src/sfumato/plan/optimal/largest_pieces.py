@@ -83,7 +83,7 @@ def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest
         # The largest error is at least the mean for any weights of sum 1.
         bound = max(bound, (guess.bound or 0.0) / float(emphasis.sum()))
         found, emphasis = _shared(workload, guess)
-        if best is None or found.weighted_largest() < best.weighted_largest():
+        if best is None or found.weighted_error("max") < best.weighted_error("max"):
             best = found
         if must_stop():
             break

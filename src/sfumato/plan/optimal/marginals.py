@@ -39,7 +39,7 @@ from sfumato.plan.moves import Moves, set_moves
 from sfumato.plan.optimal.split import Split, centred_split
 from sfumato.plan.solve.lattice import Lattice, asked_sets, lattice
 from sfumato.plan.solve.optimum import certified_optimum
-from sfumato.plan.strategy import Block, GaussianStrategy
+from sfumato.plan.strategy import Block, GaussianStrategy, Norm
 from sfumato.workload.queries import Array, repeated
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
@@ -132,24 +132,19 @@ class Marginals(GaussianStrategy):
     def _unit_variances(self) -> list[float]:
         return self.group_variances([share**-2 for share in self.shares])[0]
 
-    def weighted_largest(self) -> float:
-        """``max_q w_q^2 |r_q|^2 ||M||_{1->2}^2``."""
-        _, each = self.group_variances([share**-2 for share in self.shares])
-        weights = np.array([term.weight**2 for term in self.workload.terms])
-        return float((weights * each).max()) * self.column_norm(2).power
-
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
         """Exact: all cells have columns of the same norm in every block."""
-        power = float((self.lattice.of_pieces(self._columns(p)) * np.asarray(scales)).sum())
+        power = float((self.lattice.of_pieces(self._columns(norm)) * np.asarray(scales)).sum())
         return ColumnNorm(power * ROUND_UP, is_exact=True)
 
-    @cached_property
-    def diameters(self) -> tuple[float, ...]:
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """``2 |M_i|^2 n / (n - 1)``: cells that differ along the shortest attribute alone.
 
         The inner product of two columns is their squared norm times ``-1 / (n_i - 1)`` per
         attribute of the piece that they differ in: least for one, the shortest.
         """
+        if norm != 2:
+            return super()._diameters(norm)
         longest = self.lattice.of_pieces(self._columns(2))
         levels = self.lattice.levels
         shortest = np.concatenate([self._sizes[r].min(axis=1, initial=np.inf) for r in levels])
@@ -157,14 +152,12 @@ class Marginals(GaussianStrategy):
         ratio = np.where(is_total, 0.0, 1 + 1 / (np.where(is_total, 2.0, shortest) - 1))
         return tuple((2 * longest * ratio * ROUND_UP).tolist())
 
-    def moves(self, drops: bool) -> Moves | None:
+    def _moves(self, norm: Norm, may_drop_records: bool) -> Moves | None:
         """By the attributes in which two cells differ."""
-        if drops not in self._moves:
-            scales = np.array(self.shares) ** 2
-            self._moves[drops] = set_moves(
-                self.lattice, self._sizes, self.piece_norms, scales, drops
-            )
-        return self._moves[drops]
+        if norm != 2:
+            return super()._moves(norm, may_drop_records)
+        scales = np.array(self.shares) ** 2
+        return set_moves(self.lattice, self._sizes, self.piece_norms, scales, may_drop_records)
 
     def block_errors(self) -> Array:
         """All pieces at once."""

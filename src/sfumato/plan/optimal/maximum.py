@@ -17,8 +17,8 @@ Here structure makes it quick:
 * **one product** of any number of attributes: gamma_2 of a Kronecker product is the product of
   those of its factors (Lee, Shraibman, Spalek 2008), bounds and strategies multiply.
 
-The lower bound that a strategy carries is one on ``weighted_largest`` of every strategy for the
-same workload.
+The lower bound that a strategy carries is one on ``weighted_error("max")`` of every strategy for
+the same workload.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from sfumato.plan.solve.tridiagonal import (
     pole_count,
     root_diagonal,
 )
-from sfumato.plan.strategy import Block, GaussianStrategy
+from sfumato.plan.strategy import Block, GaussianStrategy, Norm
 from sfumato.workload.queries import (
     DENSE_LIMIT,
     Array,
@@ -176,15 +176,16 @@ class Ordered(GaussianStrategy):
         starts = np.searchsorted(before, places, side="right") - 1
         return starts, starts + places - before[starts] + 1
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
         """The greatest of the bounds of all columns."""
-        if p != 2:
-            return super().column_power(p, scales)
+        if norm != 2:
+            return super().greatest_column(norm, scales)
         return ColumnNorm(scales[0] * self.rooted.greatest**2 * ROUND_UP, is_exact=False)
 
-    @cached_property
-    def diameters(self) -> tuple[float, ...]:
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """No coefficient is negative: two columns are at most sqrt(2) of the longest apart."""
+        if norm != 2:
+            return super()._diameters(norm)
         return (2 * self.rooted.greatest**2 * ROUND_UP,)
 
     @property

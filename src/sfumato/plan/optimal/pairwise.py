@@ -59,7 +59,7 @@ DENOMINATORS = 64  # up to which the coefficients of the total are searched as f
 def best_for_pairs(
     workload: Workload, objective: Objective, drops: bool, start: Dense | None = None
 ) -> Dense | None:
-    """The best strategy for replaced records with its bound ``replacing``; None where too large.
+    """The best strategy for replaced records with its bound; None where too large.
 
     ``start`` is a strategy for add-remove neighbours, if one is known.
     """
@@ -76,7 +76,7 @@ def best_for_pairs(
     found = _rounded(start, problem, _helped(problem, form, bound))
     if found is None:
         found = replace(start, mechanism="factorization")
-    return replace(found, replacing=bound, objective=objective)
+    return replace(found, replace_one_bound=bound, objective=objective)
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +288,7 @@ def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
         if np.linalg.matrix_rank(entries.astype(np.float64)) < len(entries):
             continue
         found = _measured(start, entries)
-        now = found.replaced_error(problem.objective, problem.drops)
+        now = found.weighted_error(problem.objective, "replace-one", problem.drops)
         if now < least:
             best, least = found, now
         if least <= error * (1 + ROUNDING):

@@ -28,7 +28,7 @@ from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.optimal.pinching import pinched_bound
 from sfumato.plan.optimal.split import Centred, Split, query_key
 from sfumato.plan.optimal.splitting import union_of_splits
-from sfumato.plan.strategy import Block, GaussianStrategy
+from sfumato.plan.strategy import Block, GaussianStrategy, Norm
 from sfumato.workload.queries import Array, Identity, QuerySet
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
@@ -159,9 +159,9 @@ class Pieces(GaussianStrategy):
             out += part
         return float(out.max())
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
         """Sums of products of the greatest columns: exact where columns are equal, never less."""
-        greatest = {n: float(s.measured.column_powers(p).max()) for n, s in self.splits.items()}
+        greatest = {n: float(s.measured.column_powers(norm).max()) for n, s in self.splits.items()}
         pairs = zip(scales, self.subsets, strict=True)
         power = sum(scale * prod(greatest[n] for n in inside) for scale, inside in pairs)
         return ColumnNorm(power * ROUND_UP, is_exact=False)

@@ -17,6 +17,7 @@ import numpy as np
 from sfumato.errors import TooLarge
 from sfumato.plan.optimal.mixed import Mixed
 from sfumato.plan.optimal.mixture import Mixture
+from sfumato.plan.strategy import Norm
 from sfumato.workload.queries import Array
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 
@@ -71,13 +72,14 @@ class Conditions(Mixed):
 
     plain: Conditions | None = field(default=None, kw_only=True, repr=False)
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
         """As proved: never too small."""
-        return ColumnNorm(self._proved.greatest_column(p) * scales[0] * ROUND_UP, is_exact=False)
+        return ColumnNorm(self._proved.greatest_column(norm) * scales[0] * ROUND_UP, is_exact=False)
 
-    @cached_property
-    def diameters(self) -> tuple[float, ...]:
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """As proved."""
+        if norm != 2:
+            return super()._diameters(norm)
         farthest = min(self._proved.farthest, 4 * self._proved.greatest_column(2))
         return (farthest * ROUND_UP,)
 

@@ -26,7 +26,7 @@ import numpy as np
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.optimal.convolution import BITS, Convolution
 from sfumato.plan.optimal.lower import windows_bound
-from sfumato.plan.strategy import Block, GaussianStrategy
+from sfumato.plan.strategy import Block, GaussianStrategy, Norm
 from sfumato.workload.queries import Array, Identity, Integers, Windows, check_entries
 from sfumato.workload.sensitivity import ROUND_UP
 from sfumato.workload.terms import Product
@@ -118,9 +118,10 @@ class Sliding(GaussianStrategy):
                 out *= place[:, None] == place
         return np.asarray(block_variances[0] * (out + out.T) / 2, dtype=np.float64)
 
-    @cached_property
-    def diameters(self) -> tuple[float, ...]:
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """``2 (x_0 - min_d x_d)`` along a line; columns of different lines are orthogonal."""
+        if norm != 2:
+            return super()._diameters(norm)
         x = self.measured.products
         least = float(x[1:].min(initial=x[0]))
         if prod(self._others) > 1:

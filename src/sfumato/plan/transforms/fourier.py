@@ -24,7 +24,7 @@ from itertools import combinations
 import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.strategy import Block, Strategy
+from sfumato.plan.strategy import Block, Norm, Strategy
 from sfumato.plan.transforms.kronecker import power_of
 from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.coefficients import Matrix
@@ -84,7 +84,7 @@ class Fourier(Strategy):
             fourth += part**2
         return np.divide(second**2, fourth, out=np.ones(rows), where=fourth > 0)
 
-    def column_power(self, p: int, scales: Sequence[float]) -> ColumnNorm:  # noqa: ARG002
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:  # noqa: ARG002
         """All coefficients are 1 or -1: every column is as long as the scales add up to."""
         return ColumnNorm(float(np.sum(scales)) * (1 + 2.0**-30), is_exact=True)
 

@@ -96,7 +96,7 @@ def laplace_error(strategy: Strategy, objective: str = "rmse") -> float:
     """
     unit = [b.share**-2 for b in strategy.blocks]
     pairs = list(enumerate(strategy.workload.terms))
-    norm = strategy.column_norm(1).power
+    norm = strategy.sensitivity(1).power
     if objective == "max":
         return norm**2 * max(t.weight**2 * strategy.greatest_variance(i, unit) for i, t in pairs)
     return norm**2 * sum(t.weight**2 * strategy.total_variance(i, unit) for i, t in pairs)
