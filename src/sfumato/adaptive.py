@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
     from sfumato.release.adaptive import AdaptiveRelease
     from sfumato.release.learned import Known
-    from sfumato.vault.rounds import Task
+    from sfumato.run.rounds import Task
     from sfumato.vault.tables import Table
 
 __all__ = ["AdaptivePlan", "AdaptiveRun", "Method", "plan_adaptive"]
@@ -130,8 +130,8 @@ class AdaptivePlan:
 
     def task(self, learner: Learner) -> Task:
         """What the rounds may choose from, and how much each table matters."""
-        from sfumato.vault.adaptive import GREATEST_WEIGHT
-        from sfumato.vault.rounds import Task
+        from sfumato.run.rounds import Task
+        from sfumato.vault.select import GREATEST_WEIGHT
 
         top = max(self.candidates.values(), default=1.0)
         weights = {s: max(1, round(GREATEST_WEIGHT * w / top)) for s, w in self.candidates.items()}
@@ -273,8 +273,8 @@ class AdaptiveRun(Runnable[Rounds, "AdaptiveRelease"]):
         )
 
     def _tables(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
-        from sfumato.vault.adaptive import read_tables
-        from sfumato.vault.rounds import adaptive_rounds
+        from sfumato.run.rounds import adaptive_rounds
+        from sfumato.vault.select import read_tables
 
         plan = self.plan
         sets = [*((name,) for name in plan.domain.names), *plan.candidates]
@@ -290,9 +290,8 @@ class AdaptiveRun(Runnable[Rounds, "AdaptiveRelease"]):
         return rows, rounds
 
     def _queries(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
-        from sfumato.vault.adaptive import read_answers
-        from sfumato.vault.boosting import boosting_rounds
-        from sfumato.vault.mwem import mwem_rounds
+        from sfumato.run.rounds import boosting_rounds, mwem_rounds
+        from sfumato.vault.select import read_answers
 
         plan, constraints = self.plan, self.constraints
         work, whose = plan.workload, (plan.neighbours, plan.unit)

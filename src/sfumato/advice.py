@@ -36,8 +36,8 @@ from sfumato.refine.learning.learner import Learner
 from sfumato.refine.refined import is_listed, refined_listed
 from sfumato.refine.widths.projected_noise import drawn_noise, drawn_values
 from sfumato.refine.widths.surrogate import Surrogate, made_up, resampled
+from sfumato.run.rounds import adaptive_rounds
 from sfumato.vault.public import public_records
-from sfumato.vault.rounds import adaptive_rounds
 from sfumato.wording import shown
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Workload
@@ -382,8 +382,8 @@ class _Tables:
         words: WordSource,  # noqa: ARG002
         is_pure: bool,
     ) -> Names:
-        """As ``vault.adaptive.ExactTables.choose``, in floats."""
-        from sfumato.vault.adaptive import GRID_BITS
+        """As ``vault.select.ExactTables.choose``, in floats."""
+        from sfumato.vault.select import GRID_BITS
 
         scores = [
             weights[s] * (np.abs(np.ldexp(self.surrogate.table(s), GRID_BITS) - near).sum() - h)
@@ -394,7 +394,7 @@ class _Tables:
         return list(estimates)[int(np.argmax(float(rate) * np.array(scores) + noise))]
 
     def measure(self, names: Names, law: BlockNoise, words: WordSource) -> Measurement:  # noqa: ARG002
-        """As ``vault.adaptive.ExactTables.measure``."""
+        """As ``vault.select.ExactTables.measure``."""
         exact = self.surrogate.table(names).ravel()
         draw = self.draws.normals if law.noise == "gaussian" else self.draws.laplaces
         noisy = exact + law.scale * draw(exact.size)

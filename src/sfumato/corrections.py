@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from sfumato.budget.ledger import Ledger
     from sfumato.domain import Domain
     from sfumato.randomness import WordSource
-    from sfumato.vault.adaptive import ExactAnswers
+    from sfumato.vault.select import ExactAnswers
     from sfumato.vault.tables import Table
 
 __all__ = ["Corrected", "Correction", "CorrectionRun", "Predictions", "Predictor", "correct"]
@@ -235,7 +235,7 @@ class CorrectionRun(Runnable["ExactAnswers", "Corrected"]):
 
     def count(self, table: Table | None, progress: Progress | None) -> ExactAnswers:
         """The exact answers of the workload."""
-        from sfumato.vault.adaptive import read_answers
+        from sfumato.vault.select import read_answers
 
         assert table is not None  # noqa: S101
         plan = self.correction
@@ -335,7 +335,7 @@ def correct(
     >>> correct(work, Budget(epsilon=1), tolerance=100, corrections=2).corrections
     2
     """
-    from sfumato.vault.mwem import answer_moves
+    from sfumato.plan.adaptive import answer_moves
 
     if not isinstance(workload, Workload):
         raise PlanError(

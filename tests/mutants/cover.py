@@ -17,7 +17,7 @@ import pytest
 
 from tests.mutants.servers import seconds, servers
 
-ROOMS = ("src/sfumato/vault", "src/sfumato/budget")
+ROOMS = ("src/sfumato/vault", "src/sfumato/run", "src/sfumato/budget")
 # Tests that call the rooms directly and take little: a longer list can only kill more.
 _UNIT = (
     "adaptive",
@@ -42,6 +42,7 @@ _PROPERTIES = (
 )
 TESTS = (
     "tests/unit/vault",
+    "tests/unit/run",
     "tests/unit/budget",
     "tests/unit/online",
     "tests/unit/app/test_engine_sources.py",

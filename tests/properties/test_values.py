@@ -21,9 +21,9 @@ from sfumato.domain import Category, Domain, Integer, Numeric, Values
 from sfumato.domain.values import UNIT_BITS, with_values
 from sfumato.errors import WorkloadError
 from sfumato.plan.calibrate import calibrate, privacy_loss
-from sfumato.vault.adaptive import read_answers
 from sfumato.vault.count import count_marginals
 from sfumato.vault.measure import count
+from sfumato.vault.select import read_answers
 from sfumato.vault.tables import open_table
 from tests.engine_tables import on_all_engines
 from tests.vault_reference import make_source

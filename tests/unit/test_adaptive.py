@@ -22,22 +22,22 @@ from sfumato.domain import Integer
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Transcript
-from sfumato.plan.adaptive import Moves, Spending, moves_of
+from sfumato.plan.adaptive import Moves, Spending, answer_moves, moves_of
 from sfumato.plan.candidates import candidate_sets
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.refine.learning.learner import Learner
 from sfumato.refine.learning.replay import replay_tables
-from sfumato.vault.adaptive import (
+from sfumato.run.rounds import Task, _Loop, adaptive_rounds
+from sfumato.vault.count import Counts
+from sfumato.vault.select import (
     GREATEST_WEIGHT,
     GRID_BITS,
     ExactAnswers,
     ExactTables,
+    exponential_mechanism,
+    permute_and_flip,
     read_tables,
 )
-from sfumato.vault.count import Counts
-from sfumato.vault.mwem import answer_moves
-from sfumato.vault.rounds import Task, _Loop, adaptive_rounds
-from sfumato.vault.select import exponential_mechanism, permute_and_flip
 from sfumato.vault.tables import open_table
 from tests.ledger_home import made
 from tests.words import GivenWords, SeededWords
@@ -218,7 +218,7 @@ def test_only_pure_choices_are_made_by_permute_and_flip(
             made.append(law.__name__)
             return law(*given)
 
-        monkeypatch.setattr(f"sfumato.vault.adaptive.{law.__name__}", spy)
+        monkeypatch.setattr(f"sfumato.vault.select.{law.__name__}", spy)
     sets: list[Sets] = [("a", "b"), ("a", "d")]
     exact, _ = read_tables(open_table(people), DOMAIN, sets, "add-remove")
     flat = {s: np.zeros([DOMAIN[n].size for n in s], dtype=np.int64) for s in sets}

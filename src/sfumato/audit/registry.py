@@ -2,9 +2,9 @@
 """What is audited, what would have to be, and whether anything is left out.
 
 ``required`` is read off the code: every mechanism and method by name, every kind of cost, and every
-function of the vault, of the local model, of watches and of corrections whose docstring promises
-privacy. A new one without a
-subject that ``covers`` it fails a test, and `sfumato audit`.
+function of the vault, of the local model, of watches, of corrections and of adaptive rounds whose
+docstring promises privacy. A new one without a subject that ``covers`` it fails a test, and
+`sfumato audit`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Progress = Callable[[int, int, str], None]
 
 PER_WORKER = 8  # subjects: fewer are not worth a process, which has to plan them all
 ROOMS = ("sfumato.vault", "sfumato.local")
-DESKS = ("sfumato.alerts", "sfumato.corrections")  # draw what they tell themselves
+DESKS = ("sfumato.alerts", "sfumato.corrections", "sfumato.run.rounds")  # outside the vault
 # "Privacy: none" says that what is returned stays in the vault; post-processing touches no data.
 PROMISE = re.compile(r"Privacy: (?!none|post-processing|public by)")
 

@@ -10,10 +10,13 @@ is a privacy filter (docs/proofs/accounting.md, Lemma 4; docs/proofs/adaptive.md
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, log2
 from typing import Final
+
+import numpy as np
 
 from sfumato.budget import Budget, Cost, Neighbours
 from sfumato.budget.curve import sqrt_up
@@ -21,8 +24,12 @@ from sfumato.budget.selection import range_of_mu_squared_down, selection_cost
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.privacy.noise_laws import BlockNoise, Noise
+from sfumato.workload.gram import spread
+from sfumato.workload.queries import Integers
+from sfumato.workload.scans import answer_bits
+from sfumato.workload.workload import Workload
 
-__all__ = ["Moves", "Spending", "moves_of"]
+__all__ = ["Moves", "Spending", "answer_moves", "joint_moves", "moves_of"]
 
 SCALE_BITS: Final = 16  # a noise scale is about 2^16 grid steps, so rounding it up costs little
 MOST_GRID_BITS: Final = 18  # counts up to 2^44 in such steps fit a 64-bit integer
@@ -46,6 +53,59 @@ def moves_of(neighbours: Neighbours, unit: PrivacyUnit | None = None) -> Moves:
     rows = 1 if unit is None else unit.rows
     ways = 1 if neighbours == "add-remove" else 2
     return Moves(ways * rows, ways * rows * rows)
+
+
+def answer_moves(
+    workload: Workload, neighbours: Neighbours, unit: PrivacyUnit | None = None
+) -> Integers:
+    """How far one person moves each answer, in steps; at least one step.
+
+    A record moves an answer by its coefficient; a replaced one by the difference of two, or by
+    one if the other falls in no cell.
+    """
+    bits, rows = answer_bits(workload), 1 if unit is None else unit.rows
+    found = []
+    for term in workload.terms:
+        low, high = (np.asarray(b, dtype=np.float64) for b in term.coefficient_bounds())
+        far = np.maximum(np.abs(low), np.abs(high))
+        if neighbours == "replace-one":
+            far = np.maximum(far, high - low)
+        found.append(np.maximum(np.ceil(np.ldexp(far, bits)), 1).astype(np.int64) * rows)
+    return np.concatenate(found)
+
+
+def joint_moves(
+    workload: Workload,
+    queries: Sequence[int],
+    neighbours: Neighbours,
+    unit: PrivacyUnit | None = None,
+) -> Moves:
+    """How far one person moves the answers of some queries together, in steps, or a bound on it.
+
+    A record moves them by a column of their coefficients c; a replaced one by a difference of two,
+    ``|c - c'|^2 <= |c|^2 + |c'|^2`` where none is negative, else at most twice as far as one.
+    """
+    bits, rows = answer_bits(workload), 1 if unit is None else unit.rows
+    sums, squares = (np.zeros(workload.domain.shape, dtype=np.int64) for _ in range(2))
+    start, is_positive = 0, True
+    for term in workload.terms:
+        inside = [q - start for q in queries if start <= q < start + term.rows]
+        start += term.rows
+        one, two = (np.zeros(term.shape, dtype=np.int64) for _ in range(2))
+        for query in inside:
+            unit_vector = np.zeros(term.rows)
+            unit_vector[query] = 1.0
+            exact = np.asarray(term.adjoint(unit_vector), dtype=np.float64).reshape(term.shape)
+            is_positive &= bool((exact >= 0).all())
+            size = np.ceil(np.ldexp(np.abs(exact), bits)).astype(np.int64)
+            one, two = one + size, two + size * size
+        if inside:
+            sums += spread(one, workload.domain, term.attributes)
+            squares += spread(two, workload.domain, term.attributes)
+    ways = 1 if neighbours == "add-remove" else 2
+    squared = ways if is_positive else ways * ways
+    far, square = max(1, int(sums.max())), max(1, int(squares.max()))
+    return Moves(ways * rows * far, squared * rows * rows * square)
 
 
 class Spending:

@@ -13,9 +13,9 @@ from sfumato.plan.calibrate import privacy_loss
 from sfumato.plan.optimal.pieces import pieces
 from sfumato.plan.strategy import Block
 from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.vault.adaptive import read_answers, read_tables
 from sfumato.vault.measure import Exact, add_noise, exact_values, measure
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.select import read_answers, read_tables
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
 from tests.words import SeededWords

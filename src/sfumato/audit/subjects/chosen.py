@@ -26,10 +26,8 @@ from sfumato.measurement import Transcript
 from sfumato.plan.adaptive import Spending, moves_of
 from sfumato.randomness import WordSource, integers_below
 from sfumato.refine.learning.learner import Learner
-from sfumato.vault.adaptive import ExactTables, read_answers, read_tables
-from sfumato.vault.boosting import boosting_rounds
-from sfumato.vault.rounds import Task, adaptive_rounds
-from sfumato.vault.select import report_noisy_max
+from sfumato.run.rounds import Task, adaptive_rounds, boosting_rounds
+from sfumato.vault.select import ExactTables, read_answers, read_tables, report_noisy_max
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload import marginals, prefixes
 from sfumato.workload.workload import Workload
@@ -149,19 +147,20 @@ def _adaptive(
     return Subject(name, claim, pairs, sampler, covers, None, hint, slowness)
 
 
-VAULT = "sfumato.vault"
 COVERED = {
     "boosting": frozenset(
-        f"{VAULT}.{name}"
-        for name in ("boosting.boosting_rounds", "adaptive.ExactAnswers.measure_some")
+        {
+            "sfumato.run.rounds.boosting_rounds",
+            f"{SELECT}.ExactAnswers.measure_some",
+            f"{SELECT}.SummedErrors.draw",
+        }
     ),
     "tables": frozenset(
-        f"{VAULT}.{name}"
-        for name in (
-            "rounds.adaptive_rounds",
-            "adaptive.ExactTables.choose",
-            "adaptive.ExactTables.measure",
-        )
+        {
+            "sfumato.run.rounds.adaptive_rounds",
+            f"{SELECT}.ExactTables.choose",
+            f"{SELECT}.ExactTables.measure",
+        }
     ),
 }
 

@@ -25,8 +25,8 @@ from sfumato.measurement import Measurement
 from sfumato.plan.adaptive import Spending
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.randomness import WordSource
-from sfumato.vault.adaptive import ExactAnswers, Integers, read_answers
-from sfumato.vault.mwem import mwem_rounds
+from sfumato.run.rounds import mwem_rounds
+from sfumato.vault.select import ExactAnswers, Integers, read_answers
 from sfumato.workload import prefixes
 
 __all__ = ["Purse", "mwem_subject", "mwem_subjects"]
@@ -38,9 +38,12 @@ QUERIES = 3
 ROUNDS = 2
 NEIGHBOURS: Neighbours = "add-remove"
 SLOW = 300
-VAULT = "sfumato.vault"
-DOORS = ("mwem.mwem_rounds", "adaptive.ExactAnswers.choose", "adaptive.ExactAnswers.measure")
-COVERED = frozenset({"method:mwem", *(f"{VAULT}.{door}" for door in DOORS)})
+DOORS = (
+    "run.rounds.mwem_rounds",
+    "vault.select.ExactAnswers.choose",
+    "vault.select.ExactAnswers.measure",
+)
+COVERED = frozenset({"method:mwem", *(f"sfumato.{door}" for door in DOORS)})
 # One more record in the first cell: the first answer is above an even table's and goes further up,
 # the second is below it and comes nearer, so that choices tell as well.
 FIRST, SECOND, THIRD = 8, 4, 8

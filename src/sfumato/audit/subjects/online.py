@@ -20,9 +20,9 @@ from sfumato.corrections import Correction, correct
 from sfumato.domain import Domain
 from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
 from sfumato.randomness import WordSource
-from sfumato.vault.adaptive import read_answers
 from sfumato.vault.discover import Discoverer, times
 from sfumato.vault.noise import rounded_gaussian
+from sfumato.vault.select import read_answers
 from sfumato.vault.sensitive import Sensitive
 from sfumato.workload import marginals
 

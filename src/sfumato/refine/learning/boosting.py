@@ -14,7 +14,7 @@ all small data sets, and know the queries of their own round only.)
 Every query is answered by the median over synopses; where more than half of them are within some
 distance of the truth, so is it. The medians need not be those of a data set: ``histogram`` is the
 one whose largest difference from them is least (``minimax``), at most twice as far. Public
-arithmetic only; which queries are known, and how that hangs on the data: ``vault/boosting.py``.
+arithmetic only; which queries are known, and how that hangs on the data: ``run/rounds.py``.
 """
 
 from __future__ import annotations

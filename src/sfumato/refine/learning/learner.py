@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known so far: noisy tables come one by one, an estimate of every other table is kept.
 
-The public half of the adaptive loop (``vault/rounds.py``). Tables over one attribute come first and
+The public half of the adaptive loop (``run/rounds.py``). Tables over one attribute come first and
 make the product that the maximum entropy model (``entropy.py``) starts from; every further table
 moves the model, and rows are drawn anew when their weights have become uneven. The same steps give
 the same estimate, so a stored transcript is a release.

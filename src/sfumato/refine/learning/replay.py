@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a transcript teaches: the estimates of adaptive releases, learnt step by step.
 
-The rounds in the vault learn through the same functions while they measure, so a stored transcript
+The rounds of a release learn through the same functions while they measure, so a stored transcript
 gives the same estimate again. Public arithmetic only.
 """
 

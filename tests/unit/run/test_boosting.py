@@ -16,12 +16,11 @@ from sfumato.budget import Neighbours
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.measurement import Transcript
-from sfumato.plan.adaptive import Moves, Spending
+from sfumato.plan.adaptive import Moves, Spending, answer_moves, joint_moves
 from sfumato.refine.learning.boosting import Boosted
 from sfumato.refine.learning.replay import replay_samples
-from sfumato.vault.adaptive import ExactAnswers, read_answers
-from sfumato.vault.boosting import Sampling, boosting_rounds, joint_moves
-from sfumato.vault.mwem import answer_moves, mwem_rounds
+from sfumato.run.rounds import Sampling, boosting_rounds, mwem_rounds
+from sfumato.vault.select import ExactAnswers, read_answers
 from sfumato.vault.tables import open_table
 from sfumato.workload.scans import answer_bits
 from tests.ledger_home import made
