@@ -104,8 +104,9 @@ def room_of(module: Module, main: str) -> str:
 
 def in_order(rooms: set[str], order: Sequence[Sequence[str]]) -> list[str]:
     """The rooms that exist in the order of the layers; those in no layer come first."""
-    listed = [name for layer in order for name in layer]
-    return sorted(rooms - set(listed)) + [name for name in listed if name in rooms]
+    names = [".".join(name.split(".")[:2]) for layer in order for name in layer]
+    listed = [name for name in dict.fromkeys(names) if name in rooms]
+    return sorted(rooms - set(listed)) + listed
 
 
 def short(name: str, main: str) -> str:
@@ -173,7 +174,7 @@ def walk_picture(walk: Walk, order: Sequence[Sequence[str]], title: str) -> Pict
         visits[module.name] += 1
         places[module.name] = room_of(module, main)
     rooms = in_order(set(places.values()), order)
-    step, wide, left, top = 23, 96, 70, 124
+    step, wide, left, top = 23, 104, 70, 124
     across = {room: left + wide * i for i, room in enumerate(rooms)}
     spots = []
     for i, name in enumerate(first):
