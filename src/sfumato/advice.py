@@ -27,7 +27,6 @@ from sfumato.flow import Plan, plan
 from sfumato.measurement import Measurement
 from sfumato.plan.adaptive import Spending
 from sfumato.plan.candidates import asked_domain
-from sfumato.plan.optimal.mixture import Mixture
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.randomness import WordSource, system_words
 from sfumato.refine.draws import Draws
@@ -335,7 +334,7 @@ class _Trial:
             )
         except SfumatoError as error:
             return Option(name, how, note=str(error))
-        if any(isinstance(b.term, Mixture) for b in found.strategy.blocks):
+        if any(b.term.sources() != (b.term,) for b in found.strategy.blocks):
             return Option(name, how, note="its measurements are not tried out")
         return self._option(name, how, lambda run: self._projected(found, run))
 

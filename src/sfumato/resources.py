@@ -25,7 +25,6 @@ from sfumato.workload.scans import (
     most_groups,
     scanned_tables,
 )
-from sfumato.workload.terms import Predicates, Product, Term
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,7 +218,7 @@ def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
     )
     scanned = scanned_tables(sets, domain, CELLS_TOGETHER[engine])
     cells = sum(domain.cells(names) for names in sets)
-    comparisons = sum(len(t.conditions) for t in conditions)
+    comparisons = sum(t.rows for t in conditions)
     count = Step(
         "count",
         len(scanned) + (1 if conditions else 0),
@@ -250,7 +249,7 @@ def _project(plan: Forecast) -> Step:
     """Listed cells, or rows fitted to tables: `refine.refined`; nothing where they are too many."""
     domain, terms = plan.workload.domain, plan.workload.terms
     answers = plan.workload.queries
-    cells = sum(t.cells for t in terms if not _is_wide(t))
+    cells = sum(t.cells for t in terms if not t.is_wide)
     is_listed = domain.cells(domain.in_order({n for t in terms for n in t.attributes})) <= LISTED
     if answers > TABLES or (cells > TABLES and not is_listed):
         return Step("project", 0, 0, _held(plan), 0.0)
@@ -261,8 +260,8 @@ def _project(plan: Forecast) -> Step:
 
 def _write(plan: Forecast) -> Step:
     """Some rows at a time; errors and bounds of a group are whole arrays where they are uneven."""
-    uneven = max((t.rows for t in plan.workload.terms if not _is_even(t)), default=0)
-    along = max((_longest(t) for t in plan.workload.terms), default=0)
+    uneven = max((t.rows for t in plan.workload.terms if not t.is_table), default=0)
+    along = max((max(t.row_shape, default=1) for t in plan.workload.terms), default=0)
     answers = _listed_rows(plan)
     held = _held(plan) + 40 * min(uneven, DENSE_LIMIT) + LABEL * min(along, DENSE_LIMIT) + PART
     return Step("write", 0, answers, held, WRITE * answers)
@@ -277,18 +276,6 @@ def _listed_rows(plan: Forecast) -> int:
     """Answers that are held: groups that nobody can list are answered when they are asked for."""
     rows = [t.rows for t in plan.workload.terms]
     return sum(rows) if sum(rows) <= DENSE_LIMIT else min(max(rows), DENSE_LIMIT)
-
-
-def _is_wide(term: Term) -> bool:
-    return isinstance(term, Predicates) and term.is_wide
-
-
-def _is_even(term: Term) -> bool:
-    return isinstance(term, Product) and term.is_table
-
-
-def _longest(term: Term) -> int:
-    return max(term.row_shape, default=1) if isinstance(term, Product) else term.rows
 
 
 def engine_of(source: str | None) -> EngineName:

@@ -53,9 +53,10 @@ class Blockwise(Strategy):
         asked, block = self.workload.terms[term], self.blocks[self.source[term]].term
         if block is asked:
             return asked, None
-        if not isinstance(block, Product):
+        measured = block.as_product()
+        if measured is None:
             raise TypeError("a block that answers other terms than its own must be a product")
-        return asked, block
+        return asked, measured
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """Read off, sum up, or solve and sum up."""

@@ -35,9 +35,7 @@ from sfumato.plan.transforms.kronecker import wavelet, weighted_tree
 from sfumato.plan.transforms.laplace import laplace_optimum
 from sfumato.plan.transforms.tree import BRANCHINGS
 from sfumato.privacy.noise_laws import Noise
-from sfumato.workload.coefficients import Groups
-from sfumato.workload.queries import Identity, Prefix, Ranges, Total, Windows
-from sfumato.workload.terms import Predicates, Product, Term
+from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["MECHANISMS", "Mechanism", "named"]
@@ -89,7 +87,7 @@ def _table(workload: Workload, noise: Noise, objective: str) -> Strategy:
     cells = workload.domain.cells(names)
     if cells > TABLE_CELLS:
         raise PlanError(f"the table of all attributes has {cells:,} cells")
-    if any(isinstance(t, Predicates) and t.is_wide for t in workload.terms):
+    if any(t.is_wide for t in workload.terms):
         raise PlanError("the conditions span too many cells")
     block = table_block(workload, names)
     source = [0] * len(workload.terms)
@@ -119,8 +117,8 @@ def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy
     distinct columns of all groups together, as long as those are few enough.
     """
     wanted: Objective = "max" if objective == "max" else "rmse"
-    products = [i for i, t in enumerate(workload.terms) if isinstance(t, Product)]
-    others = [i for i, t in enumerate(workload.terms) if not isinstance(t, Product)]
+    products = [i for i, t in enumerate(workload.terms) if t.as_product() is not None]
+    others = [i for i, t in enumerate(workload.terms) if t.as_product() is None]
     if not others:
         return _of_products(workload, objective)
     with suppress(TooLarge):
@@ -144,7 +142,7 @@ def _of_others(
     if len(others) < len(workload.terms):
         with suppress(TooLarge):
             return [(_joint(_part(workload, others), objective), others)]
-    asked = [i for i in others if isinstance(workload.terms[i], Predicates)]
+    asked = [i for i in others if workload.terms[i].as_conditions()]
     given = [i for i in others if i not in asked]
     parts = []
     if given:
@@ -257,10 +255,10 @@ def _by_orbits(workload: Workload, bits: int = ENTRY_BITS) -> Strategy:
 
 def _matrices(workload: Workload) -> int:
     """Along how many attributes one product asks for more than disjoint sets of cells, or 0."""
-    term = workload.terms[0]
-    if len(workload.terms) > 1 or not isinstance(term, Product):
+    term = workload.terms[0].as_product()
+    if len(workload.terms) > 1 or term is None:
         return 0
-    return sum(not isinstance(q, Identity | Total | Groups) for _, q in term.factors)
+    return sum(not q.is_disjoint for _, q in term.factors)
 
 
 def _is_flat(workload: Workload) -> bool:
@@ -272,24 +270,19 @@ def _is_flat(workload: Workload) -> bool:
 
 def _is_long(workload: Workload) -> bool:
     """Whether some attribute is asked by prefixes or ranges over many cells."""
+    products = [t.as_product() for t in workload.terms]
     return any(
-        isinstance(q, Prefix | Ranges) and q.size > LONG
-        for t in workload.terms
-        if isinstance(t, Product)
-        for _, q in t.factors
+        q.holds_prefixes and q.size > LONG for t in products if t is not None for _, q in t.factors
     )
 
 
 def _best_block(workload: Workload, term: Term, noise: Noise, objective: str) -> Term:
     """The asked queries, the table of their attributes, or a tree: the least error for itself."""
     options: list[Term] = [term]
-    if isinstance(term, Product):
-        if term.cells <= TABLE_CELLS and not term.is_table:
-            options.append(table_block(workload, term.attributes))
-        tree = _best_tree(term, noise)
-        options += [tree] if tree is not None else []
-    elif term.cells <= TABLE_CELLS and not (isinstance(term, Predicates) and term.is_wide):
+    if term.cells <= TABLE_CELLS and not term.is_table and not term.is_wide:
         options.append(table_block(workload, term.attributes))
+    tree = _best_tree(term, noise)
+    options += [tree] if tree is not None else []
     if len(options) == 1:
         return term
     return min(options, key=lambda block: _alone(term, block, noise, objective))
@@ -306,18 +299,15 @@ def _alone(term: Term, block: Term, noise: Noise, objective: str) -> float:
 
 
 def _best_tree(term: Term, noise: Noise) -> Product | None:
-    if not isinstance(term, Product) or term.cells > TABLE_CELLS:
+    asked = term.as_product()
+    if asked is None or asked.cells > TABLE_CELLS:
         return None
-    return min(_trees(term), key=lambda b: _alone(term, b, noise, "rmse"), default=None)
+    return min(_trees(asked), key=lambda b: _alone(term, b, noise, "rmse"), default=None)
 
 
 def _trees(term: Product) -> Iterator[Product]:
     """Trees along the longest attribute that is asked by intervals longer than one cell."""
-    long = [
-        (q.size, name)
-        for name, q in term.factors
-        if isinstance(q, Prefix | Ranges | Windows) and q.size > 2
-    ]
+    long = [(q.size, name) for name, q in term.factors if q.is_ordered and q.size > 2]
     if long:
         _, name = max(long)
         for branching in BRANCHINGS:

@@ -26,7 +26,7 @@ import numpy as np
 from sfumato.plan.solve.lattice import Lattice
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.sensitivity import ROUND_UP
-from sfumato.workload.terms import Predicates, Product, Term
+from sfumato.workload.terms import Product, Term
 
 __all__ = ["Moves", "pair_moves", "set_moves"]
 
@@ -79,7 +79,7 @@ def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> Moves | None:
     cells = prod(shape)
     if cells > CELLS or len(terms) * cells * (cells + 1) // 2 > ENTRIES:
         return None
-    if any(t.slack or (isinstance(t, Predicates) and t.is_wide) for t in terms):
+    if any(t.slack or t.is_wide for t in terms):
         return None
     if any(t.greatest * 2.0**t.fraction_bits >= EXACT for t in terms):
         return None  # long columns that are nearly equal would seem not to differ

@@ -12,9 +12,6 @@ from math import prod
 
 from sfumato.errors import TooLarge
 from sfumato.plan.strategy import MEASURED
-from sfumato.workload.coefficients import Groups
-from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Windows
-from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
 __all__ = ["check_rank", "least_measured"]
@@ -46,10 +43,10 @@ def least_measured(workload: Workload, enough: int | None = None) -> int:
     ranks: dict[int, int] = {}
     by_set: dict[tuple[str, ...], int] = {}
     together = largest = 0
-    for term in workload.terms:
-        if not isinstance(term, Product):
-            continue
-        found = [ranks.get(id(q)) or ranks.setdefault(id(q), _rank(q)) for _, q in term.factors]
+    for term in [product for t in workload.terms if (product := t.as_product()) is not None]:
+        found = [
+            ranks.get(id(q)) or ranks.setdefault(id(q), q.rank_bound()) for _, q in term.factors
+        ]
         names = term.attributes
         inner = prod(rank - 1 for rank in found)
         together += max(inner - by_set.get(names, 0), 0)
@@ -58,14 +55,3 @@ def least_measured(workload: Workload, enough: int | None = None) -> int:
         if enough is not None and max(largest, together) > enough:
             break
     return max(largest, together, 1)
-
-
-def _rank(queries: QuerySet) -> int:
-    """The rank of one query set, or 1 where it is not known by its structure."""
-    if isinstance(queries, Identity | Prefix | Ranges):
-        return queries.size
-    if isinstance(queries, Windows):  # each begins at a cell of its own
-        return queries.rows
-    if isinstance(queries, Groups):
-        return max(len(set(queries.group_of) - {-1}), 1)
-    return 1

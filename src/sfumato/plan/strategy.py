@@ -30,7 +30,7 @@ from sfumato.plan.moves import Moves, pair_moves
 from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.queries import Array, check_entries, repeated
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
-from sfumato.workload.terms import Predicates, Term
+from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -181,7 +181,7 @@ class MeasuredQueries:
     def block_cells(self) -> tuple[int, ...]:
         """The cells of the table that every block reads; 0 where conditions are counted alone."""
         terms = [b.term for b in self.blocks]
-        return tuple(0 if isinstance(t, Predicates) and t.is_wide else t.cells for t in terms)
+        return tuple(0 if t.is_wide else t.cells for t in terms)
 
     @cached_property
     def block_bits(self) -> tuple[int, ...]:

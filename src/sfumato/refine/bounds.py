@@ -113,12 +113,14 @@ def _given(term: Term, table: Published) -> tuple[Array, Array]:
         found = term.answer(table.margin(term.attributes))
         return found, found
     shared = [n for n in term.attributes if n in table.names]
-    if not shared or not isinstance(term, Product) or not term.is_nonnegative:
+    product = term.as_product()
+    if not shared or product is None or not term.is_nonnegative:
         return np.full(term.rows, -np.inf), np.full(term.rows, np.inf)
-    inside = Product(term.domain, term.name, 1.0, tuple(f for f in term.factors if f[0] in shared))
-    along = [q.rows if n in shared else 1 for n, q in term.factors]
+    factors = product.factors
+    inside = Product(term.domain, term.name, 1.0, tuple(f for f in factors if f[0] in shared))
+    along = [q.rows if n in shared else 1 for n, q in factors]
     low = high = inside.answer(table.margin(shared)).reshape(along)
-    for axis, (name, queries) in enumerate(term.factors):
+    for axis, (name, queries) in enumerate(factors):
         if name not in shared:
             least, most = (np.asarray(b, dtype=np.float64) for b in queries.coefficient_bounds())
             turned = [-1 if i == axis else 1 for i in range(len(along))]

@@ -46,7 +46,6 @@ from sfumato.wording import shown
 from sfumato.workload.constraints import CLOSE, Constraints
 from sfumato.workload.normal import Normal
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
-from sfumato.workload.terms import Predicates, Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -169,7 +168,7 @@ def refined(
     if grid is not None and grid.size <= LISTED:
         how = _How(shrinks, public, steps, shown)
         return _listed(forecast, fit, grid, measured.rows, how)
-    if sum(p.term.cells for p in fit.parts if not _is_wide(p.term)) > TABLES:
+    if sum(p.term.cells for p in fit.parts if not p.term.is_wide) > TABLES:
         return None
     return _rows(forecast, measured, unbiased, steps, constraints, shown)
 
@@ -211,7 +210,7 @@ def objective_fit(workload: Workload, answers: Sequence[Array]) -> Fit:
 
 def has_wide(workload: Workload) -> bool:
     """Whether some group has too many kinds of cells for tables."""
-    return any(_is_wide(t) for t in workload.terms)
+    return any(t.is_wide for t in workload.terms)
 
 
 def _labelled(progress: Progress, done: int, total: int, _: str) -> None:
@@ -321,7 +320,3 @@ def _precisions(forecast: Forecast) -> list[Array]:
     found = [forecast.standard_errors(t) ** 2 for t in range(len(forecast.workload.terms))]
     least = MOST_PRECISE * max(float(v.max(initial=0.0)) for v in found)
     return [1 / np.maximum(v, least or 1.0) for v in found]
-
-
-def _is_wide(term: Term) -> bool:
-    return isinstance(term, Predicates) and term.is_wide

@@ -29,8 +29,7 @@ from sfumato.plan.transforms.invertible import row_fourths, row_variances
 from sfumato.plan.view import as_planned, planned_term
 from sfumato.privacy.noise_laws import laplace_mixture_quantile
 from sfumato.release.estimates import Estimates
-from sfumato.workload.coefficients import Groups
-from sfumato.workload.queries import Array, Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.workload.queries import Array, QuerySet, Total
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Ratio
 
@@ -201,10 +200,10 @@ def _of_one_block(forecast: Forecast, strategy: Blockwise, ratio: Ratio) -> _Law
     squares, fourths = [np.ones((1, 3))], [np.ones((1, 5))]
     for name, measured in block.factors:
         n, d = (queries.get(name, Total(measured.size)) for queries in asked)
-        if _are_same(n, d):
+        if n.is_same(d):
             squares.append(np.repeat(row_variances(measured, n)[:, None], 3, axis=1))
             fourths.append(np.repeat(row_fourths(measured, n)[:, None], 5, axis=1))
-        elif isinstance(measured, Identity) and n.rows == d.rows and n.rows * n.size < MOST_ENTRIES:
+        elif measured.is_identity and n.rows == d.rows and n.rows * n.size < MOST_ENTRIES:
             x, y = n.dense(), d.dense()
             squares.append(np.stack([(x ** (2 - k) * y**k).sum(1) for k in range(3)], 1))
             fourths.append(np.stack([(x ** (4 - k) * y**k).sum(1) for k in range(5)], 1))
@@ -290,18 +289,11 @@ def _product_range(numerator: Product, denominator: Product) -> tuple[Array, Arr
 
 
 def _factor_range(n: QuerySet, d: QuerySet) -> tuple[Array, Array]:
-    if _are_same(n, d):
+    if n.is_same(d):
         return np.ones(n.rows), np.ones(n.rows)
     if n.rows * n.size > MOST_ENTRIES:
         return np.full(n.rows, -np.inf), np.full(n.rows, np.inf)
     return _row_range(n.dense(), d.dense())
-
-
-def _are_same(n: QuerySet, d: QuerySet) -> bool:
-    if isinstance(n, Groups) and isinstance(d, Groups):
-        return n.group_of == d.group_of
-    is_plain = isinstance(n, Total | Identity | Prefix | Ranges | Windows)
-    return n is d or (is_plain and type(n) is type(d) and n.name == d.name)
 
 
 def _row_range(n: Array, d: Array) -> tuple[Array, Array]:

@@ -21,7 +21,6 @@ from sfumato.budget.budget import total_is_public
 from sfumato.domain import Domain
 from sfumato.domain.unit import PrivacyUnit
 from sfumato.measurement import Measured, Measurement
-from sfumato.plan.optimal.mixture import Mixture
 from sfumato.plan.strategy import Block
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.randomness import WordSource, system_words
@@ -31,9 +30,9 @@ from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table
 from sfumato.workload.queries import Integers, Numbers
 from sfumato.workload.scans import RECORD_BITS, WORD_BITS, counted_sets, is_counted_alone
-from sfumato.workload.terms import Predicates, Term
+from sfumato.workload.terms import Term
 
-__all__ = ["Exact", "add_noise", "count", "exact_values", "measure", "mixed_values"]
+__all__ = ["Exact", "add_noise", "combined_values", "count", "exact_values", "measure"]
 
 # Sums of at most 2^27 floats below 2^87 err by less than 2^(27 - 53 + 87) = 2^61.
 FLOAT_BITS = 87
@@ -70,8 +69,8 @@ def count(
     counts = count_marginals(table, domain, sets, unit, progress, with_values=True)
 
     def answers(term: Term, block: Term) -> Numbers:
-        if isinstance(term, Predicates) and is_counted_alone(term, block):
-            return count_conditions(table, domain, term.conditions, unit).reveal()
+        if is_counted_alone(term, block):
+            return count_conditions(table, domain, term.as_conditions(), unit).reveal()
         return exact_values(term, counts.reveal(term.attributes))
 
     values: list[Numbers] = []
@@ -80,8 +79,7 @@ def count(
             _in_units(answers(t, block.term), block.term.unit_bits - t.unit_bits)
             for t in block.term.sources()
         ]
-        mixture = block.term if isinstance(block.term, Mixture) else None
-        values.append(found[0] if mixture is None else mixed_values(mixture, found))
+        values.append(combined_values(block.term, found))
     return Exact(Sensitive(tuple(values)), int(counts.reveal(())) if is_public else None)
 
 
@@ -135,17 +133,13 @@ def exact_values(term: Term, table: Integers) -> Numbers:
     return np.asarray(low.astype(object) + whole * 2**64)
 
 
-def mixed_values(term: Mixture, answers: Sequence[Numbers]) -> Numbers:
-    """``C (F_B h)`` in steps of ``2^-fraction_bits``, exactly, from the exact answers of its base.
+def combined_values(term: Term, answers: Sequence[Numbers]) -> Numbers:
+    """``M h`` in steps of ``2^-fraction_bits``, exactly, from the exact answers of its sources.
 
     In 64 bits, where the result is known to fit (partial sums may wrap around), else in Python
     integers; which of the two is public.
     """
-    known = [np.asarray(a) for a in answers]
-    if _reach_bits(term) > WORD_BITS or any(a.dtype.kind == "O" for a in known):
-        known = [a.astype(object) for a in known]
-        return np.asarray(term.entries.astype(object) @ term.gathered(known))
-    return np.asarray(term.entries @ term.gathered(known))
+    return term.combine(answers, fits=_reach_bits(term) <= WORD_BITS)
 
 
 def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) -> Numbers:

@@ -16,11 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from sfumato.errors import WorkloadError
-from sfumato.workload.queries import Array, Integers, Numbers, QuerySet, widened
+from sfumato.workload.queries import (
+    LARGEST_GRAM,
+    Array,
+    Integers,
+    LabelKind,
+    Numbers,
+    QuerySet,
+    widened,
+    widest,
+)
 
 __all__ = ["ENTRY_BITS", "Groups", "Matrix", "integer_entries", "numeric_array", "value_entries"]
 
 ENTRY_BITS = 20  # bits after the point that are kept of a given coefficient
+LARGEST_MATRIX = 2**26  # entries of given coefficients whose columns are compared
 VALUE_BITS = 44  # bits that are kept of the greatest coefficient of sums of values
 
 
@@ -60,6 +70,38 @@ class Groups(QuerySet):
     def rows(self) -> int:
         """One per group."""
         return len(self.labels)
+
+    @property
+    def is_disjoint(self) -> bool:
+        """By definition."""
+        return True
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """Its groups."""
+        return "groups"
+
+    def is_same(self, other: QuerySet) -> bool:
+        """The same cells in groups of the same numbers."""
+        return isinstance(other, Groups) and self.group_of == other.group_of
+
+    def rank_bound(self) -> int:
+        """One per group that has cells."""
+        return max(len(set(self.group_of) - {-1}), 1)
+
+    def cell_classes(self) -> Integers:
+        """The groups, and the cells in none."""
+        return self._assignment + 1
+
+    def exchange_classes(self) -> Integers:
+        """The groups, and the cells in none."""
+        return self._assignment
+
+    def cells_from(self, answers: Array) -> Array:
+        """Equal shares of the group for each of its cells."""
+        sizes = self.row_powers(1)
+        shares = answers / np.maximum(sizes, 1.0).reshape(-1, *[1] * (answers.ndim - 1))
+        return np.asarray(self.adjoint(shares), dtype=np.float64)
 
     def apply(self, x: Numbers) -> Numbers:
         """Sums by group."""
@@ -156,6 +198,22 @@ class Matrix(QuerySet):
         out = np.ldexp(self.entries, -self.bits)
         out.setflags(write=False)
         return out
+
+    def cell_classes(self) -> Integers:
+        """Equal columns."""
+        columns = self.entries.T
+        return np.unique(columns, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
+
+    def squared_diameter(self) -> float | None:
+        """From the integers, so that nearly equal long columns do not cancel."""
+        if self.size > LARGEST_GRAM or self.entries.size > LARGEST_MATRIX:
+            return None
+        return widest(self.entries) * 4.0**-self.bits
+
+    def l1_diameter(self) -> float:
+        """The sum of what each row spans: exact for a single row."""
+        spans = (self.entries.max(axis=1) - self.entries.min(axis=1)).astype(np.float64)
+        return float(spans.sum()) * 2.0**-self.bits
 
     def apply(self, x: Numbers) -> Numbers:
         """``Q x``, times 2^fraction_bits when ``x`` holds integers."""

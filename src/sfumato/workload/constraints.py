@@ -306,7 +306,7 @@ def _of_workload(domain: Domain, work: Workload, values: object) -> list[Publish
     if work.domain != domain:
         raise WorkloadError("a published workload is about another domain than the constraints")
     for term in work.terms:
-        if not (isinstance(term, Product) and term.is_table and term.weight == 1):
+        if not (term.is_table and term.weight == 1):
             raise WorkloadError(
                 f"group {term.name!r} of a published workload is not a table of counts; publish "
                 "marginals, such as sf.marginals(domain, [['sex']])"

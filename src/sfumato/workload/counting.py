@@ -47,6 +47,10 @@ class Predicates(Term):
         """One per condition."""
         return len(self.conditions)
 
+    def as_conditions(self) -> tuple[Condition, ...]:
+        """Its conditions."""
+        return self.conditions
+
     @property
     def is_wide(self) -> bool:
         """Whether its table is too large to build; the engine then counts each condition."""
@@ -118,6 +122,10 @@ class Predicates(Term):
             return np.zeros(self.rows), np.ones(self.rows)
         held = np.diff(self.by_class.indptr)
         return (held == self.classes.cells).astype(np.float64), (held > 0).astype(np.float64)
+
+    def squared_norm(self) -> float:
+        """The number of cells that the conditions hold in, all together."""
+        return float(self.row_powers(2).sum())
 
     @property
     def fraction_bits(self) -> int:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import inf
 
 import numpy as np
 
 from sfumato.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.workload.queries import Array, Numbers, check_entries
-from sfumato.workload.terms import Predicates, Product, Term
+from sfumato.workload.terms import Term
 
 __all__ = ["Gram", "marginal", "spread"]
 
@@ -40,10 +40,7 @@ class Gram:
         out = np.zeros(self.domain.shape)
         for term in self.terms:
             reduced = marginal(table, self.domain, term.attributes)
-            if isinstance(term, Product):
-                part = term.gram_apply(reduced)
-            else:
-                part = term.adjoint(term.apply(reduced))
+            part = term.gram_apply(reduced)
             out += term.weight**2 * spread(part, self.domain, term.attributes)
         return out
 
@@ -62,9 +59,7 @@ class Gram:
         """``|F_t|^2`` over all cells of the domain; infinite when floats cannot say it."""
         repeats = self.domain.size // term.cells
         outside = float(repeats) if repeats < 2**1000 else inf
-        if isinstance(term, Predicates):
-            return outside * float(term.row_powers(2).sum())
-        return outside * prod(float(v.sum()) for _, v in term.column_factors(2))
+        return outside * term.squared_norm()
 
 
 def marginal(table: Numbers, domain: Domain, names: Sequence[str]) -> Numbers:

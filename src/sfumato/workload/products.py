@@ -11,7 +11,15 @@ from math import prod
 import numpy as np
 
 from sfumato.errors import WorkloadError
-from sfumato.workload.queries import Array, Identity, Numbers, QuerySet, repeated, widened
+from sfumato.workload.queries import (
+    EXACT,
+    GRAM_ERROR,
+    Array,
+    Numbers,
+    QuerySet,
+    repeated,
+    widened,
+)
 from sfumato.workload.term import Term, check_order
 
 __all__ = ["Product"]
@@ -110,6 +118,30 @@ class Product(Term):
             return repeated(low[0], self.rows), repeated(high[0], self.rows)
         return low, high
 
+    def squared_diameter(self) -> float | None:
+        """``2 max|M_i|^2 - 2 min <M_i, M_j>``, products of intervals for the inner products."""
+        if not self.factors:
+            return 0.0
+        if len(self.factors) == 1:
+            return self.factors[0][1].squared_diameter()
+        low, high, longest, steps = 1.0, 1.0, 1.0, 1.0
+        is_exact = True
+        for _, queries in self.factors:
+            found = queries.inner_products()
+            if found is None:
+                return None
+            least, greatest = found
+            step = 4.0**queries.fraction_bits
+            is_exact &= (least * step).is_integer() and (greatest * step).is_integer()
+            ends = [low * least, low * greatest, high * least, high * greatest]
+            low, high, longest, steps = min(ends), max(ends), longest * greatest, steps * step
+        lost = 0.0 if is_exact and 2 * longest * steps < EXACT else GRAM_ERROR * longest
+        return 2 * longest - 2 * low + lost
+
+    def l1_diameter(self) -> float | None:
+        """That of its query set, where it has one only."""
+        return self.factors[0][1].l1_diameter() if len(self.factors) == 1 else None
+
     @property
     def fraction_bits(self) -> int:
         """The sum of those of the factors."""
@@ -125,10 +157,14 @@ class Product(Term):
         """Whether all factors are."""
         return all(q.is_nonnegative for _, q in self.factors)
 
+    def as_product(self) -> Product:
+        """The term itself."""
+        return self
+
     @property
     def is_table(self) -> bool:
         """Whether it asks for the table of its attributes itself."""
-        return all(isinstance(q, Identity) for _, q in self.factors)
+        return all(q.is_identity for _, q in self.factors)
 
 
 def _outer(vectors: Sequence[Array]) -> Array:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ __all__ = [
     "Identity",
     "Integers",
     "Intervals",
+    "LabelKind",
     "Numbers",
     "Prefix",
     "QuerySet",
@@ -36,6 +37,7 @@ __all__ = [
     "once",
     "repeated",
     "widened",
+    "widest",
 ]
 
 Array = npt.NDArray[np.float64]
@@ -43,6 +45,13 @@ Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]  # integers (exact) or floats
 
 DENSE_LIMIT = 2**27  # numbers that may be held in one array (1 GiB of float64)
+LARGEST_GRAM = 2048  # cells whose Gram matrix is written out to compare its columns
+EXACT = 2.0**52  # integers below it are floats, and so is the sum of two
+# Gram entries in floats err by less than this part of the greatest: sums of 2^14 products would do
+# so by 2^-38 at the worst, and transforms by FFT err by less than 2^-40.
+GRAM_ERROR = 2.0**-36
+
+LabelKind = Literal["cells", "ends", "ranges", "groups", "total", "rows"]
 
 
 def check_entries(count: int, what: str) -> None:
@@ -76,6 +85,19 @@ def widened(x: Numbers) -> Numbers:
         fits = x.size == 0 or int(x.max()) < 2**63
         return x.astype(np.int64 if fits else object)
     return x
+
+
+def widest(columns: Integers) -> float:
+    """``max_ij |c_i - c_j|^2`` of integer columns, rounded up; 0 only if all are equal.
+
+    Entries are below 2^52, so that taking off the first column is exact. No centred column is
+    longer than the diameter, of which the rounding is therefore a small part.
+    """
+    centred = (columns - columns[:, :1]).astype(np.float64)
+    gram = centred.T @ centred
+    own = np.diag(gram)
+    greatest = float((own[:, None] + own[None, :] - 2 * gram).max())
+    return max(greatest, float(own.max())) * (1 + (len(columns) + 8) * 2.0**-49)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +168,135 @@ class QuerySet(ABC):
         return whole.astype(np.float64), (ends[1] > ends[0]).astype(np.float64)
 
     @property
+    def is_identity(self) -> bool:
+        """Whether it is known to ask for every cell, in their order."""
+        return False
+
+    @property
+    def is_total(self) -> bool:
+        """Whether it is known to ask for the sum over all cells, and nothing else."""
+        return False
+
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether it is known to count sets of cells of which no two share one.
+
+        Nothing is measured better than such queries themselves: gamma_2 is 1.
+        """
+        return False
+
+    @property
+    def separates_cells(self) -> bool:
+        """Whether it is known to have full column rank: every two cells have different columns."""
+        return False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it is known to count intervals such that no two cells can be exchanged."""
+        return False
+
+    @property
+    def holds_prefixes(self) -> bool:
+        """Whether it counts intervals, all running totals among them; V is then invertible."""
+        return False
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether reading the cells backwards is known to give the same intervals."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all coefficients are multiples of 2^-fraction_bits."""
+        return True
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """What its queries are named by: cells, ends of cells, groups, or a text of their own."""
+        return "rows"
+
+    @property
+    def key(self) -> str | int:
+        """Equal for equal query sets of one size, where the kind says all; else the object."""
+        return id(self)
+
+    def is_same(self, other: QuerySet) -> bool:
+        """Whether another set, of as many cells, is known to ask the same queries in this order."""
+        return self.key == other.key
+
+    def rank_bound(self) -> int:
+        """A lower bound on the rank of Q, by its structure."""
+        return 1
+
+    def cell_classes(self) -> Integers | None:
+        """A number per cell, equal only for cells with equal columns.
+
+        Returns:
+            The classes that the structure of Q tells, or None where its coefficients have to be
+            looked at.
+        """
+        return np.arange(self.size) if self.separates_cells else None
+
+    def exchange_classes(self) -> Integers:
+        """A number per cell, equal only for cells that can be exchanged.
+
+        Exchanging two cells permutes the queries, up to their signs: then ``Q'Q`` is the same.
+        """
+        if self.is_ordered:
+            return np.arange(self.size)
+        matrix = self.dense()
+        single = (matrix != 0).sum(axis=1) == 1
+        alone = np.sort(np.abs(matrix[single]), axis=0)[::-1]
+        both = np.concatenate([matrix[~single], alone]).T
+        return np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+
+    def inverse_gram(self) -> tuple[Array, Array] | None:
+        """The diagonal of ``(Q'Q)^-1`` and the entries beside it, where it is tridiagonal."""
+        return None
+
+    def inner_products(self) -> tuple[float, float] | None:
+        """The least and the greatest inner product of two columns, a column with itself included.
+
+        Returns:
+            Both, up to the rounding of the Gram matrix, or None where that is too large.
+        """
+        if self.size > LARGEST_GRAM:
+            return None
+        gram = self.gram()
+        return float(gram.min()), float(gram.max())
+
+    def squared_diameter(self) -> float | None:
+        """``max_ij |Q_i - Q_j|_2^2`` over pairs of columns: what one replaced record moves.
+
+        Columns that are nearly equal and long cancel in ``G_ii + G_jj - 2 G_ij``, so the rounding
+        of the Gram matrix is added unless it is proved to have none.
+
+        Returns:
+            An upper bound, but for the last roundings; None where the Gram matrix is too large.
+        """
+        if self.size > LARGEST_GRAM:
+            return None
+        gram = self.gram()
+        own = np.diag(gram)
+        steps = np.ldexp(gram, 2 * self.fraction_bits)
+        is_exact = float(own.max()) * 4.0**self.fraction_bits < EXACT / 2
+        is_exact = is_exact and bool((steps == np.rint(steps)).all())
+        lost = 0.0 if is_exact else GRAM_ERROR * float(own.max())
+        return float((own[:, None] + own[None, :] - 2 * gram).max()) + lost
+
+    def l1_diameter(self) -> float | None:
+        """An upper bound on ``max_ij |Q_i - Q_j|_1``, where one is known by the coefficients."""
+        return None
+
+    def cells_from(self, answers: Array) -> Array | None:  # noqa: ARG002
+        """A value for every cell from the answers along the first axis.
+
+        Returns:
+            The cells, or None where the answers determine none.
+        """
+        return None
+
+    @property
     def fraction_bits(self) -> int:
         """The least b such that every coefficient is a multiple of 2^-b."""
         return 0
@@ -203,6 +354,34 @@ class Total(_Intervals):
         """One."""
         return 1
 
+    @property
+    def is_total(self) -> bool:
+        """By definition."""
+        return True
+
+    @property
+    def is_disjoint(self) -> bool:
+        """There is only one."""
+        return True
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """All cells."""
+        return "total"
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.name
+
+    def cell_classes(self) -> Integers:
+        """One class."""
+        return np.zeros(self.size, dtype=np.int64)
+
+    def exchange_classes(self) -> Integers:
+        """All cells can be exchanged."""
+        return np.zeros(self.size, dtype=np.int64)
+
     def intervals(self) -> tuple[Integers, Integers]:
         """The whole axis."""
         return np.zeros(1, dtype=np.int64), np.full(1, self.size, dtype=np.int64)
@@ -221,6 +400,52 @@ class Identity(_Intervals):
     def rows(self) -> int:
         """One per cell."""
         return self.size
+
+    @property
+    def is_identity(self) -> bool:
+        """By definition."""
+        return True
+
+    @property
+    def is_disjoint(self) -> bool:
+        """Cells are."""
+        return True
+
+    @property
+    def separates_cells(self) -> bool:
+        """By definition."""
+        return True
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Cells stay cells."""
+        return True
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """Cells."""
+        return "cells"
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.name
+
+    def rank_bound(self) -> int:
+        """One per cell."""
+        return self.size
+
+    def exchange_classes(self) -> Integers:
+        """All cells can be exchanged."""
+        return np.zeros(self.size, dtype=np.int64)
+
+    def inner_products(self) -> tuple[float, float]:
+        """0 and 1."""
+        return (0.0 if self.size > 1 else 1.0), 1.0
+
+    def cells_from(self, answers: Array) -> Array:
+        """The answers."""
+        return answers
 
     def intervals(self) -> tuple[Integers, Integers]:
         """Single cells."""
@@ -254,6 +479,45 @@ class Prefix(_Intervals):
         """One per cell."""
         return self.size
 
+    @property
+    def separates_cells(self) -> bool:
+        """Neighbouring totals differ by a cell."""
+        return True
+
+    @property
+    def is_ordered(self) -> bool:
+        """A cell is in more totals the earlier it is."""
+        return True
+
+    @property
+    def holds_prefixes(self) -> bool:
+        """By definition."""
+        return True
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """Upper ends."""
+        return "ends"
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.name
+
+    def rank_bound(self) -> int:
+        """One per cell."""
+        return self.size
+
+    def inverse_gram(self) -> tuple[Array, Array]:
+        """2 and -1, as differences of neighbours have it; 1 at the first cell."""
+        diagonal = np.full(self.size, 2.0)
+        diagonal[0] = 1.0
+        return diagonal, np.full(self.size - 1, -1.0)
+
+    def cells_from(self, answers: Array) -> Array:
+        """Differences of neighbours."""
+        return np.diff(answers, axis=0, prepend=0.0)
+
     def intervals(self) -> tuple[Integers, Integers]:
         """From the first cell."""
         ends = np.arange(1, self.size + 1, dtype=np.int64)
@@ -281,6 +545,49 @@ class Ranges(_Intervals):
     def rows(self) -> int:
         """``size (size + 1) / 2``."""
         return self.size * (self.size + 1) // 2
+
+    @property
+    def separates_cells(self) -> bool:
+        """Single cells are ranges."""
+        return True
+
+    @property
+    def is_ordered(self) -> bool:
+        """A cell is in more ranges the nearer it is to the middle."""
+        return True
+
+    @property
+    def holds_prefixes(self) -> bool:
+        """Running totals are ranges."""
+        return True
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Ranges stay ranges."""
+        return True
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """First and last cells."""
+        return "ranges"
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.name
+
+    def rank_bound(self) -> int:
+        """One per cell."""
+        return self.size
+
+    def inverse_gram(self) -> tuple[Array, Array]:
+        """2 and -1, over the number of cells and one."""
+        n = self.size
+        return np.full(n, 2.0) / (n + 1), np.full(n - 1, -1.0) / (n + 1)
+
+    def cells_from(self, answers: Array) -> Array | None:
+        """The ranges of one cell."""
+        return _single_cells(self, answers)
 
     def intervals(self) -> tuple[Integers, Integers]:
         """All pairs."""
@@ -328,6 +635,15 @@ class Intervals(_Intervals):
         """As many as were chosen."""
         return len(self.starts)
 
+    @property
+    def label_kind(self) -> LabelKind:
+        """First and last cells."""
+        return "ranges"
+
+    def cell_classes(self) -> Integers:
+        """A new one wherever an interval starts or ends."""
+        return _between_ends(self)
+
     def intervals(self) -> tuple[Integers, Integers]:
         """As given."""
         return self.starts, self.ends
@@ -356,10 +672,56 @@ class Windows(_Intervals):
         """``size - width + 1``."""
         return self.size - self.width + 1
 
+    @property
+    def is_ordered(self) -> bool:
+        """By their starts."""
+        return True
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Windows stay windows."""
+        return True
+
+    @property
+    def label_kind(self) -> LabelKind:
+        """First and last cells."""
+        return "ranges"
+
+    @property
+    def key(self) -> str:
+        """Its name, which says the width."""
+        return self.name
+
+    def rank_bound(self) -> int:
+        """Each begins at a cell of its own."""
+        return self.rows
+
+    def cell_classes(self) -> Integers:
+        """A new one wherever a window starts or ends."""
+        return _between_ends(self)
+
+    def cells_from(self, answers: Array) -> Array | None:
+        """The windows, if they have one cell."""
+        return _single_cells(self, answers)
+
     def intervals(self) -> tuple[Integers, Integers]:
         """One per start."""
         starts = np.arange(self.rows, dtype=np.int64)
         return starts, starts + self.width
+
+
+def _between_ends(queries: _Intervals) -> Integers:
+    starts, ends = queries.intervals()
+    cuts = np.zeros(queries.size + 1, dtype=np.int64)
+    cuts[starts] = 1
+    cuts[ends] = 1
+    return np.cumsum(cuts[:-1])
+
+
+def _single_cells(queries: _Intervals, answers: Array) -> Array | None:
+    starts, ends = queries.intervals()
+    single = np.flatnonzero(ends - starts == 1)
+    return answers[single] if single.size == queries.size else None
 
 
 def _running(x: Numbers) -> Numbers:

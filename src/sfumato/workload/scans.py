@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from sfumato.domain import Domain
 from sfumato.errors import TooLarge
-from sfumato.workload.terms import Predicates, Term
+from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -65,22 +65,19 @@ def answer_bits(workload: Workload) -> int:
     return bits
 
 
-def counted_sets(terms: Iterable[Term]) -> tuple[list[AttributeSet], list[Predicates]]:
+def counted_sets(terms: Iterable[Term]) -> tuple[list[AttributeSet], list[Term]]:
     """What an engine counts for measured terms: tables over attributes, and single conditions."""
     sources = [(source, term) for term in terms for source in term.sources()]
     tables = sorted({s.attributes for s, term in sources if not is_counted_alone(s, term)})
-    conditions = [
-        s for s, term in sources if isinstance(s, Predicates) and is_counted_alone(s, term)
-    ]
-    return tables, conditions
+    return tables, [s for s, term in sources if is_counted_alone(s, term)]
 
 
 def is_counted_alone(source: Term, term: Term) -> bool:
-    """Whether the engine counts condition by condition: wide ones, and those of mixtures.
+    """Whether the engine counts condition by condition: wide ones, and those a term combines.
 
     Conditions on cells of values are read off their table: a record is in several of these.
     """
-    is_alone = isinstance(source, Predicates) and (source.is_wide or source is not term)
+    is_alone = bool(source.as_conditions()) and (source.is_wide or source is not term)
     return is_alone and not source.unit_bits
 
 

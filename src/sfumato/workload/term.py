@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +15,10 @@ from sfumato.domain import Domain
 from sfumato.domain.values import unit_bits
 from sfumato.errors import WorkloadError
 from sfumato.workload.queries import Array, Numbers, check_entries, widened
+
+if TYPE_CHECKING:
+    from sfumato.workload.predicates import Condition
+    from sfumato.workload.products import Product
 
 __all__ = ["Said", "Term", "check_order"]
 
@@ -110,9 +116,85 @@ class Term(ABC):
     def is_nonnegative(self) -> bool:
         """Whether no coefficient is below zero."""
 
+    def as_product(self) -> Product | None:
+        """The term as all combinations of one query per attribute.
+
+        Returns:
+            A product of query sets with these queries, or None where the term is no such product:
+            strategies that work attribute by attribute do not take it then.
+        """
+        return None
+
+    def as_conditions(self) -> tuple[Condition, ...]:
+        """The conditions whose records it counts.
+
+        Returns:
+            One condition per query, or none where the queries are no conditions.
+        """
+        return ()
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of the answers: the queries along every attribute, where they are a product."""
+        return (self.rows,)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it asks for the table of its attributes itself."""
+        return False
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether its table is too large to build; the engine then counts each condition."""
+        return False
+
+    @property
+    def has_small_classes(self) -> bool:
+        """Whether a table of all cells that its queries tell apart can be built."""
+        return True
+
     def sources(self) -> tuple[Term, ...]:
-        """The terms whose exact answers its own are made from: itself, but for mixtures."""
+        """The terms whose exact answers determine its own.
+
+        Returns:
+            The term itself, where its answers are read off the table of its attributes; others
+            where they are combined from what these ask.
+        """
         return (self,)
+
+    def combine(self, answers: Sequence[Numbers], fits: bool) -> Numbers:  # noqa: ARG002
+        """Its own answers from those of its sources, exactly.
+
+        Args:
+            answers: one array per term of ``sources``, integers in steps of 2^-fraction_bits of
+                that term.
+            fits: whether 64 bits hold the result; partial sums may then wrap around.
+
+        Returns:
+            Integers in steps of 2^-fraction_bits; Python integers unless ``fits``.
+        """
+        return answers[0]
+
+    def gram_apply(self, table: Numbers) -> Array:
+        """``F'F`` on a table of shape ``shape``, in floats."""
+        return self.adjoint(self.apply(table))
+
+    def squared_norm(self) -> float:
+        """The sum of all squared coefficients over the table of its attributes."""
+        return prod(float(v.sum()) for _, v in self.column_factors(2))
+
+    def squared_diameter(self) -> float | None:
+        """``max_ij |M_i - M_j|_2^2`` over pairs of columns: what one replaced record moves.
+
+        Returns:
+            An upper bound by the structure of the term, but for the last roundings, or None;
+            0 only where all columns are equal.
+        """
+        return None
+
+    def l1_diameter(self) -> float | None:
+        """The same for ``max_ij |M_i - M_j|_1``, but for the last roundings; None if not known."""
+        return None
 
     @property
     def slack(self) -> float:

@@ -21,7 +21,7 @@ from sfumato.plan.optimal.proved import Conditions, Proved
 from sfumato.plan.replacing import for_replace_one
 from sfumato.plan.strategy import Objective, Strategy
 from sfumato.plan.view import planned_strategy
-from sfumato.vault.measure import count, mixed_values
+from sfumato.vault.measure import combined_values, count
 from sfumato.vault.tables import open_table
 from sfumato.workload.clauses import read_clauses
 from sfumato.workload.heaviest import Heaviest
@@ -324,7 +324,7 @@ def test_products_beyond_64_bits_are_exact() -> None:
     mixture = found.blocks[0].term
     assert isinstance(mixture, Proved)
     answers = [np.full(t.rows, 2**44 - 1 - i, dtype=np.int64) for i, t in enumerate(mixture.base)]
-    values = mixed_values(mixture, answers)
+    values = combined_values(mixture, answers)
     gathered = [int(v) for v in mixture.gathered(answers)]
     by_hand = [
         sum(int(c) * v for c, v in zip(row, gathered, strict=True)) for row in mixture.entries

@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.plan.optimal.dense import Dense, dense
 from sfumato.plan.optimal.mixture import Mixture
-from sfumato.vault.measure import exact_values, mixed_values
+from sfumato.vault.measure import combined_values, exact_values
 from sfumato.workload.workload import Workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 3})
@@ -37,7 +37,7 @@ def true_columns(term: Mixture) -> list[list[Fraction]]:
             for t in term.base
         ]
         answers = [exact_values(t, s) for t, s in zip(term.base, sums, strict=True)]
-        found = mixed_values(term, answers)
+        found = combined_values(term, answers)
         out.append([Fraction(int(v), 2**term.fraction_bits) for v in found])
     return out
 

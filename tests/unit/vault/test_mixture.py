@@ -15,7 +15,7 @@ from sfumato.domain.unit import PrivacyUnit
 from sfumato.plan.calibrate import calibrate
 from sfumato.plan.optimal.dense import Dense, dense
 from sfumato.plan.optimal.mixture import Mixture
-from sfumato.vault.measure import count, measure, mixed_values
+from sfumato.vault.measure import combined_values, count, measure
 from sfumato.vault.noise import rounded_gaussian
 from sfumato.vault.tables import open_table
 from sfumato.workload.workload import Workload
@@ -126,8 +126,8 @@ def test_values_beyond_64_bits_are_exact(strategy: Dense) -> None:
         for t, part in zip(mixture.base, np.split(answers, [mixture.base[0].rows]), strict=True)
     ]
     few = mixture.entries % 8
-    small = mixed_values(replace(mixture, entries=few), parts)
+    small = combined_values(replace(mixture, entries=few), parts)
     assert small.dtype == np.int64
-    found = mixed_values(replace(mixture, entries=few * 2**50), parts)
+    found = combined_values(replace(mixture, entries=few * 2**50), parts)
     assert [int(v) for v in found] == [int(v) * 2**50 for v in small]
     assert found.dtype == object

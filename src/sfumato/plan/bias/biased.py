@@ -31,15 +31,10 @@ from sfumato.plan.optimal.piece import Piece
 from sfumato.plan.solve.symmetry import CLASS_PART, Axis
 from sfumato.plan.strategy import Block, GaussianStrategy, Objective, Strategy
 from sfumato.workload.classes import joint_classes
-from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import (
     Array,
-    Identity,
     Integers,
-    Prefix,
     QuerySet,
-    Ranges,
-    Total,
 )
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 from sfumato.workload.workload import Workload
@@ -266,15 +261,11 @@ def _axes(workload: Workload) -> tuple[Axis, ...]:
 
 def _classes(queries: QuerySet) -> Integers:
     """Cells with equal columns get equal numbers."""
-    if isinstance(queries, Total):
-        return np.zeros(queries.size, dtype=np.int64)
-    if isinstance(queries, Groups):
-        return np.array(queries.group_of, dtype=np.int64) + 1
-    if (
-        isinstance(queries, Identity | Prefix | Ranges)
-        or queries.rows * queries.size > MOST_ENTRIES
-    ):
+    if queries.rows * queries.size > MOST_ENTRIES and not queries.is_disjoint:
         return np.arange(queries.size)
+    classes = queries.cell_classes()
+    if classes is not None:
+        return classes
     return np.unique(queries.dense(), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 

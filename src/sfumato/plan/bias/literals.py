@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from sfumato.domain import Domain
 from sfumato.errors import PlanError
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or
-from sfumato.workload.queries import Identity
-from sfumato.workload.terms import Predicates, Product, Term
+from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["Clause", "Cube", "Read", "clauses_of", "is_conjunctive"]
@@ -40,16 +39,17 @@ Read = Cube | tuple[Clause, ...]
 
 def clauses_of(term: Term) -> Read:
     """The term as a cube or a list of clauses; PlanError where it is neither."""
-    if isinstance(term, Product):
-        for name, queries in term.factors:
-            if not isinstance(queries, Identity) or queries.size != 2:
+    product = term.as_product()
+    if product is not None:
+        for name, queries in product.factors:
+            if not queries.is_identity or queries.size != 2:
                 raise PlanError(
                     f"group {term.name!r} asks for {queries.name} of {name!r}; conjunctions are "
                     "tables of yes/no attributes"
                 )
         return Cube(term.attributes)
-    if isinstance(term, Predicates):
-        return tuple(_clause(c, term.domain) for c in term.conditions)
+    if conditions := term.as_conditions():
+        return tuple(_clause(c, term.domain) for c in conditions)
     raise PlanError(f"group {term.name!r} is given by coefficients, not by conditions")
 
 

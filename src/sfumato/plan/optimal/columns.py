@@ -31,8 +31,8 @@ from sfumato.domain import Domain
 from sfumato.errors import TooLarge
 from sfumato.plan.effort import must_stop, spend
 from sfumato.plan.optimal.reading import Reading, read
-from sfumato.workload.queries import Array, Identity, Numbers, Prefix, QuerySet, Ranges
-from sfumato.workload.terms import Predicates, Product, Term
+from sfumato.workload.queries import Array, Numbers
+from sfumato.workload.terms import Term
 
 __all__ = ["Columns", "distinct_columns"]
 
@@ -72,12 +72,11 @@ def distinct_columns(domain: Domain, terms: Sequence[Term]) -> Columns:
 
 def _check(domain: Domain, terms: Sequence[Term], queries: int) -> None:
     """Refuse at once what is known to have too many queries or columns."""
-    tables = [t for t in terms if not isinstance(t, Predicates)]
+    tables = [t for t in terms if not t.as_conditions()]
     entries = sum(t.rows * t.cells for t in tables)
     # Single cells, prefixes and ranges tell all cells of their attributes apart.
-    sharp = [
-        t for t in tables if isinstance(t, Product) and all(_is_sharp(q) for _, q in t.factors)
-    ]
+    products = [p for t in tables if (p := t.as_product()) is not None]
+    sharp = [p for p in products if all(q.separates_cells for _, q in p.factors)]
     cells = domain.cells(domain.in_order({n for t in sharp for n in t.attributes}))
     if queries > MOST_QUERIES or entries > MOST_ENTRIES or cells * queries > MOST_ENTRIES:
         raise TooLarge(
@@ -85,10 +84,6 @@ def _check(domain: Domain, terms: Sequence[Term], queries: int) -> None:
             f"{cells:,} or more cells, are too many to be solved as one matrix of "
             f"{MOST_ENTRIES:,} coefficients; products of query sets have better ways"
         )
-
-
-def _is_sharp(queries: QuerySet) -> bool:
-    return isinstance(queries, Identity | Prefix | Ranges)
 
 
 def _moved(reading: Reading, axis: int, states: Words, sizes: Array) -> tuple[Words, Array]:

@@ -47,7 +47,7 @@ from sfumato.workload.heaviest import EFFORT, heaviest, held_together
 from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import Array, Integers
 from sfumato.workload.sensitivity import ROUND_UP
-from sfumato.workload.terms import Predicates
+from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["conditions"]
@@ -77,8 +77,8 @@ def conditions(
     """
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
-    terms = tuple(t for t in workload.terms if isinstance(t, Predicates))
-    if len(terms) < len(workload.terms):
+    terms = workload.terms
+    if not all(t.as_conditions() for t in terms):
         raise PlanError("a group is not given by conditions; plan such groups by themselves")
     asked = sum(t.rows for t in terms)
     if asked > MOST:
@@ -86,7 +86,7 @@ def conditions(
             f"{asked:,} conditions are too many to be weighted together, at most {MOST:,} are: ask "
             "for them in several plans"
         )
-    clauses = read_clauses(workload.domain, [c for t in terms for c in t.conditions])
+    clauses = read_clauses(workload.domain, [c for t in terms for c in t.as_conditions()])
     if not clauses.count:
         raise PlanError("no condition holds for any record: there is nothing to measure")
     weights = _weights(clauses, terms, objective)
@@ -108,7 +108,7 @@ def conditions(
     )
 
 
-def _weights(clauses: Clauses, terms: tuple[Predicates, ...], objective: str) -> Array:
+def _weights(clauses: Clauses, terms: tuple[Term, ...], objective: str) -> Array:
     """Of the different conditions: squares add up for the mean, the greatest counts for the max."""
     asked = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
     out = np.zeros(clauses.count)
@@ -119,7 +119,7 @@ def _weights(clauses: Clauses, terms: tuple[Predicates, ...], objective: str) ->
 
 
 def _proportional(
-    clauses: Clauses, terms: tuple[Predicates, ...], weights: Array, objective: str
+    clauses: Clauses, terms: tuple[Term, ...], weights: Array, objective: str
 ) -> Array:
     """g in proportion to the weights of the queries, or to their squares; proved."""
     shares = weights**2 if objective == "max" else weights
@@ -222,21 +222,19 @@ def _mixture(workload: Workload, clauses: Clauses, shares: Array, centre: _Centr
     )
 
 
-def _firsts(
-    workload: Workload, places: Integers
-) -> tuple[tuple[Predicates, ...], tuple[Integers, ...]]:
+def _firsts(workload: Workload, places: Integers) -> tuple[tuple[Term, ...], tuple[Integers, ...]]:
     """Where each different condition is asked first: in the order of their numbers."""
     kept = np.where(places >= 0, places, len(places))
     first = np.unique(kept, return_index=True)[1]
     is_first = np.zeros(len(places), dtype=np.bool_)
     is_first[first] = places[first] >= 0
-    terms: list[Predicates] = []
+    terms: list[Term] = []
     picked: list[Integers] = []
     start = 0
     for term in workload.terms:
         rows = np.flatnonzero(is_first[start : start + term.rows])
         start += term.rows
-        if len(rows) and isinstance(term, Predicates):
+        if len(rows):
             terms.append(term)
             picked.append(rows.astype(np.int64))
     return tuple(terms), tuple(picked)

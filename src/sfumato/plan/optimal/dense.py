@@ -59,7 +59,7 @@ class Dense(Mixed):
         """The farthest two columns, of which one may be that of cells that no query counts."""
         if norm != 2:
             return super()._diameters(norm)
-        mixture = self._mixture
+        mixture = self.mixture
         longest = self._columns[2]
         if mixture.rows * mixture.columns.shape[1] > HELD:
             return (4 * longest * ROUND_UP,)
@@ -69,7 +69,8 @@ class Dense(Mixed):
         return (min((sqrt(found) + off) ** 2, 4 * longest) * ROUND_UP,)
 
     @cached_property
-    def _mixture(self) -> Mixture:
+    def mixture(self) -> Mixture:
+        """Its one block."""
         term = self.blocks[0].term
         if not isinstance(term, Mixture):
             raise TypeError("the block of a dense strategy is a mixture")
@@ -77,7 +78,7 @@ class Dense(Mixed):
 
     @cached_property
     def _columns(self) -> dict[int, float]:
-        return {p: self._mixture.greatest_column(p) for p in (1, 2)}
+        return {p: self.mixture.greatest_column(p) for p in (1, 2)}
 
 
 def dense(

@@ -26,7 +26,6 @@ from sfumato.plan.solve.symmetry import CLASS_PART, Axis
 from sfumato.plan.strategy import Block, GaussianStrategy, Norm
 from sfumato.workload.queries import Array, Integers, QuerySet, Total
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
-from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
 __all__ = ["Factorization", "factorization"]
@@ -181,8 +180,8 @@ class Factorization(GaussianStrategy):
         return axis.class_gram(queries) / np.sqrt(np.outer(axis.sizes, axis.sizes))
 
     def _asked(self, term: int) -> Asked:
-        found = self.workload.terms[term]
-        return dict(found.factors) if isinstance(found, Product) else {}
+        found = self.workload.terms[term].as_product()
+        return {} if found is None else dict(found.factors)
 
     def _piece(self, b: int) -> Piece:
         piece = self.blocks[b].term
@@ -334,15 +333,15 @@ def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: in
 
     rows = []
     for term in workload.terms:
-        asked = dict(term.factors) if isinstance(term, Product) else {}
+        asked = {} if (found := term.as_product()) is None else dict(found.factors)
         pairs = list(zip(problem.axes, part, strict=True))
         if not all(k == CLASS_PART or _reaches(a, asked.get(a.name), k) for a, k in pairs):
             continue
-        found = np.ones((1, 1), dtype=np.int64)
+        own = np.ones((1, 1), dtype=np.int64)
         for axis, label in pairs:
             if label == CLASS_PART and axis.classes > 1:
-                found = np.kron(found, _class_rows(axis, asked.get(axis.name)))
-        rows.append(found)
+                own = np.kron(own, _class_rows(axis, asked.get(axis.name)))
+        rows.append(own)
     stacked = np.unique(np.concatenate(rows), axis=0)
     stacked = stacked[stacked.any(axis=1)]
     lengths = np.linalg.norm(stacked.astype(np.float64), axis=1, keepdims=True)

@@ -20,12 +20,11 @@ import numpy as np
 from sfumato.errors import PlanError
 from sfumato.plan.optimal.factorization import Factorization
 from sfumato.plan.optimal.piece import Piece
-from sfumato.plan.optimal.split import query_key
 from sfumato.plan.solve.quadratic import row_quadratics
 from sfumato.plan.solve.symmetry import CLASS_PART
 from sfumato.plan.strategy import Block, GaussianStrategy, Objective, Strategy
-from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.queries import Array, Identity, Integers, QuerySet, Total
+from sfumato.workload.coefficients import Matrix
+from sfumato.workload.queries import Array, Integers, QuerySet
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
@@ -84,8 +83,8 @@ class Factorwise(GaussianStrategy):
 
     @property
     def _asked(self) -> Product:
-        term = self.workload.terms[0]
-        if not isinstance(term, Product):
+        term = self.workload.terms[0].as_product()
+        if term is None:
             raise TypeError("the workload of a product strategy is one product")
         return term
 
@@ -191,15 +190,15 @@ def factorwise(
 
     Tables, totals and disjoint groups are measured as they are: no strategy is better.
     """
-    term = workload.terms[0]
-    if len(workload.terms) > 1 or not isinstance(term, Product):
+    term = workload.terms[0].as_product()
+    if len(workload.terms) > 1 or term is None:
         raise PlanError("only a workload of one product is measured as a product of strategies")
     known: dict[tuple[int, str | int], tuple[tuple[FactorBlock, ...], float | None]] = {}
     for name, queries in term.factors:
         key = _key(queries)
         if key in known:
             continue
-        if isinstance(queries, Identity | Total | Groups):
+        if queries.is_disjoint:
             asked = int((queries.row_powers(1) > 0).sum())
             bound: float | None = asked if objective == "rmse" else min(asked, 1)
             known[key] = (FactorBlock(queries, 1.0, None),), bound
@@ -223,7 +222,7 @@ def factorwise(
 
 def _key(queries: QuerySet) -> tuple[int, str | int]:
     """The same for equal query sets, on whichever attribute."""
-    return queries.size, query_key(queries)
+    return queries.size, queries.key
 
 
 def _blocks(found: Strategy, name: str) -> tuple[FactorBlock, ...]:

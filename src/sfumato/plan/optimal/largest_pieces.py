@@ -32,12 +32,11 @@ import numpy as np
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.effort import must_stop
 from sfumato.plan.optimal.pieces import Pieces, pieces
-from sfumato.plan.optimal.split import Centred, Split, query_key
+from sfumato.plan.optimal.split import Split
 from sfumato.plan.solve.reweighted import Reweighted
 from sfumato.plan.strategy import Block
-from sfumato.workload.coefficients import Groups
-from sfumato.workload.queries import Array, Identity, Integers, QuerySet, Total
-from sfumato.workload.terms import Product
+from sfumato.workload.queries import Array, Integers, QuerySet
+from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["FactorLargest", "largest_pieces"]
@@ -65,11 +64,12 @@ def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest
     """Pieces whose largest error is small; ``solve`` weights the queries of one attribute."""
     known: dict[_Key, FactorLargest | None] = {}
     bound = 0.0
-    for term in workload.terms:
-        if not isinstance(term, Product):
-            raise PlanError(f"the group {term.name!r} is not a product of query sets")
+    for group in workload.terms:
+        term = group.as_product()
+        if term is None:
+            raise PlanError(f"the group {group.name!r} is not a product of query sets")
         for _, queries in term.factors:
-            plain = isinstance(queries, Identity | Total | Groups)  # disjoint: gamma_2 = 1
+            plain = queries.is_disjoint
             if _key(queries) not in known:
                 known[_key(queries)] = None if plain else solve(queries)
         each = [known[_key(q)] for _, q in term.factors]
@@ -97,7 +97,12 @@ _Key = tuple[str | int, int]
 
 def _key(queries: QuerySet) -> _Key:
     """Equal for equal query sets, where the kind says all."""
-    return query_key(queries), queries.size
+    return queries.key, queries.size
+
+
+def _factors(term: Term) -> dict[str, QuerySet]:
+    found = term.as_product()
+    return {} if found is None else dict(found.factors)
 
 
 def _reweighted(
@@ -108,7 +113,7 @@ def _reweighted(
     terms = []
     for term, weight in zip(workload.terms, emphasis, strict=True):
         factors = []
-        for name, queries in term.factors if isinstance(term, Product) else ():
+        for name, queries in _factors(term).items():
             found = known[_key(queries)]
             if found is not None and _key(queries) not in made:
                 made[_key(queries)] = Reweighted(queries.size, queries, found.weights)
@@ -212,7 +217,7 @@ def _program(workload: Workload, splits: Mapping[str, Split]) -> tuple[_Program,
     term_of: list[int] = []
     held = 0
     for t, term in enumerate(workload.terms):
-        asked = dict(term.factors) if isinstance(term, Product) else {}
+        asked = _factors(term)
         names = tuple(asked)
         for name, queries in asked.items():
             if (name, id(queries)) not in hulls:
@@ -252,7 +257,7 @@ def _subset_order(names: Subset) -> list[int]:
 
 def _pairs(split: Split, queries: QuerySet) -> tuple[Array, Array]:
     """``alpha^2`` and ``|r|^2`` of every query, r in units of S."""
-    if isinstance(queries, Identity) and isinstance(split.measured, Centred):
+    if queries.is_identity and split.is_centred:
         n = queries.size
         return np.full(1, n**-2.0), np.full(1, 1 - 1 / n)
     return split.totals(queries) ** 2, split.rest_squares(queries) / split.unit**2

@@ -18,12 +18,9 @@ from math import pi, prod
 
 import numpy as np
 
-from sfumato.plan.optimal.split import query_key
 from sfumato.plan.solve.optimum import certified_optimum
 from sfumato.plan.solve.tridiagonal import inverse_gram, root_diagonal
-from sfumato.workload.coefficients import Groups
-from sfumato.workload.queries import Identity, QuerySet, Total, Windows
-from sfumato.workload.terms import Product
+from sfumato.workload.queries import QuerySet, Windows
 from sfumato.workload.workload import Workload
 
 __all__ = ["query_set_bound", "sum_of_bounds", "windows_bound"]
@@ -37,23 +34,20 @@ def sum_of_bounds(workload: Workload) -> float:
     known: dict[tuple[int, str | int], float] = {}
     total = 0.0
     for term in workload.terms:
-        if isinstance(term, Product):
-            for _, queries in term.factors:
-                if (queries.size, query_key(queries)) not in known:
-                    known[queries.size, query_key(queries)] = query_set_bound(queries)
-            bounds = (known[q.size, query_key(q)] for _, q in term.factors)
+        product = term.as_product()
+        if product is not None:
+            for _, queries in product.factors:
+                if (queries.size, queries.key) not in known:
+                    known[queries.size, queries.key] = query_set_bound(queries)
+            bounds = (known[q.size, q.key] for _, q in product.factors)
             total += term.weight**2 * prod(bounds)
     return total
 
 
 def query_set_bound(queries: QuerySet) -> float:
     """A lower bound on ``k gamma^2`` of one query set (0 where none is known)."""
-    if isinstance(queries, Identity):
-        return float(queries.size)
-    if isinstance(queries, Total):
-        return 1.0
-    if isinstance(queries, Groups):
-        return float((queries.row_powers(1) > 0).sum())  # disjoint: as good as a table of groups
+    if queries.is_disjoint:  # as good as a table of groups
+        return float((queries.row_powers(1) > 0).sum())
     known = inverse_gram(queries)
     if known is not None:
         solver = root_diagonal(*known)

@@ -40,7 +40,7 @@ from sfumato.plan.solve.reweighted import query_orbits
 from sfumato.plan.solve.tridiagonal import Tridiagonal, root_diagonal
 from sfumato.plan.solve.weighted_orbits import weighted_orbits
 from sfumato.plan.strategy import Strategy
-from sfumato.workload.queries import Array, Identity, Prefix, QuerySet, Ranges
+from sfumato.workload.queries import Array, Prefix, QuerySet, Ranges
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
@@ -106,11 +106,11 @@ def _factor(queries: QuerySet) -> FactorLargest:
 
 def _is_long(workload: Workload, kind: type[Prefix] | type[Ranges], least: int) -> bool:
     """Whether it asks for these intervals of one long attribute, for each cell of others."""
-    term = workload.terms[0]
-    if len(workload.terms) > 1 or not isinstance(term, Product):
+    term = workload.terms[0].as_product()
+    if len(workload.terms) > 1 or term is None:
         return False
     long = [q for _, q in term.factors if isinstance(q, kind) and q.size >= least]
-    return len(long) == 1 and all(isinstance(q, Identity) or q is long[0] for _, q in term.factors)
+    return len(long) == 1 and all(q.is_identity or q is long[0] for _, q in term.factors)
 
 
 def prefix_weights(size: int, tolerance: float = TOLERANCE) -> CertifiedLargest:

@@ -17,7 +17,7 @@ import numpy as np
 
 from sfumato.errors import PlanError
 from sfumato.workload.queries import Array, Integers, Numbers
-from sfumato.workload.terms import Predicates, Term
+from sfumato.workload.terms import Term
 
 __all__ = ["Mixture"]
 
@@ -47,7 +47,7 @@ class Mixture(Term):
     @property
     def cells(self) -> int:
         """The cells of the largest table that is counted for it; conditions need none."""
-        return max((t.cells for t in self.base if not isinstance(t, Predicates)), default=1)
+        return max((t.cells for t in self.base if not t.as_conditions()), default=1)
 
     @property
     def rows(self) -> int:
@@ -60,8 +60,15 @@ class Mixture(Term):
         return max(t.fraction_bits for t in self.base)
 
     def sources(self) -> tuple[Term, ...]:
-        """The terms of the mixed queries."""
+        """The groups whose queries are mixed."""
         return self.base
+
+    def combine(self, answers: Sequence[Numbers], fits: bool) -> Numbers:
+        """``C (F_B h)`` from ``F_B h``."""
+        parts, entries = [np.asarray(a) for a in answers], self.entries
+        if not fits or any(a.dtype.kind == "O" for a in parts):
+            parts, entries = [a.astype(object) for a in parts], entries.astype(object)
+        return np.asarray(entries @ self.gathered(parts))
 
     def gathered(self, answers: Sequence[Numbers]) -> Numbers:
         """The picked answers in common steps, each group being given in steps of its own."""

@@ -41,7 +41,6 @@ from sfumato.plan.strategy import Block, GaussianStrategy, Norm
 from sfumato.workload.queries import (
     DENSE_LIMIT,
     Array,
-    Identity,
     Integers,
     Prefix,
     QuerySet,
@@ -50,7 +49,6 @@ from sfumato.workload.queries import (
     check_entries,
 )
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
-from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
 __all__ = ["Ordered", "ordered", "ordered_chain", "ordered_largest"]
@@ -127,7 +125,7 @@ class Ordered(GaussianStrategy):
         self._check_listed(term)
         starts, ends = self._intervals(term)
         asked = self.workload.terms[term]
-        shape = asked.row_shape if isinstance(asked, Product) else ()
+        shape = asked.row_shape
         names = [n for n in asked.attributes if n == self.rooted.along]
         lines = np.asarray(coefficients, dtype=np.float64).reshape(shape)
         if names:
@@ -148,7 +146,7 @@ class Ordered(GaussianStrategy):
     ) -> Array:
         """``2 Cov(P_b - P_a, P_d - P_c)``: variances of ad and bc less those of ac and bd."""
         asked = self.workload.terms[term]
-        shape = asked.row_shape if isinstance(asked, Product) else ()
+        shape = asked.row_shape
         places = np.unravel_index(np.array(queries, dtype=np.int64), shape) if shape else ()
         known = [n == self.rooted.along for n in asked.attributes]
         along = [p for p, k in zip(places, known, strict=True) if k]
@@ -193,8 +191,8 @@ class Ordered(GaussianStrategy):
         return prod(self.workload.domain[b].size for b in self.rooted.by)
 
     def _queries(self, term: int) -> QuerySet:
-        asked = self.workload.terms[term]
-        factors = dict(asked.factors) if isinstance(asked, Product) else {}
+        asked = self.workload.terms[term].as_product()
+        factors = {} if asked is None else dict(asked.factors)
         return factors.get(self.rooted.along, Total(self.rooted.chain.nodes))
 
     def _intervals(self, term: int) -> tuple[Integers, Integers]:
@@ -262,7 +260,7 @@ def ordered_largest(workload: Workload, tolerance: float = 2 * TOLERANCE) -> Ord
 
     along, by, asked = _read(workload)
     queries, weight = asked[0]
-    if len(asked) != 1 or not isinstance(queries, Prefix | Ranges):
+    if len(asked) != 1 or not queries.holds_prefixes:
         raise PlanError("the largest error is known in linear time for one group of intervals only")
     if isinstance(queries, Prefix):
         best = prefix_weights(queries.size, tolerance)
@@ -311,7 +309,7 @@ def ordered_chain(asked: Sequence[tuple[QuerySet, float | Array]]) -> tuple[Chai
             even += float(np.asarray(weight))
         elif isinstance(queries, Prefix):
             weights += weight
-        elif isinstance(queries, Total):
+        elif queries.is_total:
             weights[-1] += float(np.asarray(weight))
         else:
             return None
@@ -332,13 +330,14 @@ def ordered_chain(asked: Sequence[tuple[QuerySet, float | Array]]) -> tuple[Chai
 
 def _read(workload: Workload) -> tuple[str, tuple[str, ...], list[tuple[QuerySet, float]]]:
     """The attribute of the intervals, the others, and what is asked along it."""
-    factors = [dict(t.factors) if isinstance(t, Product) else None for t in workload.terms]
+    products = [t.as_product() for t in workload.terms]
+    factors = [None if p is None else dict(p.factors) for p in products]
     names = {
         name
         for found in factors
         if found is not None
         for name, q in found.items()
-        if isinstance(q, Prefix | Ranges)
+        if q.holds_prefixes
     }
     if len(names) != 1:
         raise PlanError(
@@ -352,9 +351,9 @@ def _read(workload: Workload) -> tuple[str, tuple[str, ...], list[tuple[QuerySet
         if found is None:
             raise PlanError(f"group {term.name!r} is no product of query sets")
         queries = found.pop(along, Total(size))
-        if not isinstance(queries, Prefix | Ranges | Total):
+        if not (queries.holds_prefixes or queries.is_total):
             raise PlanError(f"group {term.name!r} asks {along} for other queries than intervals")
-        if not all(isinstance(q, Identity) for q in found.values()):
+        if not all(q.is_identity for q in found.values()):
             raise PlanError(f"group {term.name!r} asks other attributes for more than their cells")
         asked.append((queries, term.weight**2))
         others.add(tuple(found))

@@ -28,7 +28,6 @@ import numpy as np
 from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.effort import EIGEN, must_stop, spend
 from sfumato.plan.optimal.dense import Dense, dense
-from sfumato.plan.optimal.mixture import Mixture
 from sfumato.plan.solve.optimum import certified_optimum
 from sfumato.plan.solve.roots import best_root
 from sfumato.plan.strategy import Block, Objective
@@ -126,15 +125,8 @@ class _Problem:
         return np.asarray(left[:, 0] / reads[0], dtype=np.float64)
 
 
-def _mixture(strategy: Dense) -> Mixture:
-    term = strategy.blocks[0].term
-    if not isinstance(term, Mixture):
-        raise TypeError("the block of a dense strategy is a mixture")
-    return term
-
-
 def _problem(start: Dense, objective: Objective, drops: bool) -> _Problem | None:
-    mixture = _mixture(start)
+    mixture = start.mixture
     rank, count = mixture.columns.shape
     if rank > LARGEST_RANK or count > MOST_CELLS:
         return None
@@ -180,7 +172,7 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
     small = problem.basis.T @ problem.gram @ problem.basis
     values, vectors = np.linalg.eigh(small)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    first = problem.basis.T @ (_mixture(start).entries * problem.lengths).T
+    first = problem.basis.T @ (start.mixture.entries * problem.lengths).T
     rank = len(points)
     pairs = _farthest(first @ first.T, points, 6 * rank + 20)
     # every cell takes part at first, so that K has full rank
@@ -305,7 +297,7 @@ def _total_row(start: Dense, problem: _Problem) -> Array | None:
     if problem.total is None:
         return None
     total = problem.total / problem.lengths
-    mixture = _mixture(start)
+    mixture = start.mixture
     columns = np.ldexp(mixture.columns.astype(np.float64), -mixture.fraction_bits)
     for denominator in range(1, DENOMINATORS + 1):
         whole = np.rint(denominator * total)
@@ -316,8 +308,8 @@ def _total_row(start: Dense, problem: _Problem) -> Array | None:
 
 def _measured(start: Dense, entries: Integers) -> Dense:
     """The same queries, mixed by other integers."""
-    mixture = replace(_mixture(start), entries=np.ascontiguousarray(entries))
-    coordinates = start.reconstruction @ _mixture(start).entries.astype(np.float64)
+    mixture = replace(start.mixture, entries=np.ascontiguousarray(entries))
+    coordinates = start.reconstruction @ start.mixture.entries.astype(np.float64)
     inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
     share = 1 / sqrt(mixture.greatest_column(2))
     return replace(

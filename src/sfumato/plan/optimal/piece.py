@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from sfumato.plan.solve.symmetry import CLASS_PART, Axis
-from sfumato.workload.queries import Array, Integers, Numbers
+from sfumato.workload.queries import GRAM_ERROR, Array, Integers, Numbers, widest
 from sfumato.workload.terms import Term
 
 __all__ = ["Piece"]
@@ -92,6 +92,27 @@ class Piece(Term):
                 cells[axis.members(label)] = len(moved) * moved - moved.sum(axis=0, keepdims=True)
                 out = np.moveaxis(cells, 0, i)
         return out
+
+    def squared_diameter(self) -> float:
+        """Class columns by residuals: the inner product of two residual columns is an extreme.
+
+        Columns of ``n I - J`` have squared norm n (n - 1) and inner product -n; over several axes
+        the least product is reached by differing along one axis only, the shortest.
+        """
+        members = self.row_shape[1:]
+        norm = float(prod(n * (n - 1) for n in members))
+        farthest = norm * widest(self.entries)  # cells that differ in their classes only
+        if not members:
+            return farthest
+        least = -norm / (min(members) - 1)
+        columns = self.entries.astype(np.float64)
+        gram = columns.T @ columns
+        own = np.diag(gram)
+        sums = own[:, None] + own[None, :]
+        apart = float((norm * sums - 2 * least * gram).max())
+        # Cells outside the compared classes have column 0, which is no farther than another column.
+        alone = norm * float(own.max())
+        return max(farthest, apart + GRAM_ERROR * alone, alone)
 
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
         """One joint array over the class axes, one vector for every other."""

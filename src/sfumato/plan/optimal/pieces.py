@@ -26,10 +26,10 @@ import numpy as np
 from sfumato.errors import TooLarge
 from sfumato.plan.optimal.lower import sum_of_bounds
 from sfumato.plan.optimal.pinching import pinched_bound
-from sfumato.plan.optimal.split import Centred, Split, query_key
+from sfumato.plan.optimal.split import Split
 from sfumato.plan.optimal.splitting import union_of_splits
 from sfumato.plan.strategy import Block, GaussianStrategy, Norm
-from sfumato.workload.queries import Array, Identity, QuerySet
+from sfumato.workload.queries import Array, QuerySet
 from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
@@ -167,8 +167,8 @@ class Pieces(GaussianStrategy):
         return ColumnNorm(power * ROUND_UP, is_exact=False)
 
     def _asked(self, term: int) -> dict[str, QuerySet]:
-        found = self.workload.terms[term]
-        return dict(found.factors) if isinstance(found, Product) else {}
+        found = self.workload.terms[term].as_product()
+        return {} if found is None else dict(found.factors)
 
     @cached_property
     def _at(self) -> dict[Subset, int]:
@@ -180,7 +180,7 @@ class Pieces(GaussianStrategy):
 
     def _coefficients(self, name: str, queries: QuerySet) -> tuple[Array, Array]:
         """``alpha`` and ``|r|^2`` of every query."""
-        key = (name, query_key(queries))
+        key = (name, queries.key)
         if key not in self._read:
             split = self.splits[name]
             self._read[key] = split.totals(queries), split.rest_squares(queries)
@@ -188,7 +188,7 @@ class Pieces(GaussianStrategy):
 
     def _frontier(self, name: str, queries: QuerySet) -> tuple[Array, Array]:
         """``alpha^2`` and ``|r|^2`` of the queries that no other exceeds in both."""
-        key = (name, query_key(queries))
+        key = (name, queries.key)
         if key not in self._edge:
             alpha, rest = self._coefficients(name, queries)
             self._edge[key] = _upper_right(alpha**2, rest)
@@ -196,10 +196,10 @@ class Pieces(GaussianStrategy):
 
     def _sums(self, name: str, queries: QuerySet) -> tuple[float, float]:
         """``sum alpha^2`` and ``sum |r|^2``, r with respect to the integers."""
-        key = (name, query_key(queries))
+        key = (name, queries.key)
         if key not in self._summed:
             split = self.splits[name]
-            if isinstance(queries, Identity) and isinstance(split.measured, Centred):
+            if queries.is_identity and split.is_centred:
                 n = queries.size
                 self._summed[key] = 1 / n, (n - 1) / n**2
             else:
@@ -226,11 +226,12 @@ def pieces(workload: Workload) -> Pieces | None:
     """The best pieces for a union of products; None when a term is no product."""
     asked: list[Mapping[str, QuerySet]] = []
     shared: dict[tuple[str, str | int], QuerySet] = {}  # equal query sets become one object
-    for term in workload.terms:
-        if not isinstance(term, Product):
+    for group in workload.terms:
+        term = group.as_product()
+        if term is None:
             return None
         factors = term.factors
-        asked.append({n: shared.setdefault((n, query_key(q)), q) for n, q in factors})
+        asked.append({n: shared.setdefault((n, q.key), q) for n, q in factors})
     count = sum(2 ** len(f) for f in asked)
     if count > MOST_PIECES:
         raise TooLarge(f"up to {count:,} pieces, more than {MOST_PIECES:,}")

@@ -31,11 +31,9 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.plan.effort import EIGEN, spend
-from sfumato.plan.optimal.split import query_key
 from sfumato.plan.solve.lattice import Lattice, lattice
 from sfumato.plan.solve.optimum import certified_optimum
-from sfumato.workload.queries import Array, Identity, Integers, QuerySet, Total
-from sfumato.workload.terms import Product
+from sfumato.workload.queries import Array, Integers, QuerySet
 from sfumato.workload.workload import Workload
 
 __all__ = ["pinched_bound"]
@@ -149,15 +147,16 @@ def _problem(workload: Workload, cells: Mapping[str, Array]) -> _Problem | None:
     found: dict[int, dict[int, QuerySet]] = {}
     sets: list[tuple[int, ...]] = []
     symbols: list[tuple[int, ...]] = []
-    for term in workload.terms:
-        if not isinstance(term, Product):
+    for group in workload.terms:
+        term = group.as_product()
+        if term is None:
             return None
-        asked = [(place[n], q) for n, q in term.factors if not isinstance(q, Total)]
+        asked = [(place[n], q) for n, q in term.factors if not q.is_total]
         for i, queries in asked:
-            key = (i, query_key(queries))
+            key = (i, queries.key)
             found.setdefault(i, {})[numbers.setdefault(key, len(numbers))] = queries
         sets.append(tuple(i for i, _ in asked))
-        symbols.append(tuple(numbers[i, query_key(q)] for i, q in asked))
+        symbols.append(tuple(numbers[i, q.key] for i, q in asked))
     known = lattice(sets)
     used = tuple(_listed(symbols, terms, rows.shape[1]) for terms, rows in known.asked)
     weights = np.array([term.weight**2 for term in workload.terms])
@@ -165,7 +164,7 @@ def _problem(workload: Workload, cells: Mapping[str, Array]) -> _Problem | None:
     made = _Problem(known, weights, used, ones, ones.copy(), ones.copy(), {})
     for i, queries_of in found.items():
         size = workload.domain.shape[i]
-        if all(isinstance(q, Identity) for q in queries_of.values()):
+        if all(q.is_identity for q in queries_of.values()):
             for number in queries_of:
                 made.a[number], made.b[number] = size**-0.5, (size - 1) * size**-0.5
             continue

@@ -21,7 +21,7 @@ from sfumato.errors import TooLarge
 from sfumato.workload.classes import joint_classes
 from sfumato.workload.predicates import Condition, Mask, leaves, truth_table
 from sfumato.workload.queries import Array, Integers, Numbers
-from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.terms import Explicit, Product, Term
 
 __all__ = ["Reading", "read"]
 
@@ -116,7 +116,7 @@ def read(domain: Domain, terms: Sequence[Term]) -> Reading:
     """The classes of cells of every attribute, and the diagrams over them."""
     masks = _leaf_masks(domain, terms)
     keys: dict[str, list[Integers]] = {}
-    tables = {i: _table(t, keys) for i, t in enumerate(terms) if not isinstance(t, Predicates)}
+    tables = {i: _table(t, keys) for i, t in enumerate(terms) if not t.as_conditions()}
     asked = domain.in_order({*keys, *(name for name, _ in masks)})
     class_of = {
         name: _joined([m for (n, _), m in masks.items() if n == name], keys.get(name, []))
@@ -129,8 +129,8 @@ def read(domain: Domain, terms: Sequence[Term]) -> Reading:
     bits, diagrams = _Collector(), list[_Diagram]()
     places: list[tuple[tuple[bool, int], ...]] = []
     for i, term in enumerate(terms):
-        if isinstance(term, Predicates):
-            places.append(tuple(_place(c, names, small, bits, diagrams) for c in term.conditions))
+        if conditions := term.as_conditions():
+            places.append(tuple(_place(c, names, small, bits, diagrams) for c in conditions))
         else:
             states, values = tables[i]
             table = states[np.ix_(*(firsts[n] for n in term.attributes))]
@@ -174,7 +174,7 @@ def _leaf_masks(domain: Domain, terms: Sequence[Term]) -> dict[Leaf, Mask]:
     """In which cells each leaf of a condition holds."""
     out: dict[Leaf, Mask] = {}
     for term in terms:
-        for condition in term.conditions if isinstance(term, Predicates) else ():
+        for condition in term.as_conditions():
             for leaf in leaves(condition):
                 key = (leaf.attribute, leaf.codes)
                 if key not in out:

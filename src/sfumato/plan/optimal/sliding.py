@@ -27,9 +27,9 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.plan.optimal.convolution import BITS, Convolution
 from sfumato.plan.optimal.lower import windows_bound
 from sfumato.plan.strategy import Block, GaussianStrategy, Norm
-from sfumato.workload.queries import Array, Identity, Integers, Windows, check_entries
+from sfumato.workload.queries import Array, Integers, QuerySet, Windows, check_entries
 from sfumato.workload.sensitivity import ROUND_UP
-from sfumato.workload.terms import Product
+from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["Sliding", "windows"]
@@ -57,9 +57,10 @@ class Sliding(GaussianStrategy):
     def width(self) -> int:
         """Of the asked windows."""
         found = self._factors(self.workload.terms[0])[self.along]
-        if not isinstance(found, Windows):
+        ends = found.intervals()
+        if ends is None:
             raise TypeError("a sliding strategy answers windows")
-        return found.width
+        return int(ends[1][0] - ends[0][0])
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """``F X^-1 M' y`` on every line."""
@@ -102,7 +103,7 @@ class Sliding(GaussianStrategy):
     ) -> Array:
         """``f_q' X^-1 f_r`` of windows on the same line, 0 of others."""
         asked = self.workload.terms[term]
-        shape = asked.row_shape if isinstance(asked, Product) else ()
+        shape = asked.row_shape
         places = np.unravel_index(np.asarray(queries, dtype=np.int64), shape)
         axis = asked.attributes.index(self.along)
         starts: Integers = places[axis].astype(np.int64)
@@ -138,8 +139,9 @@ class Sliding(GaussianStrategy):
         return tuple(self.workload.domain[n].size for n in names if n != self.along)
 
     @staticmethod
-    def _factors(term: object) -> dict[str, object]:
-        return dict(term.factors) if isinstance(term, Product) else {}
+    def _factors(term: Term) -> dict[str, QuerySet]:
+        found = term.as_product()
+        return {} if found is None else dict(found.factors)
 
     def _lines(self, values: Array, count: int) -> Array:
         """From the order of the attributes to a line per cell of the others."""
@@ -187,15 +189,15 @@ def _read(workload: Workload) -> tuple[str, Windows, Product]:
             f"windows are planned by convolution in one group only, got {len(workload.terms)}; ask "
             "for them in separate plans"
         )
-    term = workload.terms[0]
-    if not isinstance(term, Product):
-        raise PlanError(f"group {term.name!r} is no product of query sets")
+    term = workload.terms[0].as_product()
+    if term is None:
+        raise PlanError(f"group {workload.terms[0].name!r} is no product of query sets")
     long = [(n, q) for n, q in term.factors if isinstance(q, Windows)]
     if len(long) != 1:
         raise PlanError(
             f"windows along exactly one attribute are needed, these are along {len(long)}"
         )
-    if not all(isinstance(q, Windows | Identity) for _, q in term.factors):
+    if not all(q is long[0][1] or q.is_identity for _, q in term.factors):
         raise PlanError(f"group {term.name!r} asks other attributes for more than their cells")
     along, asked = long[0]
     if asked.size > MOST_CELLS or max(CUTS) * asked.width > MOST_CELLS * 2:

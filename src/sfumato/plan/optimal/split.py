@@ -22,19 +22,15 @@ from sfumato.plan.effort import EIGEN, spend
 from sfumato.plan.solve.optimum import certified_optimum
 from sfumato.plan.solve.quadratic import row_quadratics
 from sfumato.plan.solve.tridiagonal import Tridiagonal, root_diagonal
-from sfumato.workload.coefficients import Groups, Matrix
+from sfumato.workload.coefficients import Matrix
 from sfumato.workload.queries import (
     Array,
-    Identity,
     Integers,
     Numbers,
     Prefix,
     QuerySet,
     Ranges,
-    Total,
-    Windows,
 )
-from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -44,7 +40,6 @@ __all__ = [
     "centred_split",
     "entry_bits",
     "optimal_split",
-    "query_key",
     "short_basis",
     "split_optimum",
 ]
@@ -64,19 +59,14 @@ def entry_bits(workload: Workload) -> int:
     """
     most = ENTRY_BITS[1]
     for term in workload.terms:
-        asked = [q for _, q in term.factors] if isinstance(term, Product) else []
-        rounded = sum(not isinstance(q, Identity | Total | Groups) for q in asked)
+        product = term.as_product()
+        asked = [] if product is None else [q for _, q in product.factors]
+        rounded = sum(not q.is_disjoint for q in asked)
         if rounded:
-            cells = [q.size for q in asked if isinstance(q, Identity)]
+            cells = [q.size for q in asked if q.is_identity]
             taken = sum(ceil(log2(n - 1)) for n in cells if n > 2)
             most = min(most, (ROOM - taken) // rounded)
     return max(most, ENTRY_BITS[0])
-
-
-def query_key(queries: QuerySet) -> str | int:
-    """Equal for equal query sets of one attribute, where the kind says all; else the object."""
-    is_plain = isinstance(queries, Identity | Prefix | Ranges | Total | Windows)
-    return queries.name if is_plain else id(queries)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +82,11 @@ class Centred(QuerySet):
     def rows(self) -> int:
         """One per cell."""
         return self.size
+
+    def inner_products(self) -> tuple[float, float]:
+        """-n and n (n - 1)."""
+        n = self.size
+        return float(-n if n > 1 else 0), float(n * (n - 1))
 
     def apply(self, x: Numbers) -> Numbers:
         """``n x - sum(x)``."""
@@ -139,7 +134,7 @@ class Split:
     @cached_property
     def inverse(self) -> Array:
         """Cells x measured rows."""
-        if isinstance(self.measured, Centred):
+        if self.is_centred:
             n = self.measured.size
             return (np.eye(n) - 1 / n) / n
         unit = float(np.abs(self.measured.greatest))
@@ -166,13 +161,13 @@ class Split:
 
     def cells(self, y: Array) -> Array:
         """``S^+ y`` along the first axis, S being the integers."""
-        if isinstance(self.measured, Centred):
+        if self.is_centred:
             return np.asarray((y - y.mean(axis=0, keepdims=True)) / self.measured.size)
         return np.tensordot(self.inverse, y, axes=1)
 
     def cells_adjoint(self, x: Array) -> Array:
         """The transposed map, from cells to measured values."""
-        if isinstance(self.measured, Centred):
+        if self.is_centred:
             return self.cells(x)
         return np.tensordot(self.inverse.T, x, axes=1)
 
@@ -344,8 +339,8 @@ def short_basis(sets: Sequence[QuerySet], has_total: bool) -> Integers | None:
     from scipy.linalg import qr
 
     n = sets[0].size if sets else 0
-    is_exact = all(isinstance(q, Matrix | Windows | Groups | Total) for q in sets)
-    if not sets or not is_exact or sum(q.rows for q in sets) * n > MOST_LOOKED_AT:
+    may_be_fewer = all(q.is_exact and not q.separates_cells for q in sets)
+    if not sets or not may_be_fewer or sum(q.rows for q in sets) * n > MOST_LOOKED_AT:
         return None
     whole = [np.rint(np.asarray(q.dense()) * 2.0**q.fraction_bits).astype(np.int64) for q in sets]
     rows = np.unique(np.concatenate(whole), axis=0)

@@ -31,12 +31,11 @@ from sfumato.plan.optimal.split import (
     centred_split,
     entry_bits,
     optimal_split,
-    query_key,
     short_basis,
     split_optimum,
 )
 from sfumato.plan.solve.lattice import Lattice, lattice
-from sfumato.workload.queries import Array, Identity, Integers, QuerySet
+from sfumato.workload.queries import Array, Integers, QuerySet
 from sfumato.workload.workload import Workload
 
 __all__ = ["SplitUnion", "Union", "union", "union_of_splits"]
@@ -181,7 +180,7 @@ def union_of_splits(workload: Workload, asked: Asked) -> SplitUnion:
 def _read(split: Split, queries: QuerySet) -> tuple[float, float]:
     """``sum alpha^2`` and ``sum |r|^2`` over the queries."""
     n = queries.size
-    if isinstance(queries, Identity) and split.is_centred:
+    if queries.is_identity and split.is_centred:
         return 1 / n, float(n - 1)
     gram = queries.gram()
     totals, rests = split.squares(gram)
@@ -209,11 +208,11 @@ class _Search:
         known: dict[tuple[int, tuple[str | int, ...]], _Family] = {}
         for name, found in sets.items():
             size = workload.domain[name].size
-            if all(isinstance(q, Identity) for q in found):
+            if all(q.is_identity for q in found):
                 continue
             if size > LARGEST_AXIS:
                 raise TooLarge(f"attribute {name!r} has {size:,} cells, more than {LARGEST_AXIS:,}")
-            key = (size, tuple(query_key(q) for q in found))
+            key = (size, tuple(q.key for q in found))
             self.families[name] = known.setdefault(key, _Family(tuple(found)))
         self.bits = min(entry_bits(workload), self._drawn_bits(asked))
         everywhere = {n for n in sets if all(n in factors for factors in asked)}

@@ -16,8 +16,7 @@ from itertools import combinations
 import numpy as np
 
 from sfumato.errors import TooLarge
-from sfumato.workload.queries import Array, Identity, Integers, Total
-from sfumato.workload.terms import Product
+from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Workload
 
 __all__ = ["Lattice", "asked_sets", "lattice"]
@@ -114,14 +113,15 @@ def asked_sets(workload: Workload) -> list[tuple[int, ...]] | None:
     place = {name: i for i, name in enumerate(workload.domain.names)}
     sets: list[tuple[int, ...]] = []
     for term in workload.terms:
-        if not isinstance(term, Product):
+        asked = term.as_product()
+        if asked is None:
             return None
         members = []
-        for name, queries in term.factors:
-            if isinstance(queries, Identity):
+        for name, queries in asked.factors:
+            if queries.is_identity:
                 if queries.size > 1:
                     members.append(place[name])
-            elif not isinstance(queries, Total):
+            elif not queries.is_total:
                 return None
         sets.append(tuple(members))
     return sets

@@ -29,8 +29,7 @@ from sfumato.plan.effort import EIGEN, spend
 from sfumato.plan.solve.optimum import Certified, certified_optimum
 from sfumato.plan.solve.symmetry import CLASS_PART, Axis, exchangeable
 from sfumato.plan.solve.tridiagonal import inverse_gram, root_diagonal
-from sfumato.workload.queries import Array, Prefix, QuerySet, Ranges, Total
-from sfumato.workload.terms import Product
+from sfumato.workload.queries import Array, QuerySet, Total
 from sfumato.workload.workload import Workload
 
 __all__ = ["OrbitProblem", "Sector", "SectorRoot", "orbit_problem"]
@@ -226,9 +225,10 @@ def orbit_problem(workload: Workload) -> OrbitProblem | None:
     """The symmetric problem of a union of products; None when a term is no product."""
     asked: list[Mapping[str, QuerySet]] = []
     for term in workload.terms:
-        if not isinstance(term, Product):
+        product = term.as_product()
+        if product is None:
             return None
-        asked.append(dict(term.factors))
+        asked.append(dict(product.factors))
     names = workload.domain.in_order({n for factors in asked for n in factors})
     axes = tuple(
         exchangeable(n, workload.domain[n].size, [f[n] for f in asked if n in f]) for n in names
@@ -245,8 +245,8 @@ def _along(axes: tuple[Axis, ...], asked: Sequence[Mapping[str, QuerySet]]) -> Q
     if len(wide) != 1 or any(wide[0] not in factors for factors in asked):
         return None
     found = [factors[wide[0]] for factors in asked]
-    same = all(type(q) is type(found[0]) for q in found)
-    return found[0] if same and isinstance(found[0], Prefix | Ranges) else None
+    same = all(q.key == found[0].key for q in found)
+    return found[0] if same and found[0].holds_prefixes else None
 
 
 def _sectors(

@@ -26,13 +26,9 @@ from sfumato.errors import TooLarge
 from sfumato.plan.solve.symmetry import CLASS_PART, Axis
 from sfumato.workload.queries import (
     Array,
-    Identity,
     Integers,
     Numbers,
     QuerySet,
-    Ranges,
-    Total,
-    Windows,
 )
 
 __all__ = [
@@ -150,13 +146,13 @@ class RowOrbits(Orbits):
 def query_orbits(axis: Axis, queries: QuerySet) -> tuple[Orbits, Integers]:
     """The orbits of a query set, and the orbit of every query."""
     ends = queries.intervals()
-    if axis.classes == axis.cells and ends is not None and not isinstance(queries, Total):
+    if axis.classes == axis.cells and ends is not None and not queries.is_total:
         own = np.arange(queries.rows)
         return IntervalOrbits(axis, np.ones(queries.rows), *ends), own
-    if isinstance(queries, Total):
+    if queries.is_total:
         rows, orbit_of = np.sqrt(axis.sizes.astype(np.float64))[None], np.zeros(1, dtype=np.int64)
         return RowOrbits(axis, np.ones(1), rows, np.zeros((1, axis.classes))), orbit_of
-    if isinstance(queries, Identity):
+    if queries.is_identity:
         sizes = axis.sizes.astype(np.float64)
         kept = RowOrbits(axis, sizes, np.diag(sizes**-0.5), np.diag(1 - 1 / sizes))
         return kept, axis.class_of
@@ -188,13 +184,14 @@ def _dense_orbits(axis: Axis, dense: Array) -> tuple[Orbits, Integers]:
 
 def mirrored(axis: Axis, queries: QuerySet | None) -> Integers | None:
     """Where every orbit goes when the cells are read backwards; None when it leaves the set."""
-    if queries is None or isinstance(queries, Total):
+    if queries is None or queries.is_total:
         return np.zeros(1, dtype=np.int64)
     if axis.classes == 1:
-        return None if not isinstance(queries, Identity) else np.zeros(1, dtype=np.int64)
-    if axis.classes != axis.cells or not isinstance(queries, Identity | Ranges | Windows):
+        return np.zeros(1, dtype=np.int64) if queries.is_identity else None
+    ends = queries.intervals() if queries.is_mirrored else None
+    if axis.classes != axis.cells or ends is None:
         return None
-    starts, stops = queries.intervals()
+    starts, stops = ends
     at = starts * (axis.cells + 1) + stops
     flipped = (axis.cells - stops) * (axis.cells + 1) + (axis.cells - starts)
     order = np.argsort(at)
@@ -221,6 +218,11 @@ class Reweighted(QuerySet):
     def name(self) -> str:
         """That of the base."""
         return self.base.name
+
+    @property
+    def is_exact(self) -> bool:
+        """Roots of weights are rounded."""
+        return False
 
     @property
     def rows(self) -> int:

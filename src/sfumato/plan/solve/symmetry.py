@@ -23,16 +23,10 @@ from functools import cached_property
 
 import numpy as np
 
-from sfumato.workload.coefficients import Groups
 from sfumato.workload.queries import (
     Array,
-    Identity,
     Integers,
-    Prefix,
     QuerySet,
-    Ranges,
-    Total,
-    Windows,
 )
 
 __all__ = ["CLASS_PART", "Axis", "exchangeable"]
@@ -75,19 +69,19 @@ class Axis:
 
     def class_gram(self, queries: QuerySet) -> Array:
         """The Gram matrix on the class part."""
-        if isinstance(queries, Total):
+        if queries.is_total:
             root = np.sqrt(self.sizes)
             return np.outer(root, root)
-        if isinstance(queries, Identity):
+        if queries.is_identity:
             return np.eye(self.classes)
         return self.indicator.T @ np.asarray(queries.gram_apply(self.indicator), dtype=np.float64)
 
     def residual_gram(self, queries: QuerySet) -> Array:
         """For every class, the number by which the Gram matrix acts on its differences."""
-        if isinstance(queries, Identity):
+        if queries.is_identity:
             return (self.sizes > 1).astype(np.float64)
         out = np.zeros(self.classes)
-        if isinstance(queries, Total | Prefix | Ranges | Windows | Groups):
+        if queries.is_disjoint or queries.is_ordered:
             return out
         gram = queries.gram()
         for label in np.flatnonzero(self.sizes > 1):
@@ -100,24 +94,10 @@ def exchangeable(name: str, size: int, asked: Sequence[QuerySet]) -> Axis:
     """The classes of exchangeable cells under all query sets asked of an attribute."""
     keys: list[Integers] = [np.zeros(size, dtype=np.int64)]
     for queries in asked:
-        if isinstance(queries, Total | Identity):
-            continue
-        if isinstance(queries, Prefix | Ranges | Windows):
+        if queries.is_ordered:
             return Axis(name, np.arange(size))
-        if isinstance(queries, Groups):
-            keys.append(np.array(queries.group_of, dtype=np.int64))
-        else:
-            keys.append(_dense_classes(queries.dense()))
+        keys.append(queries.exchange_classes())
     stacked = np.stack(keys, axis=1)
     _, first, inverse = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(np.argsort(first))  # classes numbered by their first cell
     return Axis(name, order[inverse.reshape(-1)])
-
-
-def _dense_classes(matrix: Array) -> Integers:
-    """Classes by the columns of the queries about several cells and the values of the others."""
-    single = (matrix != 0).sum(axis=1) == 1
-    shared = matrix[~single]
-    alone = np.sort(np.abs(matrix[single]), axis=0)[::-1]
-    both = np.concatenate([shared, alone]).T
-    return np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)

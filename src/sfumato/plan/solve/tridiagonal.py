@@ -19,7 +19,7 @@ from math import ceil, log, pi
 import numpy as np
 
 from sfumato.plan.effort import spend
-from sfumato.workload.queries import Array, Prefix, QuerySet, Ranges
+from sfumato.workload.queries import Array, QuerySet
 
 __all__ = ["Tridiagonal", "inverse_gram", "inverse_root_poles", "pole_count", "root_diagonal"]
 
@@ -50,15 +50,8 @@ class Tridiagonal:
 
 def inverse_gram(queries: QuerySet) -> tuple[Tridiagonal, Array] | None:
     """``V^-1`` and the diagonal of V, where V^-1 is known to be tridiagonal; else None."""
-    n = queries.size
-    if isinstance(queries, Prefix):
-        diagonal = np.full(n, 2.0)
-        diagonal[0] = 1.0
-        return Tridiagonal(diagonal, np.full(n - 1, -1.0)), queries.column_powers(2)
-    if isinstance(queries, Ranges):
-        inverse = Tridiagonal(np.full(n, 2.0) / (n + 1), np.full(n - 1, -1.0) / (n + 1))
-        return inverse, queries.column_powers(2)
-    return None
+    bands = queries.inverse_gram()
+    return None if bands is None else (Tridiagonal(*bands), queries.column_powers(2))
 
 
 def root_diagonal(

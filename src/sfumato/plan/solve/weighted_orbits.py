@@ -27,8 +27,7 @@ from sfumato.plan.solve.optimum import Certified
 from sfumato.plan.solve.orbits import EIGEN_ROUNDING, SECTOR_SIZE, OrbitProblem, Part, Sector
 from sfumato.plan.solve.reweighted import Orbits, mirrored, query_orbits
 from sfumato.plan.solve.symmetry import CLASS_PART, Axis, exchangeable
-from sfumato.workload.queries import Array, Identity, Integers, Prefix, QuerySet, Ranges, Total
-from sfumato.workload.terms import Product
+from sfumato.workload.queries import Array, Integers, QuerySet, Total
 from sfumato.workload.workload import Workload
 
 __all__ = ["WeightedOrbits", "weighted_orbits"]
@@ -276,9 +275,10 @@ def weighted_orbits(workload: Workload) -> WeightedOrbits:
     """The symmetric problem of a union of products; PlanError where it does not fit."""
     asked: list[Mapping[str, QuerySet]] = []
     for term in workload.terms:
-        if not isinstance(term, Product):
+        product = term.as_product()
+        if product is None:
             raise PlanError(f"the group {term.name!r} is not a product of query sets")
-        asked.append(dict(term.factors))
+        asked.append(dict(product.factors))
     names = workload.domain.in_order({n for factors in asked for n in factors})
     axes = tuple(
         exchangeable(n, workload.domain[n].size, [f[n] for f in asked if n in f]) for n in names
@@ -308,11 +308,9 @@ def weighted_orbits(workload: Workload) -> WeightedOrbits:
 
 
 def _common(asked: Sequence[QuerySet | None]) -> QuerySet | None:
-    """The query set that all terms ask; kinds without parameters are equal by their kind."""
-    first = asked[0]
-    plain = isinstance(first, Identity | Prefix | Ranges | Total)
-    same = all(q is first or (plain and type(q) is type(first)) for q in asked)
-    return first if same else None
+    """The query set that all terms ask."""
+    keys = {None if queries is None else queries.key for queries in asked}
+    return asked[0] if len(keys) == 1 else None
 
 
 def _mirror(

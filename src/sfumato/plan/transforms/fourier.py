@@ -92,8 +92,8 @@ class Fourier(Strategy):
         """The characters of a term, each with the coefficients of all its queries."""
         if not self._index:
             self._index.update({subset: b for b, subset in enumerate(self.subsets)})
-        asked = self.workload.terms[term]
-        factors = asked.factors if isinstance(asked, Product) else ()
+        asked = self.workload.terms[term].as_product()
+        factors = () if asked is None else asked.factors
         for subset, coefficients in _expanded(factors):
             if coefficients.any():
                 yield self._index[subset], coefficients
@@ -103,9 +103,10 @@ def fourier(workload: Workload, noise: Noise, objective: str) -> Strategy:
     """The characters that the terms need, with the best shares."""
     squares: dict[Subset, float] = {}
     greatest: dict[Subset, float] = {}
-    for term in workload.terms:
-        if not isinstance(term, Product):
-            raise PlanError(f"group {term.name!r} is not a product of query sets")
+    for group in workload.terms:
+        term = group.as_product()
+        if term is None:
+            raise PlanError(f"group {group.name!r} is not a product of query sets")
         long = [n for n, q in term.factors if q.size != 2]
         if long:
             raise PlanError(

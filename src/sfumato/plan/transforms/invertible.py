@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from sfumato.workload.queries import Array, Prefix, QuerySet, Ranges
+from sfumato.workload.queries import Array, QuerySet
 
 __all__ = ["Invertible", "greatest_variance", "row_fourths", "row_variances", "total_variance"]
 
@@ -64,7 +64,7 @@ def greatest_variance(measured: QuerySet, asked: QuerySet) -> float:
     """The greatest of ``row_variances``; the longest interval adds up the most single cells."""
     if isinstance(measured, Invertible):
         return measured.greatest_variance(asked)
-    if isinstance(asked, Prefix | Ranges):
+    if asked.holds_prefixes:
         return float(asked.size)
     return float(asked.row_powers(2).max())
 

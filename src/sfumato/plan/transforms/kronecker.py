@@ -28,7 +28,7 @@ from sfumato.plan.transforms.branching import best_tree
 from sfumato.plan.transforms.invertible import total_variance
 from sfumato.plan.transforms.wavelet import best_wavelet
 from sfumato.privacy.noise_laws import Noise
-from sfumato.workload.queries import Array, Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.workload.queries import Array, Identity, QuerySet, Total
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
@@ -90,7 +90,7 @@ def fitted_product(terms: Sequence[Product], design: Design, p: int, title: str 
             break
         last = value
     factors = tuple(chosen.items())
-    parts = [n if isinstance(q, Identity) else f"{q.name} of {n}" for n, q in factors]
+    parts = [n if q.is_identity else f"{q.name} of {n}" for n, q in factors]
     return Product(domain, title + " x ".join(parts), 1.0, factors)
 
 
@@ -110,12 +110,12 @@ def _transformed(
     """One block for the terms on the same attributes; those without intervals as asked."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for i, term in enumerate(workload.terms):
-        if isinstance(term, Product) and term.cells <= TABLE_CELLS:
+        if term.as_product() is not None and term.cells <= TABLE_CELLS:
             groups.setdefault(term.attributes, []).append(i)
     blocks: list[Term] = []
     source: dict[int, int] = {}
     for members in groups.values():
-        terms = [t for i in members if isinstance(t := workload.terms[i], Product)]
+        terms = [t for i in members if (t := workload.terms[i].as_product()) is not None]
         if any(_is_long(q) for t in terms for _, q in t.factors):
             source.update(dict.fromkeys(members, len(blocks)))
             blocks.append(fitted_product(terms, design, power_of(noise)))
@@ -130,7 +130,7 @@ def _transformed(
 
 
 def _is_long(queries: QuerySet) -> bool:
-    return isinstance(queries, Prefix | Ranges | Windows) and queries.size > 2
+    return queries.is_ordered and queries.size > 2
 
 
 def _wavelet_design(asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:  # noqa: ARG001

@@ -44,7 +44,7 @@ from sfumato.plan.transforms.weighted_marginals import (
 )
 from sfumato.privacy.noise_laws import Noise
 from sfumato.workload.queries import Identity, QuerySet
-from sfumato.workload.terms import Predicates, Product, Term
+from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = ["laplace_error", "laplace_optimum"]
@@ -119,7 +119,9 @@ class _Designs:
 
 def _groupings(workload: Workload, designs: _Designs) -> list[list[list[int]]]:
     """All products together, by largest sets of attributes, by merged ones, every group alone."""
-    asked = {i: t for i, t in enumerate(workload.terms) if isinstance(t, Product)}
+    asked = {
+        i: product for i, t in enumerate(workload.terms) if (product := t.as_product()) is not None
+    }
     if not asked:
         return []
     domain, sets = workload.domain, {i: set(t.attributes) for i, t in asked.items()}
@@ -171,7 +173,7 @@ def _measured(
     blocks: list[Term] = []
     source: dict[int, int] = {}
     for members in groups:
-        terms = [t for i in members if isinstance(t := workload.terms[i], Product)]
+        terms = [t for i in members if (t := workload.terms[i].as_product()) is not None]
         source.update(dict.fromkeys(members, len(blocks)))
         plain = len(terms) == 1 and (terms[0].is_table or terms[0].cells > TABLE_CELLS)
         blocks.append(terms[0] if plain else fitted_product(terms, designs, 1))
@@ -193,7 +195,7 @@ def _kind(queries: QuerySet) -> object:
 def _designed(asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:
     """Single cells, a template, or for long attributes a weighted tree."""
     size = asked[0][1].size
-    if all(isinstance(q, Identity) for _, q in asked):
+    if all(q.is_identity for _, q in asked):
         return Identity(size)
     if size > LARGEST:
         return best_tree(asked, p)
@@ -204,8 +206,7 @@ def _designed(asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:
 
 def _plain(workload: Workload, term: Term) -> Term:
     """As asked, or as a table where that errs less."""
-    wide = isinstance(term, Predicates) and term.is_wide
-    if isinstance(term, Product) or wide or term.cells > TABLE_CELLS:
+    if term.as_product() is not None or term.is_wide or term.cells > TABLE_CELLS:
         return term
     longest = prod(float(values.max()) for _, values in term.column_factors(1))
     if term.rows * longest**2 <= float(term.row_powers(2).sum()):

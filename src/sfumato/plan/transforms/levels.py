@@ -102,7 +102,7 @@ class Levels(Invertible):
         Within a node of width s, an interval that fills r cells has ``|A_l q|^2 - |A_{l+1} q|^2 <=
         r - r^2 / s <= s / 4``; only the two nodes with its ends have any.
         """
-        if queries.rows <= LISTED or not isinstance(queries, Prefix | Ranges):
+        if queries.rows <= LISTED or not queries.holds_prefixes:
             return super().greatest_variance(queries)
         details = [s / 2 for s in self.widths[1:]]
         total = sum(d / e for d, e in zip(details, self.eigenvalues, strict=False))

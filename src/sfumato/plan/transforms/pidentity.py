@@ -28,7 +28,7 @@ import numpy as np
 
 from sfumato.plan.effort import must_stop, spend
 from sfumato.plan.transforms.template import Template
-from sfumato.workload.queries import Array, Identity, Integers, Prefix, QuerySet, Ranges, Total
+from sfumato.workload.queries import Array, Integers, QuerySet
 
 __all__ = ["LARGEST", "best_template", "identity_error", "stop_in_time", "template_error"]
 
@@ -184,10 +184,9 @@ def _scattered(rows: int, cells: int) -> Array:
 def _classes(asked: Sequence[QuerySet]) -> Integers:
     """Cells with equal coefficients in all queries are one class."""
     size = asked[0].size
-    if any(isinstance(q, Identity | Prefix | Ranges) for q in asked):
+    if any(q.separates_cells for q in asked):
         return np.arange(size)
-    told_apart = [q.dense() for q in asked if not isinstance(q, Total)]
-    columns = np.vstack([np.ones((1, size)), *told_apart])
+    columns = np.vstack([np.ones((1, size)), *(q.dense() for q in asked if not q.is_total)])
     _, first, found = np.unique(columns.T, axis=0, return_index=True, return_inverse=True)
     # numbered in the order of the cells, so that neighbours stay neighbours
     return np.argsort(np.argsort(first))[found.reshape(-1)]

@@ -38,7 +38,6 @@ from sfumato.plan.strategy import Block, Strategy
 from sfumato.plan.transforms.kronecker import TABLE_CELLS
 from sfumato.plan.transforms.pidentity import stop_in_time
 from sfumato.workload.queries import Array, Integers
-from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
 __all__ = ["MOST_MERGED", "WeightedMarginals", "merged_tables", "weighted_marginals"]
@@ -185,7 +184,7 @@ def weighted_marginals(workload: Workload) -> WeightedMarginals:
     """The best shares found for Laplace noise; PlanError when a term asks for more than a table."""
     asked: dict[Subset, float] = {}
     for term in workload.terms:
-        if not isinstance(term, Product) or not term.is_table:
+        if not term.is_table:
             raise PlanError(f"group {term.name!r} is not a table of counts")
         if term.cells > TABLE_CELLS:
             raise TooLarge(f"the table of {term.name!r} has {term.cells:,} cells")

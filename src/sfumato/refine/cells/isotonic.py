@@ -13,7 +13,6 @@ import numpy as np
 
 from sfumato.refine.cells.quadratic import Quadratic
 from sfumato.workload.queries import Array, Prefix
-from sfumato.workload.terms import Product
 
 __all__ = ["fit_running_totals"]
 
@@ -25,8 +24,8 @@ def fit_running_totals(q: Quadratic, total: float | None) -> Array | None:
     size = q.grid.size
     weight, sums = np.zeros(size), np.zeros(size)
     for part in q.fit.parts:
-        term = part.term
-        if not isinstance(term, Product):
+        term = part.term.as_product()
+        if term is None:
             return None
         queries = [s for _, s in term.factors]
         if not queries:

@@ -22,7 +22,6 @@ from sfumato.refine.cells.grid import Axes, Grid
 from sfumato.refine.cells.reduced import Reduced
 from sfumato.refine.fit import Fit
 from sfumato.workload.queries import Array, Integers
-from sfumato.workload.terms import Product
 
 __all__ = ["Quadratic"]
 
@@ -42,7 +41,7 @@ class _Block:
     @classmethod
     def of(cls, parts: Sequence[tuple[Reduced, Array]], cells: int) -> _Block:
         """The simplest form."""
-        if all(isinstance(r.term, Product) and r.term.is_table for r, _ in parts):
+        if all(r.term.is_table for r, _ in parts):
             return cls(tuple(parts), np.sum([w for _, w in parts], axis=0), None)
         small = cells <= MOST_DENSE and all(
             _is_simple(r, w) or r.term.rows * cells <= MOST_ENTRIES for r, w in parts
@@ -331,7 +330,7 @@ def _dense_gram(reduced: Reduced, weights: Array) -> Array:
 
 def _is_simple(reduced: Reduced, weights: Array) -> bool:
     """Whether the Gram matrix follows from those of the attributes."""
-    return isinstance(reduced.term, Product) and _is_even(weights)
+    return reduced.term.as_product() is not None and _is_even(weights)
 
 
 def _is_even(weights: Array) -> bool:

@@ -25,8 +25,7 @@ from sfumato.plan.effort import spend
 from sfumato.plan.solve.tridiagonal import inverse_gram
 from sfumato.refine.cells.grid import Axes, Grid
 from sfumato.refine.cells.quadratic import Quadratic
-from sfumato.workload.queries import Array, Identity, Integers, QuerySet
-from sfumato.workload.terms import Product
+from sfumato.workload.queries import Array, Integers, QuerySet
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -171,9 +170,9 @@ class Chains:
         """Where one group of evenly weighted products over all attributes is asked."""
         from scipy.sparse import csr_matrix, kron
 
-        term, weights = q.fit.parts[0].term, q.fit.parts[0].weights
-        is_one = len(q.fit.parts) == 1 and q.precision is None and isinstance(term, Product)
-        if not is_one or not isinstance(term, Product) or term.shape != q.grid.shape:
+        term, weights = q.fit.parts[0].term.as_product(), q.fit.parts[0].weights
+        is_one = len(q.fit.parts) == 1 and q.precision is None
+        if not is_one or term is None or term.shape != q.grid.shape:
             return None
         if not (weights[0] > 0 and (weights == weights[0]).all()):
             return None
@@ -232,7 +231,7 @@ def _inverse(queries: QuerySet) -> csr_matrix | None:
     """``(F'F)^-1`` of one attribute, where it has at most three diagonals."""
     from scipy.sparse import diags_array, eye_array
 
-    if isinstance(queries, Identity):
+    if queries.is_identity:
         return eye_array(queries.size, format="csr")
     found = inverse_gram(queries)
     if found is None:

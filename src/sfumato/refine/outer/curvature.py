@@ -23,8 +23,7 @@ import numpy as np
 from sfumato.refine.fit import Fit, Names, Part
 from sfumato.refine.outer.limits import Limits
 from sfumato.refine.outer.residuals import Layout, centred
-from sfumato.workload.queries import Array, Identity, QuerySet
-from sfumato.workload.terms import Product
+from sfumato.workload.queries import Array, QuerySet
 
 __all__ = ["Diagonal", "agreement", "along", "diagonal", "least_total", "model_of", "squares_of"]
 
@@ -289,10 +288,10 @@ def model_of(fit: Fit, layout: Layout) -> Diagonal:
     """
     form = _empty_form(layout)
     for part in fit.parts:
-        term = part.term
+        term, product = part.term, part.term.as_product()
         weight = float(part.weights.mean()) if part.weights.size else 0.0
-        if isinstance(term, Product) and all(q.size <= MOST_CELLS for _, q in term.factors):
-            pairs = [_mean_eigenvalues(q) for _, q in term.factors]
+        if product is not None and all(q.size <= MOST_CELLS for _, q in product.factors):
+            pairs = [_mean_eigenvalues(q) for _, q in product.factors]
         else:
             each = float(term.row_powers(2).sum()) / term.cells
             pairs = [(each if axis == 0 else 1.0,) * 2 for axis in range(len(term.shape))]
@@ -329,8 +328,8 @@ def _pieces(
 
 def _eigenvalues(part: Part, known: dict[int, Pair | None]) -> list[Pair] | None:
     """Per attribute the eigenvalues of Q'Q off and along the constant, where it has only two."""
-    term, weights = part.term, part.weights
-    if not isinstance(term, Product) or (weights.size and np.ptp(weights) > 0):
+    term, weights = part.term.as_product(), part.weights
+    if term is None or (weights.size and np.ptp(weights) > 0):
         return None
     found = []
     for _, queries in term.factors:
@@ -345,7 +344,7 @@ def _eigenvalues(part: Part, known: dict[int, Pair | None]) -> list[Pair] | None
 
 def _two_eigenvalues(queries: QuerySet) -> Pair | None:
     n = queries.size
-    if isinstance(queries, Identity):
+    if queries.is_identity:
         return 1.0, 1.0
     if n > MOST_CELLS:
         return None

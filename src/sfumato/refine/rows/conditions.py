@@ -30,7 +30,7 @@ Codes = Integers  # attribute x row
 
 def is_wide(part: Part) -> bool:
     """Whether the table of a part is never built."""
-    return isinstance(part.term, Predicates) and part.term.is_wide
+    return part.term.is_wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +93,8 @@ class Conditions:
 
 def read_conditions(domain: Domain, parts: Sequence[Part]) -> Conditions:
     """The conditions of the wide parts; none gives an empty set of them."""
-    terms = [p.term for p in parts if isinstance(p.term, Predicates)]
-    asked = [c for t in terms for c in t.conditions]
+    terms = [p.term for p in parts if p.term.as_conditions()]
+    asked = [c for t in terms for c in t.as_conditions()]
     if not asked:
         none = np.zeros(0, dtype=np.int64)
         first = np.zeros(len(domain.names) + 1, dtype=np.int64)

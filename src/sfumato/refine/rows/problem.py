@@ -34,7 +34,6 @@ from sfumato.refine.rows.conditions import (
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.predicates import Mask
 from sfumato.workload.queries import DENSE_LIMIT, Array, Integers
-from sfumato.workload.terms import Product
 
 __all__ = ["Gradient", "Layout", "OnRows", "Problem", "layout", "problem"]
 
@@ -282,7 +281,7 @@ def _bend(part: Part) -> Array | float:
     term, weights = part.term, part.weights
     if not weights.any():
         return 0.0
-    if isinstance(term, Product) and term.is_table:
+    if term.is_table:
         return weights
 
     def gram(x: Array) -> Array:

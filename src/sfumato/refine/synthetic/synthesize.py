@@ -29,11 +29,9 @@ from sfumato.plan.forecast import Forecast
 from sfumato.randomness import WordSource, integers_below
 from sfumato.refine.simplex import project_to_simplex
 from sfumato.refine.synthetic.sampling import draw_given, uniforms
-from sfumato.workload.coefficients import Groups
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.predicates import Mask
-from sfumato.workload.queries import Array, Identity, Integers, Prefix, QuerySet, Ranges, Windows
-from sfumato.workload.terms import Product
+from sfumato.workload.queries import Array, Integers, Prefix
 
 __all__ = [
     "ReleasedTable",
@@ -89,18 +87,21 @@ class Synthetic:
 def released_tables(forecast: Forecast, answers: Sequence[Array]) -> list[ReleasedTable]:
     """The tables that released groups give: tables, running totals, ranges, groups of cells."""
     found = []
-    for term, numbers, known in zip(forecast.workload.terms, answers, forecast.groups, strict=True):
-        if not isinstance(term, Product):
+    for group, numbers, known in zip(
+        forecast.workload.terms, answers, forecast.groups, strict=True
+    ):
+        term = group.as_product()
+        if term is None:
             continue
         table: Array | None = np.asarray(numbers, dtype=np.float64).reshape(term.row_shape)
         error, is_spread = known.rmse, False
         for axis, (_, queries) in enumerate(term.factors):
             if table is None:
                 break
-            moved = _cells_of(queries, np.moveaxis(table, axis, 0))
+            moved = queries.cells_from(np.moveaxis(table, axis, 0))
             table = None if moved is None else np.moveaxis(moved, 0, axis)
             error *= sqrt(2) if isinstance(queries, Prefix) else 1.0
-            is_spread |= isinstance(queries, Groups)
+            is_spread |= queries.label_kind == "groups"
         if table is not None:
             found.append(ReleasedTable(term.attributes, table, error, is_spread))
     return found
@@ -236,23 +237,6 @@ def _published(constraints: Constraints) -> list[ReleasedTable]:
         for t in constraints.published
         if t.names
     ]
-
-
-def _cells_of(queries: QuerySet, answers: Array) -> Array | None:
-    """A value for every cell from the answers along one axis, where they determine one."""
-    if isinstance(queries, Identity):
-        return answers
-    if isinstance(queries, Prefix):
-        return np.diff(answers, axis=0, prepend=0.0)
-    if isinstance(queries, Ranges | Windows):
-        starts, stops = queries.intervals()
-        single = np.flatnonzero(stops - starts == 1)
-        return answers[single] if single.size == queries.size else None
-    if isinstance(queries, Groups):
-        sizes = queries.row_powers(1)
-        shares = answers / np.maximum(sizes, 1.0).reshape(-1, *[1] * (answers.ndim - 1))
-        return np.asarray(queries.adjoint(shares), dtype=np.float64)
-    return None
 
 
 def _one_way(name: str, tables: Sequence[ReleasedTable], total: float) -> Array | None:

@@ -100,7 +100,7 @@ class Hull:
         hull = _kept(workload)
         for term in workload.terms:
             cells = prod(hull.sizes[n] for n in term.attributes)
-            if cells > MOST_CELLS or (isinstance(term, Predicates) and not term.has_small_classes):
+            if cells > MOST_CELLS or not term.has_small_classes:
                 raise TooLarge(
                     f"group {term.name!r} tells {cells:,} cells apart, the limit is "
                     f"{MOST_CELLS:,}; ask about fewer attributes at once or use wider bins"
