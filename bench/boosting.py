@@ -24,8 +24,8 @@ import sfumato as sf
 from bench import adult
 from bench.explicit import Words
 from bench.tell import show
-from sfumato.flow import Plan
 from sfumato.refine.reconstruct import reconstruct
+from sfumato.run.linear import Plan
 from sfumato.vault.measure import count, measure
 from sfumato.vault.tables import open_table
 

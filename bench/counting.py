@@ -21,7 +21,7 @@ from pathlib import Path
 import duckdb
 
 from bench.tell import show
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.vault.count import count_marginals
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import open_table

@@ -34,8 +34,8 @@ import sfumato as sf
 from bench.adult import yes_no
 from bench.live import ONE_THREAD
 from bench.tell import Effort
-from sfumato.flow import Plan
 from sfumato.refine.reconstruct import reconstruct
+from sfumato.run.linear import Plan
 from sfumato.vault.measure import count, measure
 from sfumato.vault.tables import open_table
 

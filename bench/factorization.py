@@ -31,8 +31,8 @@ from bench.cases import KINDS, Case, cases
 from bench.figures import Figure, best, figures, unfinished
 from bench.tell import Effort, is_within
 from sfumato.errors import SfumatoError
-from sfumato.flow import Plan
-from sfumato.stream import Counter
+from sfumato.run.linear import Plan
+from sfumato.run.stream import Counter
 
 __all__ = ["Row", "main", "run", "run_live"]
 

@@ -34,16 +34,15 @@ import sfumato as sf
 from bench import adult
 from bench.explicit import Words
 from bench.live import ONE_THREAD
-from sfumato.flow import Plan
 from sfumato.measurement import Measured
 from sfumato.refine.draws import Draws
-from sfumato.refine.fit import fit_answers, fit_measured
-from sfumato.refine.outer.local import project_locally
-from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.rows.rows import fit_rows
-from sfumato.refine.rows.shrink import shrunk
-from sfumato.refine.simplex import project_to_simplex
-from sfumato.refine.synthetic.synthesize import released_tables, released_total
+from sfumato.refine.local_consistency import project_locally
+from sfumato.refine.reconstruct import fit_answers, fit_measured, reconstruct
+from sfumato.refine.rows import fit_rows
+from sfumato.refine.shrink import shrunk
+from sfumato.refine.synthesize import released_tables, released_total
+from sfumato.run.linear import Plan
+from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.vault.measure import count, measure
 from sfumato.vault.tables import open_table
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 import sfumato as sf
 from bench.tell import show
-from sfumato.flow import Plan
+from sfumato.run.linear import Plan
 
 RELEASES = {"noise, uncut": 100, "published": 100, "bootstrap": 10}
 RECORDS = (100, 10_000)

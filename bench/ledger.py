@@ -20,8 +20,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from bench.tell import show
-from sfumato.budget import Budget, Cost, Ledger
 from sfumato.errors import BudgetExhausted
+from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 from tests.postgres_server import NoServer, postgres_server
 
 __all__ = ["Row", "main", "run"]

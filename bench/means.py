@@ -22,7 +22,8 @@ import pandas as pd
 
 import sfumato as sf
 from bench.tell import show
-from sfumato.domain import Domain, Numeric
+from sfumato.domain.attributes import Numeric
+from sfumato.domain.domain import Domain
 
 RELEASES = 200
 RECORDS = 20_000

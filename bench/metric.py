@@ -22,14 +22,13 @@ from threadpoolctl import threadpool_limits
 import sfumato as sf
 from bench import adult, explicit, implicit
 from bench.tell import show
-from sfumato.flow import Plan
 from sfumato.measurement import Measured
-from sfumato.refine.cells.explicit import fit_explicit
-from sfumato.refine.cells.grid import Grid
-from sfumato.refine.fit import fit_answers, fit_measured
-from sfumato.refine.outer.local import project_locally
-from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.synthetic.synthesize import released_tables, released_total
+from sfumato.refine.cells import fit_explicit
+from sfumato.refine.grid import Grid
+from sfumato.refine.local_consistency import project_locally
+from sfumato.refine.reconstruct import fit_answers, fit_measured, reconstruct
+from sfumato.refine.synthesize import released_tables, released_total
+from sfumato.run.linear import Plan
 from sfumato.vault.measure import count, measure
 from sfumato.vault.tables import open_table
 

@@ -21,7 +21,7 @@ from types import ModuleType
 import numpy as np
 
 from bench.tell import Effort, show
-from sfumato.randomness import system_words
+from sfumato.random import system_words
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 
 __all__ = ["Row", "main", "run"]

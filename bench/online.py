@@ -37,13 +37,13 @@ from bench.adult import coded
 from bench.adult import domain as adult_domain
 from bench.tell import Effort, show
 from sfumato.errors import BudgetExhausted
-from sfumato.online.estimate import Estimate
-from sfumato.online.opening import start_of
-from sfumato.randomness import system_words
+from sfumato.random import system_words
+from sfumato.session.histogram import Estimate
+from sfumato.session.session import start_of
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
-from sfumato.workload.gram import marginal
 from sfumato.workload.predicates import And, Condition, In
 from sfumato.workload.question import Question, questions_of
+from sfumato.workload.workload import marginal
 
 __all__ = ["Row", "asked", "main", "run"]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import duckdb
 
-from sfumato.domain import Attribute, Boolean, Category, DateTime, Domain, Integer, Numeric
+from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
 
 __all__ = ["DOMAIN", "PAIRS", "bare_columns", "write_people", "write_wide"]
 

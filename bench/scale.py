@@ -32,7 +32,7 @@ from bench.people import DOMAIN, write_people, write_wide
 from bench.scale_ways import BARE, SHAPES
 from bench.servers import postgres_of
 from bench.tell import Effort, show
-from sfumato.resources import ENGINES
+from sfumato.planning.resources import ENGINES
 
 __all__ = ["main"]
 

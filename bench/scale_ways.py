@@ -23,9 +23,10 @@ import duckdb
 
 from bench.people import DOMAIN, PAIRS, bare_columns
 from bench.servers import Server, connected, peak_kilobytes, spark_of, timed
-from sfumato.domain import Domain, Integer
+from sfumato.domain.attributes import Integer
+from sfumato.domain.domain import Domain
 from sfumato.vault.count import count_marginals
-from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import open_table
 from sfumato.workload.scans import scanned_tables
@@ -163,7 +164,7 @@ def _release(cells: int, folder: Path) -> dict[str, object]:
 
     import sfumato as sf
     from sfumato.measurement import Measured
-    from sfumato.release import Release
+    from sfumato.release.release import Release
     from sfumato.vault.measure import count, measure
 
     domain = Domain({f"x{i}": size for i, size in enumerate(SHAPES[cells])})

@@ -121,7 +121,7 @@ def _load(address: str, path: Path) -> None:
 @contextmanager
 def spark_of(path: Path) -> Iterator[Server]:
     """The rows of a Parquet file in a local session of Spark, as sfumato starts it."""
-    from sfumato.vault.spark_session import spark_session
+    from sfumato.vault.spark import spark_session
 
     session = spark_session()
     session.read.parquet(str(path)).createOrReplaceTempView("bare")

@@ -6,7 +6,7 @@
 Tables of several shapes are made up, from all records alike to even counts, and answered by the
 best plan with its noise (delta = 1e-6). Every row is the root mean squared error, in counts, over a
 few draws of records and noise: of the projection, of what releases publish
-(``refine/shrinkage.py``), and of the guesses by themselves. Public records are a sample of the same
+(``refine/shrink.py``), and of the guesses by themselves. Public records are a sample of the same
 population. The exact counts are used for the errors alone. ``bench/results`` gets
 ``shrinkage.csv``.
 """
@@ -25,15 +25,14 @@ import numpy as np
 import sfumato as sf
 from bench.adult import yes_no
 from bench.tell import show
-from sfumato.flow import Plan
-from sfumato.refine.cells.explicit import fit_explicit
-from sfumato.refine.cells.grid import Grid
-from sfumato.refine.cells.quadratic import Quadratic
+from sfumato.refine.cells import fit_explicit
+from sfumato.refine.consistency import expected_square, objective_fit
 from sfumato.refine.draws import Draws
-from sfumato.refine.guesses import EVEN, INDEPENDENT, Guesses, PublicRecords
-from sfumato.refine.refined import expected_square, objective_fit
-from sfumato.refine.shrinkage import shrunk_towards
-from sfumato.refine.widths.projected_noise import drawn_noise
+from sfumato.refine.grid import Grid
+from sfumato.refine.problem import Quadratic
+from sfumato.refine.shrink import EVEN, INDEPENDENT, Guesses, PublicRecords, shrunk_towards
+from sfumato.refine.widths import drawn_noise
+from sfumato.run.linear import Plan
 
 __all__ = ["CASES", "SHAPES", "WORKLOADS", "Case", "Row", "main", "measured_case"]
 

@@ -29,12 +29,12 @@ import httpx
 import sfumato as sf
 from bench.tell import show
 from sfumato.app.spec import read_spec
-from sfumato.domain.schema import domain_from
+from sfumato.domain.domain import domain_from
 from sfumato.errors import SfumatoError
-from sfumato.tomlfile import parse_toml
-from sfumato.workload.constraints_toml import constraints_from
+from sfumato.toml import parse_toml
+from sfumato.workload.constraints import constraints_from
 from sfumato.workload.question import questions_of
-from sfumato.workload.toml import workload_from
+from sfumato.workload.workload_file import workload_from
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient

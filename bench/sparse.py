@@ -13,11 +13,15 @@ from fractions import Fraction
 from math import log
 
 import sfumato as sf
-from sfumato.budget.sparse import NoiseKind
-from sfumato.plan.discovery import centred, tolerance
-from sfumato.plan.sparse import sparse_of_mu_squared
-from sfumato.plan.sparse_plan import GRID_BITS, plan_sparse
+from sfumato.planning.sparse_plans import (
+    GRID_BITS,
+    centred,
+    plan_sparse,
+    sparse_of_mu_squared,
+    tolerance,
+)
 from sfumato.privacy.noise_laws import laplace_quantile
+from sfumato.privacy.sparse_vector import NoiseKind
 
 STEP, BETA, QUERIES = 2**GRID_BITS, 0.05, 1000
 BUDGETS = (sf.Budget(epsilon=1), sf.Budget(epsilon=1, delta=1e-9), sf.Budget(mu=1))

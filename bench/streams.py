@@ -19,8 +19,8 @@ import numpy as np
 
 import sfumato as sf
 from bench.tell import Effort
-from sfumato.plan.streams.planned import StreamPlan, plan_stream
-from sfumato.stream import Counter
+from sfumato.planning.stream_plans import StreamPlan, plan_stream
+from sfumato.run.stream import Counter
 
 LENGTHS = (64, 256, 1024, 4096, 65536, 1_000_000)
 WINDOWS = ((256, 32), (1024, 32), (1024, 256), (4096, 100), (65536, 365), (1_000_000, 1000))

@@ -14,11 +14,13 @@ import altair as alt
 import numpy as np
 
 import sfumato as sf
-from sfumato.app.shipped import shipped_domain, shipped_table
+from sfumato.app.shipped import shipped_domain
+from sfumato.app.shipped import shipped_table
 from sfumato.errors import PlanError
-from sfumato.local import RandomizedResponse, error_bound
-from sfumato.plan import bounds
-from sfumato.randomness import system_words
+from sfumato.study.local_model import RandomizedResponse
+from sfumato.study.local_model import error_bound
+from sfumato.planning import bounds
+from sfumato.random import system_words
 from sfumato.vault.select import report_noisy_max
 from sfumato.vault.sensitive import Sensitive
 
@@ -211,7 +213,8 @@ def projection() -> alt.LayerChart:
     sizes = np.geomspace(30, 100_000, 12)
     curves += [("Gaussian noise alone", n, forecast.noise / n) for n in sizes]
     curves += [("projected: bound for any data", n, forecast.bound_at(n) / n) for n in sizes]
-    from sfumato.refine.widths.simulated import MadeUp, measure_projection
+    from sfumato.study.simulated import MadeUp
+    from sfumato.study.simulated import measure_projection
 
     made_up = MadeUp.of(work)
     for n in (30, 300, 3000, 30_000):

@@ -22,15 +22,15 @@ from pathlib import Path
 import numpy as np
 
 import sfumato as sf
-from sfumato.app.shipped import shipped_domain, shipped_table
-from sfumato.plan.bias.approximate import trade_off
-from sfumato.plan.bias.polynomials import gamma_of, least_cost
-from sfumato.release.charts import (
-    candidates_chart,
-    cdf_band,
-    error_against_alpha,
-    write_chart,
-)
+from sfumato.app.shipped import shipped_domain
+from sfumato.app.shipped import shipped_table
+from sfumato.strategy.biased import trade_off
+from sfumato.strategy.conjunctions import gamma_of
+from sfumato.strategy.conjunctions import least_cost
+from sfumato.release.charts import candidates_chart
+from sfumato.release.charts import cdf_band
+from sfumato.release.charts import error_against_alpha
+from sfumato.release.charts import write_chart
 
 sys.path.insert(0, str(Path(__file__).parent))
 from figures import FIGURES
@@ -105,9 +105,10 @@ def pack(path: Path) -> None:
 
 def audit() -> None:
     """What the fast audit proves, beside what is claimed."""
-    from sfumato.app.audit_charts import claims_chart, curves_chart
-    from sfumato.audit.registry import audit as examined
-    from sfumato.audit.registry import subjects
+    from sfumato.app.audit_charts import claims_chart
+    from sfumato.app.audit_charts import curves_chart
+    from sfumato_audit.registry import audit as examined
+    from sfumato_audit.registry import subjects
 
     found = examined(subjects())
     for name, chart in {"audit": claims_chart(found), "audit-curves": curves_chart(found)}.items():

@@ -6,10 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 import sfumato as sf
-from sfumato.plan.bias.approximate import bounded_bias, least_worst_case
-from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
-from sfumato.plan.bias.polynomials import chebyshev_error
-from sfumato.plan.matrix import factorize
+from sfumato.strategy.biased import bounded_bias, least_worst_case
+from sfumato.strategy.conjunctions import chebyshev_error, conjunctions_by_polynomial
+from sfumato.study.factorize import factorize
 
 # The running totals of 24 cells: what the approximate factorization norm buys.
 prefixes = np.tril(np.ones((24, 24)))

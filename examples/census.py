@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import sfumato as sf
-from sfumato.domain import Category, Integer, Level
+from sfumato.domain.attributes import Category, Integer, Level
 
 # Eight thousand persons of six blocks. Nobody but the vault sees this table.
 i = np.arange(8000)

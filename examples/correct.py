@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import sfumato as sf
-from sfumato.domain import Integer
+from sfumato.domain.attributes import Integer
 
 ages = np.arange(20, 70)
 truth = 400 - 3 * (ages - 20)

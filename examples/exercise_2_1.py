@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 import sfumato as sf
-from sfumato.plan.transforms.tree import Tree
+from sfumato.strategy.trees import Tree
 
 domain = sf.Domain({"x": 8})
 thresholds = sf.prefixes(domain, "x")

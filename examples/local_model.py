@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sfumato.local import RandomizedResponse, estimate, rows_needed
+from sfumato.study.local_model import RandomizedResponse, estimate, rows_needed
 
 answers = np.array([i % 5 == 0 for i in range(20_000)], dtype=np.int64)  # 20% say yes
 

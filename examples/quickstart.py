@@ -6,7 +6,7 @@ from __future__ import annotations
 import pandas as pd
 
 import sfumato as sf
-from sfumato.domain import Category, Integer
+from sfumato.domain.attributes import Category, Integer
 
 # The records: 5,000 visits, each with an hour of the day and a ward.
 visits = pd.DataFrame(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 import sfumato as sf
-from sfumato.stream import Counter
+from sfumato.run.stream import Counter
 
 budget = sf.Budget(epsilon=1, delta=1e-9)
 days = np.arange(365)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import sfumato as sf
-from sfumato.domain import DateTime
+from sfumato.domain.attributes import DateTime
 
 days = pd.date_range("2025-01-01", "2025-12-31")
 usual = 200 + 30 * (days.day_of_week == 0)  # public: Mondays are busy, and known to be

@@ -15,9 +15,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from hypothesis import settings
 
-from sfumato import randomness
+from sfumato import random
 from sfumato.errors import TableError
-from sfumato.vault.spark_session import spark_session
+from sfumato.vault.spark import spark_session
 from tests.engine_tables import SMALL_SPARK
 from tests.ledger_home import Home
 from tests.postgres_server import NoServer, postgres_server
@@ -60,7 +60,7 @@ def home(request, tmp_path):
 
 
 IS_NEW = os.environ.get("HYPOTHESIS_PROFILE", "repeatable") == "new"
-SYSTEM_STREAM = randomness._new_stream
+SYSTEM_STREAM = random._new_stream
 
 
 def _noise_of(name: str) -> None:
@@ -73,8 +73,8 @@ def _noise_of(name: str) -> None:
         return Cipher(algorithms.AES256(key[:32]), modes.CTR(key[32:48])).encryptor()
 
     is_real = IS_NEW or "test_randomness" in name
-    randomness._new_stream = SYSTEM_STREAM if is_real else stream
-    randomness.system_words()._forget()
+    random._new_stream = SYSTEM_STREAM if is_real else stream
+    random.system_words()._forget()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -86,7 +86,7 @@ def pytest_fixture_setup(fixturedef, request):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
     if item.get_closest_marker("slow"):  # `make audit`
-        randomness._new_stream = SYSTEM_STREAM
-        randomness.system_words()._forget()
+        random._new_stream = SYSTEM_STREAM
+        random.system_words()._forget()
     else:
         _noise_of(item.nodeid)

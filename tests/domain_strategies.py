@@ -9,7 +9,16 @@ from datetime import datetime, timedelta
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from sfumato.domain import Attribute, Boolean, Category, DateTime, Domain, Integer, Level, Numeric
+from sfumato.domain.attributes import (
+    Attribute,
+    Boolean,
+    Category,
+    DateTime,
+    Integer,
+    Level,
+    Numeric,
+)
+from sfumato.domain.domain import Domain
 
 
 def patient(examples: int = 100) -> settings:

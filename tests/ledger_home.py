@@ -9,7 +9,8 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.budget import Budget, Ledger
+from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.budget import Budget
 
 _NUMBERS = itertools.count()
 

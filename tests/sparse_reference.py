@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.budget.sparse import NoiseLaw, SparseLaw
+from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 
 __all__ = [
     "Pattern",

@@ -13,10 +13,19 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from sfumato.domain import Attribute, Boolean, Category, Domain, Integer, Level, Numeric
-from sfumato.workload.coefficients import Groups, Matrix
+from sfumato.domain.attributes import Attribute, Boolean, Category, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or
-from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.workload.queries import (
+    Groups,
+    Identity,
+    Matrix,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 from sfumato.workload.workload import Workload
 

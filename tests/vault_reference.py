@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sfumato.domain import Attribute, Boolean, Category, DateTime, Domain, Integer, Numeric
+from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
 
 __all__ = ["SOURCES", "Record", "cell_of", "codes_of", "make_source", "marginal"]
 

@@ -16,91 +16,90 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import sfumato.plan  # noqa: F401  loaded first: the name `plan` below stays the function
-from sfumato.flow import plan as plan
+from sfumato.run.linear import plan as plan
 
 if TYPE_CHECKING:
-    from sfumato.adaptive import AdaptivePlan as AdaptivePlan
-    from sfumato.adaptive import plan_adaptive as plan_adaptive
-    from sfumato.advice import recommend as recommend
-    from sfumato.alerts import Watch as Watch
-    from sfumato.alerts import watch as watch
-    from sfumato.budget import Budget as Budget
-    from sfumato.budget import Ledger as Ledger
-    from sfumato.corrections import Correction as Correction
-    from sfumato.corrections import correct as correct
-    from sfumato.domain import Domain as Domain
-    from sfumato.domain.unit import PrivacyUnit as PrivacyUnit
-    from sfumato.flow import Plan as Plan
-    from sfumato.online.opening import open_session as open_session
-    from sfumato.online.parameters import plan_session as plan_session
-    from sfumato.online.session import Session as Session
-    from sfumato.plan.matrix import factorize as factorize
+    from sfumato.domain.domain import Domain as Domain
+    from sfumato.domain.privacy_unit import PrivacyUnit as PrivacyUnit
+    from sfumato.ledger.ledger import Ledger as Ledger
+    from sfumato.privacy.budget import Budget as Budget
     from sfumato.refine.project import project as project
-    from sfumato.refine.widths.geometry import support as support
-    from sfumato.refine.widths.projected_forecast import forecast_projection as forecast_projection
-    from sfumato.refine.widths.width import gaussian_width as gaussian_width
-    from sfumato.refine.widths.width import mean_width as mean_width
-    from sfumato.release import Release as Release
-    from sfumato.stream import Counter as Counter
-    from sfumato.vault.addresses import CsvSource as CsvSource
-    from sfumato.vault.addresses import SqlSource as SqlSource
-    from sfumato.workload import Constraints as Constraints
-    from sfumato.workload import Workload as Workload
-    from sfumato.workload import attribute as attribute
-    from sfumato.workload import conjunctions as conjunctions
-    from sfumato.workload import explicit as explicit
-    from sfumato.workload import marginals as marginals
-    from sfumato.workload import means as means
-    from sfumato.workload import predicates as predicates
-    from sfumato.workload import prefixes as prefixes
-    from sfumato.workload import product as product
-    from sfumato.workload import ranges as ranges
-    from sfumato.workload import sql as sql
-    from sfumato.workload import sums as sums
-    from sfumato.workload import windows as windows
+    from sfumato.refine.widths import gaussian_width as gaussian_width
+    from sfumato.refine.widths import mean_width as mean_width
+    from sfumato.refine.widths import support as support
+    from sfumato.release.release import Release as Release
+    from sfumato.run.adaptive import AdaptivePlan as AdaptivePlan
+    from sfumato.run.adaptive import plan_adaptive as plan_adaptive
+    from sfumato.run.advice import recommend as recommend
+    from sfumato.run.correct import Correction as Correction
+    from sfumato.run.correct import correct as correct
+    from sfumato.run.linear import Plan as Plan
+    from sfumato.run.stream import Counter as Counter
+    from sfumato.run.watch import Watch as Watch
+    from sfumato.run.watch import watch as watch
+    from sfumato.session.session import Session as Session
+    from sfumato.session.session import open_session as open_session
+    from sfumato.session.session_plan import plan_session as plan_session
+    from sfumato.study.factorize import factorize as factorize
+    from sfumato.study.projection_forecast import forecast_projection as forecast_projection
+    from sfumato.vault.warehouse import CsvSource as CsvSource
+    from sfumato.vault.warehouse import SqlSource as SqlSource
+    from sfumato.workload.build import conjunctions as conjunctions
+    from sfumato.workload.build import explicit as explicit
+    from sfumato.workload.build import marginals as marginals
+    from sfumato.workload.build import means as means
+    from sfumato.workload.build import predicates as predicates
+    from sfumato.workload.build import prefixes as prefixes
+    from sfumato.workload.build import product as product
+    from sfumato.workload.build import ranges as ranges
+    from sfumato.workload.build import sums as sums
+    from sfumato.workload.build import windows as windows
+    from sfumato.workload.constraints import Constraints as Constraints
+    from sfumato.workload.predicates import attribute as attribute
+    from sfumato.workload.sql.statements import sql as sql
+    from sfumato.workload.workload import Workload as Workload
 
 
 _HOMES = {
-    "AdaptivePlan": "sfumato.adaptive",
-    "Budget": "sfumato.budget",
-    "Constraints": "sfumato.workload",
-    "Correction": "sfumato.corrections",
-    "Counter": "sfumato.stream",
-    "CsvSource": "sfumato.vault.addresses",
-    "Domain": "sfumato.domain",
-    "Ledger": "sfumato.budget",
-    "Plan": "sfumato.flow",
-    "PrivacyUnit": "sfumato.domain.unit",
-    "Release": "sfumato.release",
-    "Session": "sfumato.online.session",
-    "SqlSource": "sfumato.vault.addresses",
-    "Watch": "sfumato.alerts",
-    "Workload": "sfumato.workload",
-    "attribute": "sfumato.workload",
-    "conjunctions": "sfumato.workload",
-    "correct": "sfumato.corrections",
-    "explicit": "sfumato.workload",
-    "factorize": "sfumato.plan.matrix",
-    "forecast_projection": "sfumato.refine.widths.projected_forecast",
-    "gaussian_width": "sfumato.refine.widths.width",
-    "marginals": "sfumato.workload",
-    "mean_width": "sfumato.refine.widths.width",
-    "means": "sfumato.workload",
-    "open_session": "sfumato.online.opening",
-    "plan_adaptive": "sfumato.adaptive",
-    "plan_session": "sfumato.online.parameters",
-    "predicates": "sfumato.workload",
-    "prefixes": "sfumato.workload",
-    "product": "sfumato.workload",
+    "AdaptivePlan": "sfumato.run.adaptive",
+    "Budget": "sfumato.privacy.budget",
+    "Constraints": "sfumato.workload.constraints",
+    "Correction": "sfumato.run.correct",
+    "Counter": "sfumato.run.stream",
+    "CsvSource": "sfumato.vault.warehouse",
+    "Domain": "sfumato.domain.domain",
+    "Ledger": "sfumato.ledger.ledger",
+    "Plan": "sfumato.run.linear",
+    "PrivacyUnit": "sfumato.domain.privacy_unit",
+    "Release": "sfumato.release.release",
+    "Session": "sfumato.session.session",
+    "SqlSource": "sfumato.vault.warehouse",
+    "Watch": "sfumato.run.watch",
+    "Workload": "sfumato.workload.workload",
+    "attribute": "sfumato.workload.predicates",
+    "conjunctions": "sfumato.workload.build",
+    "correct": "sfumato.run.correct",
+    "explicit": "sfumato.workload.build",
+    "factorize": "sfumato.study.factorize",
+    "forecast_projection": "sfumato.study.projection_forecast",
+    "gaussian_width": "sfumato.refine.widths",
+    "marginals": "sfumato.workload.build",
+    "mean_width": "sfumato.refine.widths",
+    "means": "sfumato.workload.build",
+    "open_session": "sfumato.session.session",
+    "plan_adaptive": "sfumato.run.adaptive",
+    "plan_session": "sfumato.session.session_plan",
+    "predicates": "sfumato.workload.build",
+    "prefixes": "sfumato.workload.build",
+    "product": "sfumato.workload.build",
     "project": "sfumato.refine.project",
-    "ranges": "sfumato.workload",
-    "recommend": "sfumato.advice",
-    "sql": "sfumato.workload",
-    "sums": "sfumato.workload",
-    "support": "sfumato.refine.widths.geometry",
-    "watch": "sfumato.alerts",
-    "windows": "sfumato.workload",
+    "ranges": "sfumato.workload.build",
+    "recommend": "sfumato.run.advice",
+    "sql": "sfumato.workload.sql.statements",
+    "sums": "sfumato.workload.build",
+    "support": "sfumato.refine.widths",
+    "watch": "sfumato.run.watch",
+    "windows": "sfumato.workload.build",
 }
 
 __all__ = [*sorted(_HOMES), "plan"]

@@ -17,10 +17,16 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import numpy as np
 
 from sfumato.errors import LedgerError
-from sfumato.privacy.noise_laws import BlockNoise, Noise
-from sfumato.workload.queries import Array, Numbers
+from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.types import Array, Noise, Numbers
 
-__all__ = ["Measured", "Measurement", "Step", "Transcript"]
+__all__ = [
+    "Measured",
+    "Measurement",
+    "Step",
+    "Transcript",
+]
+
 
 AT_ONCE = 2**20  # values that are written at a time
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-__all__ = ["VERSION"]
+__all__ = [
+    "VERSION",
+]
+
 
 VERSION = version("sfumato")

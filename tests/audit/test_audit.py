@@ -13,16 +13,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.audit import registry
-from sfumato.audit.bounds import chance_of_missing, hit_bounds
-from sfumato.audit.broken import ONE, broken_subjects
-from sfumato.audit.examine import FAST, FULL, KEPT, NO_CHOICE, SHOWN, SURE, Effort, examine
-from sfumato.audit.subjects.local import local_subjects
-from sfumato.audit.subjects.measured import Measuring, measured_subject
-from sfumato.budget import Budget
-from sfumato.domain import Domain
-from sfumato.plan.mechanisms import MECHANISMS
-from sfumato.workload import marginals
+from sfumato.domain.domain import Domain
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.privacy.budget import Budget
+from sfumato.workload.build import marginals
+from sfumato_audit import registry
+from sfumato_audit.bounds import chance_of_missing, hit_bounds
+from sfumato_audit.broken import ONE, broken_subjects
+from sfumato_audit.examine import FAST, FULL, KEPT, NO_CHOICE, SHOWN, SURE, Effort, examine
+from sfumato_audit.subjects.local import local_subjects
+from sfumato_audit.subjects.measured import Measuring, measured_subject
 from tests.words import SeededWords
 
 BROKEN = {s.name: s for s in broken_subjects()}
@@ -50,8 +50,9 @@ def told_more_than(least: float, count: int) -> float:
 
     from scipy.stats import norm
 
-    from sfumato.audit.subjects.online import FIRST, LANES, UNLUCKY
-    from sfumato.budget import Account, Cost
+    from sfumato.ledger.account import Account
+    from sfumato.privacy.cost import Cost
+    from sfumato_audit.subjects.online import FIRST, LANES, UNLUCKY
 
     square = Fraction(FIRST.gaussian_mu) ** 2
     pure = float(Account(LANES).plus(Cost.gaussian(square)).remaining().pure_epsilon)
@@ -78,7 +79,7 @@ def third(low: int, high: int) -> float:
     """The probability of the event of sparse vector 3, integrated over its threshold."""
     from scipy.stats import laplace
 
-    from sfumato.audit.broken import LAST, LOW
+    from sfumato_audit.broken import LAST, LOW
 
     law = laplace(scale=2)
     at = np.linspace(-60, 60, 240_001)
@@ -141,8 +142,8 @@ def test_the_list_of_wrong_mechanisms_holds_what_it_must():
 
 def test_float_noise_is_invisible_without_the_low_bits(monkeypatch):
     """The reason for that event: all others see nothing wrong."""
-    from sfumato.audit import examine as module
-    from sfumato.audit.events import learn_scores
+    from sfumato_audit import examine as module
+    from sfumato_audit.events import learn_scores
 
     def without(left, right):
         return {n: s for n, s in learn_scores(left, right).items() if n != "low bits"}
@@ -201,7 +202,7 @@ def test_the_measured_runs_are_those_of_the_vault_one_by_one():
 
 
 def _prefixes():
-    from sfumato.workload import prefixes
+    from sfumato.workload.build import prefixes
 
     return prefixes(Domain({"cell": 4}), "cell")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.audit import registry
-from sfumato.audit.broken import broken_subjects
-from sfumato.audit.examine import Effort
-from sfumato.audit.subjects.measured import opened
+from sfumato_audit import registry
+from sfumato_audit.broken import broken_subjects
+from sfumato_audit.examine import Effort
+from sfumato_audit.subjects.measured import opened
 from tests.words import SeededWords
 
 KINDS = ("mechanism:", "method:", "stream:", "choice:", "cost:", "unit:")
@@ -30,7 +30,7 @@ def test_everything_that_promises_privacy_has_an_audit(sound):
 
 
 def test_a_mechanism_without_an_audit_is_noticed(sound, monkeypatch):
-    from sfumato.plan.mechanisms import MECHANISMS
+    from sfumato.planning.mechanisms import MECHANISMS
 
     monkeypatch.setitem(MECHANISMS, "new", MECHANISMS["laplace"])
     assert registry.uncovered(sound) == {"mechanism:new"}

@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sfumato.audit.bounds import Claim, chance_of_missing, hit_bounds
-from sfumato.audit.broken import broken_subjects
-from sfumato.audit.examine import FAST, KEPT, SHOWN, SURE
-from sfumato.audit.subjects.sparse import STEPS, Worst, sparse_laws, vector_subject
-from sfumato.budget.sparse import NoiseLaw, SparseLaw
+from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
+from sfumato_audit.bounds import Claim, chance_of_missing, hit_bounds
+from sfumato_audit.broken import broken_subjects
+from sfumato_audit.examine import FAST, KEPT, SHOWN, SURE
+from sfumato_audit.subjects.sparse import STEPS, Worst, sparse_laws, vector_subject
 from tests.words import SeededWords
 
 LAWS = sparse_laws()

@@ -8,9 +8,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from sfumato.audit import registry
-from sfumato.audit.examine import FAST, examine
-from sfumato.audit.subjects import mwem
+from sfumato_audit import registry
+from sfumato_audit.examine import FAST, examine
+from sfumato_audit.subjects import mwem
 from tests.words import SeededWords
 
 SCORES = np.array([[3.0, 1.0, 2.5], [0.0, 0.0, 4.0], [2.0, 2.0, 2.0]])

@@ -69,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.chdir(tmp_path / "tmp")
     words = SeededWords("canary")
-    monkeypatch.setattr("sfumato.vault.measure.system_words", lambda: words)
+    monkeypatch.setattr("sfumato.random.system_words", lambda: words)
     return tmp_path
 
 

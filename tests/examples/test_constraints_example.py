@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from sfumato.app.cli import main
-from sfumato.budget.ledger import Ledger
+from sfumato.ledger.ledger import Ledger
 
 SPEC = Path(__file__).parents[2] / "examples" / "adult" / "constraints.toml"
 

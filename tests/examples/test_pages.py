@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.app.cli import main
-from sfumato.app.server.config import read_config
+from sfumato_web.server.config import read_config
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))

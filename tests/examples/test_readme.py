@@ -84,7 +84,7 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
 
 
 def test_the_page_about_the_spec_names_every_mechanism() -> None:
-    from sfumato.plan.planner import MECHANISMS
+    from sfumato.planning.mechanisms import MECHANISMS
 
     page = (ROOT / "docs" / "spec.md").read_text()
     assert [name for name in MECHANISMS if f"`{name}`" not in page] == []

@@ -8,9 +8,11 @@ import signal
 from contextlib import contextmanager
 from fractions import Fraction
 
-from sfumato.budget import Cost, State, tables
-from sfumato.budget.head import Witness
-from sfumato.budget.page import Page
+from sfumato.ledger import tables
+from sfumato.ledger.entries import State
+from sfumato.ledger.transaction import Page
+from sfumato.ledger.witness import Witness
+from sfumato.privacy.cost import Cost
 
 COST = Cost.pure(Fraction(1, 1000))
 

@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
-from sfumato.online.desk import Desk
-from sfumato.online.epochs import Epochs
-from sfumato.online.session import Session
+from sfumato.ledger.ledger import Ledger
+from sfumato.session.answering import Desk
+from sfumato.session.epochs import Epochs
+from sfumato.session.session import Session
 from sfumato.vault.questions import ExactQuestions
 from sfumato.vault.sparse import SparseVector
 from tests.ledger_home import made

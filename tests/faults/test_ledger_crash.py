@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import Budget
+from sfumato.privacy.budget import Budget
 from tests.faults.ledger_children import (
     COST,
     POINTS,

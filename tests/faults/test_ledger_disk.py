@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.budget import Budget, Cost, Ledger
 from sfumato.errors import LedgerError
+from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 from tests.faults.ledger_children import answer_and_send, fork, released
 
 COST = Cost.pure(Fraction(1, 1000))

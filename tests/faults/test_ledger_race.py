@@ -10,8 +10,9 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import Budget, Cost
 from sfumato.errors import BudgetExhausted, LedgerError
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 PROCESSES = 16
 FORK = multiprocessing.get_context("fork")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from sfumato.budget.ledger import Ledger
 from sfumato.errors import LedgerError
-from sfumato.online.answers import Answer
-from sfumato.online.epochs import Epochs
+from sfumato.ledger.ledger import Ledger
+from sfumato.session.epochs import Epochs
+from sfumato.session.session_answers import Answer
 from sfumato.vault.sparse import SparseVector
 from tests.faults.session_child import ASKED, BUDGET, POINTS, UPDATES, opened
 

@@ -21,35 +21,33 @@ from pydantic import BaseModel, ValidationError
 
 import sfumato as sf
 from sfumato.app.asking import read_session
-from sfumato.app.server.config import read_config
-from sfumato.app.server.limits import (
+from sfumato.app.spec import read_spec
+from sfumato.domain.domain import domain_from
+from sfumato.errors import SchemaError, SfumatoError, TableError
+from sfumato.ledger.entries import Record
+from sfumato.measurement import Measured, Measurement, Transcript
+from sfumato.planning.sparse_plans import SparsePlan, plan_sparse, sparse_of_epsilon
+from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.privacy.sparse_vector import SparseLaw
+from sfumato.session.client import Reply, _parsed
+from sfumato.session.session_answers import Answer, paid_answer
+from sfumato.toml import TomlFile, parse_toml
+from sfumato.vault import csv as csv_module
+from sfumato.vault.sparse import Discoverer, SparseVector
+from sfumato.vault.warehouse import CSV_RULES
+from sfumato.workload.constraints import constraints_from
+from sfumato.workload.question import questions_of
+from sfumato.workload.sql.statements import sql_condition
+from sfumato.workload.workload_file import workload_from
+from sfumato_web.server.config import read_config
+from sfumato_web.server.models import AskAsked, PlanAsked
+from sfumato_web.server.server_limits import (
     Limits,
     check_entries,
     check_questions,
     check_workload,
     is_too_deep,
 )
-from sfumato.app.server.models import AskAsked, PlanAsked
-from sfumato.app.spec import read_spec
-from sfumato.budget.entries import Record
-from sfumato.budget.sparse import SparseLaw
-from sfumato.client import Reply, _parsed
-from sfumato.domain.schema import domain_from
-from sfumato.errors import SchemaError, SfumatoError, TableError
-from sfumato.measurement import Measured, Measurement, Transcript
-from sfumato.online.answers import Answer, paid_answer
-from sfumato.plan.sparse import sparse_of_epsilon
-from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
-from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.tomlfile import TomlFile, parse_toml
-from sfumato.vault import csvfile
-from sfumato.vault.addresses import CSV_RULES
-from sfumato.vault.discover import Discoverer
-from sfumato.vault.sparse import SparseVector
-from sfumato.workload.constraints_toml import constraints_from
-from sfumato.workload.question import questions_of
-from sfumato.workload.sql import sql_condition
-from sfumato.workload.toml import workload_from
 from tests.http import served
 
 ROOT = Path(__file__).parents[2]
@@ -103,10 +101,10 @@ def condition(data: bytes) -> None:
 def csv(data: bytes) -> None:
     path = str(_folder() / "table.csv")
     Path(path).write_bytes(data)
-    delimiter, names = csvfile.header(path)
+    delimiter, names = csv_module.header(path)
     for rule in (None, *CSV_RULES):
         with suppress(TableError):
-            for _ in csvfile.blocks([path], len(names), delimiter, range(len(names)), rule):
+            for _ in csv_module.blocks([path], len(names), delimiter, range(len(names)), rule):
                 pass
 
 

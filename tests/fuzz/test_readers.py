@@ -10,8 +10,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from sfumato.budget.accounting import Cost
-from sfumato.budget.ledger import Ledger
+from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.cost import Cost
 from tests.fuzz import readers
 from tests.fuzz.readers import READERS, read, seeds
 
@@ -43,7 +43,7 @@ def started(name: str, tmp_path) -> list[bytes]:
         return seeds(name)
     ledger = Ledger.create(tmp_path / "a.ledger", readers.sf.Budget(epsilon=1), "t", "add-remove")
     ledger.answer_once(Cost.pure(Fraction(1, 3)), {"q": 1}, "key", lambda: b"answer")
-    from sfumato.budget import tables
+    from sfumato.ledger import tables
 
     with ledger._journal.store.reading() as connection:
         return [text.encode() for _, _, text in tables.all_records(connection)]

@@ -16,12 +16,12 @@ from pathlib import Path
 import uvicorn
 from fastapi.testclient import TestClient
 
-from sfumato.app.server.app import make_app, settings
-from sfumato.app.server.config import read_config
-from sfumato.app.server.grid import Grid
-from sfumato.app.server.house import House
-from sfumato.app.server.limits import Rates
-from sfumato.app.server.tokens import hash_of
+from sfumato_web.server.app import make_app, settings
+from sfumato_web.server.config import read_config
+from sfumato_web.server.responses import Grid
+from sfumato_web.server.server_limits import Rates
+from sfumato_web.server.state import House
+from sfumato_web.server.tokens import hash_of
 
 ADA, BOB, CORA = "sfu_ada", "sfu_bob", "sfu_cora"
 

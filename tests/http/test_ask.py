@@ -11,13 +11,13 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from sfumato.app.server import asking as asking_module
-from sfumato.app.server.house import House
-from sfumato.budget import Ledger
-from sfumato.client import Client
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import BudgetExhausted, LedgerFrozen, SqlError
+from sfumato.ledger.ledger import Ledger
+from sfumato.session.client import Client
 from sfumato.workload.question import Question
+from sfumato_web.server import batcher as asking_module
+from sfumato_web.server.state import House
 from tests.http.served import ADA, BOB, CONFIG, CORA, Clock, bearer, served, write_served
 from tests.http.test_client import over
 
@@ -263,7 +263,7 @@ def test_texts_that_were_read_are_remembered_up_to_a_number_of_bytes(
 ) -> None:
     house: House = asking.app.house  # type: ignore[attr-defined]
     held = house.datasets["people"].asking
-    monkeypatch.setattr("sfumato.app.server.asking.TEXT_BYTES", 5_000)
+    monkeypatch.setattr("sfumato_web.server.batcher.TEXT_BYTES", 5_000)
     texts = [f"SELECT COUNT(*) FROM data WHERE age < {age}" for age in range(1, 15)]
     for text in texts:
         held.read(text)

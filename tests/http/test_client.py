@@ -14,11 +14,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from bench import server as load
-from sfumato.app.server.app import make_app
-from sfumato.app.server.config import read_config
-from sfumato.app.server.house import House
-from sfumato.client import Client, Reply, Transport
-from sfumato.domain.schema import domain_from
+from sfumato.domain.domain import domain_from
 from sfumato.errors import (
     BudgetExhausted,
     LedgerFrozen,
@@ -29,8 +25,12 @@ from sfumato.errors import (
     TooLarge,
     WorkloadError,
 )
-from sfumato.tomlfile import parse_toml
-from sfumato.workload.plain_count import plain_count
+from sfumato.session.client import Client, Reply, Transport
+from sfumato.toml import parse_toml
+from sfumato.workload.sql.plain_count import plain_count
+from sfumato_web.server.app import make_app
+from sfumato_web.server.config import read_config
+from sfumato_web.server.state import House
 from tests.http.served import ADA, CORA, WORKLOAD, bearer, write_served
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sfumato.app.cli import main
-from sfumato.app.server.config import read_config
-from sfumato.app.server.tokens import hash_of
 from sfumato.errors import SchemaError
+from sfumato_web.server.config import read_config
+from sfumato_web.server.tokens import hash_of
 from tests.http.served import ADA, CONFIG, write_served
 from tests.unit.app.conftest import SPEC
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sfumato.app.server import guarded as guarded_module
-from sfumato.app.server.guarded import Guarded
+from sfumato_web.server import dataset as guarded_module
+from sfumato_web.server.dataset import Guarded
 from tests.http.served import ADA, BOB, CONFIG, Running, asked, running, write_served
 
 QUICK = CONFIG.replace("[limits]", "[limits]\nheader_seconds = 0.2")

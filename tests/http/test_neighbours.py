@@ -14,7 +14,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from sfumato.app.server.house import House
+from sfumato_web.server.state import House
 from tests.examples.test_canary import CANARY, _is_seen
 from tests.http.served import (
     ADA,
@@ -68,7 +68,7 @@ def _shape(value: object) -> object:
 
 def _ran(folder: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> list[httpx.Response]:
     words = SeededWords("neighbours")
-    monkeypatch.setattr("sfumato.vault.measure.system_words", lambda: words)
+    monkeypatch.setattr("sfumato.random.system_words", lambda: words)
     path = write_served(folder, SESSION)
     (folder / "people.csv").write_text(table)
     with served(path) as client:
@@ -98,14 +98,14 @@ def test_the_comparison_would_notice_a_count_in_a_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin: a server that says how many rows it read must be caught."""
-    from sfumato.app.server import problems
+    from sfumato_web.server import problems
 
     bodies = []
     for rows in (400, 399):
         with served(write_served(tmp_path / str(rows), rows=rows)) as client:
             told = f"no dataset, but {rows} rows"
             monkeypatch.setattr(
-                "sfumato.app.server.house.no_dataset",
+                "sfumato_web.server.problems.no_dataset",
                 lambda told=told: problems.Problem(404, "not-found", told),
             )
             bodies.append(client.get("/datasets/nobody/schema", headers=bearer(ADA)).content)
@@ -154,12 +154,12 @@ def test_an_exact_count_is_in_no_response_header_log_or_metric(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     words = SeededWords("canary over http")
-    monkeypatch.setattr("sfumato.vault.measure.system_words", lambda: words)
+    monkeypatch.setattr("sfumato.random.system_words", lambda: words)
     folder = tmp_path / "served"
     # Noise far larger than the count: the number cannot come out by honest chance.
     path = write_served(folder, SESSION.replace("epsilon = 4", "epsilon = 4e-7"))
     path.write_text(path.read_text().replace("epsilon = 2", "epsilon = 2e-7"))
-    monkeypatch.setattr("sfumato.online.opening.system_words", lambda: words)
+    monkeypatch.setattr("sfumato.random.system_words", lambda: words)
     (folder / "people.csv").write_text("age,sex\n" + "7,Male\n" * CANARY)
     ada, release = bearer(ADA), "/datasets/people/release"
 

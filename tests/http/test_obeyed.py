@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from sfumato.app.cli import main
-from sfumato.app.server.check import faults, open_book
-from sfumato.app.server.config import read_config
-from sfumato.budget import Budget, Cost, Ledger
 from sfumato.errors import LedgerError, SchemaError, SfumatoError
+from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
+from sfumato_web.server.config import faults, open_book, read_config
 from tests.http.served import write_served
 from tests.unit.app.conftest import SPEC
 

@@ -10,11 +10,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.app.cli import main
-from sfumato.app.page.draft import EPSILONS, Draft
-from sfumato.app.server.documents import canonical
-from sfumato.budget import Ledger
-from sfumato.budget.entries import request_key
-from sfumato.client import Client
+from sfumato.ledger.entries import request_key
+from sfumato.ledger.ledger import Ledger
+from sfumato.session.client import Client
+from sfumato_web.page.plan_draft import EPSILONS, Draft
+from sfumato_web.server.models import canonical
 from tests.http.served import ADA, CORA, asked, bearer, served, write_served
 from tests.http.test_client import over
 

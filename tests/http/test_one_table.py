@@ -8,8 +8,8 @@ import os
 import duckdb
 import pytest
 
-from sfumato.app.server.config import read_config
 from sfumato.errors import SchemaError
+from sfumato_web.server.config import read_config
 from tests.http.served import CONFIG, write_served
 
 OTHERS = 'source = "others.csv"'

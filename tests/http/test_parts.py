@@ -13,13 +13,18 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.app.cli import main
-from sfumato.app.server import limits
-from sfumato.app.server.grid import Grid
-from sfumato.app.server.limits import Limits, Rates, check_entries, check_workload, is_too_deep
-from sfumato.app.server.metrics import prometheus
-from sfumato.app.server.shelf import Shelf
-from sfumato.app.server.tokens import HASH, Tokens, hash_of, new_token
 from sfumato.errors import SfumatoError, TooLarge
+from sfumato_web.server import server_limits
+from sfumato_web.server.metrics import prometheus
+from sfumato_web.server.responses import Grid, Shelf
+from sfumato_web.server.server_limits import (
+    Limits,
+    Rates,
+    check_entries,
+    check_workload,
+    is_too_deep,
+)
+from sfumato_web.server.tokens import HASH, Tokens, hash_of, new_token
 from tests.http.served import Clock
 
 STEP = 2**-7  # a power of two, so that multiples are exact
@@ -73,7 +78,9 @@ def test_nesting_is_measured_as_json_nests(value: object, most: int) -> None:
 def test_a_string_that_is_never_closed_is_gone_over_once() -> None:
     """Begun anew at every escaped quotation mark, 64 KiB of them took seconds."""
     open_string = b'\\"' * 20_000 + b"[" * 20
-    assert [mark.span() for mark in limits._MARKS.finditer(open_string)] == [(1, len(open_string))]
+    assert [mark.span() for mark in server_limits._MARKS.finditer(open_string)] == [
+        (1, len(open_string))
+    ]
     assert not is_too_deep(open_string, 16)  # no JSON; the reader refuses it
     assert is_too_deep(b"[[[" + open_string, 2)
 

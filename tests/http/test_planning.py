@@ -11,9 +11,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 import sfumato as sf
-from sfumato.app.server import guarded as guarded_module
-from sfumato.budget import curve
-from sfumato.plan import planner
+from sfumato.planning import planner
+from sfumato.privacy import gaussian
+from sfumato_web.server import dataset as guarded_module
 from tests.http.served import ADA, CONFIG, CORA, asked, bearer, served, write_served
 
 GAUSSIAN = CONFIG.replace("budget = {epsilon = 4}", "budget = {epsilon = 4, delta = 1e-9}")
@@ -154,10 +154,10 @@ def test_the_least_error_is_chosen_though_most_candidates_are_only_scaled() -> N
 @pytest.mark.parametrize("delta", ["1/3", "1/1000", "1/1000000000", f"1/{10**30}"])
 def test_the_largest_mu_is_found_wherever_the_search_begins(epsilon: str, delta: str) -> None:
     eps, dlt = Fraction(epsilon), Fraction(delta)
-    mu = curve.gaussian_mu_down.__wrapped__(eps, dlt)
-    above = curve._double_of(curve._bits_of(mu) + 1)
-    assert curve.gaussian_within(Fraction(mu) ** 2, eps, dlt)
-    assert not curve.gaussian_within(Fraction(above) ** 2, eps, dlt)
+    mu = gaussian.gaussian_mu_down.__wrapped__(eps, dlt)
+    above = gaussian._double_of(gaussian._bits_of(mu) + 1)
+    assert gaussian.gaussian_within(Fraction(mu) ** 2, eps, dlt)
+    assert not gaussian.gaussian_within(Fraction(above) ** 2, eps, dlt)
 
 
 def test_figures_that_are_refused_cost_nothing_and_are_not_in_the_ledger(

@@ -14,14 +14,21 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
-from sfumato.app.page.logins import LIFE_SECONDS, MOST_LOGINS
-from sfumato.app.page.porch import GUESSES, LOGIN, MESSAGES, MOST_SOCKETS, Porch
-from sfumato.app.server.app import make_app
-from sfumato.app.server.config import read_config
-from sfumato.app.server.gate import Gate
-from sfumato.app.server.grid import Grid
-from sfumato.app.server.house import House
-from sfumato.app.server.routes import BUSY
+from sfumato_web.page.auth import (
+    GUESSES,
+    LIFE_SECONDS,
+    LOGIN,
+    MESSAGES,
+    MOST_LOGINS,
+    MOST_SOCKETS,
+    Porch,
+)
+from sfumato_web.server.app import make_app
+from sfumato_web.server.config import read_config
+from sfumato_web.server.middleware import Gate
+from sfumato_web.server.responses import Grid
+from sfumato_web.server.routes import BUSY
+from sfumato_web.server.state import House
 from tests.http.served import ADA, BOB, CORA, Clock, bearer, write_served
 
 ORIGIN = {"Origin": "http://testserver"}

@@ -9,7 +9,7 @@ from fractions import Fraction
 import duckdb
 import pytest
 
-from sfumato.budget import Cost
+from sfumato.privacy.cost import Cost
 from tests.http.served import ADA, CONFIG, CORA, WORKLOAD, asked, bearer, served, write_served
 
 

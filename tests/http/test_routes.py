@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from sfumato.budget import Ledger
+from sfumato.ledger.ledger import Ledger
 from tests.http.served import ADA, BOB, CORA, asked, bearer, served, write_served
 
 

@@ -13,12 +13,12 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from sfumato.app.server.asking import Asking
-from sfumato.app.server.guarded import Guarded
-from sfumato.app.server.problems import Problem
-from sfumato.app.server.scheduler import Scheduler, check_wanted
-from sfumato.budget.book import Book
-from sfumato.budget.store import Store
+from sfumato.ledger.reader import Book
+from sfumato.ledger.store import Store
+from sfumato_web.server.batcher import Asking
+from sfumato_web.server.dataset import Guarded
+from sfumato_web.server.problems import Problem
+from sfumato_web.server.scheduler import Scheduler, check_wanted
 from tests.http.served import ADA, BOB, CONFIG, CORA, asked, bearer, served, write_served
 
 SESSION = CONFIG.replace(

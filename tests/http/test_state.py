@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from sfumato.app.server.shelf import Shelf
 from sfumato.errors import SfumatoError
+from sfumato_web.server.responses import Shelf
 from tests.http.served import ADA, CONFIG, CORA, asked, bearer, served, write_served
 
 SESSION = CONFIG.replace(
@@ -198,8 +198,8 @@ def test_ready_sees_a_ledger_that_cannot_be_written(
 def test_one_ledger_that_cannot_be_read_takes_nobody_elses_figures_away(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sfumato.budget.book import Book
     from sfumato.errors import LedgerError
+    from sfumato.ledger.reader import Book
 
     remaining = Book.remaining
 
@@ -255,7 +255,7 @@ def test_who_froze_a_dataset_and_why_is_shown_to_curators(client: TestClient) ->
 
 
 def test_a_question_in_a_refusal_ends_with_its_question_mark() -> None:
-    from sfumato.wording import sentence
+    from sfumato.text import sentence
 
     assert sentence("there is no 'aeg'; did you mean 'age'?").endswith("'age'?")
     assert sentence("say why") == "Say why."

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from sfumato.app.page.asked import Asked
-from sfumato.app.server.documents import canonical
-from sfumato.client import Client
+from sfumato.session.client import Client
+from sfumato_web.page.ask_page import Asked
+from sfumato_web.server.models import canonical
 from tests.http.served import ADA, CORA, bearer, served, write_served
 from tests.http.test_ask import ASK, SESSION
 from tests.http.test_client import over

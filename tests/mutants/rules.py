@@ -38,7 +38,7 @@ OPERATIONS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitXor: ast.BitAnd,
 }
-_CURVE = "__import__('sfumato.budget.curve', fromlist=['curve'])"
+_CURVE = "__import__('sfumato.privacy.gaussian', fromlist=['curve'])"
 # Functions and what is written in their place where they are called by their bare name.
 OTHERS = {
     "min": "max",

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from sfumato.errors import TableError
-from sfumato.vault.spark_session import spark_session
+from sfumato.vault.spark import spark_session
 from tests import postgres_server
 from tests.engine_tables import SMALL_SPARK
 

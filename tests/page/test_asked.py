@@ -8,17 +8,17 @@ import asyncio
 import pytest
 
 import sfumato as sf
-from sfumato.app.page.asked import (
+from sfumato.errors import SqlError
+from sfumato_web.page.ask_page import (
     advice,
     ask,
     counting_sql,
     history,
-    listed,
+    listed_values,
     problem_words,
     takes_questions,
 )
-from sfumato.app.server.problems import _KINDS, Problem
-from sfumato.errors import SqlError
+from sfumato_web.server.problems import _KINDS, Problem
 from tests.page.museum import DOMAIN
 from tests.page.visiting import house_of, visit
 
@@ -150,6 +150,6 @@ def test_odd_names_are_quoted():
 
 
 def test_few_values_are_listed_as_constants(domain):
-    assert listed(domain["ticket"])[0] == "'adult'"
-    assert listed(domain["guided"]) == ["FALSE", "TRUE"]
-    assert listed(domain["age"]) is None
+    assert listed_values(domain["ticket"])[0] == "'adult'"
+    assert listed_values(domain["guided"]) == ["FALSE", "TRUE"]
+    assert listed_values(domain["age"]) is None

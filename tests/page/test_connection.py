@@ -229,8 +229,8 @@ def test_the_focus_moves_on_when_what_had_it_goes_away(browser_page) -> None:
 WATCHED = """
 import asyncio, sys
 import sqlglot
-from sfumato.budget.store import Store
-from sfumato.app.server.shelf import Shelf
+from sfumato.ledger.store import Store
+from sfumato_web.server.responses import Shelf
 
 def watched(real, name):
     def call(*given, **named):

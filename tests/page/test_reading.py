@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.app.page.learn import reading
-from sfumato.app.page.learn.ideas import IDEAS
-from sfumato.app.page.learn.reading import text_of, title_of
+from sfumato_web.learn import pages
+from sfumato_web.learn.pages import IDEAS, text_of, title_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(f.stem for f in (ROOT / "docs" / "mechanisms").glob("[a-z]*.md"))
@@ -38,5 +37,5 @@ def test_a_page_that_is_not_there_has_no_title():
 def test_the_wheel_has_the_pages_where_they_are_looked_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     shared = project["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
-    assert reading.FOLDERS[0] == ROOT / "docs" / "mechanisms"
-    assert reading.FOLDERS[1].as_posix().endswith(shared["docs/mechanisms"])
+    assert pages.FOLDERS[0] == ROOT / "docs" / "mechanisms"
+    assert pages.FOLDERS[1].as_posix().endswith(shared["docs/mechanisms"])

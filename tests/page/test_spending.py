@@ -9,11 +9,11 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.app.page.asked import ask
-from sfumato.app.page.confirm import Progress
-from sfumato.app.page.spending import allowances, budget_chart, freeze, spending, verified
-from sfumato.app.server.problems import Problem
-from sfumato.budget.accounting import Cost
+from sfumato.privacy.cost import Cost
+from sfumato_web.page.ask_page import ask
+from sfumato_web.page.confirm import Progress
+from sfumato_web.page.ledger_page import allowances, budget_chart, freeze, spending, verified
+from sfumato_web.server.problems import Problem
 from tests.page.visiting import house_of, visit
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -12,13 +12,11 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sfumato.budget import (
-    UNITS,
-    Account,
-    Budget,
+from sfumato.ledger.account import UNITS, Account, fits
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import (
     Cost,
     composed_epsilon,
-    fits,
     gaussian_delta,
     gaussian_epsilon,
     mu_squared_of,

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.errors import PlanError
-from sfumato.plan.optimal.conditions import conditions
-from sfumato.plan.optimal.dense import dense
-from sfumato.plan.optimal.proved import Proved
-from sfumato.workload.clauses import read_clauses
-from sfumato.workload.heaviest import heaviest
+from sfumato.strategy.conditions import Proved, conditions
+from sfumato.strategy.matrix import dense
+from sfumato.workload.clauses import heaviest, read_clauses
 from sfumato.workload.terms import Predicates
 from sfumato.workload.workload import Workload
 from tests import strategies as drawn

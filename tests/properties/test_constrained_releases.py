@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.release import Release
+from sfumato.release.release import Release
 from tests.unit.release.made import measured, planned
 from tests.words import SeededWords
 

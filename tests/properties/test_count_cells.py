@@ -12,8 +12,9 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sfumato.domain import Attribute, Boolean, Category, DateTime, Domain, Integer, Numeric
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.tables import open_table
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or

@@ -17,12 +17,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sfumato.domain import Category, Domain
+from sfumato.domain.attributes import Category
+from sfumato.domain.domain import Domain
 from sfumato.errors import TableError
-from sfumato.vault import csvfile
-from sfumato.vault.addresses import CsvSource
+from sfumato.vault import csv as csv_module
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import open_table
+from sfumato.vault.warehouse import CsvSource
 
 slow_start = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 quick = settings(max_examples=150, deadline=None)
@@ -54,8 +55,8 @@ def read(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "people.csv")
         path.write_bytes(text)
-        with patch.object(csvfile, "BLOCK_BYTES", block):
-            tables = list(csvfile.blocks([str(path)], width, delimiter, range(width), rule))
+        with patch.object(csv_module, "BLOCK_BYTES", block):
+            tables = list(csv_module.blocks([str(path)], width, delimiter, range(width), rule))
     return Counter(tuple(row.values()) for table in tables for row in table.to_pylist())
 
 
@@ -120,7 +121,7 @@ def test_a_file_holds_the_records_of_its_lines_each_read_alone(some_lines, end):
 @quick
 @given(st.lists(lines, max_size=8), st.integers(1, 30), st.integers(3, 60))
 def test_where_blocks_are_cut_is_of_no_consequence(some_lines, block, longest):
-    with patch.object(csvfile, "LONGEST_RECORD", longest):
+    with patch.object(csv_module, "LONGEST_RECORD", longest):
         whole = records(some_lines)
         assert records(some_lines, block=block) == whole
         assert whole.total() == len(some_lines)
@@ -137,7 +138,7 @@ def test_where_blocks_are_cut_is_of_no_consequence(some_lines, block, longest):
 def test_many_lines_of_another_width_are_counted_as_few_are(some_lines, rule, most):
     assume(not is_refused(some_lines, rule))
     few = records(some_lines, rule)
-    with patch.object(csvfile, "MOST_SKIPPED", most):
+    with patch.object(csv_module, "MOST_SKIPPED", most):
         assert records(some_lines, rule) == few
 
 
@@ -361,7 +362,7 @@ def test_every_short_text_of_quotes_commas_and_line_ends_is_read_as_pythons_read
 )
 def test_a_record_too_long_to_be_held_is_one_of_nulls_and_its_quotes_count(rule, value, is_closed):
     for block in (1, 7, 64, 1 << 24):
-        with patch.object(csvfile, "LONGEST_RECORD", 100):
+        with patch.object(csv_module, "LONGEST_RECORD", 100):
             some_lines = [b"a,p", value + b",p", b"b,q"]
             if rule == "lines" or is_closed:
                 expected = Counter([("a", "p"), NULLS, ("b", "q")])

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.errors import PlanError
-from sfumato.plan.optimal.columns import distinct_columns
-from sfumato.plan.optimal.dense import dense
+from sfumato.strategy.decision_diagram import distinct_columns
+from sfumato.strategy.matrix import dense
 from sfumato.workload.workload import Workload
 from tests.strategies import domains, workloads
 from tests.unit.workload.dense import dense_workload

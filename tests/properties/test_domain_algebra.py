@@ -13,7 +13,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from sfumato.domain import Attribute, DateTime, Domain, Integer
+from sfumato.domain.attributes import Attribute, DateTime, Integer
+from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 from tests import domain_strategies as ds
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain, domain_from
 from sfumato.domain.draft import draft
-from sfumato.domain.schema import domain_from
 from sfumato.errors import SchemaError
-from sfumato.tomlfile import TomlFile, parse_toml, read_toml, toml_key, toml_text
+from sfumato.toml import TomlFile, parse_toml, read_toml, toml_key, toml_text
 from tests import domain_strategies as ds
 
 

@@ -19,16 +19,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sfumato.domain import Attribute, Boolean, Category, DateTime, Domain, Integer, Numeric
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
-from sfumato.vault import engine_spark
-from sfumato.vault.addresses import SqlSource
+from sfumato.vault import spark as spark_module
 from sfumato.vault.count import count_conditions, count_marginals
-from sfumato.vault.engine_duckdb import DuckDB
-from sfumato.vault.engine_spark import Spark
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.records import read_records
+from sfumato.vault.spark import Spark
 from sfumato.vault.tables import open_table, public_name
+from sfumato.vault.warehouse import SqlSource
 from sfumato.workload.predicates import And, Everything, In, Not
 from tests.domain_strategies import booleans, categories, datetimes, numerics
 from tests.engine_tables import in_postgres, on_all_engines
@@ -306,7 +307,7 @@ def test_spark_takes_tables_views_dataframes_ibis_and_queries(spark, tmp_path):
 
 
 def test_great_results_of_spark_come_in_parts(spark, monkeypatch):
-    monkeypatch.setattr(engine_spark, "_ROWS_AT_ONCE", 40)
+    monkeypatch.setattr(spark_module, "_ROWS_AT_ONCE", 40)
     parts = list(
         Spark(spark).batches("SELECT id AS n, id * 2 AS m FROM range(100)", ["n", "m"], 100)
     )

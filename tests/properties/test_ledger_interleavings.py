@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from sfumato.budget import Budget, Cost, State
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, StateChanged
+from sfumato.ledger.entries import State
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 SHARES = st.sampled_from([Fraction(1, 10), Fraction(1, 7), Fraction(1, 100)])

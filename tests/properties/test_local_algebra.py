@@ -10,7 +10,7 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.local import (
+from sfumato.study.local_model import (
     RandomizedResponse,
     error_bound,
     estimate,

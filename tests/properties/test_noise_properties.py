@@ -9,11 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
-from sfumato.randomness import bernoulli, integers_below
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
-from sfumato.vault.noise.inversion import decide
-from sfumato.vault.noise.laws import GAUSSIAN, LAPLACE
-from sfumato.vault.noise.table import BITS
+from sfumato.random import bernoulli, integers_below
+from sfumato.vault.noise import BITS, GAUSSIAN, LAPLACE, decide, discrete_laplace, rounded_gaussian
 from tests.words import GivenWords, SeededWords
 
 words = st.one_of(

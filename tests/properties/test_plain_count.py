@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, Domain, Integer, Numeric
+from sfumato.domain.attributes import Boolean, Category, Integer, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError
-from sfumato.workload.plain_count import plain_count
 from sfumato.workload.question import questions_of
+from sfumato.workload.sql.plain_count import plain_count
 
 DOMAIN = Domain(
     [

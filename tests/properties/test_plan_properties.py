@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.plan.planner import MECHANISMS
+from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.workload.workload import Workload
 from tests.strategies import domains, workloads
 from tests.unit.plan.every_mechanism import BUDGETS, dense, replacements

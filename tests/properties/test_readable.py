@@ -22,8 +22,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.domain import Attribute, Boolean, Category, DateTime, Domain, Integer, Numeric
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SfumatoError
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import open_table

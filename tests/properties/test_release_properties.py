@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.domain import Category, Domain, Integer
+from sfumato.domain.attributes import Category, Integer
+from sfumato.domain.domain import Domain
 from sfumato.release.report import _table
 from tests.unit.release.made import released
 

@@ -7,11 +7,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.domain import Domain
-from sfumato.plan.optimal.rooted import GRID_BITS, Rooted, column_bounds
-from sfumato.plan.optimal.totals import Points
-from sfumato.plan.solve.chain import Chain
-from sfumato.plan.solve.rational import inverse_fourth_root
+from sfumato.domain.domain import Domain
+from sfumato.solve.chain import Chain
+from sfumato.solve.tridiagonal import inverse_fourth_root
+from sfumato.strategy.ordered import GRID_BITS, Points, Rooted, column_bounds
 
 SOME = st.floats(1e-3, 1e3)
 

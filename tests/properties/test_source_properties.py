@@ -26,12 +26,13 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.app.cli import main
-from sfumato.domain import Category, Domain, Integer
+from sfumato.domain.attributes import Category, Integer
+from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
-from sfumato.flow import Plan
-from sfumato.vault.addresses import SqlSource
+from sfumato.run.linear import Plan
 from sfumato.vault.measure import count
 from sfumato.vault.tables import Table, open_table
+from sfumato.vault.warehouse import SqlSource
 from tests.engine_tables import in_postgres
 
 DOMAIN = Domain(

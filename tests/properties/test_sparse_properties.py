@@ -8,10 +8,13 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.budget.accounting import mu_squared_of
-from sfumato.budget.sparse import NoiseKind, NoiseLaw, SparseLaw
-from sfumato.plan.discovery import failure_probability
-from sfumato.plan.sparse import sparse_of_epsilon, sparse_of_mu_squared
+from sfumato.planning.sparse_plans import (
+    failure_probability,
+    sparse_of_epsilon,
+    sparse_of_mu_squared,
+)
+from sfumato.privacy.cost import mu_squared_of
+from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import SparseVector
 from tests.words import SeededWords

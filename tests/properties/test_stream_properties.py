@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sfumato.vault.stream as vault
-from sfumato.budget import Budget
-from sfumato.plan.streams.planned import STRATEGIES, StreamPlan, plan_stream
-from sfumato.refine.stream import follower
-from sfumato.vault.stream import PrivateStream
+import sfumato.vault.stream_noise as vault
+from sfumato.planning.stream_plans import STRATEGIES, StreamPlan, plan_stream
+from sfumato.privacy.budget import Budget
+from sfumato.run.stream import follower
+from sfumato.vault.stream_noise import PrivateStream
 
 BUDGET = Budget(epsilon=2, delta="1e-6")
 

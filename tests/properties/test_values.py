@@ -17,10 +17,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.domain import Category, Domain, Integer, Numeric, Values
-from sfumato.domain.values import UNIT_BITS, with_values
+from sfumato.domain.attributes import Category, Integer, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.domain.values import UNIT_BITS, Values, with_values
 from sfumato.errors import WorkloadError
-from sfumato.plan.calibrate import calibrate, privacy_loss
+from sfumato.planning.calibrate import calibrate, privacy_loss
 from sfumato.vault.count import count_marginals
 from sfumato.vault.measure import count
 from sfumato.vault.select import read_answers

@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, Domain, Integer, Level, Numeric
+from sfumato.domain.attributes import Boolean, Category, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.errors import SqlError, TooLarge, WorkloadError
-from sfumato.workload.coefficients import Groups, Matrix
+from sfumato.workload.queries import Groups, Matrix
 from sfumato.workload.terms import Product, Term
 
 HALF = Level("half", ("young", "old"), (0, 0, 0, 1, 1, -1))

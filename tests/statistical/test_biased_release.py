@@ -14,17 +14,17 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.measurement import Measurement
-from sfumato.plan.bias.biased import approximate
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.strategy import Strategy
+from sfumato.planning.forecast import Forecast
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.release import Release
-from sfumato.release.sources import best_source
+from sfumato.release.ranges import best_source
+from sfumato.release.release import Release
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.biased import approximate
 from sfumato.vault.measure import add_noise, exact_values
-from sfumato.workload.gram import marginal
 from sfumato.workload.terms import Product
+from sfumato.workload.workload import marginal
 from tests.unit.plan.test_biased import dense, forecast_of, reconstruction
 from tests.unit.release.made import measured
 from tests.words import SeededWords
@@ -45,14 +45,14 @@ def prefixes_of_a_public_number() -> Strategy:
 
 
 def conjunctions() -> Strategy:
-    from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
+    from sfumato.strategy.conjunctions import conjunctions_by_polynomial
 
     work = sf.conjunctions(Domain({f"q{i}": 2 for i in range(5)}), 4)
     return conjunctions_by_polynomial(work, RECORDS, 0.5)
 
 
 def written_conjunctions() -> Strategy:
-    from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
+    from sfumato.strategy.conjunctions import conjunctions_by_polynomial
 
     domain = Domain({f"q{i}": 2 for i in range(5)})
     names = list(domain.names)

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.release import Release
+from sfumato.release.release import Release
 from tests.unit.release.made import measured, planned, some_counts
 from tests.words import SeededWords
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.release import Release
+from sfumato.release.release import Release
 from tests.unit.release.made import measured, planned
 from tests.words import SeededWords
 

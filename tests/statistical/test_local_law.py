@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.local import RandomizedResponse, error_bound, estimate, forecast_radius, row_variances
+from sfumato.study.local_model import (
+    RandomizedResponse,
+    error_bound,
+    estimate,
+    forecast_radius,
+    row_variances,
+)
 
 ALPHA = 1e-6
 

@@ -14,9 +14,10 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Category, Domain, Numeric
-from sfumato.plan.forecast import Forecast
-from sfumato.release import Release
+from sfumato.domain.attributes import Category, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.planning.forecast import Forecast
+from sfumato.release.release import Release
 from sfumato.vault.measure import Exact, count, measure
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import in_bins

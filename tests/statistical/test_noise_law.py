@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr, ndtri
 
 from sfumato.privacy.noise_laws import gaussian_variance, laplace_variance
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
-from sfumato.vault.noise.inversion import draw
-from sfumato.vault.noise.laws import GAUSSIAN, LAPLACE
-from sfumato.vault.noise.table import certified_table
+from sfumato.vault.noise import (
+    GAUSSIAN,
+    LAPLACE,
+    certified_table,
+    discrete_laplace,
+    draw,
+    rounded_gaussian,
+)
 from tests.words import SeededWords
 
 ALPHA = 1e-6

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.measurement import Measurement
-from sfumato.plan.calibrate import calibrate
-from sfumato.plan.optimal.ordered import Ordered, ordered
+from sfumato.planning.calibrate import calibrate
+from sfumato.strategy.ordered import Ordered, ordered
 from sfumato.vault.measure import add_noise, exact_values
 from tests.words import SeededWords
 

@@ -12,9 +12,10 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.domain import Domain, Integer
+from sfumato.domain.attributes import Integer
+from sfumato.domain.domain import Domain
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.release import sources
+from sfumato.release import ranges
 from tests.unit.release.made import measured, planned, released
 from tests.words import SeededWords
 
@@ -123,8 +124,8 @@ def test_quantile_intervals_hold_the_true_quantile_at_least_as_often(p):
 
 
 def test_quantile_intervals_from_too_narrow_bands_would_be_noticed(monkeypatch):
-    exact = sources.half_widths
-    monkeypatch.setattr(sources, "half_widths", lambda *given: 0.3 * exact(*given))
+    exact = ranges.half_widths
+    monkeypatch.setattr(ranges, "half_widths", lambda *given: 0.3 * exact(*given))
     assert is_rejected(quantile_hits(0.5), "less")
 
 

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import binom
 
 import sfumato as sf
-from sfumato.online import desk as module
-from sfumato.online.opening import begin_session
+from sfumato.session import answering as module
+from sfumato.session.session import begin_session
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"age": 12, "sex": 2})

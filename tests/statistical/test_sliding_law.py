@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 import sfumato as sf
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.measurement import Measurement
-from sfumato.plan.calibrate import calibrate
-from sfumato.plan.optimal.sliding import Sliding, windows
+from sfumato.planning.calibrate import calibrate
+from sfumato.strategy.windows import Sliding, windows
 from sfumato.vault.measure import add_noise, exact_values
 from tests.words import SeededWords
 

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sfumato.budget import Budget
-from sfumato.budget.selection import choice_cost
-from sfumato.plan.discovery import alarm_probability, failure_probability
-from sfumato.plan.sparse_plan import SparsePlan, plan_sparse
-from sfumato.vault.discover import Discoverer
+from sfumato.planning.sparse_plans import (
+    SparsePlan,
+    alarm_probability,
+    failure_probability,
+    plan_sparse,
+)
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.selection import choice_cost
 from sfumato.vault.sensitive import Sensitive
+from sfumato.vault.sparse import Discoverer
 from tests.words import SeededWords
 
 RUNS, ALPHA = 1500, 1e-6

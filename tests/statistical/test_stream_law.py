@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.special import chdtrc
 
-import sfumato.vault.stream as vault
-from sfumato.budget import Budget
-from sfumato.stream import Counter
+import sfumato.vault.stream_noise as vault
+from sfumato.privacy.budget import Budget
+from sfumato.run.stream import Counter
 from tests.unit.plan.dense_streams import dense
 from tests.words import SeededWords
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import chisquare
 
-from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.vault import records
 from sfumato.vault.count import count_marginals
 from sfumato.vault.records import read_records

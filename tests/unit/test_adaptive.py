@@ -14,20 +14,19 @@ import pytest
 from numpy.typing import NDArray
 
 import sfumato as sf
-from sfumato.adaptive import AdaptivePlan
-from sfumato.budget import Cost, Neighbours
-from sfumato.budget.account import fits
-from sfumato.budget.ledger import Ledger
-from sfumato.domain import Integer
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Integer
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError, TooLarge, WorkloadError
+from sfumato.ledger.account import fits
+from sfumato.ledger.ledger import Ledger
 from sfumato.measurement import Transcript
-from sfumato.plan.adaptive import Moves, Spending, answer_moves, moves_of
-from sfumato.plan.candidates import candidate_sets
+from sfumato.planning.adaptive_costs import Moves, Spending, answer_moves, candidate_sets, moves_of
+from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.refine.learning.learner import Learner
-from sfumato.refine.learning.replay import replay_tables
+from sfumato.refine.learn import Learner, replay_tables
+from sfumato.run.adaptive import AdaptivePlan
 from sfumato.run.rounds import Task, _Loop, adaptive_rounds
+from sfumato.types import Neighbours
 from sfumato.vault.count import Counts
 from sfumato.vault.select import (
     GREATEST_WEIGHT,

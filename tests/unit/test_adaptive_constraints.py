@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
 from sfumato.errors import WorkloadError
-from sfumato.refine.learning import learner
-from sfumato.refine.learning.kept import kept_rows
+from sfumato.ledger.ledger import Ledger
+from sfumato.refine import learn
+from sfumato.refine.learn import kept_rows
 
 DOMAIN = sf.Domain({"age": 6, "married": 2, "sex": 2, "town": 3})
 WORK = sf.marginals(DOMAIN, [["age", "married"], ["married", "sex"], ["age", "sex"]])
@@ -21,8 +21,8 @@ METHODS = ["tables", "mwem", "boosting"]
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learner, "FINAL_ROWS", 4000)
-    monkeypatch.setattr(learner, "LOOP_ROWS", 4000)
+    monkeypatch.setattr(learn, "FINAL_ROWS", 4000)
+    monkeypatch.setattr(learn, "LOOP_ROWS", 4000)
 
 
 def people(rows: int = 600) -> pd.DataFrame:

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.advice import USUAL, Option, Recommendation, _Trial
-from sfumato.domain import Integer
+from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
-from sfumato.refine.guesses import PublicRecords
-from sfumato.refine.widths.surrogate import made_up, resampled
+from sfumato.refine.shrink import PublicRecords
+from sfumato.run.advice import USUAL, Option, Recommendation, _Trial
+from sfumato.study.simulated import made_up, resampled
 
 BUDGET = sf.Budget(epsilon=1, delta=1e-6)
 YES_NO = sf.marginals(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.balls import precision
-from sfumato.budget import curve
+from sfumato.privacy import gaussian
+from sfumato.privacy.balls import precision
 
 
 def test_only_one_place_sets_the_precision():
@@ -28,7 +28,7 @@ def test_a_curve_waits_for_a_block_of_another_precision():
 
     before, seen = ctx.prec, []
     asking = threading.Thread(
-        target=lambda: seen.append(curve.gaussian_delta_up(Fraction(1, 7), Fraction(2, 3)))
+        target=lambda: seen.append(gaussian.gaussian_delta_up(Fraction(1, 7), Fraction(2, 3)))
     )
     with precision(1234):
         asking.start()
@@ -36,7 +36,7 @@ def test_a_curve_waits_for_a_block_of_another_precision():
         assert not seen
         assert ctx.prec == 1234
     asking.join()
-    assert seen == [curve.gaussian_delta_up(Fraction(1, 7), Fraction(2, 3))]
+    assert seen == [gaussian.gaussian_delta_up(Fraction(1, 7), Fraction(2, 3))]
     assert ctx.prec == before
 
 

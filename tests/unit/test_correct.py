@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, PlanError
+from sfumato.ledger.ledger import Ledger
 from tests.ledger_home import made
 
 BUDGET = sf.Budget(epsilon=1)

@@ -10,11 +10,11 @@ from typing import get_args
 import pytest
 import yaml
 
-from sfumato.adaptive import Method
-from sfumato.budget.selection import ChoiceNoise
-from sfumato.plan.mechanisms import MECHANISMS
-from sfumato.plan.planner import BIASED
-from sfumato.plan.streams.planned import STRATEGIES
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.planner import BIASED
+from sfumato.planning.stream_plans import STRATEGIES
+from sfumato.privacy.selection import ChoiceNoise
+from sfumato.run.adaptive import Method
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
-from sfumato.domain import Integer
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Integer
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetExhausted, LedgerError, TableError, TooLarge
+from sfumato.ledger.ledger import Ledger
 from tests.ledger_home import made
 
 DOMAIN = sf.Domain({"age": 10, "sex": 2})
@@ -149,7 +149,7 @@ def test_ranges_along_two_attributes_are_told_as_running_totals(
         sf.Budget(mu=1),
         mechanism="factorization",
     )
-    monkeypatch.setattr("sfumato.release.chosen.DENSE_LIMIT", 1000)
+    monkeypatch.setattr("sfumato.workload.queries.DENSE_LIMIT", 1000)
     people = pd.DataFrame({"x": np.arange(60) % 12, "y": np.arange(60) % 9})
     told = found.release(people).answers()
     assert len(told) == 12 * 9

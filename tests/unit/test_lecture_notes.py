@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.local import RandomizedResponse, error_bound
-from sfumato.plan import bounds
-from sfumato.plan.diameter import squared_diameter
-from sfumato.refine.widths.multiplicative import rows_needed
-from sfumato.refine.widths.width import closed_form
+from sfumato.planning import bounds
+from sfumato.refine.widths import closed_form
+from sfumato.strategy.sensitivity import squared_diameter
+from sfumato.study.local_model import RandomizedResponse, error_bound
+from sfumato.study.multiplicative_weights import rows_needed
 
 CELLS = sf.Domain({"u": 5})
 

@@ -16,10 +16,21 @@ import pytest
 from flint import arb, ctx, fmpq
 
 from sfumato.errors import PlanError
-from sfumato.vault.noise import discrete_laplace, geometric, rounded_gaussian
-from sfumato.vault.noise.inversion import decide, draw, filtered
-from sfumato.vault.noise.laws import EXPONENTIAL, GAUSSIAN, LAPLACE
-from sfumato.vault.noise.table import BITS, LOW_BITS, ORDER, certified_table
+from sfumato.vault.noise import (
+    BITS,
+    EXPONENTIAL,
+    GAUSSIAN,
+    LAPLACE,
+    LOW_BITS,
+    ORDER,
+    certified_table,
+    decide,
+    discrete_laplace,
+    draw,
+    filtered,
+    geometric,
+    rounded_gaussian,
+)
 from tests.words import GivenWords, SeededWords
 
 LAWS = {"laplace": LAPLACE, "gaussian": GAUSSIAN, "geometric": EXPONENTIAL}

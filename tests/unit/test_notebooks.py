@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 import sfumato as sf
 from sfumato.errors import TableError
-from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.tables import open_table
 
 BLOCKED = """
@@ -21,7 +21,7 @@ sys.modules["ipywidgets"] = None
 DOMAIN = """
 from pathlib import Path
 import sfumato as sf
-from sfumato.domain import Category, Integer
+from sfumato.domain.attributes import Category, Integer
 domain = sf.Domain([Integer("age", 20, 29), Category("sex", ["Female", "Male"])])
 size = Path("people.csv").write_text(
     "age,sex\\n" + "".join(f"{20 + i % 10},{'Female' if i % 3 else 'Male'}\\n" for i in range(500))
@@ -46,7 +46,7 @@ BAR = """
 import duckdb
 def bar(connection):
     return connection.execute("SELECT current_setting('enable_progress_bar')").fetchone()[0]
-from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.duckdb import DuckDB
 print("bar", bar(duckdb.connect()), bar(DuckDB.start().backend.con))
 """
 

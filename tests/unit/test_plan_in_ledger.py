@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget import Account, Cost, Ledger
-from sfumato.budget.accounting import mu_squared_of
 from sfumato.errors import BudgetExhausted, PlanError
+from sfumato.ledger.account import Account
+from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.cost import Cost, mu_squared_of
 
 DOMAIN = sf.Domain({"age": 8, "sex": 2})
 WORK = sf.marginals(DOMAIN, 2)
@@ -165,7 +166,7 @@ def total_left(book: Ledger) -> Fraction:
 
 
 def test_the_price_of_a_fresh_total_is_that_of_its_account() -> None:
-    from sfumato.flow import Unopened
+    from sfumato.run.linear import Unopened
 
     cost = Cost.pure(1)
     assert Unopened(TOTAL).price(cost) == Account(TOTAL).price(cost)

@@ -58,7 +58,7 @@ def test_the_public_names_are_these_and_no_others() -> None:
 
 
 def test_plan_stays_the_function_whatever_is_imported() -> None:
-    import sfumato.plan.planner
+    import sfumato.planning.planner
 
     assert callable(sf.plan)
     assert sfumato.plan is sf.plan

@@ -13,9 +13,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato import randomness
+from sfumato import random
 from sfumato.errors import PlanError
-from sfumato.randomness import SystemWords, bernoulli, choose, integers_below, system_words
+from sfumato.random import SystemWords, bernoulli, choose, integers_below, system_words
 from tests.words import GivenWords, SeededWords
 
 
@@ -52,10 +52,10 @@ def test_words_given_out_are_erased_from_the_pool():
 
 def test_a_key_is_replaced_before_it_has_given_too_many_words(monkeypatch):
     keys = []
-    fresh = randomness._new_stream
-    monkeypatch.setattr(randomness, "_new_stream", lambda: keys.append(1) or fresh())
-    monkeypatch.setattr(randomness, "_WORDS_PER_KEY", 1000)
-    monkeypatch.setattr(randomness, "_SLICE_WORDS", 300)
+    fresh = random._new_stream
+    monkeypatch.setattr(random, "_new_stream", lambda: keys.append(1) or fresh())
+    monkeypatch.setattr(random, "_WORDS_PER_KEY", 1000)
+    monkeypatch.setattr(random, "_SLICE_WORDS", 300)
     source = SystemWords()
     # Slices of 300 words: three fit one key of 1000, so 9000 words take ten keys.
     assert np.unique(source.words(9000)).size == 9000
@@ -114,14 +114,14 @@ def test_a_forked_child_does_not_repeat_the_parent(warm_source):
 
 
 def test_a_child_whose_fork_hook_did_not_run_is_caught_by_its_process_id(warm_source):
-    randomness._SOURCES.discard(warm_source)
+    random._SOURCES.discard(warm_source)
     child = words_of_a_forked_child(warm_source)
     assert not np.intersect1d(child, warm_source.words(4096)).size
 
 
 def test_a_source_without_both_fences_repeats_the_parent(warm_source):
     """The twin: if this child did not repeat, the two tests above would prove nothing."""
-    randomness._SOURCES.discard(warm_source)
+    random._SOURCES.discard(warm_source)
 
     def forge_process_id():
         warm_source._pid = os.getpid()

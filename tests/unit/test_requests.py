@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget import Ledger
-from sfumato.domain import Category, Integer
+from sfumato.domain.attributes import Category, Integer
 from sfumato.errors import LedgerError
+from sfumato.ledger.ledger import Ledger
 from sfumato.workload.workload import Workload, union
 
 DATA = Path(__file__).parent / "budget" / "data"

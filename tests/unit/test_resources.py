@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
-from sfumato.resources import BASE, GROUP, as_rows, engine_of, in_bytes, in_seconds
-from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.planning.resources import BASE, GROUP, as_rows, engine_of, in_bytes, in_seconds
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.measure import count, measure
 from sfumato.vault.tables import open_table
 
@@ -137,12 +137,14 @@ def test_what_cannot_fit_is_refused_with_a_way_out(plan):
 
 
 def test_a_release_that_cannot_fit_is_refused_before_the_debit(plan, monkeypatch, tmp_path):
-    monkeypatch.setattr("sfumato.resources.machine_memory", lambda: BASE)
+    monkeypatch.setattr("sfumato.planning.resources.machine_memory", lambda: BASE)
     ledger = tmp_path / "people.ledger"
     with pytest.raises(TooLarge, match="Nothing was spent"):
         plan.release(table(), ledger=ledger, name="people")
     assert not ledger.exists()
-    monkeypatch.setattr("sfumato.resources.machine_memory", lambda: None)  # not known: tried
+    monkeypatch.setattr(
+        "sfumato.planning.resources.machine_memory", lambda: None
+    )  # not known: tried
     assert plan.release(table(), project=False).groups
 
 

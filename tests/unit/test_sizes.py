@@ -15,10 +15,10 @@ import pytest
 
 import sfumato as sf
 from bench import sizes
-from sfumato.domain.schema import domain_from
+from sfumato.domain.domain import domain_from
 from sfumato.errors import SchemaError, TooLarge
-from sfumato.plan.rank import least_measured
-from sfumato.tomlfile import parse_toml
+from sfumato.strategy.base import least_measured
+from sfumato.toml import parse_toml
 
 STEPS = 150_000  # calls, at a fraction of a microsecond each
 
@@ -113,7 +113,7 @@ def test_the_least_number_of_measured_values_is_the_rank_or_below_it() -> None:
 def test_a_workload_beyond_what_can_be_measured_is_refused_before_a_mechanism_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from sfumato.plan import planner
+    from sfumato.planning import planner
 
     def built(*_: object) -> None:
         raise AssertionError("a mechanism was built")

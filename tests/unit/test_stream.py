@@ -12,9 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import sfumato.vault.stream as vault
-from sfumato.budget import Budget
-from sfumato.budget.ledger import Ledger
+import sfumato.vault.stream_noise as vault
 from sfumato.errors import (
     BudgetExhausted,
     LedgerError,
@@ -23,8 +21,10 @@ from sfumato.errors import (
     TableError,
     TooLarge,
 )
-from sfumato.plan.streams.planned import STRATEGIES
-from sfumato.stream import Counter
+from sfumato.ledger.ledger import Ledger
+from sfumato.planning.stream_plans import STRATEGIES
+from sfumato.privacy.budget import Budget
+from sfumato.run.stream import Counter
 from tests.ledger_home import made
 from tests.words import SeededWords
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sfumato.errors import BudgetError, SchemaError
-from sfumato.tomlfile import (
+from sfumato.toml import (
     LARGEST_FILE,
     MOST_PLACED,
     MOST_TABLES,

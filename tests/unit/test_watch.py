@@ -15,9 +15,8 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
-from sfumato.domain import DateTime
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import DateTime
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import (
     BudgetExhausted,
     LedgerError,
@@ -26,6 +25,7 @@ from sfumato.errors import (
     SfumatoError,
     TableError,
 )
+from sfumato.ledger.ledger import Ledger
 from tests.ledger_home import made
 
 BUDGET = sf.Budget(epsilon=1)
@@ -259,7 +259,7 @@ FORKED = """
 import os, sys
 import sfumato as sf
 from pathlib import Path
-from sfumato.budget import Ledger
+from sfumato.ledger.ledger import Ledger
 place = Path(sys.argv[1])
 book = Ledger.create(place, sf.Budget(epsilon=1), "series", "add-remove", unit="event")
 live = sf.watch(30, sf.Budget(epsilon=1), 500, expected=20, alerts=3).begin(book)
@@ -283,8 +283,8 @@ def test_a_fork_does_not_put_the_watch_of_its_parent_to_rest(tmp_path: Path) -> 
 
 def test_a_state_of_the_older_form_is_given_up(tmp_path: Path) -> None:
     """It held its threshold all the time, so nobody knows whether a test was under way."""
-    from sfumato.budget.private import State
-    from sfumato.vault.discover import Discoverer
+    from sfumato.ledger.entries import State
+    from sfumato.vault.sparse import Discoverer
 
     watch = sf.watch(30, sf.Budget(mu=1), 500, expected=20, alerts=2)
     book = Ledger.create(tmp_path / "l", sf.Budget(mu=1), "series", "add-remove", unit="event")

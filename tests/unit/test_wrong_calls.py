@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SfumatoError, WorkloadError
 
 DOMAIN = sf.Domain({"age": 10, "sex": 2, "race": 3})

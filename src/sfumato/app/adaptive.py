@@ -17,9 +17,9 @@ from sfumato.release.provenance import cost_in_words
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sfumato.adaptive import AdaptivePlan
-    from sfumato.budget.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger
     from sfumato.release.adaptive import AdaptiveRelease
+    from sfumato.run.adaptive import AdaptivePlan
 
 __all__ = [
     "NO_FORECAST",
@@ -28,6 +28,7 @@ __all__ = [
     "adaptive_published_document",
     "adaptive_published_facts",
 ]
+
 
 NO_FORECAST = "none: the error depends on the data; what is measured gets intervals"
 

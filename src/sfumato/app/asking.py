@@ -17,18 +17,19 @@ from rich.table import Table
 from sfumato.app.given import budget_from, source_from, table_from, unit_from
 from sfumato.app.show import counts, table
 from sfumato.app.spec import LedgerSpec, SessionTable, SpecTables, domain_of, ledger_from
-from sfumato.budget import Budget, Neighbours
-from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SchemaError
-from sfumato.tomlfile import read_toml, validated
-from sfumato.wording import STORED
+from sfumato.privacy.budget import Budget
+from sfumato.text import STORED
+from sfumato.toml import read_toml, validated
+from sfumato.types import Neighbours
 
 if TYPE_CHECKING:
-    from sfumato.budget.ledger import Ledger
-    from sfumato.online.answers import Answer, QuestionForecast
-    from sfumato.online.session import Session
-    from sfumato.vault.addresses import CsvSource, SqlSource
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.session.session import Session
+    from sfumato.session.session_answers import Answer, QuestionForecast
+    from sfumato.vault.warehouse import CsvSource, SqlSource
 
 __all__ = [
     "SessionSpec",
@@ -57,7 +58,7 @@ class SessionSpec:
 
     def open(self, ledger: Ledger | None, *, dummy: bool = False) -> Session:
         """Open the session; nothing is spent by that."""
-        from sfumato.online.opening import open_session
+        from sfumato.session.session import open_session
 
         if self.source is None and not dummy:
             raise SchemaError(

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import altair as alt
 
-    from sfumato.audit.examine import Finding
+    from sfumato_audit.examine import Finding
 
-__all__ = ["claims_chart", "curves_chart"]
+__all__ = [
+    "claims_chart",
+    "curves_chart",
+]
+
 
 SOUND, WRONG = "sound", "known to be wrong"
 COLOURS = {SOUND: "#1f6f8b", WRONG: "#c0392b"}

@@ -16,9 +16,18 @@ if TYPE_CHECKING:
 
     from sfumato.app.scaling import Mark, Scaling
 
+__all__ = [
+    "charts_of",
+    "epsilon_panels",
+    "error_lines",
+    "forecast_dots",
+    "scaling_lines",
+]
+
+
+if TYPE_CHECKING:
     AnyChart: TypeAlias = alt.Chart | alt.LayerChart | alt.VConcatChart
 
-__all__ = ["charts_of", "epsilon_panels", "error_lines", "forecast_dots", "scaling_lines"]
 
 # The order and the colours of the mechanisms that are set against n and k.
 COLOURS = {

@@ -20,7 +20,10 @@ from sfumato.app.ledger_cli import ledger_app
 from sfumato.app.options import Error, Json, Mechanism, Quiet, Seconds, SpecFile, examples, flag
 from sfumato.app.output import Output
 
-__all__ = ["app", "main"]
+__all__ = [
+    "app",
+    "main",
+]
 
 
 app = typer.Typer(

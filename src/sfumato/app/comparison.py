@@ -20,21 +20,31 @@ from typing import TYPE_CHECKING, Final
 
 from sfumato.app.crossings import Crossing, crossings
 from sfumato.app.simulation import simulated
-from sfumato.budget import Budget
-from sfumato.budget.curve import float_down
 from sfumato.errors import PlanError, SfumatoError
-from sfumato.plan import bounds
-from sfumato.plan.planner import MECHANISMS
+from sfumato.planning import bounds
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.gaussian import float_down
 
 if TYPE_CHECKING:
-    from sfumato.advice import Recommendation
     from sfumato.app.scaling import Scaling
     from sfumato.app.spec import Spec
-    from sfumato.flow import Plan, Progress
-    from sfumato.local import RandomizedResponse
-    from sfumato.refine.widths.simulated import Measured
+    from sfumato.run.advice import Recommendation
+    from sfumato.run.linear import Plan
+    from sfumato.run.spine import Progress
+    from sfumato.study.local_model import RandomizedResponse
+    from sfumato.study.simulated import Measured
 
-__all__ = ["BETA", "SHARE", "Bound", "Comparison", "Entry", "Point", "compare"]
+__all__ = [
+    "BETA",
+    "SHARE",
+    "Bound",
+    "Comparison",
+    "Entry",
+    "Point",
+    "compare",
+]
+
 
 BETA: Final = 0.05
 TRIED_RUNS: Final = 4  # on made-up records
@@ -171,7 +181,7 @@ def _tried(
     spec: Spec, plans: dict[str, Plan], rows: int | None, progress: Progress | None
 ) -> Recommendation | None:
     """Projection, shrinkage, a bias and adaptive rounds, on as many made-up records as given."""
-    from sfumato.advice import recommend
+    from sfumato.run.advice import recommend
 
     if rows is None or spec.budget is None:
         return None
@@ -262,7 +272,7 @@ def _gaussian_steps(spec: Spec) -> float:
 
 def _response(spec: Spec, budget: Budget) -> tuple[RandomizedResponse | None, str]:
     """The response over the joint cells of all asked attributes, or why there is none."""
-    from sfumato.local import joint_response
+    from sfumato.study.local_model import joint_response
 
     sizes = [spec.domain[name].size for name in _asked(spec)]
     try:
@@ -280,7 +290,7 @@ def _spread(spec: Spec) -> float:
 def _local_bound(
     spec: Spec, response: RandomizedResponse | None, trouble: str, rows: int | None
 ) -> Bound:
-    from sfumato.local import error_bound, rows_needed
+    from sfumato.study.local_model import error_bound, rows_needed
 
     formula = "sqrt(n ln(2k/beta)/2) / (p - q), n records"
     if response is None:
@@ -339,7 +349,7 @@ def _over_rows(
     plans: dict[str, Plan], spec: Spec, response: RandomizedResponse | None, rows: int
 ) -> list[Point]:
     """The bound on the error of all answers, as a share of n records."""
-    from sfumato.local import error_bound
+    from sfumato.study.local_model import error_bound
 
     sizes: Sequence[float] = _grid(max(rows / 100, 10), max(rows * 100, 1000), 21)
     points = [

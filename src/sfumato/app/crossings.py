@@ -12,7 +12,12 @@ from itertools import pairwise
 from math import exp, inf, log
 from typing import Protocol
 
-__all__ = ["Crossing", "best_of", "crossings"]
+__all__ = [
+    "Crossing",
+    "best_of",
+    "crossings",
+]
+
 
 STEPS = 64  # looks between two points of the curves
 SAME = 1e-6  # relative: curves that run together do not cross

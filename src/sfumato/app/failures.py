@@ -19,7 +19,13 @@ from typing import Final, NoReturn
 
 from sfumato.errors import SfumatoError
 
-__all__ = ["FRAMES", "INTERRUPTED", "guarded", "place_of"]
+__all__ = [
+    "FRAMES",
+    "INTERRUPTED",
+    "guarded",
+    "place_of",
+]
+
 
 INTERRUPTED: Final = 130
 """The exit code of an interrupted command, as shells have it."""

@@ -11,7 +11,11 @@ from pathlib import Path
 
 from sfumato.errors import SfumatoError
 
-__all__ = ["check_folder", "filled_folder", "write_text"]
+__all__ = [
+    "check_folder",
+    "filled_folder",
+    "write_text",
+]
 
 
 def write_text(path: Path, text: str) -> None:

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from sfumato.app.shipped import is_shipped, shipped_domain, shipped_table
-from sfumato.budget import Budget
-from sfumato.domain.schema import domain_from
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.domain import domain_from
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetError, SchemaError, TableError
-from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml
-from sfumato.vault.addresses import CsvRule, CsvSource, SqlSource, engine_source, placed
+from sfumato.privacy.budget import Budget
+from sfumato.toml import STRICT, KeyPath, TomlFile, read_toml
+from sfumato.vault.warehouse import CsvRule, CsvSource, SqlSource, engine_source, placed
 
 if TYPE_CHECKING:
-    from sfumato.domain import Domain
+    from sfumato.domain.domain import Domain
 
 __all__ = [
     "Amount",
@@ -34,6 +34,7 @@ __all__ = [
     "total_from",
     "unit_from",
 ]
+
 
 Amount = int | float | str
 

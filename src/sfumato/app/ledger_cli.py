@@ -11,7 +11,10 @@ import typer
 from sfumato.app.options import Json, examples
 from sfumato.app.output import Output
 
-__all__ = ["ledger_app"]
+__all__ = [
+    "ledger_app",
+]
+
 
 ledger_app = typer.Typer(
     help="Create a ledger, look into it, change its total, or freeze it.",

@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Error", "Json", "Mechanism", "Quiet", "Seconds", "SpecFile", "examples", "flag"]
+__all__ = [
+    "Error",
+    "Json",
+    "Mechanism",
+    "Quiet",
+    "Seconds",
+    "SpecFile",
+    "examples",
+    "flag",
+]
 
 
 def examples(*lines: str) -> str:

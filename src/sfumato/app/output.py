@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from sfumato.app.progress import Bars
 
-__all__ = ["Output"]
+__all__ = [
+    "Output",
+]
 
 
 @dataclass(frozen=True, slots=True)

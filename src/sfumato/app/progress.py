@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["Bars", "bars"]
+__all__ = [
+    "Bars",
+    "bars",
+]
+
 
 _PHASES = {
     "measuring": "measuring",

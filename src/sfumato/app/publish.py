@@ -20,8 +20,8 @@ from sfumato.release.provenance import constraints_in_words, cost_in_words
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sfumato.budget.ledger import Ledger
-    from sfumato.release import Release
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.release.release import Release
 
 __all__ = [
     "constraints_facts",

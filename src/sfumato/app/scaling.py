@@ -3,8 +3,8 @@
 
 Gaussian noise on the queries, the best factorization, either of them projected onto the hull of
 possible answers, and private multiplicative weights. The first two are exact forecasts; the others
-are bounds that hold for every data set (``refine/widths``: ``projected_forecast.py``,
-``projected_noise.py``, ``multiplicative.py``). Points are measured on data drawn from a public
+are bounds that hold for every data set (``refine/widths``: ``projection_forecast.py``,
+``widths.py``, ``multiplicative_weights.py``). Points are measured on data drawn from a public
 surrogate, never on the table.
 """
 
@@ -18,14 +18,13 @@ import numpy as np
 
 from sfumato.app.crossings import Crossing, crossings
 from sfumato.app.simulation import simulated
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, SfumatoError
-from sfumato.plan.effort import STEPS_PER_SECOND
 from sfumato.refine.draws import Draws
-from sfumato.refine.widths.geometry import Hull
-from sfumato.refine.widths.projected_forecast import ProjectionForecast, forecast_projection
-from sfumato.refine.widths.projected_noise import ProjectedNoise, projected_noise
-from sfumato.refine.widths.simulated import (
+from sfumato.refine.widths import Hull, ProjectedNoise, projected_noise
+from sfumato.solve.effort import STEPS_PER_SECOND
+from sfumato.study.projection_forecast import ProjectionForecast, forecast_projection
+from sfumato.study.simulated import (
     MadeUp,
     Measured,
     measure_forecast,
@@ -38,9 +37,15 @@ from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.app.spec import Spec
-    from sfumato.flow import Plan
+    from sfumato.run.linear import Plan
 
-__all__ = ["KINDS", "Mark", "Scaling", "scaling"]
+__all__ = [
+    "KINDS",
+    "Mark",
+    "Scaling",
+    "scaling",
+]
+
 
 GAUSSIAN: Final = "gaussian"
 FACTORIZATION: Final = "factorization"
@@ -216,7 +221,7 @@ def _over_groups(spec: Spec, n: int) -> list[Mark]:
 
 def _part(spec: Spec, work: Workload, n: int, is_tried: bool) -> list[Mark]:
     """The marks of part of the queries, at their number."""
-    from sfumato.flow import plan
+    from sfumato.run.linear import plan
 
     plans: dict[str, Plan] = {}
     for name in (GAUSSIAN, FACTORIZATION):

@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.errors import SchemaError
-from sfumato.wording import did_you_mean, either
+from sfumato.text import did_you_mean, either
 
-__all__ = ["MARK", "is_shipped", "shipped_domain", "shipped_table"]
+__all__ = [
+    "MARK",
+    "is_shipped",
+    "shipped_domain",
+    "shipped_table",
+]
+
 
 MARK: Final = "demo:"
 _NAMES: Final = ("adult",)

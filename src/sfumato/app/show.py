@@ -11,14 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from sfumato.planning.resources import Resources, as_rows
 from sfumato.release.provenance import cost_in_words
-from sfumato.resources import Resources, as_rows
 
 if TYPE_CHECKING:
-    from sfumato.budget import Budget
-    from sfumato.domain.unit import PrivacyUnit
-    from sfumato.plan.forecast import Candidate, Forecast, GroupForecast
-    from sfumato.refine.widths.projected_plan import AfterProjection
+    from sfumato.domain.privacy_unit import PrivacyUnit
+    from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
+    from sfumato.privacy.budget import Budget
+    from sfumato.study.projection_forecast import AfterProjection
 
 __all__ = [
     "STOPPED",
@@ -36,6 +36,7 @@ __all__ = [
     "rmse_facts",
     "table",
 ]
+
 
 FIRST_GROUPS, LAST_GROUPS = 9, 3
 STOPPED = "by the time limit: without one the error may be less"

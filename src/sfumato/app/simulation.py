@@ -11,12 +11,16 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from sfumato.refine.draws import Draws
-from sfumato.refine.widths.simulated import Measured, measure_noise
+from sfumato.study.simulated import Measured, measure_noise
 
 if TYPE_CHECKING:
-    from sfumato.flow import Plan
+    from sfumato.run.linear import Plan
 
-__all__ = ["MOST", "simulated"]
+__all__ = [
+    "MOST",
+    "simulated",
+]
+
 
 MOST: Final = 2**20  # numbers that are drawn or answered in one run
 ANSWERS: Final = 20_000  # few queries are answered more often

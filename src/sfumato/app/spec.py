@@ -35,19 +35,22 @@ from sfumato.app.given import (
     total_from,
     unit_from,
 )
-from sfumato.budget import Budget, Neighbours
-from sfumato.domain.schema import domain_from
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.domain import domain_from
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetError, PlanError, SchemaError, TooLarge
-from sfumato.tomlfile import STRICT, KeyPath, TomlFile, read_toml, validated
-from sfumato.vault.addresses import CsvRule, CsvSource, SqlSource
+from sfumato.privacy.budget import Budget
+from sfumato.toml import STRICT, KeyPath, TomlFile, read_toml, validated
+from sfumato.types import Neighbours
+from sfumato.vault.warehouse import CsvRule, CsvSource, SqlSource
 
 if TYPE_CHECKING:
-    from sfumato.adaptive import AdaptivePlan
-    from sfumato.domain import Domain
-    from sfumato.flow import Plan, Progress, Purse
-    from sfumato.privacy.noise_laws import Noise
-    from sfumato.workload import Constraints, Workload
+    from sfumato.domain.domain import Domain
+    from sfumato.run.adaptive import AdaptivePlan
+    from sfumato.run.linear import Plan, Purse
+    from sfumato.run.spine import Progress
+    from sfumato.types import Noise
+    from sfumato.workload.constraints import Constraints
+    from sfumato.workload.workload import Workload
 
 __all__ = [
     "DEFAULT_DELTA",
@@ -60,6 +63,7 @@ __all__ = [
     "ledger_place",
     "read_spec",
 ]
+
 
 DEFAULT_DELTA = "1e-9"
 
@@ -205,7 +209,7 @@ class Spec:
         found = self._plan(progress, None)
         if ledger is None:
             return found
-        from sfumato.flow import fitting
+        from sfumato.run.linear import fitting
 
         other = (lambda noise: self._plan(progress, noise)) if self.mechanism is None else None
         return fitting(found, ledger, other, key=key)
@@ -218,7 +222,7 @@ class Spec:
             )
         from fractions import Fraction
 
-        from sfumato.flow import plan
+        from sfumato.run.linear import plan
 
         try:
             return plan(
@@ -247,7 +251,7 @@ class Spec:
 
     def plan_adaptive(self) -> AdaptivePlan:
         """The plan of an adaptive release; touches no data and costs nothing."""
-        from sfumato.adaptive import plan_adaptive
+        from sfumato.run.adaptive import plan_adaptive
         from sfumato.workload.queries import DENSE_LIMIT
 
         if self.adaptive is None or self.budget is None:
@@ -324,8 +328,8 @@ def read_spec(path: str | Path, *, asks: bool = True) -> Spec:
     read too, and its workload is the number of records.
     """
     from sfumato.workload.build import marginals
-    from sfumato.workload.constraints_toml import constraints_from
-    from sfumato.workload.toml import workload_from
+    from sfumato.workload.constraints import constraints_from
+    from sfumato.workload.workload_file import workload_from
 
     file = read_toml(path)
     tables = validated(SpecTables, file.data, file, ())

@@ -16,15 +16,17 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sfumato.domain.base import is_text
-from sfumato.domain.listed import Category
-from sfumato.domain.schema import FILL_IN
-from sfumato.domain.write import toml_list
+from sfumato.domain.attributes import Category, is_text
+from sfumato.domain.domain import FILL_IN, toml_list
 from sfumato.errors import SchemaError
-from sfumato.tomlfile import toml_key, toml_text
-from sfumato.wording import did_you_mean, shown
+from sfumato.text import did_you_mean, shown
+from sfumato.toml import toml_key, toml_text
 
-__all__ = ["Draft", "draft"]
+__all__ = [
+    "Draft",
+    "draft",
+]
+
 
 _HEADER = """\
 # A draft of the domain: which values each column may hold, decided before the data is looked at.

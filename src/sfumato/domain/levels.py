@@ -32,10 +32,15 @@ from sfumato.domain.attributes import (
     Numeric,
 )
 from sfumato.errors import SchemaError
-from sfumato.tomlfile import KeyPath, TomlFile
-from sfumato.wording import did_you_mean, got, listing, shown
+from sfumato.text import did_you_mean, got, listing, shown
+from sfumato.toml import KeyPath, TomlFile
 
-__all__ = ["MOST_GROUPED", "hierarchy_values", "levels_from"]
+__all__ = [
+    "MOST_GROUPED",
+    "hierarchy_values",
+    "levels_from",
+]
+
 
 MOST_GROUPED = 1_000_000
 """The most values an attribute with levels may have: a level names the group of each."""

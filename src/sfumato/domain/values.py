@@ -22,12 +22,20 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain.base import Attribute, Comparison, Value
+from sfumato.domain.attributes import Attribute, Comparison, Integer, Numeric, Value
 from sfumato.domain.domain import Domain
-from sfumato.domain.ordered import Integer, Numeric
 from sfumato.errors import WorkloadError
 
-__all__ = ["UNIT_BITS", "Values", "base_of", "joined", "unit_bits", "valued", "with_values"]
+__all__ = [
+    "UNIT_BITS",
+    "Values",
+    "base_of",
+    "joined",
+    "unit_bits",
+    "valued",
+    "with_values",
+]
+
 
 UNIT_BITS: Final = 50
 """Weights are multiples of 2^-50: about as fine as 64-bit floats tell values of one range apart."""

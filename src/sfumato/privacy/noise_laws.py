@@ -17,20 +17,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sfumato.balls import ball_of, precision
 from sfumato.errors import PlanError
+from sfumato.privacy.balls import ball_of, precision
+from sfumato.types import Noise
 
 if TYPE_CHECKING:
     from flint import arb
 
 __all__ = [
     "BlockNoise",
-    "Noise",
     "gaussian_quantile",
     "gaussian_variance",
     "laplace_mixture_quantile",
@@ -39,11 +39,10 @@ __all__ = [
     "laplace_variance",
 ]
 
+
 _NODES = 64
 _GRID = 512
 SMOOTH = 16  # steps from which the waves of gaussian_variance are no floats: below 10^-2000
-
-Noise = Literal["gaussian", "laplace"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,12 @@ import hashlib
 
 import numpy as np
 
-from sfumato.workload.queries import Array, Integers
+from sfumato.types import Array, Integers
 
-__all__ = ["Draws"]
+__all__ = [
+    "Draws",
+]
+
 
 _AT_ONCE = 1 << 17  # numbers of one call of the hash
 

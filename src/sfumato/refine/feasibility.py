@@ -28,14 +28,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfumato.errors import TooLarge
-from sfumato.refine.cells.explicit import nearest
-from sfumato.refine.cells.grid import MOST_CELLS, Grid
-from sfumato.refine.cells.published import published_cells
-from sfumato.refine.rows.raking import rake
+from sfumato.refine.cells import nearest, published_cells
+from sfumato.refine.grid import MOST_CELLS, Grid
+from sfumato.solve.raking import rake
+from sfumato.types import Array, Integers
 from sfumato.workload.constraints import CLOSE, Constraints, Published
-from sfumato.workload.queries import Array, Integers
 
-__all__ = ["Witness", "witness"]
+__all__ = [
+    "Witness",
+    "witness",
+]
+
 
 SLIVER = 1e-13  # of all records: weights below it are rounding
 

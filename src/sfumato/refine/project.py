@@ -9,35 +9,214 @@ farther from the truth than what came in, and mostly much nearer; see
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import sqrt
 
 import numpy as np
 
+from sfumato.domain.values import base_of
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.cells.explicit import MOST_CELLS, Estimate, agreed_total, fit_explicit
-from sfumato.refine.cells.grid import Grid
-from sfumato.refine.cells.metric import inverse_covariance
-from sfumato.refine.fit import Fit, Part, fit_answers
-from sfumato.refine.given import (
-    Numbered,
-    by_group,
-    check_size,
-    checked_constraints,
-    covariance_of,
-    inverse_variances,
-    total_of,
-)
-from sfumato.refine.projected import BODIES, Projected
-from sfumato.wording import listing, shown
+from sfumato.refine import local_consistency, semidefinite
+from sfumato.refine.cells import FLOOR, Estimate, agreed_total, fit_explicit
+from sfumato.refine.grid import MOST_CELLS, Grid
+from sfumato.refine.problem import inverse_covariance
+from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.refine.rows import Rows
+from sfumato.text import listing, shown
+from sfumato.types import Array, Integers, Names, Progress
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.queries import Array
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
-__all__ = ["Projected", "project"]
+__all__ = [
+    "Numbered",
+    "Projected",
+    "Relaxed",
+    "by_group",
+    "certified_rows",
+    "check_size",
+    "checked_constraints",
+    "covariance_of",
+    "inverse_variances",
+    "onto_local",
+    "onto_moments",
+    "project",
+    "total_of",
+]
 
-Progress = Callable[[int, int, str], None]
+
+# --------------------
+# What a projection gives: answers, and what is certified of them.
+
+BODIES = {
+    "exact": "the nearest that data can have",
+    "local": "the nearest locally consistent ones",
+    "semidefinite": "the nearest that moments can have",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Projected:
+    """Answers that some histogram has, and how near to the projection they are certified to be.
+
+    ``value`` is ``1/2 |answers - given|_W^2``; it is at most ``gap`` above the least one, and
+    the answers are within ``distance_bound`` of the projection in the same norm. If the objective
+    is ``"max"`` the norm is the largest ``sqrt(weight) |answer - given|``, and the value is it.
+    ``certified_by`` says what proves the gap.
+
+    ``cells`` are the codes of ``attributes``, one row for each cell that carries weight; where no
+    query tells cells apart, one stands for all. A projection ``onto`` a relaxation has no cells:
+    ``tables`` then holds its table of every asked set of attributes.
+    """
+
+    answers: Array
+    groups: tuple[Array, ...]
+    value: float
+    gap: float
+    distance_bound: float
+    total: float
+    attributes: tuple[str, ...]
+    cells: Integers
+    weights: Array
+    method: str
+    converged: bool
+    objective: str = "rmse"
+    onto: str = "exact"
+    certified_by: str = "slopes of all cells"
+    tables: Mapping[Names, Array] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        state = "" if self.converged else ", not converged"
+        moved = self.value if self.objective == "max" else (2 * self.value) ** 0.5
+        what = f"{len(self.weights):,} cells" if self.onto == "exact" else "tables"
+        share = f"{self.gap / self.value:.2g} of the value" if self.value > 0 else f"{self.gap:.2g}"
+        return (
+            f"Projected({len(self.answers):,} answers of {self.total:,.6g} records on {what} of "
+            f"{len(self.attributes)} attributes, moved by {moved:.4g}, within "
+            f"{self.distance_bound:.2g} of {BODIES[self.onto]}; gap {share}, proved by "
+            f"{self.certified_by}; by {self.method}{state})"
+        )
+
+
+# --------------------
+# What is given to a projection, checked: answers, weights, covariances, numbers of records.
+
+Numbered = Array | Sequence[float] | Sequence[Array] | Mapping[str, Array]
+
+LARGEST = 1e100  # of an answer or a total: squares of it times weights are still floats
+SMALLEST = 1e-100
+
+
+def checked_constraints(constraints: Constraints | None, workload: Workload) -> Constraints | None:
+    """The constraints, if they are some, and about the domain of the workload."""
+    if constraints is None:
+        return None
+    if not isinstance(constraints, Constraints):
+        raise WorkloadError(
+            "constraints are sf.Constraints(domain, impossible, published), got "
+            f"{shown(constraints)}"
+        )
+    if constraints.domain == workload.domain:
+        return constraints
+    if base_of(constraints.domain) != base_of(workload.domain):
+        raise WorkloadError("the constraints are about another domain than the workload")
+    return constraints.beside(workload.domain)
+
+
+def by_group(given: Numbered, workload: Workload, what: str) -> list[Array]:
+    """Numbers per group, from one vector, a sequence of vectors, or vectors by name."""
+    if not isinstance(workload, Workload):
+        raise WorkloadError(
+            f"{what} are those of a workload such as sf.marginals(domain, 2), got {shown(workload)}"
+        )
+    names = [t.name for t in workload.terms]
+    if isinstance(given, Mapping):
+        if set(given) != set(names):
+            raise WorkloadError(
+                f"{what} by group need one vector for each of {listing(names)}; got "
+                f"{listing(list(given))}"
+            )
+        return [_numbers(given[name], what) for name in names]
+    is_nested = not isinstance(given, np.ndarray) and any(np.ndim(g) for g in given)
+    if is_nested:
+        if len(given) != len(names):
+            raise WorkloadError(
+                f"the workload has {len(names)} groups, got {what} for {len(given)}"
+            )
+        return [_numbers(g, what) for g in given]
+    vector = _numbers(given, what)
+    if vector.shape != (workload.queries,):
+        raise WorkloadError(
+            f"the workload has {workload.queries:,} queries, got {what} of shape {vector.shape}"
+        )
+    return list(np.split(vector, np.cumsum([t.rows for t in workload.terms])[:-1]))
+
+
+def _numbers(given: object, what: str) -> Array:
+    try:
+        found = np.asarray(given)
+    except ValueError as error:
+        raise WorkloadError(f"{what} must be vectors of numbers") from error
+    if found.dtype.kind not in "iuf":
+        raise WorkloadError(f"{what} must be numbers, got an array of {found.dtype}")
+    return found.astype(np.float64)
+
+
+def covariance_of(weights: Numbered | None) -> Array | None:
+    """A matrix is a covariance; everything else is weights."""
+    is_matrix = isinstance(weights, np.ndarray) and weights.ndim == 2
+    return np.asarray(weights) if is_matrix else None
+
+
+def inverse_variances(covariance: Array, queries: int) -> Array:
+    """Weights that measure every difference in its own standard deviation."""
+    inverse_covariance(covariance, queries)  # refuses what is none
+    variances = np.diag(covariance).astype(np.float64)
+    if not (variances > 0).all():
+        raise WorkloadError(
+            "a variance of 0 says that an answer is exact; the largest difference in standard "
+            "deviations needs all of them above 0"
+        )
+    return 1 / variances
+
+
+def total_of(n: object) -> tuple[float | None, tuple[float, float] | None]:
+    """The public total, or the noisy one with its standard error."""
+    if n is None:
+        return None, None
+    if isinstance(n, tuple):
+        value, error = (_number(v) for v in n) if len(n) == 2 else (None, None)
+        if value is None or error is None or not error > SMALLEST:
+            raise WorkloadError(
+                f"a noisy number of records is (value, standard error above 0), got {shown(n)}"
+            )
+        return None, (value, error)
+    known = _number(n)
+    if known is None or known < 0:
+        raise WorkloadError(
+            f"the number of records is 0 or more, None if unknown, or (value, standard error); got "
+            f"{shown(n)}"
+        )
+    return known, None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return None
+    return float(value) if -LARGEST < value < LARGEST else None
+
+
+def check_size(fit: Fit) -> None:
+    """Refuse answers whose squares are no floats."""
+    for part in fit.parts:
+        if float(np.abs(part.values).max(initial=0.0)) >= LARGEST:
+            raise WorkloadError(
+                f"an answer of group {part.term.name!r} is beyond {LARGEST:g}; answers are counts "
+                "or sums of data, give them in larger units"
+            )
+
 
 LOOSEST = 0.01  # the relative gap that a search for rows or for the largest difference stops at
 
@@ -178,7 +357,6 @@ def _relaxed(
     constraints: Constraints | None,
     progress: Progress | None,
 ) -> Projected:
-    from sfumato.refine.outer.relaxed import onto_local, onto_moments
 
     if onto == "local":
         found = onto_local(fit, total, gap, seconds, constraints, progress)
@@ -230,7 +408,7 @@ def _largest(
     progress: Progress | None,
 ) -> Projected:
     """The least largest difference; its projection need not be unique."""
-    from sfumato.refine.cells.minimax import fit_largest
+    from sfumato.refine.minimax import fit_largest
 
     if any(table.names for table in grid.published):
         raise WorkloadError(
@@ -274,8 +452,7 @@ def _by_rows(
 ) -> Projected:
     """Weighted rows where cells cannot be listed; the gap is to a proved lower bound."""
     from sfumato.refine.draws import Draws
-    from sfumato.refine.outer.relaxed import certified_rows
-    from sfumato.refine.rows.rows import fit_rows
+    from sfumato.refine.rows import fit_rows
 
     names = tuple(workload.domain.names)
     if total == 0:  # nothing else is possible
@@ -309,3 +486,131 @@ def _by_rows(
         converged=above <= gap * value,
         certified_by=proof,
     )
+
+
+# --------------------
+# The relaxations as ``sf.project`` calls them: on their own, and as the proof of rows.
+#
+# Every body here holds the answers of all data sets. So a projection onto it is never farther from
+# the truth than the answers were, and its least value is a lower bound for that of any data set.
+
+ROUNDING = 1e-13  # of f at zero: what floats leave of a gap
+PROOF = 1e-3  # the relative gap of the relaxation that proves a gap of rows
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """The nearest point of a relaxation, its certified gap, and the gap that was wanted."""
+
+    names: Names
+    answers: list[Array]
+    tables: dict[Names, Array]
+    total: float
+    value: float
+    gap: float
+    wanted: float
+    method: str
+
+    @property
+    def distance(self) -> float:
+        """The answers are this close to the projection, in the metric of f."""
+        return sqrt(2 * self.gap)
+
+
+def onto_local(
+    fit: Fit,
+    n: float | None,
+    gap: float,
+    seconds: float | None,
+    constraints: Constraints | None,
+    progress: Progress | None,
+) -> Relaxed:
+    """The nearest tables that agree on what they share."""
+    whole = _whole(fit)
+    found = local_consistency.project_locally(
+        fit,
+        n,
+        gap=gap,
+        enough=gap * FLOOR * whole,
+        seconds=seconds,
+        constraints=constraints,
+        progress=_told(progress, local_consistency.STEPS),
+    )
+    tables = {names: found.margin(names) for names in fit.sets if names}
+    wanted = gap * max(found.value, FLOOR * whole) + ROUNDING * whole
+    method = f"local consistency, {found.steps:,} steps"
+    return Relaxed(
+        _names(fit), found.answers, tables, found.total, found.value, found.gap, wanted, method
+    )
+
+
+def onto_moments(
+    fit: Fit, n: float | None, gap: float, seconds: float | None, progress: Progress | None
+) -> Relaxed:
+    """The nearest moments of yes/no attributes whose tables are non-negative."""
+    whole = _whole(fit)
+    found = semidefinite.project_semidefinitely(
+        fit,
+        n,
+        cells=True,
+        gap=gap,
+        enough=gap * FLOOR * whole,
+        seconds=seconds,
+        progress=_told(progress, semidefinite.STEPS),
+    )
+    tables = {names: found.margin(names) for names in fit.sets if names}
+    wanted = gap * max(found.value, FLOOR * whole) + ROUNDING * whole
+    total, method = float(found.matrix[0, 0]), f"semidefinite relaxation, {found.steps:,} steps"
+    return Relaxed(
+        _names(fit), found.answers, tables, total, found.value, found.gap, wanted, method
+    )
+
+
+def certified_rows(
+    rows: Rows, n: float, seconds: float | None, constraints: Constraints | None
+) -> tuple[float, float, str]:
+    """The proved gap of rows, how far from the projection they can be, and what proves it.
+
+    ``min over data >= min over L``, and every check of the search on L has a lower bound for that.
+    Where the asked tables are too large for it, the bound of the rows' own slopes counts.
+    """
+    lower, proof = rows.bound, "the least slopes of all tables"
+    for bound, name in _proofs(rows.fit, n, seconds, constraints):
+        if bound > lower:
+            lower, proof = bound, name
+    gap = max(0.0, rows.value - lower)
+    return gap, sqrt(2 * gap), proof
+
+
+def _proofs(
+    fit: Fit, n: float, seconds: float | None, constraints: Constraints | None
+) -> Iterator[tuple[float, str]]:
+    """Lower bounds on f over all data: of every relaxation that the tables are small enough for."""
+    with suppress(TooLarge):
+        found = local_consistency.project_locally(
+            fit, n, gap=PROOF, seconds=seconds, constraints=constraints
+        )
+        yield found.lower, "local consistency"
+    is_yes_no = all(len(s) <= 2 and all(fit.domain[a].size == 2 for a in s) for s in fit.sets)
+    if is_yes_no and any(fit.sets):
+        # Moments know no constraints: without them the bound is lower, and still one.
+        with suppress(TooLarge, WorkloadError):
+            moments = semidefinite.project_semidefinitely(
+                fit, n, cells=True, gap=PROOF, seconds=seconds
+            )
+            yield moments.value - moments.gap, "moments"
+
+
+def _names(fit: Fit) -> Names:
+    return fit.domain.in_order({name for names in fit.sets for name in names})
+
+
+def _whole(fit: Fit) -> float:
+    """f at zero."""
+    return fit.value([np.zeros_like(p.values) for p in fit.parts])
+
+
+def _told(progress: Progress | None, steps: int) -> Callable[[int, float], None] | None:
+    if progress is None:
+        return None
+    return lambda step, gap: progress(min(step, steps), steps, f"gap {gap:.2g} of the value")

@@ -7,16 +7,31 @@ Proposition 2.1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
-from sfumato.measurement import Measured
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.strategy import Strategy
-from sfumato.workload.queries import DENSE_LIMIT, Array
+import numpy as np
 
-__all__ = ["reconstruct"]
+from sfumato.domain.domain import Domain
+from sfumato.errors import WorkloadError
+from sfumato.measurement import Measured
+from sfumato.planning.forecast import Forecast
+from sfumato.strategy.base import Strategy
+from sfumato.types import Array, Names
+from sfumato.workload.queries import DENSE_LIMIT
+from sfumato.workload.terms import Term
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "Fit",
+    "Part",
+    "Tables",
+    "fit_answers",
+    "fit_measured",
+    "reconstruct",
+]
 
 
 def reconstruct(forecast: Forecast, measured: Measured) -> Sequence[Array]:
@@ -51,3 +66,92 @@ class _OnDemand(Sequence[Array]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         return self.strategy.answer(range(len(self))[index], self.values)
+
+
+# --------------------
+# Least squares against a histogram: what every projection minimises.
+#
+# |   f(h) = 1/2 sum_parts sum_q w_q (F h - y)_q^2,   h >= 0, and 1'h = n where n is known.
+#
+# The parts are asked queries with their noisy answers (the projection mechanism: Nikolov, Talwar,
+# Zhang 2013, "The geometry of differential privacy: the sparse and approximate cases"), or
+# measured blocks with their noisy values and inverse variances; the latter is projecting the
+# answers in the metric of their true covariance. Every part reads the table of its attributes
+# only, so a histogram is known to a fit by its margins over ``sets``, and the gradient by a table
+# per set: the domain as a whole may be of any size.
+
+Tables = Mapping[Names, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Queries, what they are wanted to be, and the weight of each squared difference."""
+
+    term: Term
+    values: Array
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The parts of one problem; ``Tables`` give the margin of a histogram for every set."""
+
+    domain: Domain
+    parts: tuple[Part, ...]
+
+    @cached_property
+    def sets(self) -> tuple[Names, ...]:
+        """The different sets of attributes that parts read, in order of first use."""
+        return tuple(dict.fromkeys(p.term.attributes for p in self.parts))
+
+    def answers(self, tables: Tables) -> list[Array]:
+        """``F h`` of every part."""
+        return [p.term.answer(tables[p.term.attributes]) for p in self.parts]
+
+    def value(self, answers: Sequence[Array]) -> float:
+        """f at these answers."""
+        pairs = zip(self.parts, answers, strict=True)
+        return 0.5 * sum(float(p.weights @ (a - p.values) ** 2) for p, a in pairs)
+
+    def gradient(self, answers: Sequence[Array]) -> dict[Names, Array]:
+        """``F'W(F h - y)`` as tables: the derivative by a cell is the sum of its entries in all."""
+        out = {names: np.zeros(self._shape(names)) for names in self.sets}
+        for part, found in zip(self.parts, answers, strict=True):
+            moved = part.term.adjoint(part.weights * (found - part.values))
+            out[part.term.attributes] += np.asarray(moved).reshape(part.term.shape)
+        return out
+
+    def _shape(self, names: Names) -> tuple[int, ...]:
+        return tuple(self.domain[n].size for n in names)
+
+
+def fit_answers(
+    workload: Workload, answers: Sequence[Array], weights: Sequence[Array] | None = None
+) -> Fit:
+    """The fit of answers to a workload, group by group; all weigh the same unless it is said."""
+    parts = []
+    for t, (term, given) in enumerate(zip(workload.terms, answers, strict=True)):
+        values = np.asarray(given, dtype=np.float64)
+        weight = np.ones(term.rows) if weights is None else np.asarray(weights[t], dtype=np.float64)
+        if values.shape != (term.rows,) or weight.shape != (term.rows,):
+            raise WorkloadError(
+                f"group {term.name!r} has {term.rows:,} queries, got {values.shape} answers and "
+                f"{weight.shape} weights"
+            )
+        if not np.isfinite(values).all():
+            raise WorkloadError(f"an answer of group {term.name!r} is not a finite number")
+        if not (np.isfinite(weight) & (weight >= 0)).all():
+            raise WorkloadError(f"a weight of group {term.name!r} is not a number of 0 or more")
+        parts.append(Part(term, values, weight))
+    return Fit(workload.domain, tuple(parts))
+
+
+def fit_measured(forecast: Forecast, measured: Measured) -> Fit:
+    """The fit of the measured values themselves, every block by its inverse variance."""
+    blocks = zip(forecast.strategy.blocks, measured.measurements, strict=True)
+    return Fit(
+        forecast.workload.domain,
+        tuple(
+            Part(b.term, m.values, np.full(b.term.rows, 1 / m.noise.variance)) for b, m in blocks
+        ),
+    )

@@ -3,4 +3,6 @@
 
 from sfumato.release.release import Release
 
-__all__ = ["Release"]
+__all__ = [
+    "Release",
+]

@@ -3,7 +3,7 @@
 
 All answers come from one distribution, so they agree with each other, counts are never negative and
 tables add up. They are estimates: an answer that a measured table tells has an interval, from the
-noise of that table (``refine/learning/intervals.py``); one that was not measured is as good as the
+noise of that table (``refine/learn.py``); one that was not measured is as good as the
 model, which no interval can promise, so it has none.
 """
 
@@ -20,29 +20,35 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Transcript
-from sfumato.randomness import WordSource, system_words
-from sfumato.refine.bounds import sure_bounds
-from sfumato.refine.learning.intervals import ToldIntervals
-from sfumato.refine.refined import Refined
-from sfumato.refine.synthetic.drawn import draw_records
+from sfumato.random import WordSource, system_words
+from sfumato.refine.consistency import Refined
+from sfumato.refine.drawn_records import draw_records
+from sfumato.refine.intervals import sure_bounds
+from sfumato.refine.learn import ToldIntervals
+from sfumato.release.answers import Group, check_rows, key_term, named_groups
 from sfumato.release.estimates import LEVEL, check_level
 from sfumato.release.export import checked_path, write_numbers
-from sfumato.release.frames import Group, check_rows, key_term, named_groups
 from sfumato.release.labels import texts_of
-from sfumato.release.records import record_frame
-from sfumato.release.saving import saved_together, write_record, write_records
-from sfumato.wording import STORED, shown
+from sfumato.release.save import saved_together, write_record, write_records
+from sfumato.release.synthetic_records import record_frame
+from sfumato.text import STORED, shown
+from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.queries import Array, Integers
 from sfumato.workload.workload import Ratio, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sfumato.budget.entries import Entry
-    from sfumato.domain import Domain
+    from sfumato.domain.domain import Domain
+    from sfumato.ledger.entries import Entry
 
-__all__ = ["ADAPTIVE_NUMBERS", "MOST_CELLS", "AdaptiveRelease", "Estimate"]
+__all__ = [
+    "ADAPTIVE_NUMBERS",
+    "MOST_CELLS",
+    "AdaptiveRelease",
+    "Estimate",
+]
+
 
 ADAPTIVE_NUMBERS = ("value", "low", "high")
 

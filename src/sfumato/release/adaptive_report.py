@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.release.adaptive import ADAPTIVE_NUMBERS
-from sfumato.release.frames import Group, key_term, named_groups
+from sfumato.release.answers import Group, key_term, named_groups
 from sfumato.release.labels import columns_of, label_text
-from sfumato.release.page import page
 from sfumato.release.provenance import constraints_in_words
 from sfumato.release.report import (
     TABLE_ROWS,
@@ -26,16 +25,20 @@ from sfumato.release.report import (
     ledger_words,
     neighbours_in_words,
     number,
+    page,
     record,
     sections_of,
 )
-from sfumato.workload.queries import Array
+from sfumato.types import Array
 from sfumato.workload.workload import Ratio
 
 if TYPE_CHECKING:
     from sfumato.release.adaptive import AdaptiveRelease
 
-__all__ = ["adaptive_report_html"]
+__all__ = [
+    "adaptive_report_html",
+]
+
 
 MEASURED = 1000  # steps that are listed
 COUNTED = 100_000  # answers whose intervals are counted for the page

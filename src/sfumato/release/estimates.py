@@ -7,9 +7,9 @@ level-quantile of ``|e|``, the interval ``[a - c, a + c]`` holds the true answer
 is a whole number, not negative, nor more than the number of records where that is public; it is 0
 where no record can be, and what is published where something is), so cutting both the answer and
 its interval to that set moves neither away from the truth: coverage stays. Published answers agree
-with each other where a projection was found (``refine/refined.py``); their errors are correlated
+with each other where a projection was found (``refine/consistency.py``); their errors are correlated
 with their values, so intervals are those of the unbiased answers, widened where a published value
-would lie outside its own (``refine/bounds.py``).
+would lie outside its own (``refine/intervals.py``).
 """
 
 from __future__ import annotations
@@ -21,16 +21,23 @@ from functools import cached_property
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.plan.forecast import ALL, Forecast, Spread
+from sfumato.planning.forecast import ALL, Forecast, Spread
 from sfumato.privacy.noise_laws import laplace_mixture_quantile
-from sfumato.refine.bootstrap import Bootstrap
-from sfumato.refine.bounds import Bounds, sure_bounds
-from sfumato.refine.refined import Refined
+from sfumato.refine.consistency import Refined
+from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
+from sfumato.types import Array
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.queries import Array
 from sfumato.workload.terms import Term
 
-__all__ = ["LEVEL", "Estimates", "GroupAnswers", "check_level", "half_widths", "widest_quantile"]
+__all__ = [
+    "LEVEL",
+    "Estimates",
+    "GroupAnswers",
+    "check_level",
+    "half_widths",
+    "widest_quantile",
+]
+
 
 LEVEL = 0.95
 _SHAPES = 1 / np.linspace(1e-3, 1, 64)
@@ -133,7 +140,7 @@ class Estimates:
     def interval(self, term: int, level: float) -> tuple[Array, Array]:
         """Ends that enclose each true answer of a group with probability at least ``level``.
 
-        Approximately so, with a bootstrap (``refine/bootstrap.py``).
+        Approximately so, with a bootstrap (``refine/intervals.py``).
         """
         return self.group(term).interval(level)
 

@@ -19,19 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.errors import SfumatoError
+from sfumato.release.answers import NUMBERS, Group, key_term, named_groups, number_parts, parts_of
 from sfumato.release.estimates import Estimates
-from sfumato.release.frames import (
-    NUMBERS,
-    Group,
-    key_term,
-    named_groups,
-    number_parts,
-    parts_of,
-)
 from sfumato.release.labels import Axis, axes_of, label_text, places_along
 from sfumato.release.provenance import provenance_json
-from sfumato.wording import shown
-from sfumato.workload.queries import Array
+from sfumato.text import shown
+from sfumato.types import Array
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -48,6 +41,7 @@ __all__ = [
     "write_parquet",
     "write_table_csv",
 ]
+
 
 METADATA_KEY = b"sfumato"
 ROW_GROUP = 2**17

@@ -17,13 +17,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain import Attribute, DateTime, Domain, Integer, Numeric
+from sfumato.domain.attributes import Attribute, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.domain.values import valued
-from sfumato.workload.coefficients import Groups, Matrix
+from sfumato.types import Integers
 from sfumato.workload.queries import (
+    Groups,
     Identity,
-    Integers,
     Intervals,
+    Matrix,
     Prefix,
     QuerySet,
     Ranges,
@@ -46,6 +48,7 @@ __all__ = [
     "texts_of",
     "upper_ends",
 ]
+
 
 Labels = npt.NDArray[Any]  # whole numbers, numbers, truth values, times, or objects (texts, mixed)
 

@@ -11,24 +11,33 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from sfumato.measurement import Transcript
-from sfumato.plan.candidates import asked_domain
-from sfumato.refine.learning.boosting import Boosted
-from sfumato.refine.learning.hedge import Hedge
-from sfumato.refine.learning.intervals import ToldIntervals
-from sfumato.refine.learning.kept import kept_rows
-from sfumato.refine.learning.learner import Learner
-from sfumato.refine.learning.replay import replay_queries, replay_samples, replay_tables
-from sfumato.refine.rows.entropy import MaximumEntropy
+from sfumato.planning.adaptive_costs import asked_domain
+from sfumato.refine.entropy import MaximumEntropy
+from sfumato.refine.learn import (
+    Boosted,
+    Hedge,
+    Learner,
+    ToldIntervals,
+    kept_rows,
+    replay_queries,
+    replay_samples,
+    replay_tables,
+)
 from sfumato.release.adaptive import AdaptiveRelease, Estimate
 from sfumato.release.provenance import Promised, adaptive_provenance, constraints_record
+from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.queries import Array, Integers
 
 if TYPE_CHECKING:
-    from sfumato.budget.entries import Entry
-    from sfumato.domain import Domain
+    from sfumato.domain.domain import Domain
+    from sfumato.ledger.entries import Entry
 
-__all__ = ["Asked", "Known", "adaptive_release"]
+__all__ = [
+    "Asked",
+    "Known",
+    "adaptive_release",
+]
+
 
 Known = Learner | Hedge | Boosted
 

@@ -12,7 +12,10 @@ from pathlib import Path
 
 from sfumato.release.export import replaced
 
-__all__ = ["write_notebook"]
+__all__ = [
+    "write_notebook",
+]
+
 
 _CELLS: tuple[tuple[str, str], ...] = (
     (

@@ -18,21 +18,21 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.budget import Budget, Neighbours
-from sfumato.budget.accounting import Cost, composed_epsilon, mu_squared_of, rho_of
-from sfumato.budget.budget import number_text
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SfumatoError
-from sfumato.plan.forecast import Forecast
+from sfumato.planning.forecast import Forecast
+from sfumato.privacy.budget import Budget, number_text
+from sfumato.privacy.cost import Cost, composed_epsilon, mu_squared_of, rho_of
 from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.refine.refined import Refined
+from sfumato.refine.consistency import Refined
+from sfumato.text import listing
+from sfumato.types import Neighbours
 from sfumato.version import VERSION
-from sfumato.wording import listing
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sfumato.budget.entries import Entry
+    from sfumato.ledger.entries import Entry
 
 __all__ = [
     "BLOCKS_FILE",
@@ -53,6 +53,7 @@ __all__ = [
     "provenance_json",
     "provenance_of",
 ]
+
 
 SCHEMA: Final = "sfumato provenance 1"
 CUT_SCHEMA: Final = "sfumato provenance 2"

@@ -28,20 +28,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.domain import Attribute, DateTime, Integer
+from sfumato.domain.attributes import Attribute, DateTime, Integer
 from sfumato.errors import WorkloadError
 from sfumato.measurement import Measured
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import Labels, cell_labels, has_whole_days, lower_ends, upper_ends
-from sfumato.release.sources import Source, best_source
-from sfumato.wording import listing
-from sfumato.workload.queries import Array, Identity, Integers, Prefix
+from sfumato.release.ranges import Source, best_source
+from sfumato.text import listing
+from sfumato.types import Array, Integers
+from sfumato.workload.queries import Identity, Prefix
 from sfumato.workload.terms import Product
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["quantile_frame"]
+__all__ = [
+    "quantile_frame",
+]
 
 
 def quantile_frame(

@@ -23,17 +23,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sfumato.errors import TooLarge
-from sfumato.plan.blockwise import Blockwise
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.transforms.invertible import row_fourths, row_variances
-from sfumato.plan.view import as_planned, planned_term
+from sfumato.planning.forecast import Forecast
+from sfumato.planning.views import as_planned, planned_term
 from sfumato.privacy.noise_laws import laplace_mixture_quantile
 from sfumato.release.estimates import Estimates
-from sfumato.workload.queries import Array, QuerySet, Total
+from sfumato.strategy.blockwise import Blockwise
+from sfumato.strategy.measured import row_fourths, row_variances
+from sfumato.types import Array
+from sfumato.workload.queries import QuerySet, Total
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Ratio
 
-__all__ = ["Means", "means_of", "quotient_range"]
+__all__ = [
+    "Means",
+    "means_of",
+    "quotient_range",
+]
+
 
 MOST_ENTRIES = 2**22  # coefficients of one attribute that are compared one by one
 MOST_FOLLOWED = 2**24  # measured values times means, whose weights are looked at one by one

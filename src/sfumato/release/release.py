@@ -14,29 +14,31 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.budget import Budget
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
-from sfumato.plan.combination import Coefficients, answer_covariance
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.view import Viewed, as_planned
-from sfumato.randomness import system_words
-from sfumato.refine.bootstrap import Intervals, bootstrapped
-from sfumato.refine.guesses import PublicRecords
+from sfumato.planning.forecast import Coefficients, Forecast, answer_covariance
+from sfumato.planning.views import Viewed, as_planned
+from sfumato.privacy.budget import Budget
+from sfumato.random import system_words
+from sfumato.refine.consistency import Projection, Refined, check_projection, refined
+from sfumato.refine.drawn_records import draw_records
+from sfumato.refine.intervals import Intervals, bootstrapped
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.refined import Progress, Projection, Refined, check_projection, refined
-from sfumato.refine.synthetic.drawn import draw_records
-from sfumato.refine.synthetic.synthesize import (
-    ReleasedTable,
-    released_tables,
-    released_total,
-    synthesize,
+from sfumato.refine.shrink import PublicRecords
+from sfumato.refine.synthesize import ReleasedTable, released_tables, released_total, synthesize
+from sfumato.release.answers import (
+    Combination,
+    Ends,
+    combine,
+    find_groups,
+    joined_frame,
+    listed,
+    long_frame,
+    named_groups,
+    range_frame,
 )
-from sfumato.release.chosen import Ends, listed, range_frame
-from sfumato.release.combined import Combination, combine
 from sfumato.release.estimates import LEVEL, Estimates, check_level
 from sfumato.release.export import arrow_table, checked_path, replaced, write_csv, write_parquet
-from sfumato.release.frames import find_groups, joined_frame, long_frame, named_groups
 from sfumato.release.provenance import (
     NOISE_INTERVALS,
     constraints_record,
@@ -45,19 +47,23 @@ from sfumato.release.provenance import (
     provenance_of,
 )
 from sfumato.release.quantiles import quantile_frame
-from sfumato.release.records import record_frame
-from sfumato.release.saving import save_all
-from sfumato.wording import STORED
+from sfumato.release.save import save_all
+from sfumato.release.synthetic_records import record_frame
+from sfumato.text import STORED
+from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.queries import Array
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from sfumato.budget.entries import Entry
+    from sfumato.ledger.entries import Entry
 
-__all__ = ["LEVEL", "Release"]
+__all__ = [
+    "LEVEL",
+    "Release",
+]
+
 
 _SHOWN_GROUPS = 12
 

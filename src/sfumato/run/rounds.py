@@ -10,7 +10,7 @@ epsilon, fixed in total and debited before the first draw. Proof: docs/proofs/ad
 *Tables* (`adaptive_rounds`): choose the table whose estimate is worst, measure it, learn, again, in
 the spirit of McKenna, Mullins, Sheldon, Miklau 2022, "AIM: an adaptive and iterative mechanism for
 differentially private synthetic data". What differs: the estimate is kept on rows
-(``refine/rows/entropy.py``), so that no set of measured tables is too entangled; a table is
+(``refine/entropy.py``), so that no set of measured tables is too entangled; a table is
 handicapped by the error that noise would leave in it after projection, not by the raw noise; tables
 over one attribute are measured again if they came out poorly.
 
@@ -43,10 +43,9 @@ from typing import Protocol
 
 import numpy as np
 
-from sfumato.budget import Neighbours
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.measurement import Measurement, Step, Transcript
-from sfumato.plan.adaptive import (
+from sfumato.planning.adaptive_costs import (
     MOST_GRID_BITS,
     Moves,
     Spending,
@@ -54,14 +53,10 @@ from sfumato.plan.adaptive import (
     joint_moves,
     moves_of,
 )
-from sfumato.privacy.noise_laws import BlockNoise, Noise
-from sfumato.randomness import WordSource
-from sfumato.refine.fit import Names
-from sfumato.refine.learning.boosting import Boosted
-from sfumato.refine.learning.hedge import Hedge
-from sfumato.refine.learning.learner import Learner
-from sfumato.refine.learning.replay import begun_total, learn_query, learn_sample
-from sfumato.vault.count import Progress
+from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.random import WordSource
+from sfumato.refine.learn import Boosted, Hedge, Learner, begun_total, learn_query, learn_sample
+from sfumato.types import Array, Integers, Names, Neighbours, Noise, Progress
 from sfumato.vault.select import (
     GREATEST_SCORE,
     GREATEST_WEIGHT,
@@ -70,11 +65,18 @@ from sfumato.vault.select import (
     SummedErrors,
 )
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.queries import Array, Integers
 from sfumato.workload.scans import RECORD_BITS, WORD_BITS
 from sfumato.workload.workload import Workload
 
-__all__ = ["Sampling", "Tables", "Task", "adaptive_rounds", "boosting_rounds", "mwem_rounds"]
+__all__ = [
+    "Sampling",
+    "Tables",
+    "Task",
+    "adaptive_rounds",
+    "boosting_rounds",
+    "mwem_rounds",
+]
+
 
 # Tables.
 FIRST_SHARE = Fraction(1, 10)  # of the budget, for a first look at every attribute

@@ -16,18 +16,20 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from sfumato.budget import Budget, Cost, Neighbours
-from sfumato.budget.entries import Entry, canonical_json
-from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit, Unit
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit, Unit
 from sfumato.errors import LedgerError, PlanError
-from sfumato.wording import shown
+from sfumato.ledger.entries import Entry, canonical_json
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
+from sfumato.text import shown
+from sfumato.types import Neighbours
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from sfumato.budget.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger
     from sfumato.vault.tables import Table
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "run",
     "stored_answer",
 ]
+
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 Exact = TypeVar("Exact")
@@ -62,7 +65,7 @@ class Access:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        from sfumato.budget.ledger import Ledger
+        from sfumato.ledger.ledger import Ledger
 
         for what, text in (("name", self.name), ("key", self.key), ("analyst", self.analyst)):
             if text is not None and not isinstance(text, str):
@@ -166,7 +169,7 @@ def run(plan: Runnable[Exact, Result], access: Access) -> Result:
         LedgerError: The ledger is missing or another table's, or the key is another request's.
         BudgetExhausted: The cost does not fit what is left; nothing was drawn.
     """
-    from sfumato.budget.opening import paid_entry
+    from sfumato.ledger.ledger import paid_entry
 
     plan = plan.checked(access.table)
     table, ledger = opened(access, plan.domain, plan.guarantee)
@@ -220,8 +223,8 @@ def opened(
         guarantee: What must be that of the ledger.
         keep_open: Whether a ledger that is opened here stays open between calls.
     """
-    from sfumato.budget.opening import ledger_of
-    from sfumato.vault.fit import check_columns
+    from sfumato.ledger.ledger import ledger_of
+    from sfumato.vault.encode import check_columns
     from sfumato.vault.tables import name_of, open_table
 
     unit = guarantee.unit

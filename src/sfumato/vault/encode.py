@@ -14,16 +14,284 @@ whatever is out of range becomes null before any arithmetic is done on it.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from sfumato.domain import Attribute, Boolean, Category, DateTime, Integer, Numeric, Values
-from sfumato.domain.values import UNIT_BITS
+from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.values import UNIT_BITS, Values
+from sfumato.errors import TableError
+from sfumato.text import did_you_mean, either, listing, shown
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.engine import Engine
-from sfumato.vault.hold import Held
-from sfumato.vault.lookup import listed_code
+from sfumato.vault.tables import Table
 
-__all__ = ["MISSING_VALUE", "OTHER_VALUE", "always_kept", "cell_code"]
+if TYPE_CHECKING:
+    import ibis.expr.datatypes as dt
+    import pyarrow as pa
+
+__all__ = [
+    "MISSING_VALUE",
+    "OTHER_VALUE",
+    "Held",
+    "Made",
+    "always_kept",
+    "cell_code",
+    "check_columns",
+    "family",
+    "interpreted",
+    "is_text",
+    "listed_code",
+    "matches",
+    "needs_lookup",
+    "typed",
+    "unit_text",
+    "values_table",
+]
+
+
+# --------------------
+# Does a table fit a domain? Names and types only, asked before any row is read.
+#
+# A value that the schema does not know is never an error; a column that cannot hold what the
+# schema declares is.
+
+
+_NUMBERS: Final = ("integer", "float", "decimal")
+_FITTING: Final[dict[str, tuple[str, ...]]] = {
+    "text category": ("text",),
+    "whole-number category": _NUMBERS,
+    "integer": (*_NUMBERS, "boolean"),
+    "numeric": _NUMBERS,
+    "boolean": ("boolean", "integer"),
+    "datetime": ("date", "timestamp"),
+}
+_UNITS: Final = (*_NUMBERS, "text", "boolean", "date", "timestamp")
+
+# Floats hold every whole number below 2^53, so that comparisons with such bounds are exact.
+_EXACT_IN_FLOATS: Final = 2**53
+# The difference of two whole numbers within these bounds fits in 64 bits.
+_EXACT_IN_WORDS: Final = 2**62
+
+
+def check_columns(table: Table, domain: Domain, unit: PrivacyUnit | None = None) -> None:
+    """Refuse a table that lacks a declared column, or whose types contradict the schema.
+
+    Privacy: looks at names and types, which are public.
+    """
+    wanted = [*(a.column for a in domain), *([unit.column] if unit else [])]
+    missing = [name for name in dict.fromkeys(wanted) if name not in table.types]
+    if missing:
+        raise TableError(
+            f"the table {table.name} lacks {listing(missing)}; its columns are "
+            f"{listing(list(table.types), most=40)}{did_you_mean(missing[0], table.types)}"
+        )
+    declared = [a for a in domain if not isinstance(a, Values)]
+    faults = [fault for a in declared if (fault := _fault(table, a))]
+    if unit is not None and family(table.types[unit.column]) not in _UNITS:
+        faults.append(
+            f"the privacy unit {shown(unit.column)} is of type {table.types[unit.column]}; it "
+            "must hold identifiers: texts or numbers"
+        )
+    if faults:
+        raise TableError("; ".join(faults))
+
+
+def family(kind: dt.DataType) -> str:
+    """The family of an ibis type: integer, float, decimal, text, boolean, date, timestamp."""
+    if kind.is_string() or kind.is_uuid():
+        return "text"
+    for name in ("integer", "floating", "decimal", "boolean", "date", "timestamp"):
+        if getattr(kind, f"is_{name}")():
+            return name.removesuffix("ing")
+    return "other"
+
+
+def _fault(table: Table, attribute: Attribute) -> str:
+    """Why the column cannot hold the attribute, or nothing."""
+    name = attribute.name
+    declared = attribute.kind
+    if isinstance(attribute, Category):
+        is_text = isinstance(attribute.values[0], str)
+        declared = "text category" if is_text else "whole-number category"
+    is_untyped = name in table.untyped
+    held = family(table.types[name])
+    if not is_untyped and held not in _FITTING[declared]:
+        return (
+            f"attribute {name!r} is declared as {declared}, but its column is of type "
+            f"{table.types[name]}; it needs one of {either(_FITTING[declared])}: change the schema "
+            "or convert the column"
+        )
+    numbers = _bounds(attribute)
+    limit = _EXACT_IN_WORDS if held in ("integer", "boolean") else _EXACT_IN_FLOATS
+    if any(abs(number) >= limit for number in numbers):
+        return (
+            f"attribute {name!r} declares whole numbers of {limit:,} or more, which a column of "
+            f"type {table.types[name]} cannot be compared with exactly; use smaller bounds"
+            + ("" if limit == _EXACT_IN_WORDS else " or a column of integers")
+        )
+    return ""
+
+
+def _bounds(attribute: Attribute) -> tuple[int, ...]:
+    """The whole numbers that the column will be compared with."""
+    if isinstance(attribute, Integer):
+        return (attribute.min, attribute.max)
+    if isinstance(attribute, Category):
+        return tuple(v for v in attribute.values if isinstance(v, int))
+    return ()
+
+
+# --------------------
+# What a column holds, as the encoding wants it: a value in one of four forms, and what is null.
+#
+# A typed column is brought into the form that its attribute is compared in. The texts of an
+# untyped one (CSV) are interpreted as the schema asks, and never fail: what is no number or date
+# becomes null, without counting as null.
+
+
+Form = Literal["whole", "number", "text", "moment"]
+
+_TRUE: Final = ("true", "t", "yes", "y", "1")
+_FALSE: Final = ("false", "f", "no", "n", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The column of the values in their form, and the condition under which they count as null."""
+
+    value: str
+    form: Form
+    is_null: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How the column of values is made; ``is_null`` only where it is not that the value is null."""
+
+    value: str
+    form: Form
+    is_null: str | None = None
+
+
+def typed(attribute: Attribute, column: str, kind: dt.DataType, engine: Engine) -> Made:
+    """A typed column in the form of its attribute."""
+    form = _form(attribute, kind)
+    made = {
+        "whole": engine.whole,
+        "number": engine.number,
+        "text": engine.text,
+        "moment": engine.moment,
+    }[form]
+    return Made(made(column, kind), form)
+
+
+def _form(attribute: Attribute, kind: dt.DataType) -> Form:
+    if isinstance(attribute, DateTime):
+        return "moment"
+    if isinstance(attribute, Category) and is_text(attribute):
+        return "text"
+    is_whole = family(kind) in ("integer", "boolean") and not isinstance(attribute, Numeric)
+    return "whole" if is_whole else "number"
+
+
+def interpreted(attribute: Attribute, text: str, engine: Engine) -> Made:
+    """The value that a text stands for, null if for none, and whether the text counts as null.
+
+    Blanks around a value of a CSV line mean nothing, unless the schema declares such values.
+    """
+    import ibis.expr.datatypes as dt
+
+    assert isinstance(engine, DuckDB)  # noqa: S101  all else has types
+    bare = engine.bare(text)
+    is_null = f"({text} IS NULL OR {bare} = '')"
+    if isinstance(attribute, Category) and is_text(attribute):
+        is_bare = all(value == value.strip() for value in map(str, attribute.values))
+        return Made(bare if is_bare else text, "text", is_null)
+    if isinstance(attribute, Boolean):
+        return Made(
+            f"CAST(CASE WHEN lower({bare}) IN {_TRUE} THEN 1 WHEN lower({bare}) IN {_FALSE} THEN 0 "
+            "END AS BIGINT)",
+            "whole",
+            is_null,
+        )
+    if isinstance(attribute, DateTime):
+        moment = engine.read_as(bare, "TIMESTAMP")
+        return Made(engine.moment(moment, dt.Timestamp(scale=6)), "moment", is_null)
+    number = engine.read_as(bare, engine.double)
+    is_nan = f"COALESCE(isnan({number}), FALSE)"
+    return Made(number, "number", f"({is_null} OR {is_nan})")
+
+
+def unit_text(column: str, kind: dt.DataType, is_untyped: bool, engine: Engine) -> str:
+    """A privacy unit as text; null where there is none."""
+    if is_untyped:
+        assert isinstance(engine, DuckDB)  # noqa: S101  all else has types
+        return f"NULLIF({engine.bare(column)}, '')"
+    return engine.identifier(column, kind)
+
+
+def is_text(attribute: Category) -> bool:
+    """Whether the listed values are texts, and not whole numbers."""
+    return isinstance(attribute.values[0], str)
+
+
+# --------------------
+# Codes from a list or from a lookup table.
+#
+# A few values are found in a list that stands in the query. Many are found by a join with a table
+# of the values, or of the bins, beside their codes, whose cost hardly grows with their number.
+
+
+_LONGEST_LIST: Final = 64
+
+
+def listed_code(attribute: Category, held: Held, engine: Engine) -> str:
+    """The place of the value in the list of the schema, null if it is not there."""
+    if is_text(attribute):
+        values = [engine.literal(str(v)) for v in attribute.values]
+    else:
+        values = [f"CAST({v} AS BIGINT)" for v in attribute.values]
+    return engine.position(values, held.value)
+
+
+def needs_lookup(attribute: Attribute, held: Held, engine: Engine) -> bool:
+    """Whether the code is found in a table."""
+    if isinstance(attribute, Numeric):
+        return engine.bin(held.value, attribute.edges) is None
+    if not isinstance(attribute, Category):
+        return False
+    # A list in a query holds texts and integers exactly, but not floats.
+    return held.form == "number" or attribute.value_count > _LONGEST_LIST
+
+
+def values_table(attribute: Attribute, held: Held) -> pa.Table:
+    """The values, or the starts and ends of the bins, beside their codes: each value once."""
+    import pyarrow as pa
+
+    keys: dict[str, pa.Array]
+    if isinstance(attribute, Numeric):
+        # The last bin is closed: it ends before the next float.
+        ends = [*attribute.edges[1:-1], math.nextafter(attribute.edges[-1], math.inf)]
+        starts = pa.array(attribute.edges[:-1], pa.float64())
+        keys = {"low": starts, "high": pa.array(ends, pa.float64())}
+    elif held.form == "text":
+        keys = {"val": pa.array(getattr(attribute, "values", ()), pa.string())}
+    else:
+        values = pa.array(getattr(attribute, "values", ()), pa.int64())
+        keys = {"val": values if held.form == "whole" else values.cast(pa.float64())}
+    return pa.table(keys | {"code": pa.array(range(attribute.value_count), pa.int64())})
+
+
+def matches(attribute: Attribute, held: Held, alias: str) -> str:
+    """When a value belongs to a row of the lookup table."""
+    if isinstance(attribute, Numeric):
+        return f"{held.value} >= {alias}.low AND {held.value} < {alias}.high"
+    return f"{held.value} = {alias}.val"
+
 
 OTHER_VALUE: Final = -1
 MISSING_VALUE: Final = -2

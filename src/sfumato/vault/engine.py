@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
     import pyarrow as pa
 
-__all__ = ["EARLIEST", "LATEST", "Columns", "Engine", "fresh_name", "quoted", "quoted_text"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Columns",
+    "Engine",
+    "fresh_name",
+    "quoted",
+    "quoted_text",
+]
+
 
 EARLIEST: Final = -(2**62)
 LATEST: Final = 2**62

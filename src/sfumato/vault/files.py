@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from sfumato.errors import TableError
-from sfumato.vault.addresses import TABLE_MARK
-from sfumato.vault.csvfile import header
-from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.text import did_you_mean, listing, shown
+from sfumato.vault.csv import header
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.sensitive import before_rows, sealed
-from sfumato.wording import did_you_mean, listing, shown
+from sfumato.vault.warehouse import TABLE_MARK
 
 __all__ = [
     "Located",
@@ -28,6 +28,7 @@ __all__ = [
     "parquet_table",
     "query_view",
 ]
+
 
 _CSV = (".csv", ".tsv")
 _PARQUET = (".parquet", ".pq")

@@ -26,13 +26,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from sfumato.vault.addresses import TABLE_MARK, CsvSource, PostgresSource, SqlSource, engine_source
+from sfumato.vault.warehouse import TABLE_MARK, CsvSource, PostgresSource, SqlSource, engine_source
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
     from sqlglot import exp
 
-__all__ = ["Data", "data_identity", "shares_data"]
+__all__ = [
+    "Data",
+    "data_identity",
+    "shares_data",
+]
+
 
 _DATABASES: Final = (".duckdb", ".ddb")
 _READERS: Final = re.compile(r"^(read_|.*_scan$|scan_|glob$|sniff_|query)", re.IGNORECASE)
@@ -191,7 +196,7 @@ def _of_duckdb_file(path: str, table: str, query: str | None) -> Iterator[Data]:
 
 def _duckdb_catalogue(path: str) -> tuple[list[str], dict[str, str]]:
     """The tables and the views of a file with their texts; nothing if it cannot be opened."""
-    from sfumato.vault.engine_duckdb import DuckDB
+    from sfumato.vault.duckdb import DuckDB
 
     with suppress(Exception):  # then names are compared as they are written
         engine = DuckDB.start()

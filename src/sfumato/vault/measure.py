@@ -9,36 +9,41 @@ Casacuberta et al. 2022, "Widespread underestimation of sensitivity").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, log2
 
 import numpy as np
 
-from sfumato.budget import Neighbours
-from sfumato.budget.budget import total_is_public
-from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.measurement import Measured, Measurement
-from sfumato.plan.strategy import Block
+from sfumato.privacy.budget import total_is_public
 from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.randomness import WordSource, system_words
+from sfumato.random import WordSource, system_words
+from sfumato.strategy.base import Block
+from sfumato.types import Integers, Neighbours, Numbers, Progress
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table
-from sfumato.workload.queries import Integers, Numbers
 from sfumato.workload.scans import RECORD_BITS, WORD_BITS, counted_sets, is_counted_alone
 from sfumato.workload.terms import Term
 
-__all__ = ["Exact", "add_noise", "combined_values", "count", "exact_values", "measure"]
+__all__ = [
+    "Exact",
+    "add_noise",
+    "combined_values",
+    "count",
+    "exact_values",
+    "measure",
+]
+
 
 # Sums of at most 2^27 floats below 2^87 err by less than 2^(27 - 53 + 87) = 2^61.
 FLOAT_BITS = 87
 AT_ONCE = 2**20  # values that noise is added to at a time
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sfumato.errors import TableError
+from sfumato.text import shown
 from sfumato.vault.sensitive import sealed
-from sfumato.wording import shown
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["Columns", "read_memory", "readable"]
+__all__ = [
+    "Columns",
+    "read_memory",
+    "readable",
+]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -15,20 +15,24 @@ import numpy as np
 
 from sfumato.domain.values import unit_bits
 from sfumato.errors import TableError, TooLarge, WorkloadError
-from sfumato.plan.candidates import asked_domain
-from sfumato.refine.guesses import PublicRecords
+from sfumato.planning.adaptive_costs import asked_domain
+from sfumato.refine.shrink import PublicRecords
+from sfumato.text import listing
+from sfumato.types import Array
 from sfumato.vault.count import count_marginals
 from sfumato.vault.identity import data_identity, shares_data
 from sfumato.vault.tables import open_table
-from sfumato.wording import listing
-from sfumato.workload.queries import Array
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sfumato.release import Release
     from sfumato.release.adaptive import AdaptiveRelease
+    from sfumato.release.release import Release
 
-__all__ = ["check_public", "public_records"]
+__all__ = [
+    "check_public",
+    "public_records",
+]
+
 
 MOST_CELLS = 2**22  # of all asked attributes together
 
@@ -46,8 +50,8 @@ def check_public(public: object, guarded: object) -> None:
     Raises:
         TableError: if both read some file, table or object in memory.
     """
-    from sfumato.release import Release
     from sfumato.release.adaptive import AdaptiveRelease
+    from sfumato.release.release import Release
 
     if public is None or guarded is None or isinstance(public, Release | AdaptiveRelease):
         return
@@ -64,8 +68,8 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
 
     Privacy: none; these records are public by declaration, or were released before.
     """
-    from sfumato.release import Release
     from sfumato.release.adaptive import AdaptiveRelease
+    from sfumato.release.release import Release
 
     domain = asked_domain(workload)
     cells = domain.cells(domain.names)
@@ -90,7 +94,7 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
 
 def _released(source: Release | AdaptiveRelease, workload: Workload) -> Array:
     """The table behind an earlier release; cells that it does not tell apart share their class."""
-    from sfumato.release import Release
+    from sfumato.release.release import Release
 
     names = asked_domain(workload).names
     if isinstance(source, Release):

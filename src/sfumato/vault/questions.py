@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sfumato.budget import Neighbours
-from sfumato.budget.budget import total_is_public
-from sfumato.budget.sparse import NoiseLaw
-from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.domain.values import valued
 from sfumato.errors import WorkloadError
-from sfumato.randomness import WordSource
-from sfumato.vault.count import AttributeSet, Integers, count_marginals
+from sfumato.privacy.budget import total_is_public
+from sfumato.privacy.sparse_vector import NoiseLaw
+from sfumato.random import WordSource
+from sfumato.types import Integers, Neighbours
+from sfumato.vault.count import AttributeSet, count_marginals
 from sfumato.vault.records import engine_failed, read_records
 from sfumato.vault.sensitive import Redacted, Sensitive, sealed
 from sfumato.vault.sparse import answer
@@ -39,6 +39,7 @@ __all__ = [
     "moved_by_one",
     "public_cells",
 ]
+
 
 SCORE_BITS: Final = 8
 """A score is in steps of 2^-8 of what one person can move an answer by."""

@@ -14,24 +14,37 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sfumato.domain import Attribute, Domain, Values
-from sfumato.domain.unit import PrivacyUnit
-from sfumato.domain.values import UNIT_BITS
-from sfumato.randomness import WordSource, system_words
-from sfumato.vault.encode import always_kept, cell_code
+from sfumato.domain.attributes import Attribute
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.domain.values import UNIT_BITS, Values
+from sfumato.random import WordSource, system_words
+from sfumato.text import listing
+from sfumato.vault.duckdb import DuckDB
+from sfumato.vault.encode import (
+    Held,
+    always_kept,
+    cell_code,
+    check_columns,
+    interpreted,
+    matches,
+    needs_lookup,
+    typed,
+    unit_text,
+    values_table,
+)
 from sfumato.vault.engine import Engine
-from sfumato.vault.engine_duckdb import DuckDB
-from sfumato.vault.fit import check_columns
-from sfumato.vault.hold import Held, interpreted, typed, unit_text
-from sfumato.vault.lookup import matches, needs_lookup, values_table
 from sfumato.vault.sensitive import sealed
 from sfumato.vault.tables import Reading, Table
-from sfumato.wording import listing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Records", "engine_failed", "read_records"]
+__all__ = [
+    "Records",
+    "engine_failed",
+    "read_records",
+]
 
 
 @dataclass(frozen=True, eq=False)

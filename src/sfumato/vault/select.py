@@ -31,18 +31,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.balls import ball_of, precision
-from sfumato.budget import Neighbours
-from sfumato.budget.budget import total_is_public
-from sfumato.budget.selection import ChoiceNoise
-from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, WorkloadError
 from sfumato.measurement import Measurement
-from sfumato.plan.strategy import Block
+from sfumato.privacy.balls import ball_of, precision
+from sfumato.privacy.budget import total_is_public
 from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.randomness import WordSource
-from sfumato.vault.count import AttributeSet, Counts, Progress, count_marginals
+from sfumato.privacy.selection import ChoiceNoise
+from sfumato.random import WordSource
+from sfumato.strategy.base import Block
+from sfumato.types import Integers, Neighbours, Progress
+from sfumato.vault.count import AttributeSet, Counts, count_marginals
 from sfumato.vault.measure import count
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Redacted, Sensitive
@@ -67,6 +67,7 @@ __all__ = [
     "report_noisy_max",
 ]
 
+
 GREATEST_SCORE: Final = 2**60
 """Scores are clamped at plus and minus this: a clamped score moves by at most what it did."""
 
@@ -82,7 +83,6 @@ _SPARE_BITS = np.uint64(64 - _BITS)
 _BAND = 2.0**-40
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

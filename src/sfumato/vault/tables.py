@@ -22,22 +22,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from sfumato.errors import TableError
-from sfumato.vault.addresses import (
-    TABLE_MARK,
-    CsvRule,
-    CsvSource,
-    PostgresSource,
-    SqlSource,
-    engine_source,
-)
-from sfumato.vault.csvfile import blocks
+from sfumato.text import shown
+from sfumato.vault.csv import blocks
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.engine import Engine, fresh_name
-from sfumato.vault.engine_duckdb import DuckDB
 from sfumato.vault.files import csv_columns, duckdb_table, locate, parquet_table, query_view
 from sfumato.vault.memory import read_memory, readable
 from sfumato.vault.sensitive import before_rows
-from sfumato.vault.warehouse import Opened, open_dataframe, open_ibis, open_postgres, open_spark
-from sfumato.wording import shown
+from sfumato.vault.warehouse import (
+    TABLE_MARK,
+    CsvRule,
+    CsvSource,
+    Opened,
+    PostgresSource,
+    SqlSource,
+    engine_source,
+    open_dataframe,
+    open_ibis,
+    open_postgres,
+    open_spark,
+)
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
@@ -47,7 +51,14 @@ if TYPE_CHECKING:
 
     from sfumato.vault.records import Records
 
-__all__ = ["Reading", "Table", "column_types", "name_of", "open_table", "public_name"]
+__all__ = [
+    "Reading",
+    "Table",
+    "column_types",
+    "name_of",
+    "open_table",
+    "public_name",
+]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -15,7 +15,7 @@ from sfumato.workload.build import (
 )
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.predicates import attribute
-from sfumato.workload.sql import sql
+from sfumato.workload.sql.statements import sql
 from sfumato.workload.workload import Workload
 
 __all__ = [

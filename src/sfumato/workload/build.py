@@ -17,31 +17,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain import Attribute, Domain, Integer, Level, Numeric, Values
-from sfumato.domain.values import base_of, valued, with_values
+from sfumato.domain.attributes import Attribute, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.domain.values import Values, base_of, valued, with_values
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.wording import listing, shown
-from sfumato.workload.coefficients import (
-    ENTRY_BITS,
-    Groups,
-    Matrix,
-    integer_entries,
-    numeric_array,
-    value_entries,
-)
+from sfumato.text import listing, shown
+from sfumato.types import Array
 from sfumato.workload.predicates import Condition, check_conditions
 from sfumato.workload.queries import (
-    Array,
+    ENTRY_BITS,
+    Groups,
     Identity,
+    Matrix,
     Prefix,
     QuerySet,
     Ranges,
     Total,
     Windows,
     check_entries,
+    integer_entries,
+    numeric_array,
+    value_entries,
 )
-from sfumato.workload.term import Said
-from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.terms import Explicit, Predicates, Product, Said, Term
 from sfumato.workload.workload import Ratio, Workload
 
 if TYPE_CHECKING:
@@ -69,6 +67,7 @@ __all__ = [
     "sums",
     "windows",
 ]
+
 
 Asked = str | QuerySet | npt.NDArray[np.generic] | Sequence[Sequence[float]]
 
@@ -287,7 +286,7 @@ def predicates(
 def _condition(domain: Domain, given: Condition | str) -> Condition:
     if not isinstance(given, str):
         return given
-    from sfumato.workload.sql import sql_condition
+    from sfumato.workload.sql.statements import sql_condition
 
     return sql_condition(domain, given)
 
@@ -319,7 +318,8 @@ def means(
         WorkloadError: The attribute has no numbers, or the names do not fit.
 
     >>> import sfumato as sf
-    >>> from sfumato.domain import Category, Domain, Numeric
+    >>> from sfumato.domain.attributes import Category, Numeric
+    >>> from sfumato.domain.domain import Domain
     >>> domain = Domain([Numeric("income", (0, 100_000)), Category("sex", ("F", "M"))])
     >>> sf.means(domain, "income", by=["sex"]).ratios[0].name
     'mean income by sex'

@@ -2,7 +2,7 @@
 """Groups of queries as bytes, in the order in which they were written.
 
 Searches are taken up again under the hash of these bytes, and requests were stored under it before
-`normal.py` made one form of all writings. Labels and names do not enter, only what is asked, in
+`normal_form.py` made one form of all writings. Labels and names do not enter, only what is asked, in
 which order, and how much it matters. A condition enters as
 the truth table over the cells it tells apart, so that ``a AND b`` is ``NOT (NOT b OR NOT a)``;
 only conditions that tell more than 2^16 cells apart enter as they are written.
@@ -17,14 +17,27 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain import Domain
-from sfumato.workload.classes import Classes
-from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.predicates import And, Condition, Everything, In, Mask, Not, Or
-from sfumato.workload.queries import Identity, Integers, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.domain.domain import Domain
+from sfumato.types import Integers, Mask
+from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
+from sfumato.workload.queries import (
+    Groups,
+    Identity,
+    Matrix,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 
-__all__ = ["canonical_bytes", "written_condition", "written_term"]
+__all__ = [
+    "canonical_bytes",
+    "written_condition",
+    "written_term",
+]
+
 
 Json = str | int | float | list["Json"]
 

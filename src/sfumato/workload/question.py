@@ -19,16 +19,22 @@ from math import prod
 
 import numpy as np
 
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.wording import shown
-from sfumato.workload.classes import Classes
-from sfumato.workload.queries import Integers, Numbers
+from sfumato.text import shown
+from sfumato.types import Integers, Numbers
+from sfumato.workload.predicates import Classes
 from sfumato.workload.scans import RECORD_BITS, WORD_BITS
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 from sfumato.workload.workload import Workload
 
-__all__ = ["MOST_CLASSES", "MOST_QUESTIONS", "Question", "questions_of"]
+__all__ = [
+    "MOST_CLASSES",
+    "MOST_QUESTIONS",
+    "Question",
+    "questions_of",
+]
+
 
 MOST_CLASSES = 2**20  # cells of the table of classes
 MOST_QUESTIONS = 10_000  # of one workload

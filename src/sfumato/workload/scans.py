@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, combinations
 from typing import Final, Literal
 
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
@@ -34,6 +34,7 @@ __all__ = [
     "summed_from",
     "tables_by_query",
 ]
+
 
 RECORD_BITS: Final = 44  # a table has fewer than 2^44 records
 WORD_BITS: Final = 62  # one bit less than int64 holds

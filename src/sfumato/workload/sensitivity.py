@@ -14,7 +14,7 @@ cells is found like this:
 
 When a step would hold too much, the sum of the terms' own maxima is used, which is never too
 small; ``is_exact`` says which it was. Conditions that tell too many cells apart are counted by
-branch and bound (``heaviest.py``), and stand beside the others in the same way.
+branch and bound (``clauses.py``), and stand beside the others in the same way.
 
 Theorem (Dwork, McSherry, Nissim, Smith 2006, for p = 1; Dwork, Kenthapadi, McSherry, Mironov,
 Naor 2006, "Our data, ourselves", for p = 2): the 1 -> p norm of M is the L_p sensitivity of
@@ -32,12 +32,16 @@ from math import prod
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.workload.classes import joint_classes
-from sfumato.workload.heaviest import held_together
-from sfumato.workload.queries import Array, Integers
+from sfumato.types import Array, Integers
+from sfumato.workload.clauses import held_together
+from sfumato.workload.predicates import joint_classes
 from sfumato.workload.terms import Predicates, Product, Term
 
-__all__ = ["ColumnNorm", "greatest_column_power"]
+__all__ = [
+    "ColumnNorm",
+    "greatest_column_power",
+]
+
 
 SEARCHED = 2**24  # numbers held at once while blocks are searched and combined
 COMPARED = 2**31  # comparisons spent on dropping dominated cells

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.audit import examine, registry
-from sfumato.audit.broken import broken_subjects
-from sfumato.audit.subjects.local import local_subjects
+from sfumato_audit import examine, registry
+from sfumato_audit.broken import broken_subjects
+from sfumato_audit.subjects.local import local_subjects
 from tests.unit.app.conftest import Ran
 from tests.words import SeededWords
 

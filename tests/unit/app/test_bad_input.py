@@ -94,7 +94,7 @@ def spent(template: Path, tmp_path: Path) -> Path:
 
 def _state(ledger: Path) -> tuple[object, ...]:
     """What the ledger says, and the chain of hashes that it keeps apart."""
-    from sfumato.budget.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger
 
     book = Ledger.open(ledger)
     found = (book.spent().share, tuple(book.entries()), book.verify().head)

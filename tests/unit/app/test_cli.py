@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sfumato.app.output import Output
-from sfumato.budget import Ledger
 from sfumato.errors import SfumatoError
-from sfumato.plan.strategy import Strategy
+from sfumato.ledger.ledger import Ledger
+from sfumato.strategy.base import Strategy
 from tests.unit.app.conftest import SPEC, Ran
 
 Run = Callable[..., Ran]
@@ -113,7 +113,7 @@ def test_a_plan_shows_its_resources_and_refuses_what_cannot_fit(
     shown = run("plan", spec).out
     assert "Resources" in shown
     assert "per million records" in " ".join(shown.split())
-    monkeypatch.setattr("sfumato.resources.machine_memory", lambda: 2**20)
+    monkeypatch.setattr("sfumato.planning.resources.machine_memory", lambda: 2**20)
     refused = run("plan", spec)
     assert refused.code != 0
     assert "wider bins" in " ".join(refused.err.split())
@@ -390,7 +390,10 @@ def test_a_curator_freezes_a_ledger_and_lets_it_go_on(folder: Path, run: Run) ->
 def test_show_lists_analysts_and_what_they_may_spend(folder: Path, run: Run) -> None:
     from fractions import Fraction
 
-    from sfumato.budget import Budget, Cost, Ledger, State
+    from sfumato.ledger.entries import State
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.privacy.budget import Budget
+    from sfumato.privacy.cost import Cost
 
     path = folder / "asked.ledger"
     book = Ledger.create(path, Budget(epsilon=1), "people", "add-remove")
@@ -531,7 +534,7 @@ def test_an_interrupted_release_says_what_it_has_spent(
     debited: bool,
     words: str,
 ) -> None:
-    from sfumato.flow import Plan
+    from sfumato.run.linear import Plan
 
     def interrupted(plan: Plan, _: object, *, ledger: Ledger, key: str, **__: object) -> None:
         if debited:

@@ -16,9 +16,9 @@ from sfumato.app.crossings import crossings
 from sfumato.app.scaling import KINDS, WEIGHTS
 from sfumato.app.simulation import simulated
 from sfumato.app.spec import Spec, read_spec
-from sfumato.budget import Budget
-from sfumato.local import RandomizedResponse, error_bound
-from sfumato.plan.planner import MECHANISMS
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.privacy.budget import Budget
+from sfumato.study.local_model import RandomizedResponse, error_bound
 from tests.unit.app.conftest import Ran
 
 K = 62  # 20 ages, 2 sexes, and 40 running totals

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.app.spec import read_spec
-from sfumato.budget.ledger import Ledger
+from sfumato.ledger.ledger import Ledger
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import open_table, public_name
 from tests.engine_tables import in_postgres

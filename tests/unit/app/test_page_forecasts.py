@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.app.page.draft import DELTAS, EPSILONS, Draft
-from sfumato.app.page.forecasts import MadeUp, Preview, rescaled
-from sfumato.plan.mechanisms import MECHANISMS
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato_web.page.forecasts import MadeUp, Preview, rescaled
+from sfumato_web.page.plan_draft import DELTAS, EPSILONS, Draft
 
 DOMAIN = sf.Domain({"age": 16, "sex": 2})
 WORK = sf.marginals(DOMAIN, 1) | sf.prefixes(DOMAIN, "age", by=["sex"])

@@ -9,8 +9,8 @@ from rich.progress import Progress
 
 from sfumato.app.progress import Bars
 from sfumato.app.show import budget_document, facts, neighbours_in_words, table
-from sfumato.budget import Budget
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.privacy.budget import Budget
 
 
 def _text(shown: object, width: int = 60) -> str:

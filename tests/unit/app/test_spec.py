@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from sfumato.app.spec import read_spec
-from sfumato.budget import Budget
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SchemaError
+from sfumato.privacy.budget import Budget
 from tests.unit.app.conftest import Ran
 
 Rewrite = Callable[[str, str], Path]

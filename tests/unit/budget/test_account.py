@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from sfumato.budget import UNITS, Account, Budget, Cost, curve, fits
-from sfumato.budget.account import _text_down, _text_up
-from sfumato.budget.losses import _gaussian_deltas
 from sfumato.errors import BudgetError
+from sfumato.ledger.account import UNITS, Account, _text_down, _text_up, fits
+from sfumato.privacy import gaussian as gaussian_module
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
+from sfumato.privacy.losses import _gaussian_deltas
 
 APPROXIMATE = Budget(epsilon=1, delta=1e-9)
 
@@ -76,7 +78,7 @@ def test_pure_then_gaussian_shifts_the_curve_by_the_epsilon_spent():
 def test_after_gaussian_noise_pure_parts_cost_the_gaussian_that_dominates_them():
     account = Account(APPROXIMATE).plus(Cost.gaussian(total_mu_squared() / 2))
     epsilon = Fraction(1, 20)
-    priced = Fraction(curve.mu_of_pure_up(epsilon)) ** 2 / total_mu_squared()
+    priced = Fraction(gaussian_module.mu_of_pure_up(epsilon)) ** 2 / total_mu_squared()
     assert account.plus(Cost.pure(epsilon)).spent - account.spent == math.ceil(priced * UNITS)
     left = account.remaining()
     assert not account.plus(Cost.pure(left.pure_epsilon)).is_overdrawn
@@ -191,7 +193,7 @@ def test_what_remains_is_told_in_words():
         "100% remains, pure noise up to epsilon = 1"
     )
     half = Account(Budget(rho="1/2"), spent=UNITS // 2).remaining()
-    assert half.gaussian_mu == curve.sqrt_down(Fraction(1, 2))
+    assert half.gaussian_mu == gaussian_module.sqrt_down(Fraction(1, 2))
     assert half.describe().startswith("50% remains, Gaussian noise up to mu = 0.707107, pure")
 
 
@@ -273,7 +275,7 @@ def test_a_gaussian_debit_leaves_the_pure_lane_whole():
 def test_pure_noise_may_be_paid_from_the_gaussian_lane_but_not_the_other_way_round():
     spent = Account(LANES).plus(Cost.pure(1))
     more = Cost.pure(Fraction(1, 10))
-    priced = Fraction(curve.mu_of_pure_up(Fraction(1, 10))) ** 2 / GAUSSIAN_ONE.mu_squared
+    priced = Fraction(gaussian_module.mu_of_pure_up(Fraction(1, 10))) ** 2 / GAUSSIAN_ONE.mu_squared
     after = spent.plus(more)
     assert after.pure_spent == spent.pure_spent
     assert after.spent - spent.spent == math.ceil(priced * UNITS / 2)

@@ -14,20 +14,20 @@ import pytest
 from dp_accounting.pld import common
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from sfumato.budget import (
-    Budget,
+from sfumato.errors import BudgetError
+from sfumato.ledger.account import fits
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import (
     Cost,
     GaussianPart,
     PurePart,
     composed_epsilon,
-    fits,
     gaussian_delta,
     gaussian_epsilon,
     mu_squared_of,
     rho_of,
 )
-from sfumato.budget.losses import _coarser, _walk
-from sfumato.errors import BudgetError
+from sfumato.privacy.losses import _coarser, _walk
 
 
 def pure(epsilon, steps=1):

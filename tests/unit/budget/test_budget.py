@@ -14,9 +14,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.budget import Budget, check_neighbours
-from sfumato.budget.budget import exact, number_text
 from sfumato.errors import BudgetError
+from sfumato.privacy.budget import Budget, check_neighbours, exact, number_text
 
 
 @pytest.mark.parametrize(

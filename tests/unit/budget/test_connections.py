@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from sfumato.budget.connections import Connections
-from sfumato.budget.store import open_store
+from sfumato.ledger.store import Connections, open_store
 
 
 class Made:

@@ -11,9 +11,10 @@ import flint
 import mpmath
 import pytest
 
-from sfumato.budget import Budget, curve
-from sfumato.budget.accounting import gaussian_delta, gaussian_epsilon
 from sfumato.errors import BudgetError
+from sfumato.privacy import gaussian
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import gaussian_delta, gaussian_epsilon
 
 DIGITS = 400
 
@@ -91,7 +92,7 @@ def test_extreme_budgets_have_a_finite_positive_mu_that_converts_back(epsilon, d
     budget = Budget(epsilon=epsilon, delta=delta)
     mu = budget.gaussian_mu
     assert 0 < mu < math.inf
-    assert gaussian_epsilon(Fraction(mu), budget.delta) <= curve.float_up(budget.epsilon)
+    assert gaussian_epsilon(Fraction(mu), budget.delta) <= gaussian.float_up(budget.epsilon)
 
 
 def test_more_epsilon_or_more_delta_never_allows_less():
@@ -103,29 +104,31 @@ def test_more_epsilon_or_more_delta_never_allows_less():
 
 def test_pure_to_gaussian_corner_by_hand_and_by_mpmath():
     # 1/(1 + e^log 3) = 1/4 and Phi(-0.6744897501960817) = 1/4.
-    mu = curve.mu_of_pure_up(Fraction(math.log(3)))
+    mu = gaussian.mu_of_pure_up(Fraction(math.log(3)))
     assert math.isclose(mu, 2 * 0.6744897501960817, rel_tol=1e-15)
     for epsilon in (Fraction(1, 10**6), Fraction(1), Fraction(30)):
-        mu = curve.mu_of_pure_up(epsilon)
+        mu = gaussian.mu_of_pure_up(epsilon)
         with mpmath.workdps(60):
             corner = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon.numerator) / epsilon.denominator))
             assert mpmath.ncdf(-mpmath.mpf(mu) / 2) <= corner
             assert mpmath.ncdf(-mpmath.mpf(math.nextafter(mu, 0)) / 2) > corner
-        assert curve.pure_of_mu_down(Fraction(mu)) >= float(epsilon)
+        assert gaussian.pure_of_mu_down(Fraction(mu)) >= float(epsilon)
 
 
 def test_closed_bounds_beyond_the_range_of_balls_stay_on_the_safe_side():
     just_below, just_above = Fraction(10**7), Fraction(10**7) + 1
-    assert curve.gaussian_epsilon_up(just_above, Fraction(1, 10**9)) >= (
-        curve.gaussian_epsilon_up(just_below, Fraction(1, 10**9))
+    assert gaussian.gaussian_epsilon_up(just_above, Fraction(1, 10**9)) >= (
+        gaussian.gaussian_epsilon_up(just_below, Fraction(1, 10**9))
     )
-    assert curve.mu_of_pure_up(just_above) >= curve.mu_of_pure_up(just_below)
+    assert gaussian.mu_of_pure_up(just_above) >= gaussian.mu_of_pure_up(just_below)
 
 
 @pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(2), Fraction(10**40), Fraction(0)])
 def test_rounded_roots_and_floats_bracket_the_exact_value(value):
-    assert Fraction(curve.sqrt_down(value)) ** 2 <= value <= Fraction(curve.sqrt_up(value)) ** 2
-    assert Fraction(curve.float_down(value)) <= value <= Fraction(curve.float_up(value))
+    assert (
+        Fraction(gaussian.sqrt_down(value)) ** 2 <= value <= Fraction(gaussian.sqrt_up(value)) ** 2
+    )
+    assert Fraction(gaussian.float_down(value)) <= value <= Fraction(gaussian.float_up(value))
 
 
 @pytest.mark.parametrize(("mu", "delta"), [(-1, 1e-9), (1, 0), (1, 1), (1, 2), ("x", 0.1)])
@@ -139,76 +142,78 @@ LARGEST = Fraction(math.ldexp(2 - 2.0**-52, 1023))
 
 def test_numbers_beyond_all_doubles_are_rounded_to_the_safe_side():
     far = Fraction(10**400)
-    assert curve.float_up(far) == math.inf
-    assert curve.float_down(far) == LARGEST
-    assert curve.float_up(-far) == -LARGEST
-    assert curve.float_down(-far) == -math.inf
+    assert gaussian.float_up(far) == math.inf
+    assert gaussian.float_down(far) == LARGEST
+    assert gaussian.float_up(-far) == -LARGEST
+    assert gaussian.float_down(-far) == -math.inf
 
 
 @pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(7, 5), Fraction(10**40, 7)])
 def test_rounded_floats_and_roots_are_the_nearest_on_their_side(value):
-    above, below = curve.float_up(value), curve.float_down(value)
+    above, below = gaussian.float_up(value), gaussian.float_down(value)
     assert below == math.nextafter(above, 0) < value < above
-    root = curve.sqrt_down(value)
+    root = gaussian.sqrt_down(value)
     assert Fraction(math.nextafter(root, math.inf)) ** 2 > value
-    up = curve.sqrt_up(value)
+    up = gaussian.sqrt_up(value)
     assert Fraction(math.nextafter(math.nextafter(up, 0), 0)) ** 2 < value
 
 
 @pytest.mark.parametrize("value", [Fraction(9, 4), Fraction(1, 2**200), Fraction(4**300)])
 def test_an_exact_root_is_itself_on_both_sides(value):
     root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
-    assert curve.sqrt_down(value) == curve.sqrt_up(value) == root
+    assert gaussian.sqrt_down(value) == gaussian.sqrt_up(value) == root
 
 
 def test_no_noise_and_no_delta_are_decided_without_the_curve():
     zero, one = Fraction(0), Fraction(1)
-    assert curve.gaussian_within(zero, one, zero)
-    assert not curve.gaussian_within(zero, one, -one)
-    assert curve.gaussian_within(one, zero, one)
-    assert not curve.gaussian_within(one, one, zero)
-    assert curve.gaussian_delta_up(zero, zero) == 0.0
-    assert curve.gaussian_epsilon_up(zero, Fraction(1, 10**9)) == 0.0
+    assert gaussian.gaussian_within(zero, one, zero)
+    assert not gaussian.gaussian_within(zero, one, -one)
+    assert gaussian.gaussian_within(one, zero, one)
+    assert not gaussian.gaussian_within(one, one, zero)
+    assert gaussian.gaussian_delta_up(zero, zero) == 0.0
+    assert gaussian.gaussian_epsilon_up(zero, Fraction(1, 10**9)) == 0.0
 
 
 @pytest.mark.parametrize("step", [10**7, 10**7 + 1])
 def test_a_loss_on_top_of_a_gaussian_has_a_safe_bound_at_any_size(step):
     """kappa + mu_of_pure is above the truth; the exact search stays within it."""
     for mu_squared, loss in ((Fraction(step), Fraction(1)), (Fraction(1), Fraction(step))):
-        found = curve.mu_of_loss_up(mu_squared, loss)
-        bound = Fraction(curve.sqrt_up(mu_squared)) + Fraction(curve.mu_of_pure_up(loss))
+        found = gaussian.mu_of_loss_up(mu_squared, loss)
+        bound = Fraction(gaussian.sqrt_up(mu_squared)) + Fraction(gaussian.mu_of_pure_up(loss))
         assert mu_squared < Fraction(found) ** 2
         assert Fraction(found) <= bound * (1 + Fraction(1, 10**15))
-        assert curve.loss_of_mu_down(Fraction(found), mu_squared) >= float(loss) * (1 - 1e-9)
+        assert gaussian.loss_of_mu_down(Fraction(found), mu_squared) >= float(loss) * (1 - 1e-9)
 
 
 def test_a_gaussian_that_is_used_up_leaves_no_loss():
-    assert curve.loss_of_mu_down(Fraction(2), Fraction(4)) == 0.0
-    assert curve.loss_of_mu_down(Fraction(1), Fraction(4)) == 0.0
-    assert curve.loss_of_mu_down(Fraction(2), Fraction(0)) == curve.pure_of_mu_down(Fraction(2))
+    assert gaussian.loss_of_mu_down(Fraction(2), Fraction(4)) == 0.0
+    assert gaussian.loss_of_mu_down(Fraction(1), Fraction(4)) == 0.0
+    assert gaussian.loss_of_mu_down(Fraction(2), Fraction(0)) == gaussian.pure_of_mu_down(
+        Fraction(2)
+    )
 
 
 def test_balls_outside_of_the_doubles_become_the_nearest_safe_double():
     huge, tiny = flint.arb(2) ** 2000, flint.arb(2) ** -2000
-    assert curve._double_above(huge) == curve._double_above(flint.arb("nan")) == math.inf
-    assert curve._double_above(-huge) == -LARGEST
-    assert curve._double_above(tiny) == 5e-324
-    assert curve._double_above(-tiny) == 0.0
-    assert curve._double_above(flint.arb(3)) == 3.0
-    assert curve._double_above(flint.arb(2) ** -1074) == 5e-324
+    assert gaussian._double_above(huge) == gaussian._double_above(flint.arb("nan")) == math.inf
+    assert gaussian._double_above(-huge) == -LARGEST
+    assert gaussian._double_above(tiny) == 5e-324
+    assert gaussian._double_above(-tiny) == 0.0
+    assert gaussian._double_above(flint.arb(3)) == 3.0
+    assert gaussian._double_above(flint.arb(2) ** -1074) == 5e-324
 
 
 def test_a_boundary_is_found_from_any_guess():
     for guess in (1e-300, 0.1, 3.0, 1e300):
-        assert curve._boundary(lambda x: x <= 3, guess) == (3.0, math.nextafter(3, 4))
-    assert curve._boundary(lambda _: False, 1.0) == (0.0, 5e-324)
-    assert curve._boundary(lambda _: True, 1.0)[1] == math.inf
+        assert gaussian._boundary(lambda x: x <= 3, guess) == (3.0, math.nextafter(3, 4))
+    assert gaussian._boundary(lambda _: False, 1.0) == (0.0, 5e-324)
+    assert gaussian._boundary(lambda _: True, 1.0)[1] == math.inf
 
 
 def test_a_comparison_that_stays_open_counts_against_the_mechanism():
-    assert not curve._decide(lambda: flint.arb(0, 1))  # a ball around 0, at any precision
-    assert curve._decide(lambda: flint.arb(0))
-    assert curve._float_above(lambda: flint.arb(1, 0.5)) == pytest.approx(1.5, abs=1e-8)
+    assert not gaussian._decide(lambda: flint.arb(0, 1))  # a ball around 0, at any precision
+    assert gaussian._decide(lambda: flint.arb(0))
+    assert gaussian._float_above(lambda: flint.arb(1, 0.5)) == pytest.approx(1.5, abs=1e-8)
 
 
 @pytest.mark.parametrize("delta", [Fraction(1, 10**3), Fraction(1, 10**30)])
@@ -217,7 +222,7 @@ def test_closed_bounds_are_those_of_the_paper_and_hardly_more(delta):
     for mu_squared in (Fraction(10**7), Fraction(10**7) + 1, Fraction(10**9)):
         mu = math.sqrt(mu_squared)
         bound = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))
-        found = curve.gaussian_epsilon_up(mu_squared, delta)
+        found = gaussian.gaussian_epsilon_up(mu_squared, delta)
         if mu_squared > 10**7:
             assert bound <= found <= bound * (1 + 1e-9)
         else:

@@ -13,20 +13,16 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import (
-    UNITS,
-    Account,
-    Budget,
-    Cost,
-    Ledger,
-    composed_epsilon,
-    request_key,
-    tables,
-)
-from sfumato.budget.page import Page
-from sfumato.budget.store import open_store
-from sfumato.budget.tables import RequestRow
 from sfumato.errors import BudgetError, BudgetExhausted, LedgerError
+from sfumato.ledger import tables
+from sfumato.ledger.account import UNITS, Account
+from sfumato.ledger.entries import request_key
+from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.store import open_store
+from sfumato.ledger.tables import RequestRow
+from sfumato.ledger.transaction import Page
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost, composed_epsilon
 from tests.ledger_home import Home
 
 QUARTER = Cost.pure(Fraction(1, 4))
@@ -433,7 +429,7 @@ def test_a_database_that_cannot_be_made_is_one_clear_message(place, monkeypatch)
     def fail(*_):
         raise sqlite3.OperationalError("no more of anything")
 
-    monkeypatch.setattr("sfumato.budget.store._Sqlite.connect", fail)
+    monkeypatch.setattr("sfumato.ledger.store._Sqlite.connect", fail)
     with pytest.raises(LedgerError, match=r"cannot be written .*no more of anything"):
         Ledger.create(place, Budget(rho=1), "t", "add-remove")
 

@@ -7,9 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import UNITS, Account, Budget, Cost, tables
-from sfumato.budget.tables import AllowanceRow
 from sfumato.errors import BudgetError, BudgetExhausted, LedgerError, LedgerFrozen
+from sfumato.ledger import tables
+from sfumato.ledger.account import UNITS, Account
+from sfumato.ledger.tables import AllowanceRow
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 TENTH = Cost.pure(Fraction(1, 10))
 
@@ -166,7 +169,7 @@ def test_a_debit_or_free_answer_of_a_frozen_ledger_is_found_by_verify(home, kind
     ledger = home.create()
     paid = ledger.store(ledger.debit(TENTH, {}, "paid"), b"paid")
     ledger.freeze("now")
-    monkeypatch.setattr("sfumato.budget.changes._check_not_frozen", lambda _page: None)
+    monkeypatch.setattr("sfumato.ledger.transaction._check_not_frozen", lambda _page: None)
     if kind == "debited":
         ledger.debit(TENTH, {}, "k")
     else:

@@ -10,9 +10,11 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import UNITS, Budget, Cost, KeptAnswer, State
-from sfumato.budget.private import Sealed, seal
 from sfumato.errors import BudgetExhausted, LedgerError, StateChanged
+from sfumato.ledger.account import UNITS
+from sfumato.ledger.entries import KeptAnswer, Sealed, State, seal
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 QUARTER = Cost.pure(Fraction(1, 4))
 SECRET = b"the noisy threshold 104729"

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.budget import Budget, Cost, Ledger, State, changes
-from sfumato.budget.entries import Debited, Frozen
-from sfumato.budget.groups import LARGEST, Groups, _Wait
-from sfumato.budget.page import Page, _Rows
-from sfumato.budget.store import Store
 from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, StateChanged
+from sfumato.ledger import transaction as transaction_module
+from sfumato.ledger.entries import Debited, Frozen, State
+from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.store import Store
+from sfumato.ledger.transaction import LARGEST, Groups, Page, _Rows, _Wait
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 from tests.ledger_home import Home
 
 TENTH = Cost.pure(Fraction(1, 10))
@@ -46,7 +48,7 @@ def transactions(monkeypatch):
 
 def debit_soon(ledger, key, cost=TENTH, analyst=None):
     debited = Debited(key, "{}", cost, "somebody", analyst)
-    return ledger._groups.submit(lambda page: changes.debit(page, debited, ()), (key,))
+    return ledger._groups.submit(lambda page: transaction_module.debit(page, debited, ()), (key,))
 
 
 def outcome(pending):
@@ -95,7 +97,7 @@ def test_changes_of_a_group_see_the_allowances_that_the_others_moved(ledger):
 
 def test_an_allowance_given_in_a_group_counts_the_debits_before_it_in_the_group(ledger):
     line = [debit_soon(ledger, str(number), analyst="ann") for number in range(2)]
-    give = partial(changes.allow, analyst="ann", budget=Budget(epsilon="0.3"))
+    give = partial(transaction_module.allow, analyst="ann", budget=Budget(epsilon="0.3"))
     ledger._groups.submit(give)
     line += [debit_soon(ledger, str(number), analyst="ann") for number in range(2, 4)]
     assert isinstance(outcome(line[3]), type)
@@ -146,7 +148,7 @@ def test_states_follow_each_other_in_a_group(ledger):
 
 def test_freezing_takes_effect_within_a_group(ledger):
     first = debit_soon(ledger, "before")
-    freeze = ledger._groups.submit(partial(changes.set_frozen, fact=Frozen("now")))
+    freeze = ledger._groups.submit(partial(transaction_module.set_frozen, fact=Frozen("now")))
     second = debit_soon(ledger, "after")
     assert outcome(second) == LedgerFrozen
     assert freeze.result() is None
@@ -381,7 +383,7 @@ def test_a_wait_that_is_interrupted_takes_its_change_out_of_the_line(monkeypatch
     first_is_in.wait()
     left, kept = groups.submit(lambda _: 1), groups.submit(lambda _: 2)
     with monkeypatch.context() as patch:
-        patch.setattr("sfumato.budget.groups._Wait", Interrupted)
+        patch.setattr("sfumato.ledger.transaction._Wait", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             left.result()
     with pytest.raises(LedgerError, match="interrupted; ask again"):

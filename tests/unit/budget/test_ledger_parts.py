@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.budget import Budget, Cost
-from sfumato.budget.entries import (
+from sfumato.errors import LedgerError
+from sfumato.ledger.entries import (
     GENESIS,
     Allowed,
     Answered,
@@ -26,9 +26,10 @@ from sfumato.budget.entries import (
     Vouched,
     canonical_json,
 )
-from sfumato.budget.head import Head, Witness
-from sfumato.budget.owner import is_gone, this_process
-from sfumato.errors import LedgerError
+from sfumato.ledger.store import is_gone, this_process
+from sfumato.ledger.witness import Head, Witness
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 FACTS = [
     Opened(Budget(epsilon="1/3", delta=1e-9), "tablé", "add-remove"),

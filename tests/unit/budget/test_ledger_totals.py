@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.budget import Account, Budget, Cost, Ledger
-from sfumato.budget.changes import sideways
-from sfumato.budget.entries import Record
 from sfumato.errors import BudgetExhausted, LedgerError
+from sfumato.ledger.account import Account
+from sfumato.ledger.entries import Record
+from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.transaction import sideways
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 HALF = Cost.pure(Fraction(1, 2))
 
@@ -188,7 +191,7 @@ def test_lanes_may_be_declared_while_all_that_was_spent_is_pure(tmp_path):
 def test_a_chain_that_chose_between_two_filters_is_found(tmp_path, monkeypatch):
     ledger = Ledger.create(tmp_path / "l", Budget(epsilon=2, delta="1e-6"), "t")
     ledger.debit(GAUSSIAN, {}, "a")
-    monkeypatch.setattr("sfumato.budget.changes.sideways", lambda *_: False)
+    monkeypatch.setattr("sfumato.ledger.transaction.sideways", lambda *_: False)
     ledger.set_total(Budget(epsilon=2, delta="1e-6", pure=1), "more pure noise")
     monkeypatch.undo()
     assert any("two filters" in words for words in ledger.verify().problems)

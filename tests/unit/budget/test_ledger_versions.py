@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.budget import Budget, Cost, Ledger, State
-from sfumato.budget.entries import VERSION, Record
+from sfumato.ledger.entries import VERSION, Record, State
+from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 DATA = Path(__file__).parent / "data"
 

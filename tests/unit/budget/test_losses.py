@@ -11,8 +11,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from sfumato.budget import PurePart
-from sfumato.budget.losses import (
+from sfumato.privacy.cost import PurePart
+from sfumato.privacy.losses import (
     _coins,
     _gaussian_deltas,
     _least,
@@ -178,7 +178,7 @@ def test_as_many_groups_and_copies_as_are_allowed_are_added_up(monkeypatch):
     ceiling = Fraction(3, 10)
     for name, most in (("_MOST_GROUPS", 3), ("_MOST_COPIES", 5)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"sfumato.budget.losses.{name}", most)
+            patch.setattr(f"sfumato.privacy.losses.{name}", most)
             assert epsilon_up(NONE, parts, Fraction(1, 10), ceiling) < ceiling
-            patch.setattr(f"sfumato.budget.losses.{name}", most - 1)
+            patch.setattr(f"sfumato.privacy.losses.{name}", most - 1)
             assert epsilon_up(NONE, parts, Fraction(1, 10), ceiling) == ceiling

@@ -11,10 +11,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.app.cli import main
-from sfumato.budget import Budget, Cost, Ledger
-from sfumato.budget.opening import Terms, ledger_of, obey_total, paid_entry
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import LedgerError
+from sfumato.ledger.ledger import Ledger, Terms, ledger_of, obey_total, paid_entry
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 PLAN = ("add-remove", Budget(epsilon=1), "row")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.budget import owner
-from sfumato.budget.owner import is_gone, this_process
+from sfumato.ledger import store
+from sfumato.ledger.store import is_gone, this_process
 
 NO_PROCESS = 2**22 + 1  # Linux numbers no process above 2^22
 on_linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="NO /proc HERE")
@@ -45,12 +45,12 @@ def test_after_another_boot_all_processes_are_gone():
 
 def test_without_a_known_boot_nothing_is_certain(monkeypatch):
     before = named()
-    monkeypatch.setattr(owner, "_place", lambda: (before.split(" ")[0], "-", "-"))
+    monkeypatch.setattr(store, "_place", lambda: (before.split(" ")[0], "-", "-"))
     assert not is_gone(before)
 
 
 def test_without_a_known_machine_nothing_is_certain(monkeypatch):
-    monkeypatch.setattr(owner, "_place", lambda: ("-", "one", "-"))
+    monkeypatch.setattr(store, "_place", lambda: ("-", "one", "-"))
     assert not is_gone(f"- another - {NO_PROCESS} 1")
 
 
@@ -80,7 +80,7 @@ def test_a_process_that_ended_is_gone_before_anybody_waited_for_it():
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     try:
-        assert owner._start_time(child) is None
+        assert store._start_time(child) is None
         assert is_gone(named(pid=str(child), start="1"))
     finally:
         os.waitpid(child, 0)
@@ -106,30 +106,30 @@ def test_the_start_time_is_the_22nd_word_also_after_odd_names(tmp_path, monkeypa
     stat = tmp_path / "stat"
     words = ["S", *(str(i) for i in range(4, 53))]  # the third word of the line on
     stat.write_text(f"7 (a) b (c) {' '.join(words)}\n")
-    monkeypatch.setattr(owner, "Path", lambda _: stat)
-    assert owner._start_time(7) == "22"
+    monkeypatch.setattr(store, "Path", lambda _: stat)
+    assert store._start_time(7) == "22"
     for state in "ZX":
         stat.write_text(f"7 (sh) {' '.join([state, *words[1:]])}\n")
-        assert owner._start_time(7) is None
+        assert store._start_time(7) is None
 
 
 def test_unreadable_and_empty_files_tell_nothing(tmp_path):
-    assert owner._first_line(str(tmp_path / "none")) is None
+    assert store._first_line(str(tmp_path / "none")) is None
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (tmp_path / "two").write_text("first second\nthird\n")
-    assert owner._first_line(str(tmp_path / "empty")) is None
-    assert owner._first_line(str(tmp_path / "bytes")) is None
-    assert owner._first_line(str(tmp_path / "two")) == "first"
+    assert store._first_line(str(tmp_path / "empty")) is None
+    assert store._first_line(str(tmp_path / "bytes")) is None
+    assert store._first_line(str(tmp_path / "two")) == "first"
 
 
 def test_the_machine_and_the_boot_are_those_that_the_system_names(monkeypatch):
-    monkeypatch.setattr(owner, "_first_line", lambda path: path)
-    machine, boot, namespace = owner._place()
+    monkeypatch.setattr(store, "_first_line", lambda path: path)
+    machine, boot, namespace = store._place()
     assert (machine, boot) == ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
     assert " " not in namespace
-    monkeypatch.setattr(owner, "_first_line", lambda _: None)
-    assert owner._place() == ("-", "-", namespace)
+    monkeypatch.setattr(store, "_first_line", lambda _: None)
+    assert store._place() == ("-", "-", namespace)
 
 
 def test_without_a_name_of_the_namespace_it_is_unknown(monkeypatch):
@@ -137,5 +137,5 @@ def test_without_a_name_of_the_namespace_it_is_unknown(monkeypatch):
         raise OSError("no such thing here")
 
     monkeypatch.setattr(Path, "readlink", fail)
-    assert owner._place()[2] == "-"
-    assert len(owner._place()) == 3
+    assert store._place()[2] == "-"
+    assert len(store._place()) == 3

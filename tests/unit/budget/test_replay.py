@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import Account, Budget, Cost
-from sfumato.budget.entries import (
+from sfumato.ledger.account import Account
+from sfumato.ledger.entries import (
     GENESIS,
     Allowed,
     Answered,
@@ -24,7 +24,9 @@ from sfumato.budget.entries import (
     Unfrozen,
     Vouched,
 )
-from sfumato.budget.replay import Replay
+from sfumato.ledger.verify import Replay
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 BUDGET = Budget(epsilon=1, delta="1/1000000")
 OPENED = Opened(BUDGET, "t", "add-remove")

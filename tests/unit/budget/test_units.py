@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget import Budget, Cost, Ledger
-from sfumato.budget.entries import Debited, unit_of_debit
-from sfumato.domain import DateTime
-from sfumato.domain.unit import PrivacyUnit, check_unit
+from sfumato.domain.attributes import DateTime
+from sfumato.domain.privacy_unit import PrivacyUnit, check_unit
 from sfumato.errors import LedgerError, SchemaError
+from sfumato.ledger.entries import Debited, unit_of_debit
+from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 
 DATA = Path(__file__).parent / "data"
 COST = Cost.pure(Fraction(1, 100))
@@ -171,9 +173,9 @@ def test_an_older_ledger_carries_its_unit_on_whatever_is_written_first(old):
 
 def test_a_debit_for_another_unit_behind_the_ledgers_back_is_found(tmp_path, monkeypatch):
     ledger = Ledger.create(tmp_path / "l", Budget(epsilon=1), "t", unit="row")
-    from sfumato.budget import changes
+    from sfumato.ledger import transaction
 
-    monkeypatch.setattr(changes, "check_unit_is", lambda *_: None)
+    monkeypatch.setattr(transaction, "check_unit_is", lambda *_: None)
     ledger.debit(COST, {}, "forged", unit=PATIENT)
     assert ledger.verify().problems == ("record 1: it is for another unit than the ledger's",)
 
@@ -181,11 +183,11 @@ def test_a_debit_for_another_unit_behind_the_ledgers_back_is_found(tmp_path, mon
 def test_a_bound_unit_that_was_rewritten_is_found(tmp_path, monkeypatch):
     ledger = Ledger.create(tmp_path / "l", Budget(epsilon=1), "t")
     ledger.debit(COST, {}, "a", unit="row")
-    from sfumato.budget import journal, page
+    from sfumato.ledger import transaction
 
     forged = lambda *_: PATIENT  # noqa: E731
-    monkeypatch.setattr(page, "bound_unit", forged)
-    monkeypatch.setattr(journal, "bound_unit", forged)
+    monkeypatch.setattr(transaction, "bound_unit", forged)
+    monkeypatch.setattr(transaction, "bound_unit", forged)
     ledger.debit(COST, {}, "b", unit=PATIENT)
     assert ledger.verify().problems == (
         "record 2: it is for another unit than the ledger's",

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.budget import Budget, Cost, Ledger, State
-from sfumato.budget.entries import Record
 from sfumato.errors import LedgerError
+from sfumato.ledger.entries import Record, State
+from sfumato.ledger.ledger import Ledger
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 from tests.ledger_home import Home
 
 COST = Cost.gaussian(Fraction(1, 100))

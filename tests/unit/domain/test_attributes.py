@@ -12,7 +12,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.domain import (
+from sfumato.domain.attributes import (
+    MOST_LISTED,
     Attribute,
     Boolean,
     Category,
@@ -21,7 +22,6 @@ from sfumato.domain import (
     Level,
     Numeric,
 )
-from sfumato.domain.attributes import MOST_LISTED
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
 
 SEX = Category("sex", ("Female", "Male"), outside="other", nulls="missing")

@@ -11,7 +11,8 @@ from datetime import datetime
 
 import pytest
 
-from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level, Numeric
+from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.errors import SchemaError, WorkloadError
 
 

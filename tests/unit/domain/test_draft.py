@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Numeric
+from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain, domain_from
 from sfumato.domain.draft import draft
-from sfumato.domain.schema import domain_from
 from sfumato.errors import SchemaError
-from sfumato.tomlfile import parse_toml
+from sfumato.toml import parse_toml
 
 TYPES = {
     "age": "int64",

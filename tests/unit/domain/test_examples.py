@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.domain import Domain
-from sfumato.domain.schema import domain_from
+from sfumato.domain.domain import Domain, domain_from
 from sfumato.errors import SchemaError
-from sfumato.tomlfile import parse_toml
+from sfumato.toml import parse_toml
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "domain.md"
@@ -77,7 +76,7 @@ def test_every_schema_on_the_page_about_domains_is_valid():
 
 
 def test_the_page_about_domains_names_every_key_and_kind():
-    from sfumato.domain.schema import _TABLES
+    from sfumato.domain.domain import _TABLES
 
     text = PAGE.read_text("utf-8")
     keys = {key for table in _TABLES.values() for key in table.model_fields}

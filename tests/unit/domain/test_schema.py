@@ -8,10 +8,10 @@ from datetime import datetime
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level, Numeric
-from sfumato.domain.schema import domain_from, read_domain
+from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Level, Numeric
+from sfumato.domain.domain import Domain, domain_from, read_domain
 from sfumato.errors import SchemaError
-from sfumato.tomlfile import parse_toml
+from sfumato.toml import parse_toml
 
 
 def read(text: str) -> Domain:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain.unit import MOST_ROWS, PrivacyUnit
+from sfumato.domain.privacy_unit import MOST_ROWS, PrivacyUnit
 from sfumato.errors import SchemaError, SfumatoError
 
 

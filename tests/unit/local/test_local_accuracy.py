@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import PlanError, WorkloadError
-from sfumato.local import (
+from sfumato.study.local_model import (
     RandomizedResponse,
     error_bound,
     forecast_radius,

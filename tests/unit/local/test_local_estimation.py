@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from sfumato.errors import PlanError, SchemaError, TooLarge, WorkloadError
-from sfumato.local import RandomizedResponse, estimate, estimate_from_tally, forecast_radius
+from sfumato.study.local_model import (
+    RandomizedResponse,
+    estimate,
+    estimate_from_tally,
+    forecast_radius,
+)
 
 
 def outcomes(response: RandomizedResponse, codes: tuple[int, ...]):

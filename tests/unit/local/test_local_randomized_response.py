@@ -13,10 +13,16 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-import sfumato.local as local
+import sfumato.study.local_model as local
 from sfumato.errors import BudgetError, SchemaError, TooLarge
-from sfumato.local import RandomizedResponse, accuracy, estimation, randomized_response, table
-from sfumato.local.randomized_response import LARGEST_SIZE, exp_down, keep_threshold, respond
+from sfumato.study import local_model
+from sfumato.study.local_model import (
+    LARGEST_SIZE,
+    RandomizedResponse,
+    exp_down,
+    keep_threshold,
+    respond,
+)
 
 EPSILONS = [
     Fraction(1, 1000),
@@ -211,7 +217,7 @@ def test_encode_of_one_code_and_of_none():
 def test_encode_in_blocks_is_the_same_as_at_once(monkeypatch):
     codes = np.arange(100) % 2
     whole = RandomizedResponse(1, 2).encode(codes, SeededWords(5))
-    monkeypatch.setattr(randomized_response, "_BLOCK", 7)
+    monkeypatch.setattr(local_model, "_BLOCK", 7)
     assert np.array_equal(RandomizedResponse(1, 2).encode(codes, SeededWords(5)), whole)
 
 
@@ -277,7 +283,7 @@ def test_the_pages_exist_and_the_examples_on_them_run():
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("module", [randomized_response, accuracy, estimation, table])
+@pytest.mark.parametrize("module", [local_model, local_model, local_model, local_model])
 def test_the_examples_in_the_docstrings_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
-from sfumato.local import (
+from sfumato.study.local_model import (
     RandomizedResponse,
     encode_table,
     estimate,

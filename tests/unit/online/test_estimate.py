@@ -12,12 +12,11 @@ from scipy.optimize import minimize
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
-from sfumato.online import estimate as module
-from sfumato.online.estimate import EVENNESS, Estimate
-from sfumato.online.hedge import Experts
-from sfumato.online.support import EVEN, Cells, Rows, Start, support_of
-from sfumato.workload.gram import marginal
+from sfumato.session import histogram as module
+from sfumato.session.histogram import EVEN, EVENNESS, Cells, Estimate, Rows, Start, support_of
+from sfumato.study.multiplicative_weights import Experts
 from sfumato.workload.question import Question, questions_of
+from sfumato.workload.workload import marginal
 
 DOMAIN = sf.Domain({"a": 4, "b": 3, "c": 2})
 WORK = sf.marginals(DOMAIN, 2) | sf.prefixes(DOMAIN, "a", by=["c"])

@@ -19,16 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.budget.sparse import NoiseLaw
-from sfumato.domain.unit import PrivacyUnit
-from sfumato.online.estimate import Estimate
-from sfumato.online.opening import begin_session
-from sfumato.online.parameters import SessionPlan
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.privacy.sparse_vector import NoiseLaw
+from sfumato.session.histogram import Estimate
+from sfumato.session.session import begin_session
+from sfumato.session.session_plan import SessionPlan
 from sfumato.vault import sparse
 from sfumato.vault.questions import ExactQuestions, moved_by_one
 from sfumato.vault.tables import open_table
-from sfumato.workload.gram import marginal
 from sfumato.workload.question import Question, questions_of
+from sfumato.workload.workload import marginal
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 3})

@@ -12,10 +12,9 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
 from sfumato.errors import SfumatoError
-from sfumato.online.opening import begin_session
-from sfumato.online.session import Session
+from sfumato.ledger.ledger import Ledger
+from sfumato.session.session import Session, begin_session
 from sfumato.vault import questions as vault
 from sfumato.vault.tables import open_table
 from tests.ledger_home import made

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.workload.gram import marginal
 from sfumato.workload.predicates import And, Condition, In, Not, Or
 from sfumato.workload.question import Question, questions_of
+from sfumato.workload.workload import marginal
 
 DOMAIN = sf.Domain({"a": 5, "b": 3, "c": 4})
 RNG = np.random.default_rng(7)

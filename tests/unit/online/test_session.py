@@ -13,10 +13,7 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.account import Account
-from sfumato.budget.book import Book
-from sfumato.budget.ledger import Ledger
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import (
     BudgetExhausted,
     LedgerError,
@@ -28,10 +25,12 @@ from sfumato.errors import (
     TooLarge,
     WorkloadError,
 )
-from sfumato.online.answers import Answer
-from sfumato.online.opening import begin_session
-from sfumato.online.session import Session
-from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.ledger.account import Account
+from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.reader import Book
+from sfumato.session.session import Session, begin_session
+from sfumato.session.session_answers import Answer
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.questions import ExactQuestions
 from tests.ledger_home import made
 from tests.words import SeededWords

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
-from sfumato.online.answers import Answer, answer_frame, paid_answer
-from sfumato.online.opening import begin_session
+from sfumato.ledger.ledger import Ledger
+from sfumato.session.session import begin_session
+from sfumato.session.session_answers import Answer, answer_frame, paid_answer
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"age": 6, "value": 2})

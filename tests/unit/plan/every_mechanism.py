@@ -16,11 +16,11 @@ from itertools import combinations
 import numpy as np
 
 import sfumato as sf
-from sfumato.domain import Integer
+from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
-from sfumato.flow import Plan
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.planner import MECHANISMS
+from sfumato.planning.forecast import Forecast
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.run.linear import Plan
 from sfumato.vault.measure import exact_values
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain.listed import Category
-from sfumato.domain.ordered import Integer
-from sfumato.plan.planner import MECHANISMS
+from sfumato.domain.attributes import Category, Integer
+from sfumato.planning.mechanisms import MECHANISMS
 from tests.unit.plan.every_mechanism import WORKLOADS, planned
 from tests.unit.workload.dense import dense_workload
 

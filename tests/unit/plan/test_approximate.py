@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.plan.bias.approximate import (
+from sfumato.strategy.biased import (
     ApproximateFactorization,
     bounded_bias,
     least_worst_case,
     trade_off,
 )
-from sfumato.plan.matrix import factorize
+from sfumato.study.factorize import factorize
 
 
 def prefix(n: int) -> np.ndarray:

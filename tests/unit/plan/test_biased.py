@@ -10,18 +10,15 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.bias.approximate import least_worst_case
-from sfumato.plan.bias.biased import Biased, approximate
-from sfumato.plan.bias.conjunctions import ByPolynomial
-from sfumato.plan.calibrate import calibrate
-from sfumato.plan.combination import combination_error
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.matrix import factorize
-from sfumato.plan.strategy import Strategy
-from sfumato.workload.gram import marginal
-from sfumato.workload.workload import Workload
+from sfumato.planning.calibrate import calibrate
+from sfumato.planning.forecast import Forecast, combination_error
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.biased import Biased, approximate, least_worst_case
+from sfumato.strategy.conjunctions import ByPolynomial
+from sfumato.study.factorize import factorize
+from sfumato.workload.workload import Workload, marginal
 
 BUDGET = sf.Budget(mu=0.5)
 

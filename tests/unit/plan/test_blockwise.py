@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.plan.blockwise import Blockwise, shared_noise, table_block, tree_block
-from sfumato.plan.planner import MECHANISMS, choose
-from sfumato.plan.strategy import Strategy
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.planner import choose
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.blockwise import Blockwise, shared_noise, table_block, tree_block
 from sfumato.workload.workload import Workload
 
 DOMAIN = sf.Domain({"age": 9, "sex": 2, "race": 3})
@@ -141,6 +142,6 @@ def test_a_tree_answers_windows_by_others() -> None:
 
 
 def sf_block(term: object) -> object:
-    from sfumato.plan.strategy import Block
+    from sfumato.strategy.base import Block
 
     return Block(term, 1.0)  # type: ignore[arg-type]

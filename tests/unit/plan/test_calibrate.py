@@ -10,10 +10,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.plan.calibrate import calibrate, privacy_loss
-from sfumato.plan.planner import MECHANISMS, choose
-from sfumato.plan.strategy import Strategy
+from sfumato.planning.calibrate import calibrate, privacy_loss
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.planner import choose
 from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.strategy.base import Strategy
 
 DOMAIN = sf.Domain({"age": 6, "sex": 2})
 
@@ -74,7 +75,7 @@ def test_replace_one_on_a_histogram_costs_root_two_not_two() -> None:
 
 
 def test_a_privacy_unit_of_r_rows_multiplies_the_noise_by_r() -> None:
-    from sfumato.domain.unit import PrivacyUnit
+    from sfumato.domain.privacy_unit import PrivacyUnit
 
     work = sf.marginals(DOMAIN, 1)
     for mechanism in ("laplace", "gaussian"):

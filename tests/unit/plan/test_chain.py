@@ -9,13 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.plan.optimal.rooted import on_grid
-from sfumato.plan.solve import doubled_sweep
-from sfumato.plan.solve.chain import Chain, covariances, diagonals, potentials
-from sfumato.plan.solve.chain_sweeps import BLOCK
-from sfumato.plan.solve.doubled import RELATIVE, applied
-from sfumato.plan.solve.doubled_sweep import TINY
-from sfumato.plan.solve.rational import PartialFractions, Root
+from sfumato.solve import kernels
+from sfumato.solve.chain import RELATIVE, Chain, applied, covariances, diagonals, potentials
+from sfumato.solve.kernels import BLOCK, TINY
+from sfumato.solve.tridiagonal import PartialFractions, Root
+from sfumato.strategy.ordered import on_grid
 
 SHIFTS = np.geomspace(1e-4, 30.0, 11)
 
@@ -145,18 +143,18 @@ def test_double_doubles_are_compiled_as_written() -> None:
 
     n = 40
     given = [np.ones(n - 1), *(np.ones(n) for _ in range(2)), np.arange(1.0, 9.0), np.ones(8)]
-    options = {k: v for k, v in doubled_sweep.sweep.targetoptions.items() if k != "nopython"}
-    kernel = njit(**options)(doubled_sweep.sweep.py_func)
+    options = {k: v for k, v in kernels.sweep.targetoptions.items() if k != "nopython"}
+    kernel = njit(**options)(kernels.sweep.py_func)
     kernel(*given, np.ones(n), np.ones(n), np.zeros(n), np.zeros(n))
-    for found in (doubled_sweep.sweep, doubled_sweep.forward):
+    for found in (kernels.sweep, kernels.forward):
         assert not found.targetoptions.get("fastmath", False)
     (code,) = kernel.inspect_asm().values()
     assert not re.search(FUSED, code)
     # the twin: fast mathematics does contract them, where the processor can
-    fast = njit(fastmath=True, error_model="numpy")(doubled_sweep.two_product.py_func)
+    fast = njit(fastmath=True, error_model="numpy")(kernels.two_product.py_func)
     fast(1.5, 2.5)
     (twin,) = fast.inspect_asm().values()
-    plain = njit(error_model="numpy")(doubled_sweep.two_product.py_func)
+    plain = njit(error_model="numpy")(kernels.two_product.py_func)
     plain(1.5, 2.5)
     (written,) = plain.inspect_asm().values()
     assert not re.search(FUSED, written)

@@ -8,10 +8,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.plan.effort import effort
-from sfumato.plan.optimal import columns as module
-from sfumato.plan.optimal.columns import distinct_columns
-from sfumato.plan.optimal.reading import read
+from sfumato.solve.effort import effort
+from sfumato.strategy import decision_diagram as module
+from sfumato.strategy.decision_diagram import distinct_columns, read
 from tests.unit.workload.dense import dense_workload
 
 CUBE = sf.Domain({"a": 7, "b": 5, "c": 4})

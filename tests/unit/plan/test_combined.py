@@ -7,10 +7,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.plan import mechanisms
-from sfumato.plan.combined import Combined
-from sfumato.plan.strategy import Strategy
-from sfumato.plan.view import planned_strategy
+from sfumato.planning import mechanisms
+from sfumato.planning.views import planned_strategy
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.combined import Combined
 from sfumato.workload.workload import Workload
 
 DOMAIN = sf.Domain({"a": 6, "b": 3})

@@ -12,19 +12,16 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.mechanisms import MECHANISMS
-from sfumato.plan.optimal.condition_bounds import lower_bound
-from sfumato.plan.optimal.conditions import conditions
-from sfumato.plan.optimal.dense import dense
-from sfumato.plan.optimal.pairwise import best_for_pairs
-from sfumato.plan.optimal.proved import Conditions, Proved
-from sfumato.plan.replacing import for_replace_one
-from sfumato.plan.strategy import Objective, Strategy
-from sfumato.plan.view import planned_strategy
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.views import planned_strategy
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.conditions import Conditions, Proved, conditions, lower_bound
+from sfumato.strategy.matrix import dense
+from sfumato.strategy.replace_one import best_for_pairs, for_replace_one
+from sfumato.types import Objective
 from sfumato.vault.measure import combined_values, count
 from sfumato.vault.tables import open_table
-from sfumato.workload.clauses import read_clauses
-from sfumato.workload.heaviest import Heaviest
+from sfumato.workload.clauses import Heaviest, read_clauses
 from sfumato.workload.predicates import Condition, Everything, In, Or
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
@@ -33,7 +30,7 @@ from tests.unit.workload.random_conditions import random_box, random_condition, 
 SMALL = sf.Domain({"a": 3, "b": 4, "c": 2, "d": 5})
 LARGE = sf.Domain({f"a{i}": 10 for i in range(12)})
 OBJECTIVES: tuple[Objective, Objective] = ("rmse", "max")
-made = import_module("sfumato.plan.optimal.conditions")
+made = import_module("sfumato.strategy.conditions")
 
 
 def drawn(seed: int, rows: int = 10) -> tuple[Workload, np.ndarray]:
@@ -243,8 +240,8 @@ def test_other_weights_are_another_strategy() -> None:
 @pytest.fixture
 def nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the different columns were too many, and so the classes of cells."""
-    monkeypatch.setattr(import_module("sfumato.plan.optimal.columns"), "MOST_MOVES", 8)
-    monkeypatch.setattr(import_module("sfumato.workload.counting"), "WIDE_CELLS", 8)
+    monkeypatch.setattr(import_module("sfumato.strategy.decision_diagram"), "MOST_MOVES", 8)
+    monkeypatch.setattr(import_module("sfumato.workload.terms"), "WIDE_CELLS", 8)
 
 
 @pytest.mark.usefixtures("nothing_is_listed")

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
-from sfumato.plan.bias import truncation
-from sfumato.plan.bias.approximate import least_worst_case
-from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
-from sfumato.plan.bias.literals import Clause, clauses_of, is_conjunctive
-from sfumato.plan.bias.polynomials import gamma_of
+from sfumato.strategy import conjunctions
+from sfumato.strategy.biased import least_worst_case
+from sfumato.strategy.conjunctions import (
+    Clause,
+    clauses_of,
+    conjunctions_by_polynomial,
+    gamma_of,
+    is_conjunctive,
+)
 from sfumato.workload.workload import Workload
 from tests.unit.plan.test_biased import dense, forecast_of, measured_matrix, reconstruction
 
@@ -118,13 +122,13 @@ def test_wide_conjunctions_of_many_attributes_never_build_the_cube() -> None:
     names = [f"q{i}" for i in range(40)]
     wide = [" AND ".join(f"{n} = 1" for n in names[i : i + 12]) for i in range(28)]
     strategy = conjunctions_by_polynomial(sf.predicates(domain, wide), 500, 0.5)
-    assert len(strategy.blocks) <= truncation.MOST_CHARACTERS
+    assert len(strategy.blocks) <= conjunctions.MOST_CHARACTERS
     assert strategy.bias_bounds(0).max() < 0.5
     assert forecast_of(strategy).rmse < 500
 
 
 def test_levels_with_too_many_characters_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(truncation, "MOST_CHARACTERS", 20)
+    monkeypatch.setattr(conjunctions, "MOST_CHARACTERS", 20)
     strategy = conjunctions_by_polynomial(sf.conjunctions(cube(5), 3), 10**6, 0.5)
     assert len(strategy.blocks) == 1 + 5 + 10
     assert strategy.bias_bounds(0).max() > 0.1

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.plan.combined import combined
-from sfumato.plan.optimal.factorization import factorization
-from sfumato.plan.optimal.marginals import marginals_optimum
-from sfumato.plan.optimal.pieces import pieces
-from sfumato.plan.solve.orbits import orbit_problem
-from sfumato.plan.strategy import Strategy
+from sfumato.solve.orbits import orbit_problem
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.combined import combined
+from sfumato.strategy.factorization import factorization
+from sfumato.strategy.marginals import marginals_optimum
+from sfumato.strategy.pieces import pieces
 from sfumato.workload.workload import Workload
 
 DOMAIN = sf.Domain({"a": 5, "b": 2, "c": 4})

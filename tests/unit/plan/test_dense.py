@@ -10,11 +10,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.calibrate import calibrate, privacy_loss
-from sfumato.plan.matrix import factorize
-from sfumato.plan.optimal.dense import Dense, dense
-from sfumato.plan.optimal.mixture import Mixture
-from sfumato.plan.solve.farthest import farthest_pair
+from sfumato.planning.calibrate import calibrate, privacy_loss
+from sfumato.solve.farthest import farthest_pair
+from sfumato.strategy.matrix import Dense, dense
+from sfumato.strategy.measured import Mixture
+from sfumato.study.factorize import factorize
 from sfumato.workload.workload import Workload
 from tests.unit.workload.dense import dense_workload
 

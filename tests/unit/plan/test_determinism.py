@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.plan import effort as effort_module
-from sfumato.plan.fingerprint import fingerprint
-from sfumato.refine.refined import refined
+from sfumato.refine.consistency import refined
+from sfumato.solve import effort as effort_module
+from sfumato.strategy.base import fingerprint
 from sfumato.workload.workload import Workload
 
 BUDGET = sf.Budget(epsilon=1, delta=1e-9)

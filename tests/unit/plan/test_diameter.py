@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.plan.calibrate import privacy_loss
-from sfumato.plan.diameter import l1_diameter, squared_diameter
-from sfumato.plan.moves import pair_moves
-from sfumato.plan.planner import MECHANISMS, choose
-from sfumato.plan.strategy import Strategy
-from sfumato.plan.transforms.tree import Tree
-from sfumato.workload.products import Product
+from sfumato.planning.calibrate import privacy_loss
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.planner import choose
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.sensitivity import l1_diameter, pair_moves, squared_diameter
+from sfumato.strategy.trees import Tree
+from sfumato.workload.terms import Product
 from tests.unit.plan.every_mechanism import kept
 
 DOMAIN = sf.Domain({"a": 5, "b": 3, "c": 2})

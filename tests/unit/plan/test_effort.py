@@ -8,11 +8,11 @@ from time import thread_time
 import numpy as np
 import pytest
 
-from sfumato.plan import effort as effort_module
-from sfumato.plan.effort import cache_folder, current, effort, must_stop, spend
-from sfumato.plan.matrix import factorize
-from sfumato.plan.solve.optimum import Certified, certified_optimum
-from sfumato.workload.queries import Array
+from sfumato.solve import effort as effort_module
+from sfumato.solve.effort import cache_folder, current, effort, must_stop, spend
+from sfumato.solve.nuclear import Certified, certified_optimum
+from sfumato.study.factorize import factorize
+from sfumato.types import Array
 
 CELLS = 40
 GRAM = np.tril(np.ones((CELLS, CELLS))).T @ np.tril(np.ones((CELLS, CELLS)))

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.flow import Plan
-from sfumato.plan.planner import MECHANISMS
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.run.linear import Plan
 from sfumato.vault.measure import add_noise, exact_values
 from tests.unit.plan.every_mechanism import (
     CASES,

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.budget import Neighbours
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.strategy import Norm
+from sfumato.planning.forecast import Forecast
+from sfumato.strategy.base import Norm
+from sfumato.types import Neighbours
 from tests.unit.plan import test_every_strategy as kinds
 from tests.unit.plan.every_mechanism import CASES, dense, planned, replacements
 

@@ -16,23 +16,22 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.budget import Neighbours
-from sfumato.domain.unit import PrivacyUnit
-from sfumato.plan.bias.biased import approximate
-from sfumato.plan.bias.conjunctions import conjunctions_by_polynomial
-from sfumato.plan.calibrate import calibrate
-from sfumato.plan.combined import combined
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.mechanisms import _by_orbits
-from sfumato.plan.optimal.dense import dense as dense_optimum
-from sfumato.plan.optimal.factorwise import factorwise
-from sfumato.plan.optimal.maximum import largest_error
-from sfumato.plan.optimal.ordered import ordered, ordered_largest
-from sfumato.plan.optimal.pieces import pieces
-from sfumato.plan.optimal.sliding import windows
-from sfumato.plan.replacing import for_replace_one
-from sfumato.plan.strategy import Strategy
-from sfumato.plan.transforms.weighted_marginals import weighted_marginals
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.planning.calibrate import calibrate
+from sfumato.planning.forecast import Forecast
+from sfumato.planning.mechanisms import _by_orbits
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.biased import approximate
+from sfumato.strategy.combined import combined
+from sfumato.strategy.conjunctions import conjunctions_by_polynomial
+from sfumato.strategy.factorization import factorwise
+from sfumato.strategy.marginals import weighted_marginals
+from sfumato.strategy.matrix import dense as dense_optimum
+from sfumato.strategy.ordered import largest_error, ordered, ordered_largest
+from sfumato.strategy.pieces import pieces
+from sfumato.strategy.replace_one import for_replace_one
+from sfumato.strategy.windows import windows
+from sfumato.types import Neighbours
 from sfumato.vault.measure import add_noise, exact_values
 from sfumato.workload.workload import Workload
 from tests.unit.plan.every_mechanism import answers, counted, dense, kept, moves, table_of

@@ -7,12 +7,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.plan.optimal.factorization import Factorization, factorization
-from sfumato.plan.solve.optimum import certified_optimum
-from sfumato.plan.solve.orbits import orbit_problem
-from sfumato.plan.solve.symmetry import exchangeable
-from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.queries import Identity, Prefix, Total
+from sfumato.solve.nuclear import certified_optimum
+from sfumato.solve.orbits import exchangeable, orbit_problem
+from sfumato.strategy.factorization import Factorization, factorization
+from sfumato.workload.queries import Groups, Identity, Matrix, Prefix, Total
 from sfumato.workload.workload import Workload
 from tests.unit.plan.test_optimum import dense_root_diagonal
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.flow import Plan
-from sfumato.plan.fingerprint import fingerprint
-from sfumato.plan.optimal.marginals import Marginals
-from sfumato.plan.planner import MECHANISMS
-from sfumato.plan.strategy import Block
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.run.linear import Plan
+from sfumato.strategy.base import Block, fingerprint
+from sfumato.strategy.marginals import Marginals
 from sfumato.workload.terms import Term
 from tests.unit.plan.every_mechanism import CASES, planned
 
@@ -70,7 +69,7 @@ def test_a_changed_number_changes_the_digest(mechanism: str, work: str) -> None:
 
 def of_weights(weights: tuple[int, ...]) -> Plan:
     """A wavelet whose differences are weighed like this, in everything else the same."""
-    from sfumato.plan.transforms.wavelet import Wavelet
+    from sfumato.strategy.trees import Wavelet
     from sfumato.workload.terms import Product
 
     domain = sf.Domain({"x": 4})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.plan.bias.folded import folded_normal_quantile
+from sfumato.strategy.biased import folded_normal_quantile
 
 
 @pytest.mark.parametrize("level", [0.1, 0.5, 0.95, 0.9999])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sfumato.errors import PlanError
-from sfumato.plan.solve.largest import certified_largest
-from sfumato.workload.queries import Array
+from sfumato.solve.nuclear import certified_largest
+from sfumato.types import Array
 
 
 def dense(matrix: Array):

@@ -11,10 +11,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.plan.optimal.largest_pieces import _hull, _shared, largest_pieces
-from sfumato.plan.optimal.maximum import _factor, largest_error
-from sfumato.plan.optimal.pieces import Pieces, pieces
-from sfumato.plan.solve.reweighted import Reweighted
+from sfumato.solve.weighted_orbits import Reweighted
+from sfumato.strategy.ordered import _factor, largest_error
+from sfumato.strategy.pieces import Pieces, _hull, _shared, largest_pieces, pieces
 from sfumato.workload.queries import Identity, Prefix, Ranges
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload

@@ -7,12 +7,25 @@ import numpy as np
 import pytest
 
 from sfumato.errors import PlanError
-from sfumato.plan.transforms.branching import best_tree, best_weights
-from sfumato.plan.transforms.levels import Levels, energies
-from sfumato.plan.transforms.tree import Tree, WeightedTree
-from sfumato.plan.transforms.wavelet import Wavelet, best_wavelet
-from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.strategy.measured import Levels, energies
+from sfumato.strategy.trees import (
+    Tree,
+    Wavelet,
+    WeightedTree,
+    best_tree,
+    best_wavelet,
+    best_weights,
+)
+from sfumato.workload.queries import (
+    Groups,
+    Identity,
+    Matrix,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
 
 STRATEGIES = [
     Wavelet(1, (3,)),

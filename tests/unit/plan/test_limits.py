@@ -7,11 +7,10 @@ import pytest
 
 import sfumato as sf
 from bench.limits import SWEEPS, jumps, sql_adult, swept
-from sfumato.plan.optimal.pieces import pieces
-from sfumato.plan.optimal.split import optimal_split, short_basis, split_optimum
-from sfumato.plan.planner import choose
-from sfumato.workload.coefficients import Matrix
-from sfumato.workload.queries import QuerySet, Windows
+from sfumato.planning.planner import choose
+from sfumato.strategy.pieces import pieces
+from sfumato.strategy.splits import optimal_split, short_basis, split_optimum
+from sfumato.workload.queries import Matrix, QuerySet, Windows
 from sfumato.workload.workload import Workload
 
 UNIT = sf.Budget(mu=1)

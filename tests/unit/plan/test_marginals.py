@@ -9,11 +9,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.plan.calibrate import calibrate, privacy_loss
-from sfumato.plan.diameter import squared_diameter
-from sfumato.plan.optimal.marginals import Marginals, marginals_optimum
-from sfumato.plan.solve.lattice import asked_sets, lattice
-from sfumato.plan.strategy import Strategy
+from sfumato.planning.calibrate import calibrate, privacy_loss
+from sfumato.solve.lattice import asked_sets, lattice
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.marginals import Marginals, marginals_optimum
+from sfumato.strategy.sensitivity import squared_diameter
 from sfumato.workload.queries import Identity, Total
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload

@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.plan.view import as_planned
+from sfumato.planning.views import as_planned
 
 
 def random_predicates(k: int, m: int, seed: int = 0) -> np.ndarray:

@@ -11,18 +11,19 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.optimal.factorwise import Factorwise, factorwise
-from sfumato.plan.optimal.maximum import (
+from sfumato.planning.planner import choose
+from sfumato.solve.nuclear import certified_largest
+from sfumato.solve.weighted_orbits import weighted_gram
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.factorization import Factorwise, factorwise
+from sfumato.strategy.ordered import (
+    Ordered,
     largest_error,
+    ordered_largest,
     prefix_inverse_gram,
     prefix_weights,
     range_bound,
 )
-from sfumato.plan.optimal.ordered import Ordered, ordered_largest
-from sfumato.plan.planner import choose
-from sfumato.plan.solve.largest import certified_largest
-from sfumato.plan.solve.reweighted import weighted_gram
-from sfumato.plan.strategy import Strategy
 from sfumato.workload.queries import Prefix
 from sfumato.workload.workload import Workload
 from tests.unit.plan.test_largest import dense

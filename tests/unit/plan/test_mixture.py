@@ -10,8 +10,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.plan.optimal.dense import Dense, dense
-from sfumato.plan.optimal.mixture import Mixture
+from sfumato.strategy.matrix import Dense, dense
+from sfumato.strategy.measured import Mixture
 from sfumato.vault.measure import combined_values, exact_values
 from sfumato.workload.workload import Workload
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.plan.solve.optimum import certified_optimum
-from sfumato.plan.solve.tridiagonal import Tridiagonal, inverse_gram, root_diagonal
+from sfumato.solve.nuclear import certified_optimum
+from sfumato.solve.tridiagonal import Tridiagonal, inverse_gram, root_diagonal
 from sfumato.workload.queries import Prefix, QuerySet, Ranges, Windows
 
 

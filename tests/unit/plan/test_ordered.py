@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.calibrate import calibrate, privacy_loss
-from sfumato.plan.optimal.ordered import Ordered, ordered, ordered_chain, ordered_largest
-from sfumato.plan.optimal.rooted import GRID_BITS
-from sfumato.plan.solve.orbits import orbit_problem
+from sfumato.planning.calibrate import calibrate, privacy_loss
+from sfumato.solve.orbits import orbit_problem
+from sfumato.strategy.ordered import GRID_BITS, Ordered, ordered, ordered_chain, ordered_largest
 from sfumato.vault.measure import exact_values
 from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
 from sfumato.workload.workload import Workload

@@ -9,8 +9,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.plan.optimal.pieces import Pieces, pieces
-from sfumato.plan.optimal.split import (
+from sfumato.strategy.pieces import Pieces, pieces
+from sfumato.strategy.splits import (
     Centred,
     Split,
     centred_split,

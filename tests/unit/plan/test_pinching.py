@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.plan.optimal.lower import sum_of_bounds
-from sfumato.plan.optimal.marginals import marginals_optimum
-from sfumato.plan.optimal.pieces import pieces
-from sfumato.plan.optimal.pinching import pinched_bound
-from sfumato.plan.solve.optimum import certified_optimum
+from sfumato.solve.nuclear import certified_optimum
+from sfumato.strategy.marginals import marginals_optimum
+from sfumato.strategy.pieces import pieces
+from sfumato.strategy.subset_bounds import pinched_bound, sum_of_bounds
 from sfumato.workload.workload import Workload
 
 DOMAIN = sf.Domain({"a": 6, "b": 3, "c": 4})

@@ -13,8 +13,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan import effort
-from sfumato.plan.bounds import (
+from sfumato.planning.bounds import (
     gaussian_error,
     gaussian_rows_needed,
     laplace_error,
@@ -22,9 +21,10 @@ from sfumato.plan.bounds import (
     table_error,
     table_rows_needed,
 )
-from sfumato.plan.optimal.lower import sum_of_bounds
-from sfumato.plan.planner import MECHANISMS, Strategies, choose
-from sfumato.plan.smallest import smallest_budget
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.planner import Strategies, choose, smallest_budget
+from sfumato.solve import effort
+from sfumato.strategy.subset_bounds import sum_of_bounds
 
 DOMAIN = sf.Domain({"age": 64, "sex": 2})
 APPROXIMATE = sf.Budget(epsilon=1, delta=1e-9)

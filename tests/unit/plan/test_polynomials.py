@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.errors import PlanError
-from sfumato.plan.bias.polynomials import (
+from sfumato.strategy.conjunctions import (
     chebyshev,
     chebyshev_error,
     conjunction,

@@ -6,8 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.plan.solve.rational import Root, inverse_fourth_root
-from sfumato.plan.solve.tridiagonal import inverse_root_poles, pole_count
+from sfumato.solve.tridiagonal import Root, inverse_fourth_root, inverse_root_poles, pole_count
 
 SPECTRA = [(1.0, 1.5), (1e-3, 1e2), (1e-7, 10.0), (1e-13, 4.0), (3e-17, 5.0)]
 

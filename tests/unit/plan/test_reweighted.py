@@ -10,11 +10,26 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.solve.reweighted import mirrored, query_orbits, weighted_gram
-from sfumato.plan.solve.symmetry import CLASS_PART, Axis, exchangeable
-from sfumato.plan.solve.weighted_orbits import WeightedOrbits, _folded, _unfolded, weighted_orbits
-from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.solve.orbits import CLASS_PART, Axis, exchangeable
+from sfumato.solve.weighted_orbits import (
+    WeightedOrbits,
+    _folded,
+    _unfolded,
+    mirrored,
+    query_orbits,
+    weighted_gram,
+    weighted_orbits,
+)
+from sfumato.workload.queries import (
+    Groups,
+    Identity,
+    Matrix,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 from tests.unit.workload.dense import dense_workload

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.budget import Neighbours
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.calibrate import calibrate, privacy_loss
-from sfumato.plan.optimal.convolution import BITS, Convolution, ToeplitzInverse
-from sfumato.plan.optimal.integer_convolution import convolved
-from sfumato.plan.optimal.lower import query_set_bound, sum_of_bounds, windows_bound
-from sfumato.plan.optimal.sliding import Sliding, windows
-from sfumato.plan.solve.orbits import orbit_problem
+from sfumato.planning.calibrate import calibrate, privacy_loss
+from sfumato.solve.orbits import orbit_problem
+from sfumato.strategy.subset_bounds import query_set_bound, sum_of_bounds, windows_bound
+from sfumato.strategy.windows import BITS, Convolution, Sliding, ToeplitzInverse, convolved, windows
+from sfumato.types import Neighbours
 from sfumato.vault.measure import exact_values
 from sfumato.workload.queries import Windows
 from sfumato.workload.workload import Workload

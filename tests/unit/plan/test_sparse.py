@@ -10,19 +10,21 @@ from math import prod
 import numpy as np
 import pytest
 
-from sfumato.budget import curve
-from sfumato.budget.accounting import Cost, mu_squared_of
-from sfumato.budget.sparse import NoiseLaw, SparseLaw, noise_cost
 from sfumato.errors import BudgetError, PlanError
-from sfumato.plan.discovery import (
+from sfumato.planning.sparse_plans import (
     alarm_probability,
     alarmed,
     centred,
     failure_probability,
     missed,
+    noise_of,
+    sparse_of_epsilon,
+    sparse_of_mu_squared,
     tolerance,
 )
-from sfumato.plan.sparse import noise_of, sparse_of_epsilon, sparse_of_mu_squared
+from sfumato.privacy import gaussian
+from sfumato.privacy.cost import Cost, mu_squared_of
+from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw, noise_cost
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import answer
 from tests.sparse_reference import law_of_patterns, survival
@@ -91,12 +93,12 @@ def test_a_number_costs_at_most_its_share(kind: str) -> None:
 
 def test_loss_and_mu_are_inverse_to_each_other() -> None:
     for nu, loss in itertools.product((0.01, 0.5, 2.0), (0.05, 1.0, 6.0)):
-        mu = curve.mu_of_loss_up(Fraction(nu) ** 2, Fraction(loss))
-        assert curve.loss_of_mu_down(Fraction(mu), Fraction(nu) ** 2) == pytest.approx(loss)
-        assert curve.mu_of_loss_up(Fraction(nu) ** 2, Fraction(loss)) > nu
-    assert curve.mu_of_loss_up(Fraction(0), Fraction(1)) == curve.mu_of_pure_up(Fraction(1))
-    assert curve.loss_of_mu_down(Fraction(1), Fraction(2)) == 0
-    assert curve.mu_of_loss_up(Fraction(10**9), Fraction(1)) > 10**4.5
+        mu = gaussian.mu_of_loss_up(Fraction(nu) ** 2, Fraction(loss))
+        assert gaussian.loss_of_mu_down(Fraction(mu), Fraction(nu) ** 2) == pytest.approx(loss)
+        assert gaussian.mu_of_loss_up(Fraction(nu) ** 2, Fraction(loss)) > nu
+    assert gaussian.mu_of_loss_up(Fraction(0), Fraction(1)) == gaussian.mu_of_pure_up(Fraction(1))
+    assert gaussian.loss_of_mu_down(Fraction(1), Fraction(2)) == 0
+    assert gaussian.mu_of_loss_up(Fraction(10**9), Fraction(1)) > 10**4.5
 
 
 ONE_SIDED = NoiseLaw("exponential", Fraction(3))

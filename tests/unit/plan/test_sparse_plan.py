@@ -7,15 +7,21 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import Budget
-from sfumato.budget.account import Account, fits
-from sfumato.budget.accounting import Cost
-from sfumato.budget.sparse import noise_cost
 from sfumato.errors import PlanError
-from sfumato.plan.discovery import centred, tolerance
-from sfumato.plan.sparse import sparse_of_epsilon, sparse_of_mu_squared
-from sfumato.plan.sparse_plan import SparsePlan, _keeps, plan_sparse
+from sfumato.ledger.account import Account, fits
+from sfumato.planning.sparse_plans import (
+    SparsePlan,
+    _keeps,
+    centred,
+    plan_sparse,
+    sparse_of_epsilon,
+    sparse_of_mu_squared,
+    tolerance,
+)
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import laplace_tail
+from sfumato.privacy.sparse_vector import noise_cost
 
 BUDGETS = [
     Budget(epsilon=1),

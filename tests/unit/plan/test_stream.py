@@ -9,22 +9,31 @@ from math import ldexp, sqrt
 import numpy as np
 import pytest
 
-from sfumato.budget import Budget
 from sfumato.errors import PlanError, TooLarge
-from sfumato.plan.matrix import factorize
-from sfumato.plan.streams.bound import closed_bound
-from sfumato.plan.streams.build import optimal_totals, optimal_windows, square_root
-from sfumato.plan.streams.error import column_norm, columns_squared, rows_squared
-from sfumato.plan.streams.filter import (
+from sfumato.planning.stream_filters import (
     STATE_BITS,
     VALUE_BITS,
     Bank,
     Filter,
+    TimeTree,
+    best_laplace_tree,
+    binary_tree,
+    closed_bound,
+    column_norm,
+    columns_squared,
     decode,
     encode,
+    rows_squared,
 )
-from sfumato.plan.streams.planned import STRATEGIES, plan_stream
-from sfumato.plan.streams.tree import TimeTree, best_laplace_tree, binary_tree
+from sfumato.planning.stream_plans import (
+    STRATEGIES,
+    optimal_totals,
+    optimal_windows,
+    plan_stream,
+    square_root,
+)
+from sfumato.privacy.budget import Budget
+from sfumato.study.factorize import factorize
 from tests.unit.plan.dense_streams import ONE, asked, dense
 
 MU = Budget(mu=1)

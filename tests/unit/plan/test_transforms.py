@@ -9,19 +9,16 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain.ordered import Integer
+from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
-from sfumato.plan.mechanisms import MECHANISMS
-from sfumato.plan.optimal.lower import sum_of_bounds
-from sfumato.plan.strategy import Strategy
-from sfumato.plan.transforms.fourier import fourier
-from sfumato.plan.transforms.kronecker import fitted_product, wavelet, weighted_tree
-from sfumato.plan.transforms.laplace import laplace_error, laplace_optimum
-from sfumato.plan.transforms.pidentity import best_template, identity_error, template_error
-from sfumato.plan.transforms.template import Template
-from sfumato.plan.transforms.weighted_marginals import WeightedMarginals, weighted_marginals
-from sfumato.workload.coefficients import Matrix
-from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.kronecker import fitted_product, wavelet, weighted_tree
+from sfumato.strategy.laplace import laplace_error, laplace_optimum
+from sfumato.strategy.marginals import WeightedMarginals, fourier, weighted_marginals
+from sfumato.strategy.subset_bounds import sum_of_bounds
+from sfumato.strategy.templates import Template, best_template, identity_error, template_error
+from sfumato.workload.queries import Identity, Matrix, Prefix, QuerySet, Ranges, Total, Windows
 from sfumato.workload.workload import Workload
 from tests.unit.plan.every_mechanism import WORKLOADS, counted
 from tests.unit.workload.dense import dense_workload

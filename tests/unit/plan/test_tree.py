@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.plan.transforms.tree import Tree
-from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.strategy.trees import Tree
+from sfumato.workload.queries import (
+    Groups,
+    Identity,
+    Matrix,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
 
 SIZES = [1, 2, 5, 8, 13, 27]
 BRANCHINGS = [2, 3, 5]

@@ -13,10 +13,10 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.plan.optimal.dense import dense as dense_strategy
-from sfumato.plan.optimal.pieces import pieces
-from sfumato.plan.probe import check_unbiased
-from sfumato.plan.solve.roots import _spanning, _Weighted
+from sfumato.solve.nuclear import _spanning, _Weighted
+from sfumato.strategy.base import check_unbiased
+from sfumato.strategy.matrix import dense as dense_strategy
+from sfumato.strategy.pieces import pieces
 from sfumato.workload.predicates import Everything
 from tests.unit.plan.every_mechanism import dense, kept
 

@@ -8,8 +8,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.refine.cells import minimax
-from sfumato.refine.learning.boosting import EVENNESS, Boosted, synopsis
+from sfumato.refine import minimax
+from sfumato.refine.learn import EVENNESS, Boosted, synopsis
 from tests.unit.workload.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})

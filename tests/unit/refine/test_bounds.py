@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import sfumato as sf
-from sfumato.refine.bounds import Bounds, sure_bounds
+from sfumato.refine.intervals import Bounds, sure_bounds
 from tests.unit.workload.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})

@@ -10,9 +10,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
-from sfumato.refine.fit import Fit, fit_answers
-from sfumato.refine.outer.local import LocalTables, project_locally
-from sfumato.refine.outer.residuals import maximal
+from sfumato.refine.local_consistency import LocalTables, project_locally
+from sfumato.refine.reconstruct import Fit, fit_answers
+from sfumato.refine.residuals import maximal
 from sfumato.workload.constraints import Published
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2, "d": 3})

@@ -9,12 +9,11 @@ import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.refine import feasibility
 from sfumato.refine.draws import Draws
-from sfumato.refine.fit import Fit, fit_answers
-from sfumato.refine.rows.possible import make_possible, meet_published
-from sfumato.refine.rows.problem import problem
-from sfumato.refine.rows.raking import rake
-from sfumato.refine.rows.rows import Rows, fit_rows
-from sfumato.refine.synthetic.synthesize import ReleasedTable, synthesize
+from sfumato.refine.reconstruct import Fit, fit_answers
+from sfumato.refine.row_problem import make_possible, meet_published, problem
+from sfumato.refine.rows import Rows, fit_rows
+from sfumato.refine.synthesize import ReleasedTable, synthesize
+from sfumato.solve.raking import rake
 from tests.words import SeededWords
 
 IMPOSSIBLE = ["x0 = 1 and x1 >= 1", "x2 = 0 and x3 = 1 and x4 = 1", "x5 = 2"]

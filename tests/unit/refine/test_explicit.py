@@ -9,16 +9,12 @@ from scipy.optimize import nnls
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
-from sfumato.refine.cells.active_set import fit_support
-from sfumato.refine.cells.certificate import Bound, known_total, unknown_total
-from sfumato.refine.cells.corrective import nonnegative_least_squares
-from sfumato.refine.cells.descent import fit_dense
-from sfumato.refine.cells.explicit import _least_norm
-from sfumato.refine.cells.grid import Grid
-from sfumato.refine.cells.isotonic import fit_running_totals
-from sfumato.refine.cells.metric import inverse_covariance
-from sfumato.refine.cells.quadratic import Quadratic
-from sfumato.refine.fit import Fit, Part, fit_answers
+from sfumato.refine.active_set import fit_dense, fit_support
+from sfumato.refine.cells import _least_norm, fit_running_totals
+from sfumato.refine.grid import Grid
+from sfumato.refine.problem import Bound, Quadratic, inverse_covariance, known_total, unknown_total
+from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.solve.nonnegative import nonnegative_least_squares
 from sfumato.workload.terms import Product
 from tests.unit.workload.dense import dense_workload
 
@@ -91,7 +87,7 @@ def test_operators_of_sets_too_large_for_a_matrix_are_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = quadratic(work_of(name))
-    monkeypatch.setattr("sfumato.refine.cells.quadratic.MOST_DENSE", 0)
+    monkeypatch.setattr("sfumato.refine.problem.MOST_DENSE", 0)
     large = quadratic(work_of(name))
     h = np.random.default_rng(2).random(small.grid.size)
     np.testing.assert_allclose(large.curve(large.stack(h)), small.curve(small.stack(h)), atol=1e-11)

@@ -13,26 +13,31 @@ from scipy.optimize import nnls
 from scipy.stats import norm
 
 import sfumato as sf
-from sfumato.budget import Cost, mu_squared_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.privacy.cost import Cost, mu_squared_of
+from sfumato.refine import widths as widths_module
 from sfumato.refine.draws import Draws
-from sfumato.refine.outer.splitting import agreed
-from sfumato.refine.widths import geometry
-from sfumato.refine.widths.geometry import Hull
-from sfumato.refine.widths.multiplicative import (
+from sfumato.refine.local_consistency import agreed
+from sfumato.refine.widths import (
+    Hull,
+    closed_form,
+    dimension_bound,
+    drawn_noise,
+    mean_norm,
+    projected_noise,
+)
+from sfumato.study.multiplicative_weights import (
     multiplicative_weights,
     rows_needed,
     simulated_weights,
 )
-from sfumato.refine.widths.projected_noise import drawn_noise, projected_noise
-from sfumato.refine.widths.simulated import (
+from sfumato.study.simulated import (
     MadeUp,
     measure_forecast,
     measure_projected,
     measure_projection,
     measure_weights,
 )
-from sfumato.refine.widths.width import closed_form, dimension_bound, mean_norm
 from sfumato.workload.workload import Workload
 
 BUDGET = sf.Budget(epsilon=1, delta=1e-6)
@@ -101,7 +106,7 @@ def test_bounds_enclose_the_support_where_the_joint_table_is_too_large(
 ) -> None:
     work = sf.marginals(SMALL, 2)
     matrix, rng = dense(work), np.random.default_rng(3)
-    monkeypatch.setattr(geometry, "MOST_CELLS", 25)
+    monkeypatch.setattr(widths_module, "MOST_CELLS", 25)
     improved = 0
     for _ in range(20):
         y = rng.normal(size=len(work))
@@ -203,7 +208,7 @@ def test_elimination_and_the_written_out_matrix_give_the_same_width(
 ) -> None:
     work = workloads()["mixed"]
     written = sf.gaussian_width(work, draws=50)
-    monkeypatch.setattr(geometry, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(widths_module, "MOST_ENTRIES", 1)
     eliminated = sf.gaussian_width(work, draws=50)
     assert float(written) == pytest.approx(float(eliminated), rel=1e-9)
 

@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge
-from sfumato.refine.learning.hedge import Hedge
+from sfumato.refine.learn import Hedge
 
 DOMAIN = sf.Domain({"a": 3, "b": 4})
 WORK = sf.marginals(DOMAIN, 1) | sf.prefixes(DOMAIN, "b", by=["a"])

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.refine.cells import explicit, interior
-from sfumato.refine.cells.certificate import Bound
-from sfumato.refine.cells.grid import Grid
-from sfumato.refine.cells.quadratic import Quadratic
-from sfumato.refine.cells.systems import Chains, Margins, newton_system
-from sfumato.refine.fit import fit_answers
+from sfumato.refine import cells, interior
+from sfumato.refine.grid import Grid
+from sfumato.refine.interior import Chains, Margins, newton_system
+from sfumato.refine.problem import Bound, Quadratic
+from sfumato.refine.reconstruct import fit_answers
 from tests.unit.refine.test_project import NAMES, RECORDS, by_clarabel, work_of
 from tests.unit.workload.dense import dense_workload
 
@@ -41,7 +40,7 @@ def solved(q: Quadratic, total: float | None, gap: float = GAP) -> tuple[np.ndar
     system = newton_system(q)
     assert system is not None
     whole = 0.5 * q.norm(q.values) ** 2
-    found = interior.fit_interior(q, system, explicit.bound_of(q, total), lambda _: gap * whole)
+    found = interior.fit_interior(q, system, cells.bound_of(q, total), lambda _: gap * whole)
     answers = q.answers(q.stack_of(found.cells, found.weights))
     assert (found.weights >= 0).all()
     if total is not None:
@@ -81,7 +80,7 @@ def test_impossible_cells_stay_empty() -> None:
     known = sf.Constraints(work.domain, impossible=["a = 1 and b = 2"])
     q = quadratic(work, y, known)
     system = Margins(q)
-    found = interior.fit_interior(q, system, explicit.bound_of(q, 50.0), lambda v: 1e-9 * v)
+    found = interior.fit_interior(q, system, cells.bound_of(q, 50.0), lambda v: 1e-9 * v)
     assert q.grid.possible is not None
     assert q.grid.possible[found.cells].all()
     assert found.gap <= 1e-6 * float(y @ y)
@@ -121,8 +120,8 @@ def test_many_cells_in_use_are_solved_for_by_newton_steps() -> None:
     assert found.method == "interior point"
     assert found.converged
     assert found.total == pytest.approx(20_000)
-    few = explicit.fit_support(
-        q := quadratic(work, y), bound := explicit.bound_of(q, 20_000.0), lambda v: 1e-6 * v
+    few = cells.fit_support(
+        q := quadratic(work, y), bound := cells.bound_of(q, 20_000.0), lambda v: 1e-6 * v
     )
     answers = q.answers(q.stack_of(few.cells, few.weights))
     assert bound.total == 20_000

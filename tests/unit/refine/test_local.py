@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.fit import Fit, Part, fit_answers
-from sfumato.refine.outer.curvature import diagonal
-from sfumato.refine.outer.local import project_locally
-from sfumato.refine.outer.residuals import layout, maximal
-from sfumato.workload.coefficients import Matrix
-from sfumato.workload.queries import Identity, Total
+from sfumato.refine.curvature import diagonal
+from sfumato.refine.local_consistency import project_locally
+from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.refine.residuals import layout, maximal
+from sfumato.workload.queries import Identity, Matrix, Total
 from sfumato.workload.terms import Product
 
 SIZES = {"a": 3, "b": 4, "c": 2, "d": 3}

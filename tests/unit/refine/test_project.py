@@ -10,10 +10,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.cells import certificate, explicit
-from sfumato.refine.cells.grid import Grid
-from sfumato.refine.cells.quadratic import Quadratic
-from sfumato.refine.fit import fit_answers
+from sfumato.refine import cells
+from sfumato.refine import problem as problem_module
+from sfumato.refine.grid import Grid
+from sfumato.refine.problem import Quadratic
+from sfumato.refine.reconstruct import fit_answers
 from tests.unit.workload.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})
@@ -130,8 +131,8 @@ def test_a_gap_that_floats_cannot_tell_from_none_counts_as_reached(
         # The gap is as it was computed, noise and all.
         assert found.distance_bound == pytest.approx(np.sqrt(found.gap))
     # The twin: without the rule, noise keeps some of them from ever being reached.
-    monkeypatch.setattr(certificate, "ROUNDING", 0.0)
-    monkeypatch.setattr(explicit, "ROUNDING", 0.0)
+    monkeypatch.setattr(problem_module, "ROUNDING", 0.0)
+    monkeypatch.setattr(cells, "ROUNDING", 0.0)
     strict = [sf.project(y, work, None, covariance, gap=1e-12) for y, work, covariance in cases]
     assert not all(found.converged for found in strict)
 
@@ -144,7 +145,7 @@ def test_a_gap_above_the_noise_of_floats_is_never_called_reached() -> None:
             y = work.evaluate(RECORDS) + 5 * np.random.default_rng(4).normal(size=len(work))
             fit = fit_answers(work, np.split(y, np.cumsum([t.rows for t in work.terms])[:-1]))
             q = Quadratic(fit, Grid.of(fit))
-            assert explicit.bound_of(q, n).blur(q) <= 1e-12 * float(y @ y)
+            assert cells.bound_of(q, n).blur(q) <= 1e-12 * float(y @ y)
 
 
 def test_answers_come_as_a_vector_by_group_or_by_name() -> None:

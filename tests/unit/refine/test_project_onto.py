@@ -10,8 +10,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.fit import fit_answers
-from sfumato.refine.outer import local
+from sfumato.refine import local_consistency
+from sfumato.refine.reconstruct import fit_answers
 from tests.unit.refine.test_local import by_convex_program
 from tests.unit.refine.test_semidefinite import by_conic_solver
 
@@ -212,7 +212,7 @@ def test_tables_too_large_for_the_relaxation_leave_rows_their_own_bound(
     def refuse(*_: object, **__: object) -> None:
         raise TooLarge("no")
 
-    monkeypatch.setattr(local, "project_locally", refuse)
+    monkeypatch.setattr(local_consistency, "project_locally", refuse)
     found = sf.project(y, work, 500)
     assert found.certified_by == "the least slopes of all tables"
     assert found.gap <= found.value

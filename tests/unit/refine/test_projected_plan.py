@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Integer
+from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
+from sfumato.refine.consistency import refined_listed
 from sfumato.refine.draws import Draws
-from sfumato.refine.refined import refined_listed
-from sfumato.refine.widths import projected_plan as module
-from sfumato.refine.widths.geometry import Hull
-from sfumato.refine.widths.projected_noise import drawn_noise
-from sfumato.refine.widths.projected_plan import after_projection
+from sfumato.refine.widths import Hull, drawn_noise
+from sfumato.study import projection_forecast as module
+from sfumato.study.projection_forecast import after_projection
 from tests.unit.release.made import planned
 
 SMALL = sf.Budget(epsilon=0.3, delta=1e-6)

@@ -11,11 +11,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
-from sfumato.refine import refined as module
+from sfumato.refine import consistency as module
+from sfumato.refine.consistency import Refined, check_projection, refined, refined_listed
+from sfumato.refine.drawn_records import draw_records
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.refined import Refined, check_projection, refined, refined_listed
-from sfumato.refine.synthetic.drawn import draw_records
-from sfumato.release import Release
+from sfumato.release.release import Release
 from tests.unit.release.made import measured, planned, some_counts
 from tests.words import SeededWords
 

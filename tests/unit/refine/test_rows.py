@@ -11,14 +11,12 @@ from scipy.optimize import nnls
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.refine import rows as rows_module
 from sfumato.refine.draws import Draws
-from sfumato.refine.fit import Fit, Part, fit_answers
-from sfumato.refine.rows import rows as rows_module
-from sfumato.refine.rows.kernels import move_rows
-from sfumato.refine.rows.problem import problem
-from sfumato.refine.rows.rows import Rows, fit_rows
-from sfumato.refine.rows.search import least_score, merged
-from sfumato.refine.rows.weights import onto_weights, solve_weights
+from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.refine.row_problem import problem
+from sfumato.refine.rows import Rows, fit_rows, least_score, merged, onto_weights, solve_weights
+from sfumato.solve.row_kernels import move_rows
 from sfumato.workload.predicates import indicator
 
 SMALL = sf.Domain({"a": 5, "b": 4, "c": 3})
@@ -249,7 +247,7 @@ def test_equal_and_impossible_wide_conditions_are_weighed_together():
 def test_conditions_agree_with_their_table_where_there_is_one():
     domain = sf.Domain({"a": 5, "b": 4, "c": 3})
     conditions = _conditions(domain, 15, 4, 3)
-    from sfumato.refine.rows.conditions import read_conditions
+    from sfumato.refine.row_problem import read_conditions
 
     term = sf.predicates(domain, conditions).terms[0]
     found = read_conditions(domain, [Part(term, np.zeros(15), np.ones(15))])

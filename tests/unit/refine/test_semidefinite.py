@@ -12,12 +12,11 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.fit import Fit, Part, fit_answers
-from sfumato.refine.outer.curvature import diagonal
-from sfumato.refine.outer.local import project_locally
-from sfumato.refine.outer.moments import Moments, moment_bound
-from sfumato.refine.outer.residuals import layout
-from sfumato.refine.outer.semidefinite import _Search, project_semidefinitely
+from sfumato.refine.curvature import diagonal
+from sfumato.refine.local_consistency import project_locally
+from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.refine.residuals import layout
+from sfumato.refine.semidefinite import Moments, _Search, moment_bound, project_semidefinitely
 from sfumato.workload.terms import Product
 
 SIGNS = np.array([-1.0, 1.0])

@@ -12,16 +12,22 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.cells.explicit import fit_explicit
-from sfumato.refine.cells.grid import Grid
-from sfumato.refine.cells.quadratic import Quadratic
+from sfumato.refine.cells import fit_explicit
+from sfumato.refine.consistency import expected_square, objective_fit
 from sfumato.refine.draws import Draws
-from sfumato.refine.guesses import EVEN, INDEPENDENT, PUBLIC, Guesses, PublicRecords
-from sfumato.refine.refined import expected_square, objective_fit
-from sfumato.refine.shrinkage import mixture, shrunk_towards
-from sfumato.refine.widths.geometry import Hull
-from sfumato.refine.widths.projected_noise import drawn_noise
-from sfumato.release import Release
+from sfumato.refine.grid import Grid
+from sfumato.refine.problem import Quadratic
+from sfumato.refine.shrink import (
+    EVEN,
+    INDEPENDENT,
+    PUBLIC,
+    Guesses,
+    PublicRecords,
+    mixture,
+    shrunk_towards,
+)
+from sfumato.refine.widths import Hull, drawn_noise
+from sfumato.release.release import Release
 from sfumato.vault.public import public_records
 from tests.unit.release.made import measured, planned
 from tests.words import SeededWords

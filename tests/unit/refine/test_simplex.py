@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import brentq
 
 from sfumato.errors import PlanError
-from sfumato.refine.simplex import project_to_simplex
+from sfumato.solve.nonnegative import project_to_simplex
 
 tables = hnp.arrays(
     np.float64,

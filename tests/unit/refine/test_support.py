@@ -13,10 +13,10 @@ from scipy.optimize import linprog, nnls
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
-from sfumato.refine.fit import fit_answers
-from sfumato.refine.outer.local import project_locally
-from sfumato.refine.outer.residuals import maximal
-from sfumato.refine.outer.support import row_certificate, support_bound
+from sfumato.refine.local_consistency import project_locally
+from sfumato.refine.reconstruct import fit_answers
+from sfumato.refine.residuals import maximal
+from sfumato.study.supports import row_certificate, support_bound
 
 DOMAIN = sf.Domain({"a": 3, "b": 2, "c": 4, "d": 3})
 TREE = [("a", "b"), ("b", "c"), ("b", "d")]

@@ -9,18 +9,19 @@ import pytest
 from scipy import stats
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level, Numeric
+from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.synthetic.sampling import draw_given
-from sfumato.refine.synthetic.synthesize import (
+from sfumato.refine.synthesize import (
     ReleasedTable,
     _information,
+    draw_given,
     released_tables,
     released_total,
     synthesize,
 )
-from sfumato.release.records import record_frame
+from sfumato.release.synthetic_records import record_frame
 from tests.unit.release.made import measured, people, planned, released, some_counts
 from tests.words import SeededWords
 
@@ -174,7 +175,7 @@ def test_records_hold_values_of_the_schema():
 def test_a_release_draws_as_many_records_as_it_counts(monkeypatch):
     domain = people()
     release = released(sf.marginals(domain, 2), some_counts(domain, rows=5000))
-    monkeypatch.setattr("sfumato.release.release.system_words", lambda: SeededWords(9))
+    monkeypatch.setattr("sfumato.random.system_words", lambda: SeededWords(9))
     frame = release.synthetic()
     assert len(frame) == round(release.total)
     assert abs(len(frame) - 5000) < 200

@@ -10,7 +10,7 @@ from scipy import stats
 import sfumato as sf
 from sfumato.measurement import Measurement, Step, Transcript
 from sfumato.privacy.noise_laws import BlockNoise, laplace_tail
-from sfumato.refine.learning.intervals import ToldIntervals, half_widths
+from sfumato.refine.learn import ToldIntervals, half_widths
 
 DOMAIN = sf.Domain({"a": 3, "b": 2})
 ALPHA = 1e-6

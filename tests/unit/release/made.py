@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from sfumato.budget import Budget
-from sfumato.domain import Category, Domain, Integer, Numeric
+from sfumato.domain.attributes import Category, Integer, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.measurement import Measured, Measurement
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.planner import choose
-from sfumato.release import Release
+from sfumato.planning.forecast import Forecast
+from sfumato.planning.planner import choose
+from sfumato.privacy.budget import Budget
+from sfumato.release.release import Release
 from sfumato.vault.measure import add_noise, exact_values
-from sfumato.workload.gram import marginal
-from sfumato.workload.workload import Workload
+from sfumato.workload.workload import Workload, marginal
 from tests.words import SeededWords
 
 BUDGET = Budget(epsilon=1, delta=1e-9)

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError, TooLarge, WorkloadError
+from sfumato.release.answers import check_rows
 from sfumato.release.estimates import half_widths
-from sfumato.release.frames import check_rows
 from tests.unit.release.made import people, released, some_counts
 
 NUMBERS = ["value", "standard_error", "low", "high", "unbiased"]

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
 from sfumato.errors import SfumatoError, TooLarge, WorkloadError
-from sfumato.refine import bootstrap
-from sfumato.refine.bootstrap import DRAWS, Bootstrap, check_intervals
-from sfumato.release import Release
+from sfumato.ledger.ledger import Ledger
+from sfumato.refine import intervals
+from sfumato.refine.intervals import DRAWS, Bootstrap, check_intervals
+from sfumato.release.release import Release
 from tests.unit.release.made import measured, planned
 from tests.words import SeededWords
 
@@ -103,10 +103,10 @@ def test_what_cannot_be_repeated_is_refused_before_anything_is_spent(tmp_path, m
     refused("approximate", WorkloadError, intervals="guessed")
     for project in (False, "bounds"):
         refused("repeats a projection", WorkloadError, intervals="bootstrap", project=project)
-    monkeypatch.setattr(bootstrap, "LISTED", 11)
+    monkeypatch.setattr(intervals, "LISTED", 11)
     refused("at most 11", TooLarge, intervals="bootstrap")
     monkeypatch.undo()
-    monkeypatch.setattr(bootstrap, "MOST_NUMBERS", 100)
+    monkeypatch.setattr(intervals, "MOST_NUMBERS", 100)
     refused("queries are too many", TooLarge, intervals="bootstrap")
 
 

@@ -10,18 +10,20 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Category, Domain
+from sfumato.domain.attributes import Category
+from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError
 from sfumato.release.charts import (
     candidates_chart,
     cdf_band,
+    chart_of,
+    chosen_groups,
     error_against_alpha,
     heat_map,
     interval_bars,
     smaller_png,
     write_chart,
 )
-from sfumato.release.pictures import chart_of, chosen_groups
 from tests.unit.release.made import people, planned, released, some_counts
 
 

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.ledger import Ledger
-from sfumato.domain import Category
+from sfumato.domain.attributes import Category
 from sfumato.errors import WorkloadError
-from sfumato.release import Release
+from sfumato.ledger.ledger import Ledger
 from sfumato.release import release as release_module
+from sfumato.release.release import Release
 from tests.unit.release.made import measured
 from tests.words import SeededWords
 

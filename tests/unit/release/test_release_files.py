@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Category, Domain, Numeric
+from sfumato.domain.attributes import Category, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError
-from sfumato.release import export, saving
+from sfumato.release import export, save
 from tests.unit.release.made import people, released, some_counts
 
 FILES = {"answers.parquet", "provenance.json", "report.html"}
@@ -37,7 +38,7 @@ def release():
 @pytest.fixture
 def plain_report(monkeypatch):
     """Bundling the charting library takes seconds and is tested elsewhere."""
-    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    monkeypatch.setattr("sfumato.release.report.library", lambda: "")
 
 
 def test_parquet_holds_the_long_frame_with_typed_labels(release, tmp_path):
@@ -139,7 +140,7 @@ def test_a_failure_while_saving_leaves_nothing_new(release, tmp_path, monkeypatc
     def fail(*_):
         raise failure
 
-    monkeypatch.setattr(saving, "provenance_json", fail)
+    monkeypatch.setattr(save, "provenance_json", fail)
     expected = SfumatoError if isinstance(failure, OSError) else KeyboardInterrupt
     with pytest.raises(expected):
         release.save(tmp_path)
@@ -156,7 +157,7 @@ def test_a_failure_while_writing_one_file_keeps_the_old_one(release, tmp_path, m
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sfumato.release.release.write_csv", fail)
+    monkeypatch.setattr("sfumato.release.export.write_csv", fail)
     with pytest.raises(SfumatoError, match=r"cannot write .*a\.csv: No space left.*; choose"):
         release.to_csv(path)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.csv", "old")]

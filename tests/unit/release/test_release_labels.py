@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level, Numeric
+from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.release.labels import cell_labels, columns_of, texts_of, upper_ends
 
 SIZES = Level("size", ("small", "large"), (0, 0, 1))

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Domain, Integer
+from sfumato.domain.attributes import Integer
+from sfumato.domain.domain import Domain
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.release.estimates import Estimates
 from sfumato.release.ratios import _quotients, means_of, quotient_range

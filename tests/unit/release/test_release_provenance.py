@@ -12,15 +12,15 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget import Budget
-from sfumato.budget.accounting import Cost
-from sfumato.budget.entries import Entry
-from sfumato.domain import Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SfumatoError
+from sfumato.ledger.entries import Entry
 from sfumato.measurement import Measured, Measurement
-from sfumato.release import Release
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
 from sfumato.release.provenance import cost_in_words, guarantee, provenance_json
+from sfumato.release.release import Release
 from sfumato.vault.measure import add_noise
 from tests.unit.release.made import measured, people, planned, released, some_counts
 from tests.words import SeededWords
@@ -62,7 +62,7 @@ def test_the_record_states_what_was_promised_and_how_noise_was_drawn():
 
 
 def test_a_record_of_many_groups_is_cut_and_says_where_the_rest_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    monkeypatch.setattr("sfumato.release.report.library", lambda: "")
     domain = Domain({f"a{i:02d}": 2 for i in range(46)})
     counts = np.zeros((2,) * 2, dtype=np.int64)
     forecast = planned(sf.marginals(domain, 2), "gaussian-groups")

@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Category, DateTime, Domain, Integer, Level, Numeric
+from sfumato.domain.attributes import Category, DateTime, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
-from sfumato.plan.strategy import Strategy
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.release import Release
 from sfumato.release.estimates import Estimates
-from sfumato.release.sources import best_source
+from sfumato.release.ranges import best_source
+from sfumato.release.release import Release
+from sfumato.strategy.base import Strategy
 from sfumato.workload.queries import Identity, Prefix
 from sfumato.workload.terms import Product
 from tests.unit.release.made import measured, people, planned, released, some_counts
@@ -104,7 +105,7 @@ def test_errors_followed_through_any_strategy_are_those_it_would_state(domain, c
 
 @pytest.mark.parametrize("mechanism", ["gaussian-table", "laplace-table"])
 def test_too_many_values_to_follow_give_wider_intervals(domain, counts, mechanism, monkeypatch):
-    monkeypatch.setattr("sfumato.release.sources.MOST_FOLLOWED", 10)
+    monkeypatch.setattr("sfumato.release.ranges.MOST_FOLLOWED", 10)
     known, blind = known_and_opaque(domain, counts, mechanism)
     a, b = known.quantiles("age", QUARTILES), blind.quantiles("age", QUARTILES)
     assert (b["low"] <= a["low"]).all()

@@ -12,15 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.budget import Budget
-from sfumato.domain import Category, Domain, Integer
+from sfumato.domain.attributes import Category, Integer
+from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.plan.calibrate import calibrate
-from sfumato.plan.combined import combined
-from sfumato.plan.forecast import Forecast
-from sfumato.plan.optimal.ordered import ordered
-from sfumato.plan.strategy import Strategy
-from sfumato.release import Release
+from sfumato.planning.calibrate import calibrate
+from sfumato.planning.forecast import Forecast
+from sfumato.privacy.budget import Budget
+from sfumato.release.release import Release
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.combined import combined
+from sfumato.strategy.ordered import ordered
 from sfumato.workload.workload import Workload
 from tests.unit.release.made import measured, released, some_counts
 from tests.words import SeededWords

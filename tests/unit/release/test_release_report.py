@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Category, Domain
-from sfumato.release.page import script_json
-from sfumato.release.pictures import MOST_CHARTS
-from sfumato.release.report import MOST_BYTES, number, report_html
+from sfumato.domain.attributes import Category
+from sfumato.domain.domain import Domain
+from sfumato.release.charts import MOST_CHARTS
+from sfumato.release.report import MOST_BYTES, number, report_html, script_json
 from tests.unit.release.made import people, released, some_counts
 
 ADDRESS = re.compile(r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:[a-z]+:)?//""", re.IGNORECASE)
@@ -165,7 +165,7 @@ def test_many_groups_get_a_dozen_charts_and_short_tables():
 
 def test_a_report_of_many_groups_stays_below_five_megabytes(monkeypatch):
     """4,005 groups; before, every group had a table and the page grew with the release."""
-    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    monkeypatch.setattr("sfumato.release.report.library", lambda: "")
     domain = Domain({f"a{i:02d}": 7 for i in range(90)})
     release = released(sf.marginals(domain, 2), Sparse(domain), "factorization", project=False)
     page = release.report()
@@ -179,7 +179,7 @@ def test_a_report_of_many_groups_stays_below_five_megabytes(monkeypatch):
 
 
 def test_a_report_with_endless_labels_stays_below_five_megabytes(monkeypatch):
-    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    monkeypatch.setattr("sfumato.release.report.library", lambda: "")
     names = [f"{'x' * 5_000}{i}" for i in range(40)]
     domain = Domain([Category("a", names), Category("b", names)])
     work = sf.marginals(domain, 1) | sf.marginals(domain, 2)
@@ -188,7 +188,7 @@ def test_a_report_with_endless_labels_stays_below_five_megabytes(monkeypatch):
 
 
 def test_charts_with_more_data_than_a_page_holds_are_left_out(monkeypatch):
-    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    monkeypatch.setattr("sfumato.release.report.library", lambda: "")
     domain = Domain({f"a{i}": 9000 for i in range(12)})
     work = sf.prefixes(domain, "a0")
     for i in range(1, 12):
@@ -221,7 +221,7 @@ def test_numbers_are_shown_to_the_digits_that_mean_something():
 
 def test_the_typical_error_of_sums_beside_counts_is_in_counts(monkeypatch):
     """Sums err in thousands; by their weights they count in units of their greatest value."""
-    monkeypatch.setattr("sfumato.release.page.library", lambda: "")
+    monkeypatch.setattr("sfumato.release.report.library", lambda: "")
     domain = people()
     work = sf.marginals(domain, 1) | sf.means(domain, "age", by=["sex"])
     release = released(work, some_counts(domain))

@@ -12,14 +12,13 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget import Neighbours
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError
 from sfumato.measurement import Transcript
-from sfumato.plan.adaptive import Moves, Spending, answer_moves, joint_moves
-from sfumato.refine.learning.boosting import Boosted
-from sfumato.refine.learning.replay import replay_samples
+from sfumato.planning.adaptive_costs import Moves, Spending, answer_moves, joint_moves
+from sfumato.refine.learn import Boosted, replay_samples
 from sfumato.run.rounds import Sampling, boosting_rounds, mwem_rounds
+from sfumato.types import Neighbours
 from sfumato.vault.select import ExactAnswers, read_answers
 from sfumato.vault.tables import open_table
 from sfumato.workload.scans import answer_bits

@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.adaptive import AdaptiveRun
-from sfumato.alerts import SeriesWatch, TableWatch, Watched
-from sfumato.budget import Ledger
-from sfumato.corrections import CorrectionRun
 from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError, TableError
-from sfumato.flow import LinearRun
+from sfumato.ledger.ledger import Ledger
+from sfumato.run.adaptive import AdaptiveRun
+from sfumato.run.correct import CorrectionRun
+from sfumato.run.linear import LinearRun
 from sfumato.run.spine import Access, Runnable, run, stored_answer
+from sfumato.run.watch import SeriesWatch, TableWatch, Watched
 
 DOMAIN = sf.Domain({"kind": 4})
 BUDGET = sf.Budget(epsilon=1)
@@ -187,7 +187,7 @@ def test_columns_ledger_and_unit_are_refused_before_anything_is_counted(
 
 @kinds
 def test_a_key_of_another_request_is_refused(kind: Kind, tmp_path: Path) -> None:
-    from sfumato.budget import Cost
+    from sfumato.privacy.cost import Cost
 
     ledger = opened(tmp_path, kind)
     ledger.answer_once(Cost.pure(BUDGET.pure_epsilon / 4), {"q": 1}, "k", lambda: b"other")

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, Domain, Integer, Level, Numeric
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Boolean, Category, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError, TooLarge, WorkloadError
 from sfumato.vault import count as counting
-from sfumato.vault.conditions import compile_condition
-from sfumato.vault.count import count_conditions, count_marginals
-from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.count import compile_condition, count_conditions, count_marginals
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.measure import count
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import Table, open_table

@@ -8,13 +8,12 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import Budget
-from sfumato.budget.sparse import NoiseLaw, SparseLaw
 from sfumato.errors import PlanError, SfumatoError
-from sfumato.plan.sparse_plan import SparsePlan
-from sfumato.vault.discover import Discoverer, apart, times
+from sfumato.planning.sparse_plans import SparsePlan
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.vault.sensitive import Sensitive
-from sfumato.vault.sparse import SparseVector, answer
+from sfumato.vault.sparse import Discoverer, SparseVector, answer, apart, times
 from tests.words import SeededWords
 
 LAW = SparseLaw(NoiseLaw("laplace", Fraction(2)), NoiseLaw("laplace", Fraction(3)), 2)

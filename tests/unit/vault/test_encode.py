@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sfumato.domain import Attribute, Boolean, Category, DateTime, Domain, Integer, Numeric
+from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import Table, open_table
 from tests.vault_reference import cell_of

@@ -17,11 +17,11 @@ import pytest
 import sfumato as sf
 import sfumato.vault.records
 from sfumato.app.cli import main
-from sfumato.domain import Category, Integer
+from sfumato.domain.attributes import Category, Integer
 from sfumato.errors import TableError
-from sfumato.vault.addresses import SqlSource
 from sfumato.vault.identity import data_identity, shares_data
 from sfumato.vault.tables import open_table
+from sfumato.vault.warehouse import SqlSource
 from tests.engine_tables import in_postgres
 
 ROWS = pa.table({"sex": ["f", "m"], "age": [30, 40]})

@@ -11,8 +11,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.vault import records
-from sfumato.vault.addresses import SqlSource
 from sfumato.vault.tables import Table, open_table
+from sfumato.vault.warehouse import SqlSource
 
 DOMAIN = sf.Domain({"age": 4, "sex": 2})
 UNIT = sf.PrivacyUnit("person", 1)

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.plan.calibrate import privacy_loss
-from sfumato.plan.optimal.pieces import pieces
-from sfumato.plan.strategy import Block
+from sfumato.planning.calibrate import privacy_loss
 from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.strategy.base import Block
+from sfumato.strategy.pieces import pieces
 from sfumato.vault.measure import Exact, add_noise, exact_values, measure
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import read_answers, read_tables

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.domain.unit import PrivacyUnit
-from sfumato.plan.calibrate import calibrate
-from sfumato.plan.optimal.dense import Dense, dense
-from sfumato.plan.optimal.mixture import Mixture
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.planning.calibrate import calibrate
+from sfumato.strategy.matrix import Dense, dense
+from sfumato.strategy.measured import Mixture
 from sfumato.vault.measure import combined_values, count, measure
 from sfumato.vault.noise import rounded_gaussian
 from sfumato.vault.tables import open_table

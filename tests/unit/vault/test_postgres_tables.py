@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sfumato.domain import Attribute, Category, DateTime, Domain, Integer, Numeric
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Attribute, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
-from sfumato.vault import engine_postgres
-from sfumato.vault.addresses import SqlSource
+from sfumato.vault import postgres as postgres_module
 from sfumato.vault.count import count_marginals
-from sfumato.vault.engine_postgres import Postgres
+from sfumato.vault.postgres import Postgres
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import Table, column_types, open_table, public_name
+from sfumato.vault.warehouse import SqlSource
 from tests.engine_tables import in_postgres
 
 psycopg = pytest.importorskip("psycopg")
@@ -214,7 +215,7 @@ def test_a_missing_driver_is_named(monkeypatch):
 
 
 def test_great_results_come_in_parts(postgres, monkeypatch):
-    monkeypatch.setattr(engine_postgres, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(postgres_module, "_ROWS_AT_ONCE", 7)
     engine = Postgres(psycopg.connect(postgres, autocommit=True), is_ours=True)
     query = "SELECT n, n * n - 3 AS m FROM generate_series(CAST(1 AS BIGINT), 100000) AS n"
     parts = list(engine.batches(query, ["n", "m"]))

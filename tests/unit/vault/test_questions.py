@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.budget.sparse import NoiseLaw
-from sfumato.domain import Domain, Integer
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Integer
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.vault import questions
 from sfumato.vault.public import public_records
 from sfumato.vault.questions import FINE, ExactQuestions, answer_shift, moved_by_one, public_cells

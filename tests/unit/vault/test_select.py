@@ -15,14 +15,14 @@ from flint import arb
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtri
 
-from sfumato.budget.accounting import Cost
-from sfumato.budget.selection import (
+from sfumato.errors import BudgetError, PlanError
+from sfumato.privacy.cost import Cost
+from sfumato.privacy.selection import (
     ChoiceNoise,
     choice_cost,
     range_of_mu_squared_down,
     selection_cost,
 )
-from sfumato.errors import BudgetError, PlanError
 from sfumato.vault.select import (
     _EXPONENTIAL,
     _GUMBEL,

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pytest
 
 import sfumato
-from sfumato.domain import Boolean, Category, Domain, Integer
+from sfumato.domain.attributes import Boolean, Category, Integer
+from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, SfumatoError, TableError
 from sfumato.vault.count import Counts, count_conditions, count_marginals
-from sfumato.vault.engine_duckdb import DuckDB
+from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.sensitive import Sensitive, sealed
 from sfumato.vault.tables import open_table
 from sfumato.workload.predicates import In

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sfumato.errors import TableError
-from sfumato.vault import spark_session as sessions
-from sfumato.vault.addresses import PostgresSource, SparkSource, engine_source, placed
+from sfumato.vault import spark as sessions
+from sfumato.vault.warehouse import PostgresSource, SparkSource, engine_source, placed
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fakes are shell scripts")
 
@@ -79,9 +79,9 @@ def test_the_environment_is_as_before_after_a_start(monkeypatch, tmp_path):
 
 STARTED = """
 import pyarrow as pa
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.vault.count import count_marginals
-from sfumato.vault.spark_session import java_home, spark_session
+from sfumato.vault.spark import java_home, spark_session
 from sfumato.vault.tables import open_table
 from tests.engine_tables import SMALL_SPARK
 
@@ -133,8 +133,9 @@ def test_spark_runs_on_the_packaged_java_and_says_nothing_even_when_a_task_fails
 CONNECTED = """
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from sfumato.domain import Category, Domain
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Category
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import open_table
 

@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget.sparse import NoiseLaw, SparseLaw
 from sfumato.errors import BudgetError, PlanError, SfumatoError
+from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import SparseVector, above_threshold, answer

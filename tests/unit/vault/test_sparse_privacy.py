@@ -17,8 +17,8 @@ import pytest
 from scipy.special import chdtrc, ndtr
 
 import sfumato.vault.sparse as vault_sparse
-from sfumato.budget.accounting import gaussian_delta
-from sfumato.budget.sparse import NoiseLaw, SparseLaw
+from sfumato.privacy.cost import gaussian_delta
+from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import SparseVector
 from tests.sparse_reference import (
@@ -298,7 +298,7 @@ def test_the_curve_of_theorem_3_is_attained_and_no_smaller_one_holds(
     """G_mu <= max(G_nu(e^loss a), e^-loss G_nu(a)) on a fine grid; equal at Phi(-mu/2)."""
     from scipy.special import ndtri
 
-    from sfumato.budget.curve import mu_of_loss_up
+    from sfumato.privacy.gaussian import mu_of_loss_up
 
     mu = mu_of_loss_up(Fraction(nu) ** 2, Fraction(loss))
 

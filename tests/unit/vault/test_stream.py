@@ -10,10 +10,10 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.budget import Budget
 from sfumato.errors import SfumatoError
-from sfumato.plan.streams.planned import STRATEGIES, StreamPlan, plan_stream
-from sfumato.vault.stream import PrivateStream
+from sfumato.planning.stream_plans import STRATEGIES, StreamPlan, plan_stream
+from sfumato.privacy.budget import Budget
+from sfumato.vault.stream_noise import PrivateStream
 from tests.words import SeededWords
 
 MU = Budget(mu=1)
@@ -73,7 +73,7 @@ def test_a_forked_child_cannot_go_on() -> None:
 def test_a_failure_of_the_noise_leaves_the_state_as_it_was(
     strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sfumato.vault.stream as module
+    import sfumato.vault.stream_noise as module
 
     plan = planned(strategy)
     plain = PrivateStream(plan, 1, SeededWords(4))

@@ -16,14 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Numeric
-from sfumato.domain.unit import PrivacyUnit
+from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Numeric
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
-from sfumato.vault.addresses import CsvSource, PostgresSource, SqlSource, engine_source
 from sfumato.vault.count import count_marginals
-from sfumato.vault.engine_duckdb import DuckDB
-from sfumato.vault.fit import check_columns
+from sfumato.vault.duckdb import DuckDB
+from sfumato.vault.encode import check_columns
 from sfumato.vault.tables import column_types, open_table, public_name
+from sfumato.vault.warehouse import CsvSource, PostgresSource, SqlSource, engine_source
 from tests.vault_reference import SOURCES, make_source
 
 PEOPLE = pa.table({"age": [30, 41, 30, None], "sex": ["F", "M", "M", None]})

@@ -10,9 +10,17 @@ from itertools import product
 
 import numpy as np
 
-from sfumato.workload.coefficients import Groups, Matrix
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or
-from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows
+from sfumato.workload.queries import (
+    Groups,
+    Identity,
+    Matrix,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+)
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
 from sfumato.workload.workload import Workload
 

@@ -8,12 +8,11 @@ import pytest
 from scipy.sparse import coo_matrix, csr_array, csr_matrix
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, Domain, Integer, Level, Numeric
+from sfumato.domain.attributes import Boolean, Category, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.workload import windows
-from sfumato.workload.build import in_bins
-from sfumato.workload.coefficients import Groups
-from sfumato.workload.queries import Identity, Prefix
+from sfumato.workload.build import in_bins, windows
+from sfumato.workload.queries import Groups, Identity, Prefix
 from sfumato.workload.terms import Explicit, Product
 from sfumato.workload.workload import union
 from tests.unit.workload.dense import dense_workload

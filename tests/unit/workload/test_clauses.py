@@ -12,9 +12,8 @@ import pytest
 import sfumato as sf
 from sfumato.errors import TooLarge
 from sfumato.workload import clauses as module
-from sfumato.workload.classes import Classes
 from sfumato.workload.clauses import Clauses, read_clauses
-from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or
+from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
 from tests.unit.workload.random_conditions import random_condition, truth
 
 DOMAIN = sf.Domain({"x": 3, "y": 4, "z": 2, "one": 1})

@@ -9,8 +9,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import SfumatoError
-from sfumato.tomlfile import parse_toml, read_toml
-from sfumato.workload.constraints_toml import constraints_from
+from sfumato.toml import parse_toml, read_toml
+from sfumato.workload.constraints import constraints_from
 
 SCHEMA = """
 [domain.age]

@@ -13,8 +13,8 @@ import pytest
 
 import sfumato as sf
 import sfumato.workload
-from sfumato.tomlfile import parse_toml
-from sfumato.workload.toml import workload_from
+from sfumato.toml import parse_toml
+from sfumato.workload.workload_file import workload_from
 
 PAGE = (Path(__file__).parents[3] / "docs" / "workloads.md").read_text("utf-8")
 MODULES = [m.name for m in pkgutil.iter_modules(sfumato.workload.__path__)]

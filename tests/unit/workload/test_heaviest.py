@@ -8,10 +8,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
-from sfumato.workload import counting, decomposition, sensitivity
-from sfumato.workload.clauses import read_clauses
-from sfumato.workload.decomposition import Decomposition
-from sfumato.workload.heaviest import heaviest, held_together
+from sfumato.workload import clauses as clauses_module
+from sfumato.workload import sensitivity, terms
+from sfumato.workload.clauses import Decomposition, heaviest, held_together, read_clauses
 from sfumato.workload.predicates import And, Condition, Everything, In, Or
 from tests.unit.workload.random_conditions import random_box, random_condition, truth
 
@@ -62,7 +61,7 @@ def test_parts_that_add_up_to_too_little_are_noticed(monkeypatch: pytest.MonkeyP
     """The broken twin: a split that loses a tenth of each weight is no bound."""
     honest = Decomposition._split
     monkeypatch.setattr(Decomposition, "_split", lambda self, weights: 0.9 * honest(self, weights))
-    monkeypatch.setattr("sfumato.workload.heaviest.climbed", lambda c, _, cells: c.at(cells[:1]))
+    monkeypatch.setattr("sfumato.workload.clauses.climbed", lambda c, _, cells: c.at(cells[:1]))
     assert not all(is_bound(1e12))
 
 
@@ -131,7 +130,7 @@ def test_weights_below_zero_or_not_finite_are_refused() -> None:
 @pytest.fixture
 def nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every table of classes were too large."""
-    monkeypatch.setattr(counting, "WIDE_CELLS", 4)
+    monkeypatch.setattr(terms, "WIDE_CELLS", 4)
 
 
 @pytest.mark.usefixtures("nothing_is_listed")
@@ -180,4 +179,4 @@ def test_rounding_up_covers_sums_in_32_bits() -> None:
         total = np.float32(0)
         for w in single:  # the worst order: one after the other
             total += w
-        assert float(total) * decomposition.round_up(count, 1) >= weights.sum()
+        assert float(total) * clauses_module.round_up(count, 1) >= weights.sum()

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.domain import Category, Domain, Integer, Level
-from sfumato.workload import normal
+from sfumato.domain.attributes import Category, Integer, Level
+from sfumato.domain.domain import Domain
+from sfumato.workload import normal_form
 from sfumato.workload.workload import Workload, union
 
 DOMAIN = sf.Domain(
@@ -122,7 +123,7 @@ def conditions(term, table, rng):
 
 def groups(work):
     """All that defines the groups of the normal form."""
-    from sfumato.plan.fingerprint import fingerprint
+    from sfumato.strategy.base import fingerprint
 
     return fingerprint(work.normal.workload.terms)
 
@@ -215,8 +216,8 @@ def test_tables_have_the_form_that_the_general_way_gives_them(seed: int) -> None
     sets = {tuple(sorted(rng.choice(6, rng.integers(0, 4), replace=False))) for _ in range(8)}
     listed = [tuple(f"a{i}" for i in places) for places in sets]
     work = sf.marginals(domain, listed)
-    fast = normal._tables(work)
-    slow = normal._Form(work).normal()
+    fast = normal_form._tables(work)
+    slow = normal_form._Form(work).normal()
     assert fast is not None
     assert fast.key == slow.key
     assert [t.name for t in fast.workload.terms] == [t.name for t in slow.workload.terms]

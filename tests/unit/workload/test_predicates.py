@@ -9,10 +9,20 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level
+from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Level
+from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
-from sfumato.workload.classes import Classes, joint_classes
-from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or, indicator
+from sfumato.workload.predicates import (
+    And,
+    Classes,
+    Condition,
+    Everything,
+    In,
+    Not,
+    Or,
+    indicator,
+    joint_classes,
+)
 
 DOMAIN = Domain(
     [

@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.workload.coefficients import Groups, Matrix, integer_entries
-from sfumato.workload.queries import Identity, Prefix, QuerySet, Ranges, Total, Windows, widened
+from sfumato.workload.queries import (
+    Groups,
+    Identity,
+    Matrix,
+    Prefix,
+    QuerySet,
+    Ranges,
+    Total,
+    Windows,
+    integer_entries,
+    widened,
+)
 from tests.unit.workload.dense import dense_queries
 
 THIRDS = [[1 / 3, 0.25, -2.0, 0.0, 7.5], [0.0, 0.0, 1.0, 1e-7, 3.0]]

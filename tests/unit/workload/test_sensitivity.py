@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Domain
+from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.workload import sensitivity
 from sfumato.workload.predicates import In

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, DateTime, Domain, Integer, Level, Numeric
+from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Level, Numeric
+from sfumato.domain.domain import Domain
 from sfumato.errors import SqlError, TooLarge, WorkloadError
-from sfumato.workload.coefficients import Groups, Matrix
-from sfumato.workload.queries import Identity
-from sfumato.workload.sql import sql_condition
+from sfumato.workload.queries import Groups, Identity, Matrix
+from sfumato.workload.sql.statements import sql_condition
 from sfumato.workload.terms import Explicit, Predicates, Product
 from sfumato.workload.workload import Ratio
 from tests.unit.workload.dense import dense_workload

@@ -6,12 +6,13 @@ from __future__ import annotations
 import pytest
 
 import sfumato as sf
-from sfumato.domain import Boolean, Category, Domain, Integer, Level
+from sfumato.domain.attributes import Boolean, Category, Integer, Level
+from sfumato.domain.domain import Domain
 from sfumato.errors import SchemaError, SfumatoError, SqlError, TooLarge, WorkloadError
-from sfumato.tomlfile import parse_toml
-from sfumato.workload import windows
-from sfumato.workload.toml import workload_from
+from sfumato.toml import parse_toml
+from sfumato.workload.build import windows
 from sfumato.workload.workload import Ratio
+from sfumato.workload.workload_file import workload_from
 
 HALF = Level("half", ("young", "old"), (0, 0, 1, 1))
 DOMAIN = Domain(

@@ -8,11 +8,11 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import sfumato as sf
-from sfumato.domain import Category, Domain
+from sfumato.domain.attributes import Category
+from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.workload.coefficients import Matrix
 from sfumato.workload.predicates import And, Everything, In, Not, Or
-from sfumato.workload.queries import Identity, Total, Windows
+from sfumato.workload.queries import Identity, Matrix, Total, Windows
 from sfumato.workload.terms import Explicit, Predicates, Product
 from sfumato.workload.workload import Ratio
 from tests.unit.workload.dense import dense_workload

@@ -20,17 +20,21 @@ from sfumato.app.files import check_folder
 from sfumato.app.output import Output
 from sfumato.app.show import heading
 from sfumato.app.spec import LedgerSpec
-from sfumato.budget.opening import Terms, obey_total
-from sfumato.domain.unit import unit_of
+from sfumato.domain.privacy_unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError, SqlError
+from sfumato.ledger.ledger import Terms, obey_total
 from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
-    from sfumato.budget.ledger import Ledger
-    from sfumato.online.session import Session
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.session.session import Session
     from sfumato.workload.question import Question
 
-__all__ = ["Wanted", "ask"]
+__all__ = [
+    "Wanted",
+    "ask",
+]
+
 
 LARGEST_FILE = 2**22  # bytes of a file of questions
 
@@ -91,7 +95,7 @@ def ask(path: Path, wanted: Wanted, output: Output) -> None:
 
 def _ledger(spec: SessionSpec, wanted: Wanted, stack: ExitStack, output: Output) -> Ledger | None:
     """The ledger that is debited; None only if that was asked for, or nothing is to be spent."""
-    from sfumato.budget.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger
     from sfumato.vault.tables import name_of, public_name
 
     if wanted.no_ledger and wanted.ledger is not None:

@@ -14,9 +14,12 @@ from sfumato.app.show import heading, table
 from sfumato.errors import PlanError
 
 if TYPE_CHECKING:
-    from sfumato.audit.examine import Finding, Subject
+    from sfumato_audit.examine import Finding, Subject
 
-__all__ = ["audit"]
+__all__ = [
+    "audit",
+]
+
 
 _NOTE = "lower bounds hold with 99.9%; what is not refuted is not proved"
 _COLUMNS = ["mechanism", "claim", "bound", "share", "pairs", "runs", "seconds", "note"]
@@ -29,9 +32,9 @@ def audit(
 
     Privacy: runs on made-up tables only.
     """
-    from sfumato.audit.examine import FAST, FULL
-    from sfumato.audit.registry import audit as examined
-    from sfumato.audit.registry import subjects, uncovered
+    from sfumato_audit.examine import FAST, FULL
+    from sfumato_audit.registry import audit as examined
+    from sfumato_audit.registry import subjects, uncovered
 
     if out is not None:
         check_folder(out)

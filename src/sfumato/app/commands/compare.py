@@ -15,7 +15,10 @@ from sfumato.app.output import Output
 from sfumato.app.show import budget_document, counts, facts, heading, table
 from sfumato.app.spec import Spec, read_spec
 
-__all__ = ["compare"]
+__all__ = [
+    "compare",
+]
+
 
 Cells = tuple[list[str], list[list[str]]]
 
@@ -212,7 +215,7 @@ def _write(found: Comparison, out: Path) -> list[str]:
     """One PNG per chart, and one page with everything, which needs no network."""
     from sfumato.app.charts import charts_of
     from sfumato.release.charts import write_chart
-    from sfumato.release.page import page
+    from sfumato.release.report import page
 
     charts = charts_of(found)
     title = f"Mechanisms for {found.queries:,} queries"

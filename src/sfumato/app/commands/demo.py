@@ -15,7 +15,10 @@ from sfumato.app.shipped import shipped_domain, shipped_table
 from sfumato.app.show import heading
 from sfumato.errors import BudgetError
 
-__all__ = ["demo"]
+__all__ = [
+    "demo",
+]
+
 
 _TABLE = "demo:adult"
 _LEVEL = 0.95

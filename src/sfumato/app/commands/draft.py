@@ -11,7 +11,9 @@ from sfumato.app.output import Output
 from sfumato.app.shipped import is_shipped, shipped_table
 from sfumato.errors import SfumatoError
 
-__all__ = ["draft"]
+__all__ = [
+    "draft",
+]
 
 
 def draft(source: str, out: Path | None, output: Output, query: str | None = None) -> None:
@@ -20,8 +22,8 @@ def draft(source: str, out: Path | None, output: Output, query: str | None = Non
     Privacy: column names and types are public; no row is read.
     """
     from sfumato.domain.draft import draft as drafted
-    from sfumato.vault.addresses import SqlSource
     from sfumato.vault.tables import open_table
+    from sfumato.vault.warehouse import SqlSource
 
     if out is not None and out.exists():
         raise SfumatoError(

@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING
 from sfumato.app.files import check_folder
 from sfumato.app.output import Output
 from sfumato.app.show import budget_document, facts, heading, table
-from sfumato.budget.account import percent, shares_of
-from sfumato.budget.budget import Budget, check_neighbours
-from sfumato.budget.ledger import Ledger
-from sfumato.budget.opening import Terms
-from sfumato.domain.unit import (
+from sfumato.domain.privacy_unit import (
     PrivacyUnit,
     Unit,
     check_unit,
@@ -23,6 +19,9 @@ from sfumato.domain.unit import (
     unit_of,
 )
 from sfumato.errors import LedgerError
+from sfumato.ledger.account import percent, shares_of
+from sfumato.ledger.ledger import Ledger, Terms
+from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.release.provenance import cost_in_words
 
 if TYPE_CHECKING:
@@ -31,11 +30,19 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from sfumato.budget import Budget, Remaining
-    from sfumato.budget.book import Allowance
-    from sfumato.budget.entries import Entry
+    from sfumato.ledger.account import Remaining
+    from sfumato.ledger.entries import Entry
+    from sfumato.ledger.reader import Allowance
 
-__all__ = ["create", "freeze", "raise_total", "show", "unfreeze", "verify"]
+__all__ = [
+    "create",
+    "freeze",
+    "raise_total",
+    "show",
+    "unfreeze",
+    "verify",
+]
+
 
 UNBOUND = "not said yet: the first release binds its privacy unit"
 

@@ -21,16 +21,19 @@ from sfumato.app.show import (
 )
 from sfumato.app.spec import Spec, read_spec
 from sfumato.errors import LedgerError, PlanError
-from sfumato.resources import engine_of, in_bytes
+from sfumato.planning.resources import engine_of, in_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from sfumato.advice import Recommendation
-    from sfumato.flow import Plan, Progress, Purse
+    from sfumato.run.advice import Recommendation
+    from sfumato.run.linear import Plan, Purse
+    from sfumato.run.spine import Progress
 
-__all__ = ["plan"]
+__all__ = [
+    "plan",
+]
 
 
 def plan(
@@ -89,8 +92,8 @@ def plan(
 
 def _purse(spec: Spec) -> tuple[Purse | None, str | None]:
     """What the ledger of a spec has left, or why it cannot be read; a new one has its total."""
-    from sfumato.budget.ledger import Ledger
-    from sfumato.flow import Unopened
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.run.linear import Unopened
 
     at = spec.ledger
     if at is None:
@@ -108,7 +111,7 @@ def _advice(
     spec: Spec, found: Plan, records: int, progress: Progress | None
 ) -> Recommendation | None:
     """What is recommended for so many records; None for more queries than can be tried."""
-    from sfumato.advice import MOST_QUERIES, recommend
+    from sfumato.run.advice import MOST_QUERIES, recommend
     from sfumato.vault.public import check_public
 
     check_public(spec.public, spec.source)
@@ -153,7 +156,7 @@ def _plan_adaptive(spec: Spec, records: int | None, output: Output) -> None:
             f"{spec.path} asks for an adaptive release, which forecasts no error for a number of "
             "records; leave --records out, or take adaptive out of [plan]"
         )
-    from sfumato.flow import InLedger
+    from sfumato.run.linear import InLedger
 
     found = spec.plan_adaptive()
     purse, fault = _purse(spec)

@@ -13,26 +13,29 @@ from sfumato.app.output import Output
 from sfumato.app.publish import publish, published_document, published_facts
 from sfumato.app.show import heading
 from sfumato.app.spec import LedgerSpec, Spec, read_spec
-from sfumato.budget.account import Account
-from sfumato.budget.entries import check_name
-from sfumato.budget.opening import Terms, obey_total
-from sfumato.domain.unit import unit_of
+from sfumato.domain.privacy_unit import unit_of
 from sfumato.errors import BudgetExhausted, LedgerError, PlanError
-from sfumato.wording import STORED
+from sfumato.ledger.account import Account
+from sfumato.ledger.entries import check_name
+from sfumato.ledger.ledger import Terms, obey_total
+from sfumato.text import STORED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.table import Table as Shown
 
-    from sfumato.adaptive import AdaptivePlan
     from sfumato.app.progress import Bars
-    from sfumato.budget.ledger import Ledger
-    from sfumato.flow import Plan
-    from sfumato.refine.bootstrap import Intervals
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.refine.intervals import Intervals
+    from sfumato.run.adaptive import AdaptivePlan
+    from sfumato.run.linear import Plan
     from sfumato.vault.tables import Table
 
-__all__ = ["Wishes", "release"]
+__all__ = [
+    "Wishes",
+    "release",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,8 @@ def release(
 
     Privacy: that of ``Plan.release``; what is shown depends on public numbers only.
     """
-    from sfumato.refine.synthetic.drawn import check_records
-    from sfumato.vault.fit import check_columns
+    from sfumato.refine.drawn_records import check_records
+    from sfumato.vault.encode import check_columns
     from sfumato.vault.tables import name_of, open_table, public_name
 
     spec = read_spec(path).asking(mechanism, error)
@@ -120,7 +123,7 @@ class _Job:
 
     def run(self, plan: Plan | AdaptivePlan, bars: Bars) -> tuple[dict[str, object], Shown]:
         """Count, debit, measure, write; what to say about it."""
-        from sfumato.flow import Plan
+        from sfumato.run.linear import Plan
 
         return self._planned(plan, bars) if isinstance(plan, Plan) else self._adaptive(plan, bars)
 
@@ -163,7 +166,7 @@ class _Job:
 
 def _plan(spec: Spec, at: LedgerSpec | None, wishes: Wishes, output: Output) -> Plan | AdaptivePlan:
     """The plan, one that fits what is left in an existing ledger."""
-    from sfumato.budget.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger
 
     if spec.adaptive is None:
         book = Ledger.open(at.path) if at is not None and Ledger.exists(at.path) else None
@@ -194,7 +197,7 @@ def _intervals(spec: Spec, wishes: Wishes) -> Intervals:
 
 def _for_table(plan: Plan | AdaptivePlan, table: Table, output: Output) -> Plan | AdaptivePlan:
     """The plan for this very table: of a view, records may be missing, as of a query."""
-    from sfumato.flow import Plan
+    from sfumato.run.linear import Plan
 
     found = plan.for_source(table) if isinstance(plan, Plan) else plan
     if found is not plan:
@@ -234,7 +237,7 @@ def _book(at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str, spec: Spec) 
 
     A new one is created only if this release fits into it, and after somebody has agreed.
     """
-    from sfumato.budget.ledger import Ledger
+    from sfumato.ledger.ledger import Ledger
 
     terms = _terms(at, plan, table_id)
     if not at.create or Ledger.exists(at.path):

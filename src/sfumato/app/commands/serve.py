@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.app.output import Output
-from sfumato.app.server.tokens import hash_of, new_token
 from sfumato.app.show import facts, heading
 from sfumato.errors import SfumatoError
+from sfumato_web.server.tokens import hash_of, new_token
 
 if TYPE_CHECKING:
-    from sfumato.app.server.config import Config
+    from sfumato_web.server.config import Config
 
-__all__ = ["serve", "token"]
+__all__ = [
+    "serve",
+    "token",
+]
 
 
 def serve(path: Path, port: int | None, check: bool, page: bool | None, output: Output) -> None:
@@ -28,9 +31,8 @@ def serve(path: Path, port: int | None, check: bool, page: bool | None, output: 
         ) from None
     from dataclasses import replace
 
-    from sfumato.app.server.app import run
-    from sfumato.app.server.check import check_address
-    from sfumato.app.server.config import read_config
+    from sfumato_web.server.app import run
+    from sfumato_web.server.config import check_address, read_config
 
     config = read_config(path)
     config = config if port is None else replace(config, port=port)
@@ -49,7 +51,7 @@ def serve(path: Path, port: int | None, check: bool, page: bool | None, output: 
 
 def _check(path: Path, config: Config, output: Output) -> None:
     """Open all that the server would open, and say what is wrong; nothing is written or spent."""
-    from sfumato.app.server.check import faults
+    from sfumato_web.server.config import faults
 
     listed = faults(config)
     if listed:

@@ -15,24 +15,348 @@ Laplace); Dong, Roth, Su 2022, "Gaussian differential privacy". Proofs:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import PlanError
-from sfumato.randomness import WordSource
-from sfumato.vault.noise.inversion import draw
-from sfumato.vault.noise.laws import EXPONENTIAL, GAUSSIAN, LAPLACE
-from sfumato.vault.noise.table import certified_table
+from sfumato.privacy.balls import ball_of, precision
+from sfumato.random import WordSource
+
+if TYPE_CHECKING:
+    from flint import arb
 
 __all__ = [
+    "BITS",
+    "EXPONENTIAL",
+    "GAUSSIAN",
+    "LAPLACE",
     "LARGEST_SCALE",
+    "LOW_BITS",
+    "ROUNDOFF",
     "SMALLEST_SCALE",
+    "Law",
+    "Table",
+    "certified_table",
+    "decide",
     "discrete_laplace",
+    "draw",
+    "filtered",
     "geometric",
     "rounded_gaussian",
 ]
+
+
+# --------------------
+# The laws of noise as inversions: |N| = floor(scale * g(U) + offset), U uniform on (0, 1).
+#
+# With a fair sign, N is then the discrete Laplace or the rounded Gaussian; without one, |N| of the
+# exponential law is geometric. A law states g, its Taylor coefficients and the offset in ball
+# arithmetic (python-flint); `table` turns them into floats with a proven error, `inversion` draws.
+# Canonne, Kamath, Steinke 2020; Steinbrecher, Shaw 2008, "Quantile mechanics" (the differential
+# equation of the normal quantile).
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A symmetric law on the integers with |N| = floor(scale * g(U) + offset(scale)).
+
+    On (0, 1] g is >= 0 and decreasing, and every |d^k g / du^k|, k >= 1, is decreasing: both proof
+    pages show it, and the error bound of `table` rests on it.
+    """
+
+    name: str
+    value: Callable[[arb], arb]
+    taylor: Callable[[arb, arb, int], list[arb]]
+    """(u, step, order) -> coefficients of t^0 ... t^order in g(u + step * t)."""
+    offset: Callable[[Fraction], arb]
+
+
+def _log_value(u: arb) -> arb:
+    """g(u) = -ln u: a standard exponential variable."""
+    return -u.log()
+
+
+def _log_taylor(u: arb, step: arb, order: int) -> list[arb]:
+    """-ln(u + step t) = -ln u + sum_k (-step / u)^k t^k / k."""
+    ratio = -step / u
+    coefficients, power = [_log_value(u)], 1
+    for k in range(1, order + 1):
+        power = power * ratio
+        coefficients.append(power / k)
+    return coefficients
+
+
+def _laplace_offset(scale: Fraction) -> arb:
+    """scale * ln(2 / (1 + q)) with q = exp(-1 / scale), written so that nothing cancels."""
+    ball = ball_of(scale)
+    return -ball * ((-1 / ball).expm1() / 2).log1p()
+
+
+def _normal_value(u: arb) -> arb:
+    """g(u) = the x >= 0 with P(|Z| > x) = u: half-normal."""
+    from flint import arb
+
+    return u.erfcinv() * arb(2).sqrt()
+
+
+def _normal_taylor(u: arb, step: arb, order: int) -> list[arb]:
+    """Coefficients of x(t) = g(u + step t) from x' = -step / (2 phi(x)) and x'' = x (x')^2."""
+    from flint import arb
+
+    x = [_normal_value(u)]
+    density = (-x[0] * x[0] / 2).exp() / (2 * arb.pi()).sqrt()
+    slope = [-step / (2 * density)]
+    squares: list[arb] = []
+    for k in range(order):
+        x.append(slope[k] / (k + 1))
+        squares.append(_convolution(slope, slope, k))
+        slope.append(_convolution(x, squares, k) / (k + 1))
+    return x
+
+
+def _convolution(left: list[arb], right: list[arb], k: int) -> arb:
+    return sum((left[i] * right[k - i] for i in range(1, k + 1)), left[0] * right[k])
+
+
+def _half(scale: Fraction) -> arb:  # noqa: ARG001 - every law's offset takes the scale
+    """Rounding to nearest is the floor after adding one half."""
+    from flint import arb
+
+    return arb(0.5)
+
+
+def _nothing(scale: Fraction) -> arb:  # noqa: ARG001 - every law's offset takes the scale
+    from flint import arb
+
+    return arb(0)
+
+
+EXPONENTIAL = Law("geometric", _log_value, _log_taylor, _nothing)
+LAPLACE = Law("discrete Laplace", _log_value, _log_taylor, _laplace_offset)
+GAUSSIAN = Law("rounded Gaussian", _normal_value, _normal_taylor, _half)
+
+
+# --------------------
+# Piecewise polynomials for g with a proven error: what the float filter of `inversion` looks up.
+#
+# A uniform is known by 53 bits, v <= 2^53 U < v + 1. Every octave [2^e, 2^(e+1)) of v is cut into
+# 32 rows; on a row g(2^-53 (v + 1/2)) is a polynomial of degree 7 in t, an exact float made of the
+# low 47 bits of v's significand. Coefficients and remainders come from ball arithmetic; the
+# rounding of Horner's rule is bounded as in Higham 2002, "Accuracy and stability of numerical
+# algorithms", section 5.1. The derivation is in `docs/proofs/rounded-gaussian.md`. A table is
+# built once per process and law (about 0.1 s) and holds no scale, so it serves every scale.
+
+
+BITS = 53
+"""Bits of the uniform that a draw looks at first: the most that a float holds exactly."""
+ORDER = 7
+OCTAVES = 32
+ROWS_LOG2 = 5
+LOW_BITS = 52 - ROWS_LOG2
+"""Low bits of a float's significand that place a number within its row."""
+REACH = 2.0 ** (LOW_BITS - 1)
+"""The largest |t| of a row."""
+ROUNDOFF = 2.0**-53
+_PRECISION = 96
+# Sums and products of non-negative floats below: under 2^7 operations, each with relative error at
+# most 2^-53, so the true value is within a factor 1 + 2^-40 of the computed one.
+_OUTWARD = 1 + 2.0**-40
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of coefficients c_0 ... c_7 and a bound on |Horner(t) - g(U)| for every U of the row.
+
+    Row 0 stands for all U < 2^-32: its error is infinite, so nothing is ever decided there.
+    """
+
+    coefficients: NDArray[np.float64]
+    error: NDArray[np.float64]
+    first_index: int
+    """Leading 17 bits of the float 2^(53 - 32), the first v with a row, less one."""
+
+
+@cache
+def certified_table(law: Law) -> Table:
+    """Build the table of `law`; |Horner(t) - g(U)| + 8 u sup|g| <= error on every row, proven."""
+    from flint import arb
+
+    rows = 1 << ROWS_LOG2
+    coefficients = np.zeros((ORDER + 1, 1 + OCTAVES * rows))
+    error = np.full(1 + OCTAVES * rows, np.inf)
+    largest = np.zeros_like(error)
+    with precision(_PRECISION):
+        two = arb(2)
+        place = 1
+        for exponent in range(BITS - OCTAVES, BITS):
+            unit_of_t = two ** (exponent - 52 - BITS)
+            half_step = two ** (51 - exponent)  # half a unit of v, in units of t
+            for row in range(rows, 2 * rows):
+                left = (two**-ROWS_LOG2 * row) * two ** (exponent - BITS)
+                middle = left + unit_of_t * (REACH + half_step)
+                centre = law.taylor(middle, unit_of_t, ORDER)
+                edge = law.taylor(left, unit_of_t, ORDER + 1)
+                floats = [float(ball) for ball in centre]
+                coefficients[:, place] = floats
+                error[place] = _analytic_error(centre, floats, edge, half_step)
+                largest[place] = _float_above(edge[0])
+                place += 1
+    with np.errstate(invalid="ignore"):  # row 0: infinity stays infinity
+        error += _horner_error(coefficients)
+        error += 8 * ROUNDOFF * (largest + error)
+        error *= _OUTWARD
+    leading = int(np.float64(2.0 ** (BITS - OCTAVES)).view(np.int64)) >> LOW_BITS
+    coefficients.flags.writeable = error.flags.writeable = False
+    return Table(coefficients, error, leading - 1)
+
+
+def _analytic_error(centre: list[arb], floats: list[float], edge: list[arb], half: arb) -> float:
+    """Taylor's remainder + the rounding of the coefficients + the unknown bits of U below v.
+
+    The derivatives of g are largest at the row's left edge (see `Law`), so Lagrange's remainder is
+    at most |edge_8| reach^8, and g moves by at most |edge_1| times half a unit of v.
+    """
+    from flint import arb
+
+    reach = arb(REACH)
+    total = abs(edge[-1]) * reach ** (ORDER + 1) + abs(edge[1]) * half
+    power = arb(1)
+    for ball, number in zip(centre, floats, strict=True):
+        total += abs(ball - arb(number)) * power
+        power *= reach
+    return _float_above(total)
+
+
+def _float_above(ball: arb) -> float:
+    """A float that is at least every number of the ball."""
+    from flint import arb
+
+    number = float(ball.upper())
+    while not arb(number) >= ball:
+        number = float(np.nextafter(number, np.inf))
+    return number
+
+
+def _horner_error(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Bound the rounding of r <- r t + c_k over |t| <= reach, with or without fused operations."""
+    bound = np.abs(coefficients[-1])
+    error = np.zeros_like(bound)
+    for row in coefficients[-2::-1]:
+        product = REACH * bound * _OUTWARD
+        bound = (product + np.abs(row)) * _OUTWARD
+        error = REACH * error + ROUNDOFF * (product + bound)
+    return np.asarray(error * _OUTWARD)
+
+
+# --------------------
+# Draw |N| = floor(scale g(U) + offset) with a fair sign, exactly, one word a draw.
+#
+# Word by word: the lowest bit is the sign, the top 53 bits are the leading bits v of U. The filter
+# computes a float y and a half-width d with |y - (scale g(U) + offset)| <= d for every U that
+# begins with v. Where y - d and y + d have the same floor, that floor is |N|. Elsewhere ball
+# arithmetic decides, and U gets 64 more bits from the word source as often as it takes. The value
+# of a draw is a function of U alone, so the filter changes the time taken and nothing else.
+# Proofs: `docs/proofs/rounded-gaussian.md`, `docs/proofs/discrete-laplace.md`.
+
+_BLOCK = 1 << 14  # words at a time: the working arrays stay in the processor's cache
+_LOW_MASK = (1 << LOW_BITS) - 1
+_SPARE_BITS = np.uint64(64 - BITS)
+
+
+def draw(
+    law: Law, table: Table, scale: Fraction, size: int, words: WordSource
+) -> NDArray[np.int64]:
+    """Draw `size` independent N: fair sign times floor(scale g(U) + offset(scale)).
+
+    Privacy: noise only; the mechanism's claim is stated where the law is named.
+    Neighbours: none are involved; no data comes here.
+    """
+    offset = _float_offset(law, scale)
+    drawn = np.empty(size, dtype=np.int64)
+    for start in range(0, size, _BLOCK):
+        block = words.words(min(_BLOCK, size - start))
+        leading = (block >> _SPARE_BITS).astype(np.int64)
+        magnitude, undecided = filtered(table, float(scale), offset, leading)
+        for place in undecided:
+            exact = decide(law, scale, int(leading[place]), BITS, words)
+            if exact >= 1 << 63:  # probability below exp(-2^22)
+                raise PlanError(
+                    f"a {law.name} draw of scale {scale} left the 64-bit integers; draw again"
+                )
+            magnitude[place] = exact
+        negative = -(block & np.uint64(1)).astype(np.int64)
+        drawn[start : start + block.size] = (magnitude ^ negative) - negative
+    return drawn
+
+
+def filtered(
+    table: Table, scale: float, offset: float, leading: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Give floor(scale g(U) + offset) where all U in [v, v + 1] / 2^53 share it; name other places.
+
+    At the other places the magnitude is 0 and must be replaced by `decide`.
+    """
+    bits = leading.astype(np.float64).view(np.int64)  # exact: v < 2^53
+    row = bits >> LOW_BITS
+    row -= table.first_index
+    t = (bits & _LOW_MASK).astype(np.float64)
+    t -= REACH
+    y = table.coefficients[-1].take(row, mode="clip")  # v = 0 and the far tail clip to row 0
+    for coefficient in table.coefficients[-2::-1]:
+        y *= t
+        y += coefficient.take(row, mode="clip")
+    y *= scale
+    y += offset
+    band = table.error.take(row, mode="clip")
+    band *= scale
+    band += 8 * ROUNDOFF * offset
+    above = np.floor(y + band)
+    y -= band
+    below = np.floor(y, out=y)
+    undecided = np.flatnonzero(below != above)
+    below[undecided] = 0.0
+    return below.astype(np.int64), undecided
+
+
+def decide(law: Law, scale: Fraction, leading: int, bits: int, words: WordSource) -> int:
+    """Give floor(scale g(U) + offset), U a real uniform on [leading, leading + 1] / 2^bits.
+
+    g is decreasing, so the two ends of the interval enclose the value; as long as their balls do
+    not share one floor, U is extended by the next word of the source.
+    """
+    from flint import arb
+
+    while True:
+        if leading > 0:
+            with precision(leading.bit_length() + 128):
+                factor, offset = ball_of(scale), law.offset(scale)
+                unit = arb(2) ** -bits
+                least = (factor * law.value((leading + 1) * unit) + offset).floor().unique_fmpz()
+                most = (factor * law.value(leading * unit) + offset).floor().unique_fmpz()
+            if least is not None and least == most:
+                return int(least)
+        leading = (leading << 64) | int(words.words(1)[0])
+        bits += 64
+
+
+@lru_cache(maxsize=256)
+def _float_offset(law: Law, scale: Fraction) -> float:
+    """Round the offset to a float of relative error at most 2 u, checked in ball arithmetic."""
+    from flint import arb
+
+    with precision(128):
+        offset = law.offset(scale)
+        number = float(offset)
+        if not abs(offset - arb(number)) <= 2 * ROUNDOFF * arb(number):  # pragma: no cover
+            raise PlanError(f"the offset of scale {scale} could not be rounded to a float")
+    return number
+
 
 SMALLEST_SCALE = Fraction(1, 1 << 10)
 LARGEST_SCALE = Fraction(1 << 40)

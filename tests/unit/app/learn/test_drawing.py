@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sfumato.app.learn.drawing import Axis, Plot, picture
+from sfumato_web.learn.drawing import Axis, Plot, picture
 
 
 def test_axes_place_their_ends_and_keep_what_lies_beyond():

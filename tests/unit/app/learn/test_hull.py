@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.app.learn.hull import (
+from sfumato_web.learn.hull import (
     KINDS,
     SHARES,
     corners,

@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from sfumato.app.learn.repeated import MOST, QUERY, repeated, unit_noise
+from sfumato_web.learn.repeated import MOST, QUERY, repeated, unit_noise
 from tests.words import SeededWords
 
 

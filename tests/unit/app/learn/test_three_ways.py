@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.app.learn.three_ways import WAYS, three_ways
+from sfumato_web.learn.three_ways import WAYS, three_ways
 from tests.words import SeededWords
 
 LAPLACE, TABLE, LOCAL = WAYS

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.app.learn.tree import (
+from sfumato.planning.stream_filters import binary_tree
+from sfumato_web.learn.tree import (
     CELLS,
     COUNTS,
     SIZES,
@@ -19,7 +20,6 @@ from sfumato.app.learn.tree import (
     range_on_tree,
     unit_noise,
 )
-from sfumato.plan.streams.tree import binary_tree
 from tests.words import SeededWords
 
 RANGES = [(a, b) for a in range(1, CELLS + 1) for b in range(a, CELLS + 1)]

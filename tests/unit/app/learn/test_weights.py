@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.app.learn.weights import COUNTS, QUESTIONS, Weights
-from sfumato.budget.sparse import noise_cost
+from sfumato.privacy.sparse_vector import noise_cost
+from sfumato_web.learn.weights import COUNTS, QUESTIONS, Weights
 from tests.words import SeededWords
 
 

@@ -1,0 +1,569 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a budget is spent, in integer units: the arithmetic of the ledger.
+
+The budget is `UNITS` units; a debit takes a whole number of them, rounded up. The rule must hold
+for debits chosen one by one, each after the answers to the earlier ones were seen (a *privacy
+filter*), which is more than composing a list that is fixed in advance:
+
+    rho-zCDP          units of rho     (Feldman, Zrnic 2021, "Individual privacy accounting via a
+                                        Renyi filter")
+    mu-GDP            units of mu^2    (Smith, Thakurta 2022, "Fully adaptive composition for
+                                        Gaussian differential privacy")
+    epsilon, pure     units of epsilon (Rogers, Roth, Ullman, Vadhan 2016, "Privacy odometers and
+                                        filters")
+    (epsilon, delta)  units of epsilon while all debits are pure; from the first Gaussian debit
+                      on, the units that are left are units of mu^2 of the Gaussian that the
+                      epsilon still left allows. A first debit may also take everything, if its
+                      parts together fit the budget.
+    lanes             the units are split before the first answer: those of the pure lane are units
+                      of epsilon, those of the Gaussian lane units of mu^2 of what the rest of the
+                      epsilon allows at delta. Pure noise is paid from its lane, and as the
+                      Gaussian that dominates it when that is empty; Gaussian noise from its own.
+
+Proof page: ``docs/proofs/accounting.md``, section "Filters".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias
+
+from sfumato.errors import BudgetError
+from sfumato.privacy import gaussian as gaussian_module
+from sfumato.privacy.budget import Budget, number_text
+from sfumato.privacy.cost import Cost, composed_epsilon_exact, mu_squared_of, rho_of
+
+__all__ = [
+    "UNITS",
+    "Account",
+    "Kind",
+    "Lane",
+    "Price",
+    "Remaining",
+    "fits",
+    "percent",
+    "shares_of",
+]
+
+
+UNITS: Final = math.lcm(*range(1, 31), 10**6, 2**12)
+"""3.7e17 units: evenly split into up to 30 parts, a power of ten up to a million or a power of two
+up to 4096, a budget is spent to the last unit; and twice of it fits a 64-bit integer."""
+
+_OVERDRAWN: Final = 2 * UNITS  # what any impossible debit leads to; it fits a 64-bit integer
+
+
+_EVEN: Final = math.lcm(*range(1, 31))  # a lane is a multiple of it: even splits fill it
+
+Kind: TypeAlias = Literal["pure", "gaussian"]
+"""The two kinds of noise that a ledger knows, and the two lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One lane of a total: the part of all units that it has, and what is left of that part."""
+
+    kind: Kind
+    share: Fraction
+    left: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What a budget still allows: one more release with this Gaussian mu or this pure epsilon.
+
+    ``delta`` is that of the budget; ``lanes`` are empty for a budget without lanes.
+    """
+
+    share: Fraction
+    gaussian_mu: float | None
+    pure_epsilon: Fraction
+    delta: Fraction | None = None
+    lanes: tuple[Lane, ...] = ()
+
+    def epsilon(self, kind: Kind, delta: Fraction | None = None) -> Fraction:
+        """Return the largest epsilon, to six digits, of one more release with noise of a kind.
+
+        Gaussian noise is counted at ``delta``, that of the budget unless given.
+        """
+        if kind == "pure":
+            return _six_digits(self.pure_epsilon, math.floor)
+        at = delta or self.delta
+        if not self.gaussian_mu or not at:
+            return Fraction(0)
+        exactly = _epsilon_of(self.gaussian_mu, at)
+        nearest = _six_digits(exactly, round)
+        if gaussian_module.gaussian_mu_down(nearest, at) <= self.gaussian_mu:
+            return nearest
+        return _six_digits(exactly * (1 - Fraction(1, 10**7)), math.floor)
+
+    def describe(self) -> str:
+        """Return what remains in words, in epsilon where the budget has a delta."""
+        words = [f"{percent(self.share)} remains"]
+        words += [
+            f"{_LANE_NAMES[lane.kind]} lane {percent(lane.left)} of its {percent(lane.share)}"
+            for lane in self.lanes
+            if lane.share
+        ]
+        if self.gaussian_mu is not None and self.delta:
+            words.append(f"Gaussian noise up to epsilon = {number_text(self.epsilon('gaussian'))}")
+        elif self.gaussian_mu is not None:
+            words.append(f"Gaussian noise up to mu = {self.gaussian_mu:.6g}")
+        words.append(f"pure noise up to epsilon = {number_text(self.epsilon('pure'))}")
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one more debit takes of a budget, or that it will be refused and what would fit.
+
+    ``share`` is the part of the total that it takes and ``left`` what remains after it, both of
+    all units; None if it is refused. ``most`` is the largest epsilon of the same kind of noise
+    that fits, None where the budget is counted in rho or mu.
+    """
+
+    kind: Kind
+    share: Fraction | None
+    left: Fraction | None
+    most: Fraction | None
+    other: Fraction | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the debit would be admitted."""
+        return self.share is not None
+
+    def describe(self) -> str:
+        """Return it in words: what it takes, or that it will be refused and what would fit."""
+        if self.share is not None and self.left is not None:
+            return f"takes {percent(self.share)} of the budget, {percent(self.left)} remains"
+        kinds: tuple[Kind, Kind] = ("pure", "gaussian")
+        another = kinds[self.kind == "pure"]
+        fitting = [
+            f"{_KIND_NAMES[kind]} noise of epsilon = {number_text(value)}"
+            for kind, value in ((self.kind, self.most), (another, self.other))
+            if value
+        ]
+        if not fitting:
+            return "will be refused: nothing of this kind fits any more"
+        return f"will be refused: {' or '.join(fitting)} would fit"
+
+
+_LANE_NAMES: Final[dict[Kind, str]] = {"pure": "pure", "gaussian": "Gaussian"}
+_KIND_NAMES: Final[dict[Kind, str]] = {"pure": "pure (Laplace)", "gaussian": "Gaussian"}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A budget with the units spent of it.
+
+    ``pure_spent`` is set by the first Gaussian debit of an (epsilon, delta) budget: the units of
+    epsilon that pure debits had taken by then. With lanes it is what the pure lane has spent, and
+    the rest of ``spent`` is that of the Gaussian lane.
+
+    >>> Account(Budget(rho=1)).plus(Cost.gaussian(Fraction(1, 2))).remaining().share
+    Fraction(3, 4)
+    """
+
+    budget: Budget
+    spent: int = 0
+    pure_spent: int | None = None
+
+    @property
+    def left(self) -> int:
+        """Units not yet spent; negative if the account is overdrawn."""
+        return UNITS - self.spent
+
+    @property
+    def is_overdrawn(self) -> bool:
+        """Whether more than the budget is spent: such an account is never kept."""
+        return self.spent > UNITS
+
+    def plus(self, cost: Cost) -> Account:
+        """Return the account after one more debit; it may be overdrawn.
+
+        Privacy: a sequence of debits, each chosen after the earlier answers, that never
+        overdraws the account keeps its budget (``docs/proofs/accounting.md``, Theorem 4; with
+        lanes Theorem 5).
+        """
+        if not cost.parts:
+            raise BudgetError("a release without a cost would be a release without noise; state it")
+        if self.budget.is_pure and cost.mu_squared:
+            raise BudgetError(
+                "Gaussian noise has no pure epsilon and the budget is pure "
+                f"({self.budget.describe()}); choose Laplace noise, or a budget with delta"
+            )
+        if self.budget.pure is not None:
+            after = self._plus_lanes(cost)
+        elif self.budget.epsilon is None or self.budget.is_pure:
+            after = replace(self, spent=self.spent + self._linear_units(cost))
+        else:
+            after = self._plus_approximate(cost)
+        return replace(after, spent=min(after.spent, _OVERDRAWN))
+
+    def emptied(self) -> Account:
+        """Return the account with nothing left, of either lane if there are lanes."""
+        pure = self.pure_spent if self.budget.pure is None else self._lane_units()[0]
+        return replace(self, spent=UNITS, pure_spent=pure)
+
+    def plus_all(self, costs: Iterable[Cost]) -> Account:
+        """Return the account after debits in this order."""
+        account = self
+        for cost in costs:
+            account = account.plus(cost)
+        return account
+
+    def _linear_units(self, cost: Cost) -> int:
+        budget = self.budget
+        if budget.rho is not None:
+            return math.ceil(UNITS * rho_of(cost) / budget.rho)
+        if budget.mu is not None:
+            return math.ceil(UNITS * mu_squared_of(cost) / budget.mu**2)
+        assert budget.epsilon is not None  # noqa: S101
+        return math.ceil(UNITS * cost.pure_epsilon / budget.epsilon)
+
+    def _plus_approximate(self, cost: Cost) -> Account:
+        """(epsilon, delta): pure units first, units of mu^2 from the first Gaussian debit on."""
+        assert self.budget.epsilon is not None  # noqa: S101
+        if self.pure_spent is not None:
+            return self._plus_gaussian(mu_squared_of(cost))
+        pure_first = replace(
+            self, spent=self.spent + math.ceil(UNITS * cost.pure_epsilon / self.budget.epsilon)
+        )
+        candidates = [pure_first]
+        if cost.mu_squared:
+            candidates = [pure_first._begin_gaussian()._plus_gaussian(cost.mu_squared)]
+            if cost.pure_parts:
+                candidates.append(self._begin_gaussian()._plus_gaussian(mu_squared_of(cost)))
+        best = min(candidates, key=lambda account: account.spent)
+        # No answer was seen before the first debit, so its parts are a list fixed in advance.
+        if self.spent == 0 and best.is_overdrawn and fits([cost], self.budget):
+            return replace(self, spent=UNITS, pure_spent=0)
+        return best
+
+    def _lane_units(self) -> tuple[int, int]:
+        """The units of the pure and of the Gaussian lane, about in proportion to their epsilons."""
+        assert self.budget.epsilon is not None  # noqa: S101
+        assert self.budget.pure is not None  # noqa: S101
+        pure = _pure_units(self.budget.pure, self.budget.epsilon)
+        return pure, UNITS - pure
+
+    def _lanes(self) -> tuple[Lane, Lane]:
+        pure, gaussian = self._lane_units()
+        of_pure = self.pure_spent or 0
+        return (
+            Lane("pure", Fraction(pure, UNITS), Fraction(pure - of_pure, pure or 1)),
+            Lane(
+                "gaussian",
+                Fraction(gaussian, UNITS),
+                Fraction(gaussian - (self.spent - of_pure), gaussian),
+            ),
+        )
+
+    def _plus_lanes(self, cost: Cost) -> Account:
+        """Two filters side by side: each debit is put into its lane before its answer is seen.
+
+        A debit with Gaussian parts goes into the Gaussian lane whole, its pure parts as the
+        Gaussians that dominate them, or else its pure parts into theirs; one without goes into the
+        pure lane, or else into the other.
+
+        Privacy: ``docs/proofs/accounting.md``, Theorem 5; which of the ways is taken depends on
+        the cost and on earlier debits only.
+        """
+        assert self.budget.pure is not None  # noqa: S101
+        lane = self.budget.gaussian_lane
+        assert lane is not None  # noqa: S101
+        pure_units, gaussian_units = self._lane_units()
+        allowed = Fraction(lane.gaussian_mu or 0.0) ** 2
+        whole = (Fraction(0), mu_squared_of(cost))
+        apart = (cost.pure_epsilon, cost.mu_squared)
+        for epsilon, mu_squared in (whole, apart) if cost.mu_squared else (apart, whole):
+            if (epsilon and not self.budget.pure) or (mu_squared and not allowed):
+                continue
+            of_pure = math.ceil(pure_units * epsilon / self.budget.pure) if epsilon else 0
+            of_gaussian = math.ceil(gaussian_units * mu_squared / allowed) if mu_squared else 0
+            pure_after = (self.pure_spent or 0) + of_pure
+            spent_after = self.spent + of_pure + of_gaussian
+            if pure_after <= pure_units and spent_after - pure_after <= gaussian_units:
+                return replace(self, spent=spent_after, pure_spent=pure_after)
+        return replace(self, spent=_OVERDRAWN)
+
+    def may_become(self, other: Account) -> bool:
+        """Whether the total of ``other`` may take the place of this one after these debits.
+
+        From the first Gaussian debit of an (epsilon, delta) total on, what may still be spent of
+        either kind is fixed; another total must then allow more of both, or less of both. Else
+        somebody who has seen the answers would choose between two filters
+        (``docs/proofs/accounting.md``, after Theorem 5).
+        """
+        ours, theirs = self._fixed(), other._fixed()
+        if ours is None or theirs is None:
+            return True
+        pairs = list(zip(ours, theirs, strict=True))
+        return all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs)
+
+    def _fixed(self) -> tuple[Fraction, Fraction] | None:
+        """The most pure epsilon and Gaussian mu^2 in all; None while that is open."""
+        budget = self.budget
+        if budget.epsilon is None or not budget.delta or self.pure_spent is None:
+            return None
+        lane = budget.gaussian_lane
+        if lane is None or budget.pure is None:
+            return budget.epsilon * self.pure_spent / UNITS, self._gaussian_total()
+        if self.spent == self.pure_spent:
+            return None
+        return budget.pure, Fraction(lane.gaussian_mu or 0.0) ** 2
+
+    def _begin_gaussian(self) -> Account:
+        return replace(self, pure_spent=self.spent)
+
+    def _plus_gaussian(self, mu_squared: Fraction) -> Account:
+        assert self.pure_spent is not None  # noqa: S101
+        allowed, units = self._gaussian_total(), UNITS - self.pure_spent
+        if allowed == 0:
+            return replace(self, spent=_OVERDRAWN)
+        return replace(self, spent=self.spent + math.ceil(units * mu_squared / allowed))
+
+    def _gaussian_total(self) -> Fraction:
+        """mu^2 that was left when the first Gaussian debit came: its units are all that follow."""
+        budget, pure = self.budget, Fraction(self.pure_spent or 0, UNITS)
+        if pure >= 1 or budget.epsilon is None or budget.delta is None:
+            return Fraction(0)
+        return (
+            Fraction(gaussian_module.gaussian_mu_down(budget.epsilon * (1 - pure), budget.delta))
+            ** 2
+        )
+
+    def remaining(self) -> Remaining:
+        """Return what one more debit may take."""
+        budget, share = self.budget, max(Fraction(0), Fraction(self.left, UNITS))
+        if budget.pure is not None:
+            return self._remaining_lanes(share)
+        if share == 0:
+            nothing = None if budget.is_pure else 0.0
+            return Remaining(share, nothing, Fraction(0), budget.delta)
+        if budget.rho is not None:
+            root = gaussian_module.sqrt_down(2 * budget.rho * share)
+            return Remaining(share, root, Fraction(root))
+        if budget.mu is not None:
+            return _remaining_mu_squared(share, budget.mu**2 * share)
+        assert budget.epsilon is not None  # noqa: S101
+        assert budget.delta is not None  # noqa: S101
+        pure = budget.epsilon * share
+        if budget.is_pure:
+            return Remaining(share, None, pure, budget.delta)
+        if self.pure_spent is None:
+            mu = gaussian_module.gaussian_mu_down(pure, budget.delta)
+            return Remaining(share, mu, pure, budget.delta)
+        units = UNITS - self.pure_spent
+        left = _remaining_mu_squared(share, self._gaussian_total() * self.left / units)
+        return replace(left, delta=budget.delta)
+
+    def _remaining_lanes(self, share: Fraction) -> Remaining:
+        budget, lane = self.budget, self.budget.gaussian_lane
+        assert budget.pure is not None  # noqa: S101
+        assert lane is not None  # noqa: S101
+        lanes = self._lanes()
+        pure_left, gaussian_left = (max(Fraction(0), each.left) for each in lanes)
+        mu_squared = Fraction(lane.gaussian_mu or 0.0) ** 2 * gaussian_left
+        converted = _remaining_mu_squared(share, mu_squared)
+        return replace(
+            converted,
+            pure_epsilon=max(budget.pure * pure_left, converted.pure_epsilon),
+            delta=budget.delta,
+            lanes=lanes,
+        )
+
+    def price(self, cost: Cost, delta: Fraction | None = None) -> Price:
+        """Return what one more debit of this cost takes, or what would fit in its place.
+
+        Args:
+            cost: The cost of the release.
+            delta: The delta of its budget, in which the epsilon that would fit is told.
+
+        Returns:
+            The share it takes and leaves, or None for both if it will be refused.
+        """
+        kind: Kind = "gaussian" if cost.mu_squared else "pure"
+        after = None if kind == "gaussian" and self.budget.is_pure else self.plus(cost)
+        if after is not None and not after.is_overdrawn:
+            left = Fraction(after.left, UNITS)
+            return Price(kind, Fraction(after.spent - self.spent, UNITS), left, None, None)
+        left_over = self.remaining()
+        pure = left_over.epsilon("pure")
+        gaussian = left_over.epsilon("gaussian", delta) if delta or left_over.delta else None
+        both = (gaussian, pure) if kind == "gaussian" else (pure, gaussian)
+        return Price(kind, None, None, *both)
+
+    def how_many_more(self, cost: Cost) -> int:
+        """Return how many debits of this cost, one after the other, the account admits.
+
+        >>> Account(Budget(epsilon=1)).how_many_more(Cost.pure(Fraction(1, 3)))
+        3
+        """
+        first = self.plus(cost)
+        if first.is_overdrawn:
+            return 0
+        if self.budget.pure is not None:
+            return self._many_in_lanes(cost)
+        # From the second on the price is constant: the currency can only change once.
+        price = first.plus(cost).spent - first.spent
+        return 1 if price > first.left else 1 + first.left // price
+
+    def _many_in_lanes(self, cost: Cost) -> int:
+        """A way to pay is taken as long as it fits, then the next: at most two ways."""
+        account, many = self, 0
+        while not (after := account.plus(cost)).is_overdrawn:
+            pure_units, gaussian_units = self._lane_units()
+            before = account.pure_spent or 0
+            of_pure = (after.pure_spent or 0) - before
+            of_gaussian = after.spent - account.spent - of_pure
+            often = [(pure_units - before) // of_pure] if of_pure else []
+            if of_gaussian:
+                often.append((gaussian_units - (account.spent - before)) // of_gaussian)
+            times = min(often)
+            account = replace(
+                account,
+                spent=account.spent + times * (of_pure + of_gaussian),
+                pure_spent=before + times * of_pure,
+            )
+            many += times
+        return many
+
+    def refusal(self, cost: Cost) -> str:
+        """Return why the account refuses this cost, in the words of the ledger."""
+        return _refusal(self, cost)
+
+
+def fits(costs: Iterable[Cost], budget: Budget) -> bool:
+    """Whether costs that are all fixed in advance keep the budget together; never wrongly true.
+
+    Privacy: adaptive composition with fixed parameters (``docs/proofs/accounting.md``,
+    Theorem 3). For costs chosen one by one use the ledger.
+
+    >>> fits([Cost.pure(Fraction(1, 2))] * 2, Budget(epsilon=1))
+    True
+    """
+    total = Cost(tuple(part for cost in costs for part in cost.parts))
+    if budget.rho is not None:
+        return rho_of(total) <= budget.rho
+    if budget.mu is not None:
+        return mu_squared_of(total) <= budget.mu**2
+    assert budget.epsilon is not None  # noqa: S101
+    assert budget.delta is not None  # noqa: S101
+    if budget.is_pure:
+        return not total.mu_squared and total.pure_epsilon <= budget.epsilon
+    if total.pure_parts:
+        rest = budget.epsilon - total.pure_epsilon  # adding up, without a rounded epsilon between
+        if rest > 0 and gaussian_module.gaussian_within(total.mu_squared, rest, budget.delta):
+            return True
+        counted = Counter(total.pure_parts)
+        return composed_epsilon_exact(total.mu_squared, counted, budget.delta) <= budget.epsilon
+    return gaussian_module.gaussian_within(total.mu_squared, budget.epsilon, budget.delta)
+
+
+def shares_of(budget: Budget, costs: Iterable[Cost]) -> list[Fraction]:
+    """Return the share of a budget that each of some debits takes, in their order.
+
+    >>> shares_of(Budget(epsilon=1), [Cost.pure(Fraction(1, 4)), Cost.pure(Fraction(1, 2))])
+    [Fraction(1, 4), Fraction(1, 2)]
+    """
+    account, found = Account(budget), []
+    for cost in costs:
+        if budget.is_pure and cost.mu_squared:  # of before the total became pure
+            after = replace(account, spent=_OVERDRAWN)
+        else:
+            after = account.plus(cost)
+        found.append(Fraction(min(after.spent, UNITS) - min(account.spent, UNITS), UNITS))
+        account = after
+    return found
+
+
+@lru_cache(maxsize=64)
+def _pure_units(pure: Fraction, epsilon: Fraction) -> int:
+    """The units of a pure lane: such that decimals which add up to it fill it to the last unit.
+
+    A multiple of the numerator of its epsilon makes one unit a round part of 1, and a multiple of
+    `_EVEN` lets both lanes be split evenly.
+    """
+    wanted = UNITS * pure / epsilon
+    for round_parts in (math.lcm(_EVEN, 10**4), _EVEN):
+        step = pure.numerator * round_parts
+        if 0 < 4 * step <= wanted:
+            return math.floor(wanted / step) * step
+    return min(math.ceil(wanted / _EVEN) * _EVEN, UNITS - _EVEN)
+
+
+@lru_cache(maxsize=64)  # an exhausted ledger says the same again and again
+def _refusal(account: Account, cost: Cost) -> str:
+    budget, left = account.budget, account.remaining()
+    wanted, kind = _written(cost, budget)
+    way_out = "lower the cost or ask the curator"
+    if budget.delta:
+        return (
+            f"budget refused: this release costs {_text_up(wanted)} epsilon of "
+            f"{_LANE_NAMES[kind]} noise; of {budget.describe()}, {left.describe()}; {way_out}"
+        )
+    if budget.rho is not None:
+        total, name = budget.rho, "rho"
+    elif budget.mu is not None:
+        total, name = budget.mu**2, "mu^2"
+    else:
+        total, name = budget.pure_epsilon, "epsilon"
+    return (
+        f"budget refused: this release costs {_text_up(wanted)} {name}, "
+        f"{_text_down(total * left.share)} of {_text_down(total)} remains ({budget.describe()}); "
+        f"{way_out}"
+    )
+
+
+def _written(cost: Cost, budget: Budget) -> tuple[Fraction, Kind]:
+    """A cost in the terms of the budget, rounded up: its rho, its mu^2, or its epsilon at delta."""
+    if budget.rho is not None:
+        return rho_of(cost), "gaussian"
+    if budget.mu is not None:
+        return mu_squared_of(cost), "gaussian"
+    if not cost.mu_squared or not budget.delta:
+        return cost.pure_epsilon, "pure"
+    return _epsilon_of(gaussian_module.sqrt_up(mu_squared_of(cost)), budget.delta), "gaussian"
+
+
+@lru_cache(maxsize=1024)
+def _epsilon_of(mu: float, delta: Fraction) -> Fraction:
+    return Fraction(gaussian_module.gaussian_epsilon_up(Fraction(mu) ** 2, delta))
+
+
+def percent(share: Fraction) -> str:
+    """Return a share of a budget as people read it; the one unit of money everywhere.
+
+    >>> percent(Fraction(1, 3)), percent(Fraction(1, 10**7))
+    ('33.33%', '1e-05%')
+    """
+    return f"{float(100 * share):.4g}%"
+
+
+def _remaining_mu_squared(share: Fraction, mu_squared: Fraction) -> Remaining:
+    root = gaussian_module.sqrt_down(mu_squared)
+    pure = gaussian_module.pure_of_mu_down(Fraction(root)) if root > 0 else 0.0
+    return Remaining(share, root, Fraction(pure))
+
+
+def _text_up(value: Fraction) -> str:
+    return number_text(_six_digits(value, math.ceil))
+
+
+def _text_down(value: Fraction) -> str:
+    return number_text(_six_digits(value, math.floor))
+
+
+def _six_digits(value: Fraction, rounded: Callable[[Fraction], int]) -> Fraction:
+    if value <= 0:
+        return Fraction(0)
+    bits = value.numerator.bit_length() - value.denominator.bit_length()
+    scale = Fraction(10) ** (6 - math.ceil(bits * math.log10(2)))
+    return Fraction(rounded(value * scale)) / scale

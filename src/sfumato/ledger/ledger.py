@@ -1,0 +1,671 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger: who asked what of a table, what it cost, and what was answered; durable.
+
+    debit  ->  draw noise  ->  store  ->  send
+
+A debit is one conditional UPDATE in one transaction, before noise is drawn; the answer is stored
+before it is sent; the same key gets the same bytes for ever. A debit whose answer was lost is
+burnt: its units stay spent and its noise is never drawn again under it. Killing the process at
+any point can waste budget but never release without a debit. States and proofs:
+``docs/proofs/ledger.md``. The ledger never sees the table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from sfumato.domain.privacy_unit import Unit
+from sfumato.errors import LedgerError
+from sfumato.ledger.entries import (
+    Answered,
+    Burnt,
+    Changed,
+    Debited,
+    Entry,
+    Frozen,
+    Kept,
+    KeptAnswer,
+    Opened,
+    State,
+    Unfrozen,
+    canonical_json,
+    check_name,
+    commitments,
+    seal_all,
+    sha256,
+)
+from sfumato.ledger.reader import Book
+from sfumato.ledger.store import this_process
+from sfumato.ledger.transaction import Groups, Pending
+from sfumato.privacy.budget import Budget, check_neighbours, number_text
+from sfumato.privacy.cost import Cost
+from sfumato.types import Neighbours
+
+if TYPE_CHECKING:
+    from sfumato.ledger.transaction import Clock, Journal, Page
+
+__all__ = [
+    "QUERY_HASH",
+    "Ledger",
+    "Request",
+    "Terms",
+    "check_total",
+    "ledger_of",
+    "obey_total",
+    "paid_entry",
+    "raise_command",
+]
+
+
+Request: TypeAlias = Mapping[str, object] | bytes
+"""A public description of what is asked: JSON, as an object or as bytes."""
+
+T = TypeVar("T")
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger(Book):
+    """The budget of one table under one neighbour relation and one privacy unit, durable.
+
+    It is kept in a file or a database.
+
+    Made by `create`, `open` or `open_or_create`. Any number of processes and threads may use the
+    same ledger at once, and a `Ledger` may be carried across a fork. What threads of a process
+    change at the same time is committed together. ``keep_open`` leaves the database open between
+    calls, which is faster; without it a ledger file is complete in itself after each call.
+    """
+
+    _groups: Groups = field(repr=False)
+
+    @classmethod
+    def create(
+        cls,
+        place: str | Path,
+        budget: Budget,
+        table_id: str,
+        neighbours: Neighbours = "add-remove",
+        *,
+        unit: Unit | None = None,
+        head: str | Path | None = None,
+        now: Clock = _utc_now,
+        keep_open: bool = False,
+    ) -> Ledger:
+        """Create a ledger at a path or an address; an existing one is never touched.
+
+        Args:
+            place: A path, or the address of a PostgreSQL database.
+            budget: The total that all releases together may spend.
+            table_id: The public name of the table.
+            neighbours: Which two tables must be hard to tell apart.
+            unit: Whose presence is protected: ``"row"``, ``"event"`` or a `PrivacyUnit`. Requests
+                for another unit are refused. Without it the first debit binds its own.
+            head: Where the head file is; ``<path>.head`` unless told. A server database has one
+                only if this says where.
+            now: What tells the time.
+            keep_open: Whether the database stays open between calls.
+
+        Returns:
+            The new ledger.
+
+        Raises:
+            LedgerError: If there is something at ``place`` already, or it cannot be written.
+        """
+        bound = _check_unit(unit)
+        name = check_name(table_id, "table_id")
+        opened = Opened(budget, name, check_neighbours(neighbours), bound)
+        journal = _journal(place, head, now, keep_open=keep_open)
+        journal.begin(opened)
+        return cls._of(journal, opened)
+
+    @classmethod
+    def open(
+        cls,
+        place: str | Path,
+        *,
+        head: str | Path | None = None,
+        now: Clock = _utc_now,
+        keep_open: bool = False,
+    ) -> Ledger:
+        """Open an existing ledger; refuse one that is damaged or behind its head file.
+
+        Debits that dead processes left without an answer become burnt.
+        """
+        if not cls.exists(place):
+            raise LedgerError(f"there is no ledger at {place}; create it, or check the path")
+        journal = _journal(place, head, now, keep_open=keep_open)
+        ledger = cls._of(journal, journal.opened())
+        journal.check()
+        journal.store.bring_up_to_date()
+        ledger._burn_lost()
+        return ledger
+
+    @classmethod
+    def open_or_create(
+        cls,
+        place: str | Path,
+        table_id: str,
+        neighbours: Neighbours,
+        budget_if_new: Budget | None = None,
+        *,
+        unit: Unit | None = None,
+        head: str | Path | None = None,
+        now: Clock = _utc_now,
+        keep_open: bool = False,
+    ) -> Ledger:
+        """Open the ledger of this table, or create it with ``budget_if_new``.
+
+        An existing ledger keeps its own budget; one of another table, neighbour relation or unit
+        is refused.
+        """
+        check_neighbours(neighbours)
+        if not cls.exists(place):
+            if budget_if_new is None:
+                raise LedgerError(f"there is no ledger at {place}; give a budget to create one")
+            given = (place, budget_if_new, table_id, neighbours)
+            try:
+                return cls.create(*given, unit=unit, head=head, now=now, keep_open=keep_open)
+            except LedgerError:
+                if not cls.exists(place):  # if it does, another process was faster
+                    raise
+        ledger = cls.open(place, head=head, now=now, keep_open=keep_open)
+        if ledger.table_id != table_id:
+            raise LedgerError(
+                f"the ledger {ledger.place} belongs to table {ledger.table_id!r}, this table is "
+                f"{table_id!r}; use the ledger of this table, or a new path for a new table"
+            )
+        if ledger.neighbours != neighbours:
+            raise LedgerError(
+                f"the ledger {ledger.place} counts {ledger.neighbours} neighbours, asked were "
+                f"{neighbours}; ask with the ledger's, or use another ledger"
+            )
+        if unit is not None:
+            ledger.check_unit(unit)
+        return ledger
+
+    @classmethod
+    def exists(cls, place: str | Path) -> bool:
+        """Whether there is a ledger at this place."""
+        from sfumato.ledger.store import open_store
+
+        return open_store(place).exists()
+
+    @classmethod
+    def vouch(
+        cls, place: str | Path, *, head: str | Path | None = None, now: Clock = _utc_now
+    ) -> Ledger:
+        """Declare, as the curator, that this copy is the newest, and begin a new head file.
+
+        Only for a ledger whose head file is lost; a ledger behind its head file stays refused.
+        """
+        journal = _journal(place, head, now)
+        if not cls.exists(place) or not journal.lacks_head:
+            raise LedgerError(
+                f"only a ledger whose head file is lost needs vouching, {place} does not; open it"
+            )
+        from sfumato.ledger import transaction as transaction_module
+
+        commit = partial(journal.commit, journal.opened(), head_may_miss=True)
+        Groups(commit).submit(transaction_module.vouch).result()
+        return cls.open(place, head=head, now=now)
+
+    @classmethod
+    def _of(cls, journal: Journal, opened: Opened) -> Ledger:
+        return cls(journal.store.name, opened, journal, Groups(partial(journal.commit, opened)))
+
+    def debit(
+        self,
+        cost: Cost,
+        request: Request,
+        key: str,
+        *,
+        analyst: str | None = None,
+        states: Sequence[State] = (),
+        unit: Unit | None = None,
+    ) -> Entry:
+        """Take the units of ``cost`` for a request, before its noise is drawn, or refuse.
+
+        Raises `BudgetExhausted`, with nothing written, if they do not fit into what is left of
+        the table's budget, or of the analyst's allowance if there is one; `LedgerFrozen` if the
+        curator froze the ledger; `LedgerError` if the key is answered already (read `answer`) or
+        is being answered by a live process, or if ``unit``, whose presence the cost protects, is
+        not the ledger's; without it the caller promises that it is. ``states`` are written in the
+        same transaction.
+
+        Privacy: one conditional UPDATE is check and debit (``docs/proofs/ledger.md``, claim 1);
+        the account is a privacy filter (``docs/proofs/accounting.md``, Theorem 4).
+        Neighbours: those of the ledger; the cost must have been computed for them.
+        """
+        from sfumato.ledger import transaction as transaction_module
+
+        sealed = seal_all(states)
+        debited = Debited(
+            key=check_name(key, "key"),
+            request=_canonical(request),
+            cost=cost,
+            owner=this_process(),
+            analyst=None if analyst is None else check_name(analyst, "analyst"),
+            states=commitments(sealed),
+            unit=_check_unit(unit),
+        )
+        return self._do(lambda page: transaction_module.debit(page, debited, sealed), key)
+
+    def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
+        """Keep the answer of a reserved debit; only after this may it be sent.
+
+        Raises `LedgerError` if the debit is not reserved any more: then the answer must be
+        thrown away. ``states`` are written in the same transaction.
+        """
+        from sfumato.ledger import transaction as transaction_module
+
+        sealed = seal_all(states)
+        answered = Answered(entry.sequence, _check_answer(answer), commitments(sealed))
+        self._do(
+            lambda page: transaction_module.close(page, entry, answered, answer, sealed), entry.key
+        )
+        return replace(entry, state="answered", answer_sha256=answered.answer_sha256)
+
+    def burn(self, entry: Entry) -> Entry:
+        """Declare that a reserved debit will never be answered; its units stay spent."""
+        from sfumato.ledger import transaction as transaction_module
+
+        self._do(
+            lambda page: transaction_module.close(page, entry, Burnt(entry.sequence)), entry.key
+        )
+        return replace(entry, state="burnt")
+
+    def keep(
+        self,
+        key: str,
+        request: Request,
+        answer: bytes,
+        paid_by: Entry,
+        *,
+        analyst: str | None = None,
+        states: Sequence[State] = (),
+        is_charged: bool = False,
+    ) -> KeptAnswer:
+        """Store an answer that costs nothing more; only after this may it be sent.
+
+        If the key has a free answer already, that one is returned and ``states`` are not
+        written. Raises `LedgerFrozen`, or `LedgerError` if the key is of another request or the
+        debit ``paid_by`` is burnt. With ``is_charged`` the cost of a debit that names nobody counts
+        against the allowance of ``analyst``; `BudgetExhausted` if it does not fit.
+
+        Privacy: the caller's proof must say that ``paid_by`` covers the answer, whatever the
+        number of such answers (``docs/proofs/ledger.md``, claim 8).
+        """
+        return self.keep_soon(
+            key, request, answer, paid_by, analyst=analyst, states=states, is_charged=is_charged
+        ).result()
+
+    def keep_soon(
+        self,
+        key: str,
+        request: Request,
+        answer: bytes,
+        paid_by: Entry,
+        *,
+        analyst: str | None = None,
+        states: Sequence[State] = (),
+        is_charged: bool = False,
+    ) -> Pending[KeptAnswer]:
+        """Put a free answer in line for `keep`; it may be sent after ``result()`` of what returns.
+
+        The order of the calls is the order in the chain. Who computes answers under a lock calls
+        this under the lock and ``result()`` outside it, so that many answers share one commit.
+        """
+        from sfumato.ledger import transaction as transaction_module
+
+        sealed = seal_all(states)
+        kept = Kept(
+            key=check_name(key, "key"),
+            request=_canonical(request),
+            debit=paid_by.sequence,
+            answer_sha256=_check_answer(answer),
+            analyst=None if analyst is None else check_name(analyst, "analyst"),
+            states=commitments(sealed),
+            is_charged=is_charged,
+        )
+        change = partial(
+            transaction_module.keep, kept=kept, answer=answer, paid_key=paid_by.key, states=sealed
+        )
+        return self._groups.submit(change, (key, paid_by.key))
+
+    def answer_once(
+        self,
+        cost: Cost,
+        request: Request,
+        key: str,
+        produce: Callable[[], bytes],
+        *,
+        analyst: str | None = None,
+        unit: Unit | None = None,
+    ) -> bytes:
+        """Return the stored answer of the key, or debit, ``produce`` it, store it, return it.
+
+        Privacy: ``produce`` draws the noise; it runs at most once per debit, after the debit.
+        """
+        kept = self.answer(key)
+        if kept is not None:
+            latest = self.entry(key)
+            if latest is not None and latest.request != _canonical(request):
+                raise LedgerError(
+                    f"request key {key!r} was used for another request; choose another key"
+                )
+            return kept
+        entry = self.debit(cost, request, key, analyst=analyst, unit=unit)
+        try:
+            answer = produce()
+            self.store(entry, answer)
+        except BaseException:
+            with suppress(LedgerError):  # then it stays reserved, and is burnt later
+                self.burn(entry)
+            raise
+        return answer
+
+    def allow(self, analyst: str, budget: Budget) -> None:
+        """Give an analyst a budget within that of the table, or change it; recorded in the chain.
+
+        All debits that ever named the analyst count against it.
+        """
+        from sfumato.ledger import transaction as transaction_module
+
+        name = check_name(analyst, "analyst")
+        self._do(lambda page: transaction_module.allow(page, name, budget))
+
+    def withdraw(self, analyst: str) -> None:
+        """Take an analyst's allowance away, as the curator; recorded in the chain.
+
+        From then on only the budget of the table limits them.
+        """
+        from sfumato.ledger import transaction as transaction_module
+
+        name = check_name(analyst, "analyst")
+        self._do(lambda page: transaction_module.withdraw(page, name))
+
+    def set_total(self, budget: Budget, reason: str, *, by: str = "curator") -> None:
+        """Set another total, as the curator; recorded in the chain with who did it and why.
+
+        All debits so far are priced by the new total, in their order. A lower one that is spent
+        already leaves nothing; any other must hold what was spent.
+
+        Args:
+            budget: The new total; the promise to the people in the table from now on.
+            reason: Why, in public words.
+            by: Who changes it.
+
+        Raises:
+            LedgerError: If what was spent does not fit into a total that is not a lower one.
+        """
+        from sfumato.ledger import transaction as transaction_module
+
+        fact = Changed(budget, check_name(by, "by"), check_name(reason, "reason"))
+        self._do(lambda page: transaction_module.set_total(page, fact))
+
+    def freeze(self, reason: str) -> None:
+        """Stop debits and free answers, as the curator; stored answers are still served."""
+        from sfumato.ledger import transaction as transaction_module
+
+        fact = Frozen(check_name(reason, "reason"))
+        self._do(lambda page: transaction_module.set_frozen(page, fact))
+
+    def unfreeze(self, reason: str) -> None:
+        """Let debits and free answers go on, as the curator."""
+        from sfumato.ledger import transaction as transaction_module
+
+        fact = Unfrozen(check_name(reason, "reason"))
+        self._do(lambda page: transaction_module.set_frozen(page, fact))
+
+    def _do(self, change: Callable[[Page], T], *keys: str) -> T:
+        return self._groups.submit(change, keys).result()
+
+    def _burn_lost(self) -> None:
+        """Burn the reserved debits whose process is certainly gone."""
+        from sfumato.ledger import tables
+        from sfumato.ledger import transaction as transaction_module
+
+        with self._journal.store.reading() as transaction:
+            waiting = [row.key for row in tables.reserved(transaction)]
+        lines = [
+            self._groups.submit(partial(transaction_module.burn_lost, key=key), (key,))
+            for key in waiting
+        ]
+        for pending in lines:
+            pending.result()
+
+
+def _journal(
+    place: str | Path, head: str | Path | None, now: Clock, *, keep_open: bool = False
+) -> Journal:
+    from sfumato.ledger.transaction import Journal
+
+    return Journal.at(place, head, now, keep_open=keep_open)
+
+
+def _check_unit(unit: Unit | None) -> Unit | None:
+    from sfumato.domain.privacy_unit import check_unit
+
+    return None if unit is None else check_unit(unit)
+
+
+def _check_answer(answer: object) -> str:
+    """The hash of an answer, if it is one."""
+    if isinstance(answer, bytes):
+        return sha256(answer)
+    raise LedgerError(f"an answer is bytes, got {type(answer).__name__}; encode it first")
+
+
+def _canonical(request: Request) -> str:
+    try:
+        value = json.loads(request) if isinstance(request, bytes) else dict(request)
+        return canonical_json(value)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LedgerError(
+            f"a request must be JSON, an object or bytes ({type(error).__name__}); "
+            "describe it with strings, numbers, lists and objects"
+        ) from None
+
+
+# --------------------
+# The ledger that a request on a table is debited in: found, never made by accident.
+#
+# A ledger that is not there is not a fresh budget: a typo in a path would be one. So a path is
+# only opened, and the error for one that leads nowhere has the command that creates it.
+
+QUERY_HASH: Final = re.compile(r"(?<=^query) [0-9a-f]{12}(?= on )")
+"""In the name of a query: the hash of its text. Ledgers of earlier versions have it without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a ledger is opened with, or must have been: the total is that of a new one."""
+
+    table_id: str
+    neighbours: Neighbours
+    unit: Unit
+    total: Budget
+
+    def open(self, place: str | Path, *, keep_open: bool = False, advice: str = "") -> Ledger:
+        """Return the ledger at a place, which must be there and of this table.
+
+        The unit is compared by the first new debit: what is stored stays readable.
+        """
+        if not Ledger.exists(place):
+            raise LedgerError(
+                f"there is no ledger at {place}, and nothing was spent. Check the path; a new "
+                f"ledger is a new budget, so it is created by a command of its own:\n  "
+                f"{self.command(place)}{advice}"
+            )
+        ledger = Ledger.open(place, keep_open=keep_open)
+        _check_whose(ledger, self.table_id, self.neighbours)
+        return ledger
+
+    def create(self, place: str | Path, *, keep_open: bool = False) -> Ledger:
+        """Create the ledger; its folder too, if it has none."""
+        if "://" not in str(place):
+            Path(place).parent.mkdir(parents=True, exist_ok=True)
+        whose = (self.total, self.table_id, self.neighbours)
+        return Ledger.create(place, *whose, unit=self.unit, keep_open=keep_open)
+
+    def open_or_create(self, place: str | Path, *, keep_open: bool = False) -> Ledger:
+        """Create the ledger, or open it if another process was faster."""
+        try:
+            return self.create(place, keep_open=keep_open)
+        except LedgerError:
+            if not Ledger.exists(place):
+                raise
+        return self.open(place, keep_open=keep_open)
+
+    def command(self, place: str | Path) -> str:
+        """Return the command that creates it."""
+        words = ["sfumato", "ledger", "create", str(place), "--table", self.table_id]
+        words += _amounts(self.total)
+        if self.neighbours != "add-remove":
+            words += ["--neighbours", self.neighbours]
+        if isinstance(self.unit, str):
+            words += ["--unit", self.unit]
+        else:
+            words += ["--unit", self.unit.column, "--rows-per-unit", str(self.unit.rows)]
+        return shlex.join(words)
+
+
+def raise_command(place: str | Path, total: Budget) -> str:
+    """Return the command that sets a larger total."""
+    words = ["sfumato", "ledger", "raise", str(place), *_amounts(total)]
+    return f"{shlex.join(words)} --reason 'WHY'"
+
+
+def _amounts(budget: Budget) -> list[str]:
+    parts = [part for name, value in budget.as_json().items() for part in (f"--{name}", value)]
+    return [_decimal(part) if not part.startswith("--") else part for part in parts]
+
+
+def _decimal(value: str) -> str:
+    """A fraction as people write it, if that is exactly the same number."""
+    text = number_text(Fraction(value))
+    return text if Fraction(text) == Fraction(value) else value
+
+
+def obey_total(ledger: Ledger, total: Budget, told_by: str) -> bool:
+    """Bring a ledger to the total that its configuration gives; return whether it changed.
+
+    A lower one takes effect and is recorded. Any other is refused with the command that sets it:
+    a larger budget is a weaker promise, which nobody should make by editing a file.
+    """
+    check_total(ledger, total, told_by)
+    total = total.with_lanes_of(ledger.budget)
+    if total == ledger.budget:
+        return False
+    ledger.set_total(total, f"lowered in {Path(told_by).name}"[:200], by="configuration")
+    return True
+
+
+def check_total(ledger: Ledger, total: Budget, told_by: str) -> None:
+    """Refuse a configured total that is neither the ledger's nor a lower one.
+
+    One without lanes is compared as one with the lanes that the ledger was opened with.
+    """
+    held = ledger.budget
+    if total.with_lanes_of(held).is_within(held):
+        return
+    raise LedgerError(
+        f"{told_by} gives a total of {total.describe()}, the ledger {ledger.place} has "
+        f"{held.describe()}. A total that is not lower is set by a command, which the ledger "
+        f"records:\n  {raise_command(ledger.place, total)}\nOr write the ledger's total."
+    )
+
+
+def ledger_of(
+    ledger: Ledger | str | Path | None,
+    name: str | None,
+    neighbours: Neighbours,
+    budget: Budget,
+    unit: Unit,
+    *,
+    keep_open: bool = False,
+) -> Ledger | None:
+    """Return the ledger of a table; a path must lead to one.
+
+    Args:
+        ledger: An open ledger, a path or an address; None for none.
+        name: The name of the table; None for one in memory that nobody has named.
+        neighbours: Those of the plan.
+        budget: That of the plan, for the command that creates a missing ledger.
+        unit: That of the plan, likewise.
+        keep_open: Whether a ledger that is opened here stays open between calls.
+
+    Raises:
+        LedgerError: If there is no ledger, the table has no name, or it is not the ledger's.
+    """
+    if ledger is None:
+        return None
+    if name is None:
+        held = (
+            f" (this ledger's table is {ledger.table_id!r})" if isinstance(ledger, Ledger) else ""
+        )
+        raise LedgerError(
+            "a table in memory, or an expression, has no name of its own, so a ledger could not "
+            f"tell it from another one and would give the other one's answers; say name=...{held}"
+        )
+    if not isinstance(ledger, Ledger):
+        return Terms(name, neighbours, unit, budget).open(
+            ledger, keep_open=keep_open, advice=_in_python(ledger, name, neighbours, unit, budget)
+        )
+    _check_whose(ledger, name, neighbours)
+    return ledger
+
+
+def _check_whose(ledger: Ledger, name: str, neighbours: Neighbours) -> None:
+    """Refuse the ledger of another table or neighbour relation."""
+    if not _is_same_table(ledger.table_id, name):
+        raise LedgerError(
+            f"the ledger {ledger.place} belongs to table {ledger.table_id!r}, this table is "
+            f"{name!r}; use its own ledger, or say name={ledger.table_id!r} if it is the same table"
+        )
+    if ledger.neighbours != neighbours:
+        raise LedgerError(
+            f"the ledger {ledger.place} counts {ledger.neighbours} neighbours, the plan "
+            f"{neighbours}; plan with the ledger's, or use another ledger"
+        )
+
+
+def _is_same_table(held: str, name: str) -> bool:
+    """Whether two names are of one table: a query without the hash of its text is any."""
+    if held == name:
+        return True
+    plain = [QUERY_HASH.sub("", each) for each in (held, name)]
+    return plain[0] == plain[1] and (held in plain or name in plain)
+
+
+def _in_python(
+    place: str | Path, name: str, neighbours: Neighbours, unit: Unit, budget: Budget
+) -> str:
+    parts = ", ".join(f'{key}="{_decimal(v)}"' for key, v in budget.as_json().items())
+    about = "" if neighbours == "add-remove" else f', "{neighbours}"'
+    whose = repr(unit) if isinstance(unit, str) else f"sf.PrivacyUnit({unit.column!r}, {unit.rows})"
+    return (
+        f"\nor in Python:\n  sf.Ledger.create({str(place)!r}, sf.Budget({parts}), {name!r}{about}, "
+        f"unit={whose})"
+    )
+
+
+def paid_entry(book: Ledger, key: str) -> Entry:
+    """The debit that paid for an answer: the last one of its key."""
+    entry = book.entry(key)
+    if entry is None:
+        raise LedgerError("the debit of this request has gone from its ledger; verify the ledger")
+    return entry

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""How to ask it: strategies, noise, forecasts, the planner. Public; sees no data."""

@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a strategy will answer with, known before anything is spent.
+
+For linear mechanisms the forecast is exact, not an estimate: the error of every answer has mean
+zero and a variance that depends on the strategy and the noise only, never on the data. Where a
+strategy may be biased, its forecast is the worst case over all data sets of its public number of
+records, and intervals are as much wider as the bias asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import log, sqrt
+
+import numpy as np
+
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.errors import WorkloadError
+from sfumato.planning.calibrate import privacy_loss
+from sfumato.privacy.budget import Budget, may_lose_a_record
+from sfumato.privacy.cost import Cost
+from sfumato.privacy.noise_laws import BlockNoise, laplace_mixture_quantile
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.biased import folded_normal_quantile
+from sfumato.text import did_you_mean, listing, shown
+from sfumato.types import Array, Integers, Neighbours
+from sfumato.workload.queries import check_entries
+from sfumato.workload.terms import Term
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "ALL",
+    "Candidate",
+    "Coefficients",
+    "CombinationError",
+    "Forecast",
+    "GroupForecast",
+    "Spread",
+    "answer_covariance",
+    "combination_error",
+    "read",
+]
+
+
+ALL = slice(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A mechanism that was considered: its forecast, or why it does not apply."""
+
+    mechanism: str
+    rmse: float | None
+    largest: float | None
+    note: str
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupForecast:
+    """The forecast error of one group of queries, in counts; ``bias`` is the part that is bias.
+
+    All are root mean squares: over the noise, over the queries (but for ``largest``), and in the
+    worst case over the data where there is a bias.
+    """
+
+    name: str
+    queries: int
+    rmse: float
+    largest: float
+    bias: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """The law of the error of every answer of a group; ``shapes`` is None where it is normal.
+
+    Of a large group some rows are looked at a time: arrays that repeat one number take no memory.
+    """
+
+    variances: Array
+    shapes: Array | None = None
+    biases: Array | None = None
+
+    def standard_errors(self, rows: slice = ALL) -> Array:
+        """The standard deviations of the noise."""
+        return np.sqrt(self.variances[rows])
+
+    def half_widths(self, level: float, rows: slice = ALL) -> Array:
+        """Half the width of the confidence intervals: `Forecast.half_widths`."""
+        errors = self.standard_errors(rows)
+        if self.biases is not None:
+            return self._widened(errors, self.biases[rows], level)
+        shapes = np.array([np.inf]) if self.shapes is None else self.shapes[rows]
+        return np.asarray(errors * laplace_mixture_quantile(shapes, level), dtype=np.float64)
+
+    def _widened(self, errors: Array, biases: Array, level: float) -> Array:
+        ratio = np.divide(biases, errors, out=np.zeros_like(errors), where=errors > 0)
+        half = errors * folded_normal_quantile(ratio, level)
+        return np.asarray(np.where(errors > 0, half, biases), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """A chosen strategy with its noise, what it costs and how well it will answer.
+
+    ``stopped_early`` says that a time limit ended the planning: without one the error may be less.
+    ``may_drop_records``: the source is a query, a view or an expression, so that under
+    ``replace-one`` a replaced record may leave it, and the number of records is not public.
+    """
+
+    workload: Workload
+    budget: Budget
+    neighbours: Neighbours
+    objective: str
+    unit: PrivacyUnit | None
+    strategy: Strategy
+    noise: tuple[BlockNoise, ...]
+    candidates: tuple[Candidate, ...]
+    bound: float | None = None
+    replace_one_bound: float | None = None
+    stopped_early: bool = False
+    may_drop_records: bool = False
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the chosen mechanism."""
+        return self.strategy.mechanism
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What a release debits: never more than the budget."""
+        loss = privacy_loss(
+            self.strategy,
+            self.noise,
+            self.neighbours,
+            self.unit,
+            may_drop_records=self.may_drop_records,
+        )
+        return Cost.gaussian(loss) if self.strategy.noise == "gaussian" else Cost.pure(loss)
+
+    @cached_property
+    def block_variances(self) -> tuple[float, ...]:
+        """The noise variance of every measured block."""
+        return tuple(n.variance for n in self.noise)
+
+    @cached_property
+    def groups(self) -> tuple[GroupForecast, ...]:
+        """The forecast of every group of queries."""
+        totals, greatest = self._group_variances()
+        if self.strategy.records is not None:
+            pairs = zip(self.workload.terms, totals, strict=True)
+            return tuple(self._biased_group(t, *pair) for t, pair in enumerate(pairs))
+        return tuple(
+            GroupForecast(term.name, term.rows, sqrt(total / term.rows), sqrt(largest))
+            for term, total, largest in zip(self.workload.terms, totals, greatest, strict=True)
+        )
+
+    def _group_variances(self) -> tuple[Sequence[float], Sequence[float]]:
+        strategy, noise = self.strategy, self.block_variances
+        return strategy.remembered(("groups", noise), lambda: strategy.group_variances(noise))
+
+    def _biased_group(self, t: int, term: Term, total: float) -> GroupForecast:
+        squared = self._records**2 * self.strategy.squared_bias(t)
+        worst = self.strategy.variances(t, self.block_variances) + self._biases(t) ** 2
+        return GroupForecast(
+            term.name,
+            term.rows,
+            sqrt((total + squared) / term.rows),
+            sqrt(float(worst.max())),
+            sqrt(squared / term.rows),
+        )
+
+    @property
+    def _records(self) -> int:
+        return self.strategy.records or 0
+
+    def _biases(self, term: int) -> Array:
+        """How far the mean of every answer can be off, in counts."""
+        return self._records * self.strategy.bias_bounds(term)
+
+    @cached_property
+    def rmse(self) -> float:
+        """The root mean square error over all queries, in counts; of the worst data, if biased."""
+        if self.strategy.records is not None:
+            totals, _ = self._group_variances()
+            squared = self._records**2 * self.strategy.squared_bias()
+            return sqrt((sum(totals) + squared) / self.workload.queries)
+        return sqrt(sum(g.rmse**2 * g.queries for g in self.groups) / self.workload.queries)
+
+    @property
+    def weighted_rmse(self) -> float:
+        """The root mean square error by the weights of the groups: what the planner makes small.
+
+        Sums weigh by the reciprocal of their greatest coefficient, so that this is in counts where
+        sums of other units are asked, too.
+        """
+        pairs = [(g, t.weight**2) for g, t in zip(self.groups, self.workload.terms, strict=True)]
+        weights = sum(g.queries * weight for g, weight in pairs)
+        return sqrt(sum(g.rmse**2 * g.queries * weight for g, weight in pairs) / weights)
+
+    @property
+    def largest_error(self) -> float:
+        """The largest root mean square error of any query, in counts."""
+        return max(g.largest for g in self.groups)
+
+    @cached_property
+    def gamma(self) -> float:
+        """``||R||_F ||M||_{1->2} / sqrt(k)``: the root mean square error at unit noise.
+
+        For replace-one neighbours the diameter of M takes the place of its norm.
+        """
+        if self.neighbours == "add-remove":
+            return self.strategy.gamma
+        strategy = self.strategy
+        totals, _ = strategy.group_variances([share**-2 for share in strategy.shares])
+        power = strategy.squared_sensitivity(self.neighbours, self._drops)
+        return sqrt(float(np.sum(totals)) * power / self.workload.queries)
+
+    @property
+    def _drops(self) -> bool:
+        """Whether a replaced record can fall in no cell, or a person have fewer rows."""
+        return may_lose_a_record(self.workload.domain, self.unit, self.may_drop_records)
+
+    @property
+    def total_is_public(self) -> bool:
+        """Whether a release will know the number of records: no neighbour has another one."""
+        return self.neighbours == "replace-one" and not self._drops
+
+    @property
+    def known_bound(self) -> float | None:
+        """The lower bound for the neighbours of the forecast."""
+        return self.bound if self.neighbours == "add-remove" else self.replace_one_bound
+
+    @cached_property
+    def certificate(self) -> float | None:
+        """Error over a lower bound on the error of every factorization (>= 1), if one is known.
+
+        Known for unbiased answers: then ``bound`` holds a lower bound for add-remove neighbours,
+        ``replace_one_bound`` one for replace-one neighbours (of single records, not of persons with
+        several), at unit noise, on the weighted squared error of the objective: their sum, or the
+        largest. It is one for Laplace noise too, as no column is shorter in L1 than in L2, but a
+        loose one.
+        """
+        bound, strategy = self.known_bound, self.strategy
+        if not bound or strategy.records is not None:
+            return None
+        if self.neighbours == "replace-one" and self.unit is not None:
+            return None
+        error = strategy.weighted_error(self.objective, self.neighbours, self._drops)
+        return sqrt(error / bound)
+
+    @property
+    def lower_bound(self) -> float | None:
+        """The certified bound at unit noise: on ``gamma``, or on the weighted largest error."""
+        bound = self.known_bound
+        if self.certificate is None or bound is None:
+            return None
+        return sqrt(bound) if self.objective == "max" else self.gamma / self.certificate
+
+    def standard_errors(self, term: int) -> Array:
+        """The standard error of every answer of a group, unless they are too many to be listed."""
+        return Spread(self.variances(term)).standard_errors()
+
+    def variances(self, term: int) -> Array:
+        """Their squares."""
+        asked = self.workload.terms[term]
+        check_entries(asked.rows, f"the standard errors of group {asked.name!r}")
+        return self.strategy.variances(term, self.block_variances)
+
+    def spread(self, term: int) -> Spread:
+        """The law of the error of every answer of a group."""
+        variances = self.variances(term)
+        if self.strategy.records is not None:
+            return Spread(variances, biases=self._biases(term))
+        is_normal = self.strategy.noise == "gaussian"
+        return Spread(variances, None if is_normal else self.strategy.effective_terms(term))
+
+    def covariance(self, group: str, queries: Sequence[int]) -> Array:
+        """The covariance matrix of the listed answers of a group, by their numbers."""
+
+        return answer_covariance(self, group, queries)
+
+    def combination_error(self, coefficients: Mapping[str, Coefficients]) -> float:
+        """The standard error of any linear combination of answers, of one or more groups.
+
+        ``coefficients`` has for every group, by name, a number per answer, or a mapping from
+        numbers of answers to coefficients.
+        """
+
+        return combination_error(self, coefficients).standard_error
+
+    def half_widths(self, term: int, level: float) -> Array:
+        """Half the width of the confidence interval of every answer of a group.
+
+        Exact for Gaussian noise up to the grid (2^-16 of the scale); for Laplace noise exact for
+        single draws and sums of equal draws, kurtosis-matched for other combinations. Where the
+        strategy is biased it holds for the worst bias (``biased.py``).
+        """
+        return self.spread(term).half_widths(level)
+
+    def error_bound(self, beta: float) -> float:
+        """A bound on the error of every query at once, holding with probability ``1 - beta``.
+
+        For Laplace noise on the queries this is ``ln(k / beta) Delta_1 / epsilon`` (Dwork, Roth
+        2014, Theorem 3.8). Otherwise a union bound over the k queries: Gaussian tails
+        ``se sqrt(2 ln(2 k / beta))``, and for combinations of Laplace variables the tail of Chan,
+        Shi, Song 2011, "Private and continual release of statistics", Corollary 2.9. The greatest
+        bias, if any, is added.
+        """
+        k = self.workload.queries
+        if self.strategy.records is not None:
+            terms = range(len(self.workload.terms))
+            _, greatest = self.strategy.group_variances(self.block_variances)
+            bias = max(float(self._biases(t).max()) for t in terms)
+            return bias + sqrt(max(greatest)) * sqrt(2 * log(2 * k / beta))
+        if self.strategy.noise == "gaussian":
+            return self.largest_error * sqrt(2 * log(2 * k / beta))
+        if all(n == self.noise[0] for n in self.noise) and self.mechanism == "laplace":
+            return self.noise[0].scale * log(k / beta)
+        # nu = sqrt(sum b_i^2) is the standard error over sqrt(2), and no b_i exceeds it; the
+        # corollary holds for any nu that is at least b_max sqrt(ln(2 k / beta)).
+        per_query = log(2 * k / beta)
+        nu = self.largest_error / sqrt(2) * sqrt(max(1.0, per_query))
+        return nu * sqrt(8 * per_query)
+
+
+# --------------------
+# The error of any linear combination of answers, and the covariances of chosen ones.
+#
+# Answers share measured values, so their errors are not independent. A combination ``c'a`` of the
+# answers ``a = R y`` has the error ``(R'c)'z``: with ``R'c`` (``Strategy.adjoint``) and the noise
+# variance of every block, its law is known before anything is spent, without R.
+
+MOST_LISTED = 4096  # answers of one covariance matrix
+
+Coefficients = Mapping[int, float] | Sequence[float] | Array
+
+
+@dataclass(frozen=True, slots=True)
+class CombinationError:
+    """The law of the error of a combination; ``shape`` is how many equal draws it is like.
+
+    ``bias`` bounds how far its mean is off, where the strategy is biased.
+    """
+
+    standard_error: float
+    shape: float
+    bias: float = 0.0
+
+    def half_width(self, level: float) -> float:
+        """Half the width of the interval that holds the truth with probability ``level``.
+
+        Exact for Gaussian noise (up to the grid) and for single Laplace draws or sums of equal
+        ones; kurtosis-matched for other sums of Laplace draws.
+        """
+        if self.bias > 0:
+            if self.standard_error == 0:
+                return self.bias
+            ratio = np.array([self.bias / self.standard_error])
+            return self.standard_error * float(folded_normal_quantile(ratio, level)[0])
+        quantile = laplace_mixture_quantile(np.array([self.shape]), level)
+        return self.standard_error * float(quantile[0])
+
+
+def combination_error(
+    forecast: Forecast, coefficients: Mapping[str, Coefficients]
+) -> CombinationError:
+    """``sqrt(sum_j v_j (R'c)_j^2)`` over all measured values j, of answers of one or more groups.
+
+    ``coefficients`` has, for every group by name, a number per answer in the order of the answers,
+    or a mapping from numbers of answers to coefficients.
+    """
+    weights: dict[int, Array] = {}
+    bias, records = 0.0, forecast.strategy.records
+    for term, c in read(forecast, coefficients).items():
+        if records is not None:
+            bias += records * float(np.abs(c) @ forecast.strategy.bias_bounds(term))
+        for b, found in forecast.strategy.adjoint(term, c).items():
+            weights[b] = weights[b] + found if b in weights else found
+    squares = {b: w**2 * forecast.block_variances[b] for b, w in weights.items()}
+    second = sum(float(e.sum()) for e in squares.values())
+    fourth = sum(float((e**2).sum()) for e in squares.values())
+    is_gaussian = forecast.strategy.noise == "gaussian" or fourth == 0
+    return CombinationError(sqrt(second), np.inf if is_gaussian else second**2 / fourth, bias)
+
+
+def answer_covariance(forecast: Forecast, group: str, queries: Sequence[int]) -> Array:
+    """The covariance matrix of the listed answers of one group, in counts squared."""
+    term = _term(forecast, group)
+    listed = np.asarray(queries)
+    if listed.ndim != 1 or listed.dtype.kind not in "iu" or not 0 < len(listed) <= MOST_LISTED:
+        raise WorkloadError(
+            f"covariances are of a list of 1 to {MOST_LISTED:,} numbers of answers, got "
+            f"{shown(queries)}; ask about fewer answers at a time"
+        )
+    _check_places(forecast, term, listed)
+    places = [int(q) for q in listed]
+    return forecast.strategy.covariance(term, places, forecast.block_variances)
+
+
+def read(forecast: Forecast, coefficients: Mapping[str, Coefficients]) -> dict[int, Array]:
+    """A number per answer of every named group; WorkloadError where they do not fit."""
+    if not isinstance(coefficients, Mapping) or not coefficients:
+        raise WorkloadError(
+            "a combination takes coefficients for each group, {'age x sex': [...]}, got "
+            f"{shown(coefficients)}"
+        )
+    return {
+        term: _vector(forecast, term, given)
+        for term, given in ((_term(forecast, name), c) for name, c in coefficients.items())
+    }
+
+
+def _term(forecast: Forecast, group: str) -> int:
+    names = [t.name for t in forecast.workload.terms]
+    if group not in names:
+        means = [r.name for r in forecast.workload.ratios]
+        note = "a mean is not linear: combine its sum and its count" if group in means else ""
+        raise WorkloadError(
+            f"no group of linear queries is called {shown(group)}; there are: "
+            f"{listing(names, 30)}{note and '; ' + note}{did_you_mean(group, names)}"
+        )
+    return names.index(group)
+
+
+def _vector(forecast: Forecast, term: int, given: Coefficients) -> Array:
+    asked = forecast.workload.terms[term]
+    check_entries(asked.rows, f"the coefficients of {asked.rows:,} answers")
+    if isinstance(given, Mapping):
+        _check_places(forecast, term, np.array(list(given)))
+        out = np.zeros(asked.rows)
+        out[np.array(list(given), dtype=np.int64)] = _numbers(asked.name, list(given.values()))
+        return out
+    c = _numbers(asked.name, given)
+    if c.shape != (asked.rows,):
+        raise WorkloadError(
+            f"group {asked.name!r} has {asked.rows:,} answers, got coefficients of shape "
+            f"{c.shape}; give one per answer, or a mapping from numbers of answers"
+        )
+    return c
+
+
+def _check_places(forecast: Forecast, term: int, places: Integers) -> None:
+    rows, name = forecast.workload.terms[term].rows, forecast.workload.terms[term].name
+    is_whole = places.dtype.kind in "iu"
+    if len(places) and not (is_whole and places.min() >= 0 and places.max() < rows):
+        raise WorkloadError(
+            f"the answers of group {name!r} are numbered 0 to {rows - 1:,}, got {shown(places)}"
+        )
+
+
+def _numbers(name: str, given: object) -> Array:
+    try:
+        c = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        c = np.array(np.nan)
+    if not np.isfinite(c).all():
+        raise WorkloadError(f"the coefficients of group {name!r} must be finite numbers")
+    return c

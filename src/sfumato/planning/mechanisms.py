@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The named mechanisms: how each builds a strategy for a workload, or why it does not fit.
+
+A builder knows the workload, the law of the noise and the objective; it sees neither budget nor
+data, so a strategy serves every budget. The order of ``MECHANISMS`` is that of the effort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import inf, sqrt
+from typing import NamedTuple
+
+from sfumato.errors import PlanError, TooLarge
+from sfumato.solve.effort import STEPS, portion
+from sfumato.solve.orbits import orbit_problem
+from sfumato.strategy.base import Block, Strategy
+from sfumato.strategy.blockwise import Blockwise, shared_noise, table_block, tree_block
+from sfumato.strategy.combined import combined
+from sfumato.strategy.conditions import conditions
+from sfumato.strategy.factorization import ENTRY_BITS, factorization, factorwise
+from sfumato.strategy.kronecker import wavelet, weighted_tree
+from sfumato.strategy.laplace import laplace_optimum
+from sfumato.strategy.marginals import fourier, marginals_optimum
+from sfumato.strategy.matrix import dense
+from sfumato.strategy.ordered import largest_error, ordered
+from sfumato.strategy.pieces import pieces
+from sfumato.strategy.splits import entry_bits
+from sfumato.strategy.trees import BRANCHINGS
+from sfumato.strategy.windows import windows
+from sfumato.types import Noise, Objective
+from sfumato.workload.terms import Product, Term
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "MECHANISMS",
+    "Mechanism",
+    "named",
+]
+
+
+TABLE_CELLS = 2**25  # cells of one measured table (256 MiB of counts)
+NO_PRODUCT = "a group is not a product of query sets"
+LONG = 512  # cells from which an attribute asked by intervals is treated as a chain
+FEW_QUERIES = 128  # that are solved as one matrix where there are many cells
+MANY_CELLS = 1024
+MATRIX = 2**22  # numbers of such a matrix: a few seconds
+MOST_JOINT = 2**10  # queries that are tried as one matrix where structure errs by more than FAR
+FAR = 1.03  # times the bound of an error
+TRIED = STEPS / 10  # multiplications of such an attempt
+
+Builder = Callable[[Workload, Noise, str], Strategy]
+
+
+class Mechanism(NamedTuple):
+    """A builder of strategies and the law of the noise it is built for."""
+
+    build: Builder
+    noise: Noise
+
+
+def named(mechanism: str | None) -> list[str]:
+    """All mechanisms, the one of this name, or those of this kind with either noise."""
+    if mechanism is None:
+        return list(MECHANISMS)
+    if mechanism in MECHANISMS:
+        return [mechanism]
+    found = [name for name in MECHANISMS if name.endswith(f"-{mechanism}")]
+    if not found:
+        kinds = dict.fromkeys(n.partition("-")[2] for n in MECHANISMS if "-" in n)
+        raise PlanError(
+            f"unknown mechanism {mechanism!r}; allowed are {', '.join([*MECHANISMS, *kinds])}"
+        )
+    return found
+
+
+def _queries(workload: Workload, noise: Noise, objective: str) -> Strategy:  # noqa: ARG001
+    """The same noise on every asked query (the Laplace and Gaussian mechanisms of the notes)."""
+    blocks = tuple(Block(t, 1.0) for t in workload.terms)
+    return Blockwise(noise, noise, workload, blocks, tuple(range(len(blocks))))
+
+
+def _table(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """Noise on the contingency table of all attributes that are asked about."""
+    names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
+    cells = workload.domain.cells(names)
+    if cells > TABLE_CELLS:
+        raise PlanError(f"the table of all attributes has {cells:,} cells")
+    if any(t.is_wide for t in workload.terms):
+        raise PlanError("the conditions span too many cells")
+    block = table_block(workload, names)
+    source = [0] * len(workload.terms)
+    return shared_noise(f"{noise}-table", noise, workload, [block], source, objective)
+
+
+def _tree(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """A tree along the longest interval attribute of each group; groups without one as asked."""
+    blocks = [_best_tree(t, noise) or t for t in workload.terms]
+    if all(b is t for b, t in zip(blocks, workload.terms, strict=True)):
+        raise PlanError("no group asks for prefixes, ranges or windows")
+    source = range(len(blocks))
+    return shared_noise(f"{noise}-tree", noise, workload, blocks, source, objective)
+
+
+def _groups(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """Each group of queries the best way for itself, the noise shared out optimally."""
+    blocks = [_best_block(workload, t, noise, objective) for t in workload.terms]
+    source = range(len(blocks))
+    return shared_noise(f"{noise}-groups", noise, workload, blocks, source, objective)
+
+
+def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """The certified optimum of everything; where that is too large, of the products, others beside.
+
+    Groups that are no products (conditions, given coefficients) enter the optimum through the
+    distinct columns of all groups together, as long as those are few enough.
+    """
+    wanted: Objective = "max" if objective == "max" else "rmse"
+    products = [i for i, t in enumerate(workload.terms) if t.as_product() is not None]
+    others = [i for i, t in enumerate(workload.terms) if t.as_product() is None]
+    if not others:
+        return _of_products(workload, objective)
+    with suppress(TooLarge):
+        return _joint(workload, wanted)
+    parts = _of_others(workload, others, noise, wanted)
+    if products:
+        parts.insert(0, (_of_products(_part(workload, products), wanted), products))
+    if len(parts) == 1:
+        return parts[0][0]
+    return combined("factorization", workload, parts, wanted)
+
+
+def _joint(workload: Workload, objective: Objective) -> Strategy:
+    return replace(dense(workload, objective), mechanism="factorization")
+
+
+def _of_others(
+    workload: Workload, others: list[int], noise: Noise, objective: Objective
+) -> list[tuple[Strategy, list[int]]]:
+    """As one matrix; else conditions with proved weights, and each other group as it is best."""
+    if len(others) < len(workload.terms):
+        with suppress(TooLarge):
+            return [(_joint(_part(workload, others), objective), others)]
+    asked = [i for i in others if workload.terms[i].as_conditions()]
+    given = [i for i in others if i not in asked]
+    parts = []
+    if given:
+        own = _part(workload, given)
+        try:
+            found = _joint(own, objective)
+        except TooLarge:
+            found = replace(_groups(own, noise, objective), mechanism="factorization")
+        parts.append((found, given))
+    if asked:
+        parts.append((_of_conditions(_part(workload, asked), noise, objective), asked))
+    return parts
+
+
+def _of_conditions(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
+    """With proved weights, or group by group if that errs less; the bound holds for both."""
+    plain = replace(_groups(workload, noise, objective), mechanism="factorization")
+    try:
+        weighted = replace(conditions(workload, objective), mechanism="factorization")
+    except TooLarge:
+        return plain
+    is_better = weighted.weighted_error(objective) <= plain.weighted_error(objective)
+    return weighted if is_better else replace(plain, bound=weighted.bound, objective=objective)
+
+
+def _part(workload: Workload, terms: list[int]) -> Workload:
+    return Workload(workload.domain, tuple(workload.terms[i] for i in terms))
+
+
+def _of_products(workload: Workload, objective: str) -> Strategy:
+    """The best by structure; where that is far from its bound, as one matrix if that is better."""
+    try:
+        found = _by_structure(workload, objective)
+    except PlanError as why:
+        if isinstance(why, TooLarge) or not _is_small(workload):
+            raise
+        with portion(TRIED):
+            return _joint(workload, "max" if objective == "max" else "rmse")
+    if _gap(found, objective) <= FAR or not _is_small(workload):
+        return found
+    with suppress(PlanError), portion(TRIED):
+        matrix = _joint(workload, "max" if objective == "max" else "rmse")
+        known = [b for b in (matrix.bound, found.bound) if b is not None]
+        bound = max(known, default=None)
+        is_better = matrix.weighted_error(objective) < found.weighted_error(objective)
+        best = matrix if is_better else found
+        return replace(best, bound=bound)
+    return found
+
+
+def _gap(strategy: Strategy, objective: str) -> float:
+    """Error over its bound; infinite where none is known."""
+    bound = strategy.bound_for("max" if objective == "max" else "rmse")
+    return sqrt(strategy.weighted_error(objective) / bound) if bound else inf
+
+
+def _is_small(workload: Workload) -> bool:
+    """Whether the queries may be few enough to be solved as one matrix."""
+    return workload.queries <= MOST_JOINT
+
+
+def _by_structure(workload: Workload, objective: str) -> Strategy:
+    """In closed form (marginals), as a matrix, along a chain, by symmetries, or in pieces."""
+    marginals = marginals_optimum(workload, objective)
+    if marginals is not None:
+        return marginals
+    if _is_flat(workload):
+        with suppress(TooLarge):
+            return _joint(workload, "max" if objective == "max" else "rmse")
+    if objective == "max":
+        return _largest_error(workload)
+    if _is_long(workload):
+        with suppress(PlanError):
+            return ordered(workload)
+    matrices = _matrices(workload)
+    if matrices > 1:
+        with suppress(PlanError):
+            return factorwise(workload, partial(_by_orbits, bits=entry_bits(workload)))
+    try:
+        return _by_orbits(workload)
+    except TooLarge:
+        with suppress(PlanError):
+            return windows(workload)
+        found = pieces(workload)
+    if found is None:
+        raise PlanError(NO_PRODUCT)
+    return found
+
+
+def _largest_error(workload: Workload) -> Strategy:
+    """By structure; as a matrix where small queries drown beside large ones in that."""
+    try:
+        return largest_error(workload)
+    except PlanError as why:
+        with suppress(TooLarge):
+            return _joint(workload, "max")
+        raise why from None
+
+
+def _by_orbits(workload: Workload, bits: int = ENTRY_BITS) -> Strategy:
+    problem = orbit_problem(workload)
+    if problem is None:
+        raise PlanError(NO_PRODUCT)
+    found = problem.solve()
+    try:
+        return factorization(workload, problem, found, bits)
+    except PlanError:  # small queries drown beside large ones: a matrix tells them apart
+        return _joint(workload, "rmse")
+
+
+def _matrices(workload: Workload) -> int:
+    """Along how many attributes one product asks for more than disjoint sets of cells, or 0."""
+    term = workload.terms[0].as_product()
+    if len(workload.terms) > 1 or term is None:
+        return 0
+    return sum(not q.is_disjoint for _, q in term.factors)
+
+
+def _is_flat(workload: Workload) -> bool:
+    """Whether few queries are asked of far more cells: counts and sums of a long attribute, say."""
+    names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
+    queries, cells = workload.queries, workload.domain.cells(names)
+    return queries <= FEW_QUERIES and MANY_CELLS <= cells <= MATRIX // queries
+
+
+def _is_long(workload: Workload) -> bool:
+    """Whether some attribute is asked by prefixes or ranges over many cells."""
+    products = [t.as_product() for t in workload.terms]
+    return any(
+        q.holds_prefixes and q.size > LONG for t in products if t is not None for _, q in t.factors
+    )
+
+
+def _best_block(workload: Workload, term: Term, noise: Noise, objective: str) -> Term:
+    """The asked queries, the table of their attributes, or a tree: the least error for itself."""
+    options: list[Term] = [term]
+    if term.cells <= TABLE_CELLS and not term.is_table and not term.is_wide:
+        options.append(table_block(workload, term.attributes))
+    tree = _best_tree(term, noise)
+    options += [tree] if tree is not None else []
+    if len(options) == 1:
+        return term
+    return min(options, key=lambda block: _alone(term, block, noise, objective))
+
+
+def _alone(term: Term, block: Term, noise: Noise, objective: str) -> float:
+    """The error of a term answered from a block of column norm 1."""
+    single = Workload(term.domain, (term,))
+    asked = single.terms[0]
+    measured = asked if block is term else block
+    strategy = Blockwise("", noise, single, (Block(measured, 1.0),), (0,))
+    of_term = strategy.greatest_variance if objective == "max" else strategy.total_variance
+    return of_term(0, [1.0]) * strategy.squared_sensitivity()
+
+
+def _best_tree(term: Term, noise: Noise) -> Product | None:
+    asked = term.as_product()
+    if asked is None or asked.cells > TABLE_CELLS:
+        return None
+    return min(_trees(asked), key=lambda b: _alone(term, b, noise, "rmse"), default=None)
+
+
+def _trees(term: Product) -> Iterator[Product]:
+    """Trees along the longest attribute that is asked by intervals longer than one cell."""
+    long = [(q.size, name) for name, q in term.factors if q.is_ordered and q.size > 2]
+    if long:
+        _, name = max(long)
+        for branching in BRANCHINGS:
+            yield tree_block(term, name, branching)
+
+
+MECHANISMS: dict[str, Mechanism] = {
+    "laplace": Mechanism(_queries, "laplace"),
+    "gaussian": Mechanism(_queries, "gaussian"),
+    "laplace-table": Mechanism(_table, "laplace"),
+    "gaussian-table": Mechanism(_table, "gaussian"),
+    "laplace-tree": Mechanism(_tree, "laplace"),
+    "gaussian-tree": Mechanism(_tree, "gaussian"),
+    "laplace-groups": Mechanism(_groups, "laplace"),
+    "gaussian-groups": Mechanism(_groups, "gaussian"),
+    "laplace-wavelet": Mechanism(wavelet, "laplace"),
+    "gaussian-wavelet": Mechanism(wavelet, "gaussian"),
+    "laplace-weighted-tree": Mechanism(weighted_tree, "laplace"),
+    "gaussian-weighted-tree": Mechanism(weighted_tree, "gaussian"),
+    "laplace-fourier": Mechanism(fourier, "laplace"),
+    "gaussian-fourier": Mechanism(fourier, "gaussian"),
+    "factorization": Mechanism(_factorization, "gaussian"),
+    "laplace-optimum": Mechanism(laplace_optimum, "laplace"),
+}

@@ -1,0 +1,542 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose how to ask: build every mechanism that fits, forecast each, keep the best.
+
+Public arithmetic only: the choice depends on the workload, the budget and the neighbours, never
+on data, so it costs nothing. The certified optimum is tried first, the others in the order of their
+effort; the rest is left out once the best so far is within 1% of a lower bound on all of them.
+Searches are limited in steps (``effort.py``), so that equal inputs have equal plans on any machine
+under any load. Only where a person limits the time a clock is read: what it stops says so, and the
+plain Laplace and Gaussian mechanisms are tried all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache, cached_property, partial
+from math import inf, sqrt
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.errors import PlanError, TooLarge
+from sfumato.planning.calibrate import calibrate, unit_variances
+from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
+from sfumato.planning.mechanisms import MECHANISMS, named
+from sfumato.planning.views import Viewed, as_asked
+from sfumato.privacy.budget import Budget, may_lose_a_record
+from sfumato.privacy.cost import gaussian_epsilon
+from sfumato.privacy.gaussian import float_down
+from sfumato.solve.effort import STEPS, Effort, effort
+from sfumato.strategy.base import Strategy, check_measured, check_rank, check_unbiased
+from sfumato.strategy.biased import approximate
+from sfumato.strategy.replace_one import for_replace_one
+from sfumato.strategy.subset_bounds import sum_of_bounds
+from sfumato.types import Neighbours, Noise, Objective, Progress
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "MECHANISMS",
+    "Strategies",
+    "choose",
+    "smallest_budget",
+]
+
+
+TABLE = 2**27  # cells of a table that is counted (1 GiB)
+BIASED = "approximate"
+MANY_TERMS, MANY_QUERIES = 1000, 2**17  # beyond which late plans try plain noise only
+CERTIFIED = "factorization"
+PLAIN = ("laplace", "gaussian")  # tried however little time there is
+SLOW = "laplace-optimum"
+HOPELESS = 2.5  # templates gain less over trees and tables in all workloads that were tried
+SINGULAR = "rounding makes its matrices singular; scale the queries and weights alike"
+NEAR = 1 + 2.0**-10  # rough errors above the least by this are not looked at again
+GOOD_ENOUGH = 1.01  # the certificate at which no further mechanism is tried
+
+
+@dataclass(frozen=True, eq=False)
+class Strategies:
+    """The strategies of one workload and objective: each is built once, for every budget.
+
+    ``steps`` limits the searches of each mechanism; ``until`` is a CPU time of the thread at which
+    they return what they have, and no clock is read where it is infinite; ``folder`` is where
+    finished searches are kept. With a public number of ``records`` a bias is allowed: how much of
+    it pays depends on them and on the privacy loss.
+    """
+
+    workload: Workload
+    objective: str = "rmse"
+    until: float = inf
+    folder: Path | None = None
+    records: int | None = None
+    steps: float = STEPS
+    _made: dict[str, Strategy | PlanError] = field(default_factory=dict, repr=False)
+    _replaced: dict[tuple[str, bool], Strategy] = field(default_factory=dict, repr=False)
+    _late: set[str] = field(default_factory=set, repr=False)
+    _is_checked: list[bool] = field(default_factory=list, repr=False)
+    _shown: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict, init=False)
+    _unit: dict[tuple[object, ...], tuple[float, float, float]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def named(self, mechanism: str | None) -> list[str]:
+        """The mechanisms of this name: the certified optimum, then in the order of effort."""
+        if mechanism == BIASED and self.records is None:
+            raise PlanError(
+                "approximate answers are biased: say allow_bias = true, and records = the public "
+                "number of records"
+            )
+        names = [] if mechanism == BIASED else named(mechanism)
+        names.sort(key=lambda name: name != CERTIFIED)
+        is_allowed = mechanism in (None, BIASED) and self.records is not None
+        return [*names, BIASED] if is_allowed else names
+
+    def check_rank(self) -> None:
+        """Refuse a workload that no table in memory spans; looked at once."""
+        if not self._is_checked:
+            check_rank(self.workload)
+            self._is_checked.append(True)
+
+    def is_late(self) -> bool:
+        """Whether a person's time for planning is up; reads no clock where there is no limit."""
+        return Effort(self.until).must_stop()
+
+    def was_stopped(self, name: str) -> bool:
+        """Whether a clock ended a search of this mechanism."""
+        return name in self._late
+
+    def of(
+        self,
+        name: str,
+        loss: float,
+        neighbours: Neighbours = "add-remove",
+        may_drop_records: bool = False,
+        watch: Callable[[str], None] | None = None,
+    ) -> Strategy:
+        """The strategy of a mechanism; PlanError says why it does not fit.
+
+        ``may_drop_records``: a replaced record can fall in no cell.
+        """
+        key = f"{name}|{self.records}|{loss}" if name == BIASED else name
+        if key not in self._made:
+            self._made[key] = self._built(name, loss, watch)
+        strategy = self._made[key]
+        if isinstance(strategy, PlanError):
+            raise strategy
+        if neighbours == "add-remove" or name == BIASED:
+            return strategy
+        if (name, may_drop_records) not in self._replaced:
+            objective: Objective = "max" if self.objective == "max" else "rmse"
+            try:
+                with self._limited(name, "replacing", None, watch):
+                    found = for_replace_one(strategy, objective, may_drop_records)
+            except np.linalg.LinAlgError:
+                raise PlanError(SINGULAR) from None
+            check_unbiased(found)
+            self._replaced[name, may_drop_records] = found
+        return self._replaced[name, may_drop_records]
+
+    def at_unit_loss(
+        self,
+        strategy: Strategy,
+        neighbours: Neighbours,
+        unit: PrivacyUnit | None,
+        may_drop_records: bool,
+    ) -> tuple[float, float, float]:
+        """Weighted, mean and largest error of a strategy at a privacy loss of 1, without a grid."""
+        key = (id(strategy), neighbours, unit, may_drop_records)
+        if key not in self._unit:
+            drops = may_drop_records
+            noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
+            totals, greatest = strategy.group_variances(noise)
+            terms = self.workload.terms
+            groups = [
+                GroupForecast(t.name, t.rows, sqrt(total / t.rows), sqrt(most))
+                for t, total, most in zip(terms, totals, greatest, strict=True)
+            ]
+            mean = sqrt(sum(totals) / self.workload.queries)
+            largest = max(g.largest for g in groups)
+            self._unit[key] = (_weighted(groups, self.workload, self.objective), mean, largest)
+        return self._unit[key]
+
+    def shown_at_unit_loss(
+        self,
+        strategy: Strategy,
+        asked: Workload | None,
+        neighbours: Neighbours,
+        unit: PrivacyUnit | None,
+        may_drop_records: bool,
+    ) -> tuple[float, float]:
+        """Mean and largest error at a privacy loss of 1 of the queries as they were asked.
+
+        A query that was asked twice counts twice here, once in what the planner makes small.
+        """
+        if asked is None or asked.normal.is_in_order:
+            return self.at_unit_loss(strategy, neighbours, unit, may_drop_records)[1:]
+        key = (id(strategy), asked.digest(), neighbours, unit, may_drop_records)
+        if key not in self._shown:
+            drops = may_drop_records
+            noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
+            totals, greatest = Viewed.of(strategy, asked).group_variances(noise)
+            self._shown[key] = (sqrt(sum(totals) / asked.queries), sqrt(max(greatest)))
+        return self._shown[key]
+
+    @contextmanager
+    def _limited(
+        self, name: str, key: str, folder: Path | None, watch: Callable[[str], None] | None
+    ) -> Iterator[None]:
+        """The effort of one mechanism; notes whether a clock ended it."""
+        with effort(key, self.until, folder, watch, self.steps) as made:
+            try:
+                yield
+            finally:
+                if made.is_late:
+                    self._late.add(name)
+
+    def _built(
+        self, name: str, loss: float, watch: Callable[[str], None] | None
+    ) -> Strategy | PlanError:
+        asked = f"{self.workload.digest()}|{self.objective}|{name}"
+        key = hashlib.sha256(asked.encode()).hexdigest()[:32]
+        folder = None if name == BIASED else self.folder
+        try:
+            with self._limited(name, key, folder, watch):
+                if name == BIASED and self.records is not None:
+                    strategy = approximate(self.workload, loss, self.records, self.objective)
+                else:
+                    build, noise = MECHANISMS[name]
+                    strategy = build(self.workload, noise, self.objective)
+            _check_memory(strategy)
+            check_unbiased(strategy)
+        except PlanError as why:
+            return why
+        except np.linalg.LinAlgError:
+            return PlanError(SINGULAR)
+        return strategy
+
+
+def choose(
+    workload: Workload,
+    budget: Budget,
+    neighbours: Neighbours,
+    objective: str = "rmse",
+    mechanism: str | None = None,
+    unit: PrivacyUnit | None = None,
+    progress: Progress | None = None,
+    noise_only: Noise | None = None,
+    strategies: Strategies | None = None,
+    may_drop_records: bool = False,
+    asked: Workload | None = None,
+) -> Forecast:
+    """The forecast of the best mechanism for the workload, with all that were considered.
+
+    The errors of those are of the queries of ``asked``, where ``workload`` is its normal form.
+    """
+    if objective not in ("rmse", "max"):
+        raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
+    strategies = strategies or Strategies(workload, objective)
+    wanted = [w for w in strategies.named(mechanism) if noise_only in (None, _noise(w))]
+    if all(t.greatest == 0 for t in workload.terms):
+        raise PlanError("all queries are zero on every cell: there is nothing to measure")
+    if BIASED not in wanted:
+        strategies.check_rank()
+    weight = _weight(workload, objective)
+    race = _Race(strategies, budget, neighbours, unit, weight, may_drop_records, asked)
+    considered: list[Candidate] = []
+    # Thousands of small products and eigenvalue problems: threads would wait for each other.
+    with _linear_algebra().limit(limits=1, user_api="blas"):
+        for i, name in enumerate(wanted):
+            if progress is not None:
+                progress(i, len(wanted), name)
+            watch = None if progress is None else partial(_watched, progress, i, len(wanted), name)
+            considered.append(race.run(name, watch))
+    if race.best is None:
+        raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
+    best = replace(race.best, stopped_early=race.is_stopped)
+    if best.bound is None and objective == "rmse" and neighbours == "add-remove":
+        best = replace(best, bound=sum_of_bounds(workload) or None)
+    shown = tuple(replace(c, is_chosen=c.mechanism == best.mechanism) for c in considered)
+    return replace(best, candidates=shown)
+
+
+@cache
+def _linear_algebra() -> ThreadpoolController:
+    """The libraries of linear algebra, looked for once: that takes longer than most forecasts."""
+    import scipy.linalg  # noqa: F401  it has its own
+
+    return ThreadpoolController()
+
+
+def _noise(name: str) -> Noise:
+    return "gaussian" if name == BIASED else MECHANISMS[name].noise
+
+
+def _watched(progress: Progress, done: int, total: int, name: str, detail: str) -> None:
+    progress(done, total, f"{name} {detail}".rstrip())
+
+
+@dataclass
+class _Race:
+    """The least error so far, with the greatest lower bound that any strategy came with."""
+
+    strategies: Strategies
+    budget: Budget
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    weight: float
+    may_drop_records: bool = False
+    asked: Workload | None = None
+    best: Forecast | None = None
+    least: float = inf
+    least_laplace: float = inf
+    is_stopped: bool = False
+
+    @cached_property
+    def losses(self) -> dict[Noise, float | None]:
+        """What each kind of noise may lose at this budget; None where it cannot be had."""
+        budget = self.budget
+        return {"gaussian": budget.gaussian_mu, "laplace": float_down(budget.pure_epsilon)}
+
+    def run(self, name: str, watch: Callable[[str], None] | None) -> Candidate:
+        """Build, calibrate and forecast one mechanism; it enters the race if it fits."""
+        noise = _noise(name)
+        loss = self.losses[noise]
+        if loss is None:
+            return Candidate(name, None, None, "needs delta > 0, rho or mu")
+        needless = self.needless(name, noise, loss)
+        if needless:
+            return Candidate(name, None, None, needless)
+        try:
+            domain = self.strategies.workload.domain
+            drops = may_lose_a_record(domain, self.unit, self.may_drop_records)
+            strategy = self.strategies.of(name, loss, self.neighbours, drops, watch)
+            rough = self.rough(strategy, loss)
+            if rough is not None and rough[0] > self.least * NEAR:
+                self.note(strategy, rough[0])
+                whose = (self.asked, self.neighbours, self.unit, self.may_drop_records)
+                mean, largest = self.strategies.shown_at_unit_loss(strategy, *whose)
+                return Candidate(name, mean / loss, largest / loss, "")
+            scales = calibrate(
+                strategy,
+                loss,
+                self.neighbours,
+                self.unit,
+                may_drop_records=self.may_drop_records,
+            )
+            entry = Forecast(
+                self.strategies.workload,
+                self.budget,
+                self.neighbours,
+                self.strategies.objective,
+                self.unit,
+                strategy,
+                scales,
+                (),
+                may_drop_records=self.may_drop_records,
+            )
+            shown = entry if self.asked is None else as_asked(entry, self.asked)
+            candidate = Candidate(name, shown.rmse, shown.largest_error, "")
+        except PlanError as why:
+            return Candidate(name, None, None, str(why))
+        finally:
+            self.is_stopped |= self.strategies.was_stopped(name)
+        self.enter(entry)
+        return candidate
+
+    def rough(self, strategy: Strategy, loss: float) -> tuple[float, float, float] | None:
+        """Weighted, mean and largest error up to the rounding of noise scales, 2^-16 of them.
+
+        They are those at a loss of 1, which are worked out once, over the loss. None where a bias
+        does not scale so.
+        """
+        if self.best is None or strategy.records is not None:
+            return None
+        whose = (self.neighbours, self.unit, self.may_drop_records)
+        unit = self.strategies.at_unit_loss(strategy, *whose)
+        weighted, mean, largest = (error / loss for error in unit)
+        return weighted, mean, largest
+
+    def note(self, strategy: Strategy, error: float) -> None:
+        """What a strategy is known by besides its error: its bound holds for all."""
+        if strategy.noise == "laplace":
+            self.least_laplace = min(self.least_laplace, error)
+        if self.best is None:
+            return
+        bounds = [
+            strategy.bound_for(self.best.objective, self.neighbours),
+            self.best.known_bound,
+        ]  # of unbiased answers
+        bound = max((b for b in bounds if b is not None), default=None)
+        if self.neighbours == "replace-one":
+            self.best = replace(self.best, replace_one_bound=bound)
+        else:
+            self.best = replace(self.best, bound=bound)
+
+    def enter(self, entry: Forecast) -> None:
+        """Compare with the best; its bound holds for all, whoever wins."""
+        error = _weighted(entry.groups, entry.workload, entry.objective)
+        if self.best is None or error < self.least:
+            known = None if self.best is None else (self.best.bound, self.best.replace_one_bound)
+            self.best, self.least = entry, error
+            if known is not None:
+                self.best = replace(entry, bound=known[0], replace_one_bound=known[1])
+        self.note(entry.strategy, error)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether even mechanisms that search for nothing take a while to be built."""
+        terms = self.strategies.workload.terms
+        return len(terms) > MANY_TERMS or sum(t.rows for t in terms) > MANY_QUERIES
+
+    def needless(self, name: str, noise: Noise, loss: float) -> str:
+        """Why the next mechanism need not be tried, or nothing."""
+        best = self.best
+        if best is None:
+            return ""
+        if (name == SLOW or self.is_large) and name not in PLAIN and self.strategies.is_late():
+            self.is_stopped = True
+            return "not tried: the time for planning is up"
+        if name == BIASED:  # no bound on unbiased answers holds for it
+            return ""
+        if name in PLAIN and not self.is_large:  # what people compare with, in no time
+            return ""
+        if name == SLOW and HOPELESS * self.least < self.least_laplace < inf:
+            times = self.least_laplace / self.least
+            return f"not tried: other Laplace noise errs {times:.1f} times as much as the best"
+        bound = best.known_bound
+        if best.certificate is None or bound is None or best.strategy.noise != "gaussian":
+            return ""
+        if noise == "gaussian" and best.certificate <= GOOD_ENOUGH:
+            return f"not tried: {best.mechanism} is within 1% of the least possible"
+        # A column is no shorter in L1 than in L2, and Laplace noise of scale b has variance 2 b^2.
+        rows = 1 if best.unit is None else best.unit.rows
+        if noise == "laplace" and sqrt(2 * bound / self.weight) * rows / loss >= self.least:
+            return f"not tried: no Laplace mechanism has less error than {best.mechanism}"
+        return ""
+
+
+def _reasons(considered: list[Candidate]) -> str:
+    """Every reason once, with the mechanisms it holds for."""
+    by_note: dict[str, list[str]] = {}
+    for candidate in considered:
+        by_note.setdefault(candidate.note, []).append(candidate.mechanism)
+    return "; ".join(f"{note} ({', '.join(names)})" for note, names in by_note.items())
+
+
+def _weighted(groups: Sequence[GroupForecast], workload: Workload, objective: str) -> float:
+    """The error of the objective, weighted by what matters to the asker."""
+    pairs = list(zip(groups, workload.terms, strict=True))
+    if objective == "max":
+        return max(g.largest * t.weight for g, t in pairs)
+    total = sum(g.rmse**2 * g.queries * t.weight**2 for g, t in pairs)
+    return sqrt(total / sum(g.queries * t.weight**2 for g, t in pairs))
+
+
+def _weight(workload: Workload, objective: str) -> float:
+    """What the weighted squared error is divided by."""
+    if objective == "max":
+        return 1.0
+    return sum(t.rows * t.weight**2 for t in workload.terms)
+
+
+def _check_memory(strategy: Strategy) -> None:
+    check_measured(sum(strategy.block_rows))
+    largest = max(range(len(strategy.block_cells)), key=strategy.block_cells.__getitem__)
+    cells = strategy.block_cells[largest]
+    if cells > TABLE:
+        raise TooLarge(
+            f"the table of {', '.join(strategy.blocks[largest].term.attributes)} has {cells:,} "
+            f"cells ({8 * cells / 2**30:,.1f} GiB), the limit is {TABLE:,}; use fewer attributes "
+            "at once or coarser bins"
+        )
+
+
+# --------------------
+# From an error one can live with to the least budget that reaches it; public arithmetic.
+
+LEAST = 1e-9  # epsilon, where delta alone would allow less noise than is asked for
+
+_UNIT_BUDGETS: dict[Noise, Budget] = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
+
+
+def smallest_budget(
+    known: Strategies,
+    error: float | None,
+    neighbours: Neighbours,
+    mechanism: str | None,
+    delta: float | Fraction,
+    unit: PrivacyUnit | None,
+    asked: Workload | None = None,
+    noise_only: Noise | None = None,
+    *,
+    may_drop_records: bool = False,
+) -> Budget:
+    """The least epsilon whose plan errs by at most ``error``, root mean square over what was asked.
+
+    ``known`` has the strategies for the normal form of ``asked``, if that is another workload.
+
+    Errors scale as 1/mu (Gaussian noise) and 1/epsilon (Laplace), up to the rounding of the noise
+    scale to its grid, which the last loop settles.
+    """
+    if not isinstance(error, int | float) or not 0 < error < float("inf"):
+        raise PlanError(f"error must be a number of counts above 0, got {error!r}")
+    if mechanism == BIASED:
+        raise PlanError("approximate answers need a budget: their error does not shrink like 1/mu")
+    known = replace(known, records=None)
+    work, objective = known.workload, known.objective
+    options = []
+    for noise, unit_budget in _UNIT_BUDGETS.items():
+        if noise_only not in (None, noise):
+            continue
+        try:
+            found = choose(
+                work,
+                unit_budget,
+                neighbours,
+                objective,
+                mechanism,
+                unit,
+                noise_only=noise,
+                strategies=known,
+                may_drop_records=may_drop_records,
+            )
+        except TooLarge:  # for any noise
+            raise
+        except PlanError:
+            continue
+        rmse = _rmse(found, asked)
+        if noise == "gaussian":
+            least = max(gaussian_epsilon(rmse / error, delta), LEAST)
+            options.append(Budget(epsilon=least, delta=delta))
+        else:
+            options.append(Budget(epsilon=rmse / error))
+    if not options:
+        raise PlanError(f"no mechanism fits this workload (mechanism = {mechanism!r})")
+    budget = min(options, key=lambda b: b.epsilon or 0)
+    rest = (neighbours, objective, mechanism, unit)
+    while True:
+        found = choose(
+            work,
+            budget,
+            *rest,
+            noise_only=noise_only,
+            strategies=known,
+            may_drop_records=may_drop_records,
+        )
+        rmse = _rmse(found, asked)
+        if rmse <= error:
+            return budget
+        # Mostly rounding; another mechanism may have won, by its own objective. mu is concave in
+        # epsilon: a factor of epsilon lowers the error by no more than this factor.
+        step = max(Fraction(100001, 100000), Fraction(rmse / error))
+        budget = Budget(epsilon=(budget.epsilon or 0) * step, delta=budget.delta)
+
+
+def _rmse(found: Forecast, asked: Workload | None) -> float:
+    return found.rmse if asked is None else as_asked(found, asked).rmse

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What releases cost, and what several of them cost together.
+
+A `Cost` lists the parts of a release: Gaussian noise (its mu squared) and pure mechanisms (their
+epsilon). Costs are stated before noise is drawn and are functions of public numbers only.
+
+    Gaussian with Gaussian     mu^2 adds; the exact curve (`gaussian.py`)
+    pure with pure, delta = 0  epsilon adds
+    anything else              the privacy loss of all parts together (`losses.py`), and never
+                               more than the two simple bounds
+
+Papers: Dong, Roth, Su 2019, "Gaussian differential privacy" (composition: Corollary 3.3); Bun,
+Steinke 2016, "Concentrated differential privacy"; Dwork, Roth 2014, "The algorithmic foundations
+of differential privacy" (Theorem 3.16). Proof page: ``docs/proofs/accounting.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+from sfumato.errors import BudgetError
+from sfumato.privacy import gaussian as gaussian_module
+from sfumato.privacy.budget import Number, exact, number_text
+
+__all__ = [
+    "Cost",
+    "GaussianPart",
+    "Part",
+    "PurePart",
+    "composed_epsilon",
+    "composed_epsilon_exact",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "mu_squared_of",
+    "rho_of",
+]
+
+
+_LEAST, _MOST = Fraction(1, 10**250), Fraction(10**15)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianPart:
+    """A mechanism that is mu-GDP; for Gaussian noise mu = sensitivity / sigma."""
+
+    mu_squared: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu_squared", _amount_up(self.mu_squared, "mu_squared"))
+
+
+@dataclass(frozen=True, slots=True)
+class PurePart:
+    """A mechanism that is epsilon-DP because it is epsilon/steps-DP along a path of ``steps``.
+
+    ``steps = 1`` says nothing more than epsilon-DP. Discrete Laplace noise on integers that move
+    by at most ``steps`` in L1 may say so: any two neighbours are joined by that many unit steps.
+    """
+
+    epsilon: Fraction
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _amount_up(self.epsilon, "epsilon"))
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise BudgetError(
+                f"steps must be an integer of at least 1, got {self.steps!r}; "
+                "give the L1 sensitivity in grid units, or leave it out"
+            )
+
+
+Part: TypeAlias = GaussianPart | PurePart
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The privacy parts of one release, fixed before its noise is drawn; costs add.
+
+    >>> Cost.gaussian(Fraction(1, 50)) + Cost.pure(Fraction(1, 10))
+    Cost(mu^2 = 0.02, epsilon = 0.1)
+    """
+
+    parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, tuple) or not all(
+            isinstance(part, GaussianPart | PurePart) for part in self.parts
+        ):
+            raise BudgetError(
+                "a cost is a tuple of GaussianPart and PurePart; use Cost.gaussian or Cost.pure"
+            )
+
+    @classmethod
+    def gaussian(cls, mu_squared: Fraction | int) -> Cost:
+        """Return the cost of a mu-GDP mechanism: (sensitivity / sigma)^2, exact or rounded up."""
+        return cls((GaussianPart(_fraction(mu_squared, "mu_squared")),))
+
+    @classmethod
+    def pure(cls, epsilon: Fraction | int, steps: int = 1) -> Cost:
+        """Return the cost of an epsilon-DP mechanism, exact or rounded up (see `PurePart`)."""
+        return cls((PurePart(_fraction(epsilon, "epsilon"), steps),))
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.parts + other.parts)
+
+    @property
+    def mu_squared(self) -> Fraction:
+        """The mu^2 of all Gaussian parts together (Dong, Roth, Su 2019, Corollary 3.3)."""
+        return sum((p.mu_squared for p in self.parts if isinstance(p, GaussianPart)), Fraction(0))
+
+    @property
+    def pure_parts(self) -> tuple[PurePart, ...]:
+        """The pure parts."""
+        return tuple(part for part in self.parts if isinstance(part, PurePart))
+
+    @property
+    def pure_epsilon(self) -> Fraction:
+        """The sum of the epsilons of the pure parts."""
+        return sum((part.epsilon for part in self.pure_parts), Fraction(0))
+
+    def describe(self) -> str:
+        """Return the cost in words.
+
+        >>> Cost.pure(Fraction(1, 4)).describe()
+        'epsilon = 0.25'
+        """
+        amounts = (("mu^2", self.mu_squared), ("epsilon", self.pure_epsilon))
+        return ", ".join(f"{name} = {number_text(value)}" for name, value in amounts if value)
+
+    def as_json(self) -> list[dict[str, str | int]]:
+        """Return the parts as JSON, exactly.
+
+        >>> Cost.pure(Fraction(1, 3), steps=4).as_json()
+        [{'kind': 'pure', 'epsilon': '1/3', 'steps': 4}]
+        """
+        return [
+            {"kind": "gaussian", "mu_squared": str(part.mu_squared)}
+            if isinstance(part, GaussianPart)
+            else {"kind": "pure", "epsilon": str(part.epsilon), "steps": part.steps}
+            for part in self.parts
+        ]
+
+    @classmethod
+    def from_json(cls, value: object) -> Cost:
+        """Read what `as_json` wrote."""
+        if not isinstance(value, list):
+            raise BudgetError(f"a cost is a list of parts, got {type(value).__name__}")
+        return cls(tuple(_part(item) for item in value))
+
+    def __repr__(self) -> str:
+        return f"Cost({self.describe()})"
+
+
+def gaussian_delta(mu: Number, epsilon: Number) -> float:
+    """``delta(epsilon; mu)`` of the Gaussian curve, rounded up.
+
+    >>> gaussian_delta(1, 0)  # the total variation distance Phi(1/2) - Phi(-1/2)
+    0.38292492254802624
+    """
+    mu_exact, epsilon_exact = exact(mu, "mu"), exact(epsilon, "epsilon")
+    if mu_exact < 0 or epsilon_exact < 0:
+        raise BudgetError(f"mu and epsilon must be at least 0, got {mu!r} and {epsilon!r}")
+    return gaussian_module.gaussian_delta_up(mu_exact**2, epsilon_exact)
+
+
+def gaussian_epsilon(mu: Number, delta: Number) -> float:
+    """Smallest epsilon, rounded up, such that mu-GDP implies (epsilon, delta)-DP.
+
+    >>> gaussian_epsilon("0.18197480729533225", "1e-9")
+    1.0
+    """
+    mu_exact = exact(mu, "mu")
+    if mu_exact < 0:
+        raise BudgetError(f"mu must be at least 0, got {mu!r}")
+    return gaussian_module.gaussian_epsilon_up(mu_exact**2, _check_delta(delta))
+
+
+def rho_of(cost: Cost) -> Fraction:
+    """The zCDP view: ``sum mu^2/2 + sum epsilon^2/2`` (Bun, Steinke 2016, Prop. 1.6 and 1.4).
+
+    >>> rho_of(Cost.gaussian(1) + Cost.pure(2))
+    Fraction(5, 2)
+    """
+    squares = (part.epsilon**2 for part in cost.pure_parts)
+    return (cost.mu_squared + sum(squares, Fraction(0))) / 2
+
+
+def mu_squared_of(cost: Cost) -> Fraction:
+    """The GDP view: mu^2 of the Gaussian that dominates all parts, rounded up."""
+    squares = (
+        Fraction(gaussian_module.mu_of_pure_up(part.epsilon)) ** 2 for part in cost.pure_parts
+    )
+    return cost.mu_squared + sum(squares, Fraction(0))
+
+
+def composed_epsilon(costs: Iterable[Cost], delta: Number) -> float:
+    """Smallest epsilon we can prove, rounded up, such that all costs are (epsilon, delta)-DP.
+
+    Privacy: composition of parts whose parameters are fixed in advance (Dong, Roth, Su 2019,
+    Theorem 3.2). When later costs depend on earlier answers only `Account` may decide.
+
+    >>> composed_epsilon([Cost.pure(Fraction(1, 2)), Cost.pure(Fraction(1, 4))], 0)
+    0.75
+    """
+    total = Cost(tuple(part for cost in costs for part in cost.parts))
+    known = exact(delta, "delta")
+    if known == 0:
+        return math.inf if total.mu_squared else gaussian_module.float_up(total.pure_epsilon)
+    counted = Counter(total.pure_parts)
+    return gaussian_module.float_up(
+        composed_epsilon_exact(total.mu_squared, counted, _check_delta(delta))
+    )
+
+
+def composed_epsilon_exact(
+    mu_squared: Fraction, pure: Mapping[PurePart, int], delta: Fraction
+) -> Fraction:
+    """The same on counted parts, for delta > 0, as an exact upper bound."""
+    pure = {part: count for part, count in pure.items() if count}
+    if not pure:
+        return Fraction(gaussian_module.gaussian_epsilon_up(mu_squared, delta))
+    pure_sum = sum((part.epsilon * count for part, count in pure.items()), Fraction(0))
+    # delta_mu(epsilon - pure_sum) <= delta: each pure part shifts the curve by its epsilon.
+    shifted = pure_sum + Fraction(gaussian_module.gaussian_epsilon_up(mu_squared, delta))
+    # Every pure part replaced by the Gaussian that dominates it.
+    squares = (
+        count * Fraction(gaussian_module.mu_of_pure_up(p.epsilon)) ** 2 for p, count in pure.items()
+    )
+    dominated = Fraction(
+        gaussian_module.gaussian_epsilon_up(mu_squared + sum(squares, Fraction(0)), delta)
+    )
+    simple = min(shifted, dominated)
+
+    from sfumato.privacy.losses import epsilon_up
+
+    return min(simple, epsilon_up(mu_squared, pure, delta, simple))
+
+
+def _check_delta(delta: Number) -> Fraction:
+    known = exact(delta, "delta")
+    if not 0 < known < 1:
+        raise BudgetError(f"delta must lie in (0, 1), got {delta!r}; usual values are below 1e-6")
+    return known
+
+
+def _amount_up(value: object, name: str) -> Fraction:
+    """Return the amount; one of more than 1024 bits is rounded up to 256 good ones."""
+    if not isinstance(value, Fraction) or not _LEAST <= value <= _MOST:
+        raise BudgetError(
+            f"{name} of a cost must be a Fraction from 1e-250 to 1e15, got a "
+            f"{type(value).__name__} outside of it; compute it from the noise scale"
+        )
+    top, bottom = value.as_integer_ratio()
+    if max(top.bit_length(), bottom.bit_length()) <= 1024:
+        return value
+    shift = 256 + max(0, bottom.bit_length() - top.bit_length())
+    return Fraction(math.ceil(value * (1 << shift)), 1 << shift)
+
+
+def _fraction(value: object, name: str) -> Fraction:
+    # A float is refused: its reader could not know in which direction it was rounded.
+    if isinstance(value, bool) or not isinstance(value, Fraction | int):
+        raise BudgetError(
+            f"{name} of a cost must be an exact Fraction or int, got {type(value).__name__}; "
+            "pass Fraction(x), rounded up"
+        )
+    return Fraction(value)
+
+
+def _part(item: object) -> Part:
+    if isinstance(item, Mapping) and item.get("kind") == "gaussian":
+        return GaussianPart(exact(item.get("mu_squared"), "mu_squared"))
+    if isinstance(item, Mapping) and item.get("kind") == "pure":
+        return PurePart(exact(item.get("epsilon"), "epsilon"), item.get("steps", 1))
+    raise BudgetError('a part of a cost has kind "gaussian" or "pure", got something else')

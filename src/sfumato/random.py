@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where every random bit of sfumato comes from, and exact draws made of such bits.
+
+A room that needs chance takes a `WordSource` and asks it for uniform 64-bit words; `system_words()`
+is the one used outside tests. It is keyed by the operating system and expanded by AES-256 in
+counter mode (NIST SP 800-38A; Bernstein 2017, "Fast-key-erasure random-number generators", for the
+erasing of words already given out). There is no seed: two calls never give the same stream.
+The claims are proved in `docs/proofs/randomness.md`.
+
+This module knows nothing of data; it must not be given any.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import PlanError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import CipherContext
+
+__all__ = [
+    "SystemWords",
+    "WordSource",
+    "bernoulli",
+    "choose",
+    "integers_below",
+    "system_words",
+]
+
+
+_POOL_WORDS = 1 << 12
+_SLICE_WORDS = 1 << 16
+# CTR blocks never repeat, truly random ones would: after b blocks of one key the two differ by at
+# most b^2 / 2^129 (PRP/PRF switching). At 2^27 words, 2^26 blocks, that is 2^-77.
+_WORDS_PER_KEY = 1 << 27
+
+
+class WordSource(Protocol):
+    """Something that gives independent uniform 64-bit words."""
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Give the next `count` words, each of the 2^64 values equally likely."""
+        ...
+
+
+class SystemWords:
+    """AES-256-CTR under a key from the operating system: uniform words that never repeat.
+
+    Safe for threads (one lock) and for forks (the child takes a new key before its first word).
+    A copy or an unpickled source is a new source with its own key, so no stream exists twice.
+
+    >>> first, second = SystemWords(), SystemWords()
+    >>> bool((first.words(4) == second.words(4)).any())
+    False
+    """
+
+    __slots__ = ("__weakref__", "_left", "_lock", "_next", "_pid", "_pool", "_stream")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool = np.empty(0, dtype=np.uint64)
+        self._next = 0
+        self._left = 0
+        self._pid = -1
+        self._stream: CipherContext | None = None
+        _SOURCES.add(self)
+
+    def __reduce__(self) -> tuple[type[SystemWords], tuple[()]]:
+        return (SystemWords, ())
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Give the next `count` words, each of the 2^64 values equally likely."""
+        _check_size(count)
+        with self._lock:
+            if self._pid != os.getpid():
+                self._forget()
+            if count > _POOL_WORDS:
+                return self._expand(count)
+            if self._pool.size - self._next < count:
+                self._pool, self._next = self._expand(_POOL_WORDS), 0
+            given = self._pool[self._next : self._next + count]
+            taken = given.copy()
+            given[:] = 0  # a word that was given out is nowhere else in memory
+            self._next += count
+            return taken
+
+    def _expand(self, count: int) -> NDArray[np.uint64]:
+        """Encrypt zeros, slice by slice; the lock is held."""
+        # update_into may ask for room of one block more than it writes.
+        out = np.empty(count + 2, dtype=np.uint64)
+        for start in range(0, count, _SLICE_WORDS):
+            wanted = min(_SLICE_WORDS, count - start)
+            if self._stream is None or self._left < wanted:
+                self._stream, self._left = _new_stream(), _WORDS_PER_KEY
+            self._left -= wanted
+            room = out[start : start + wanted + 2].view(np.uint8).data
+            written = self._stream.update_into(bytes(8 * wanted), room)
+            if written != 8 * wanted:  # pragma: no cover - a broken cipher must not pass as zeros
+                raise PlanError(f"the key stream gave {written} bytes instead of {8 * wanted}")
+        return out[:count]
+
+    def _forget(self) -> None:
+        """Drop key and pool: the next word comes from a new key of this process."""
+        self._pool, self._next = np.empty(0, dtype=np.uint64), 0
+        self._stream, self._left = None, 0
+        self._pid = os.getpid()
+
+    def _after_fork(self) -> None:
+        # Another thread of the parent may have held the lock; in the child nobody would free it.
+        self._lock = threading.Lock()
+        self._forget()
+
+
+_SOURCES: weakref.WeakSet[SystemWords] = weakref.WeakSet()
+
+
+def _renew_all_after_fork() -> None:
+    for source in _SOURCES:
+        source._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all_after_fork)
+
+
+def _new_stream() -> CipherContext:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    return Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+
+
+@cache
+def system_words() -> SystemWords:
+    """Give the word source of this process, keyed by the operating system."""
+    return SystemWords()
+
+
+def integers_below(bound: int, size: int, words: WordSource) -> NDArray[np.int64]:
+    """Draw `size` independent integers, uniform on {0, ..., bound - 1} exactly.
+
+    Each word is cut to the bits of ``bound - 1`` and rejected when it is not below `bound`, so what
+    is kept is uniform; fewer than 2 words a draw are used on average.
+
+    >>> bool((integers_below(6, 1000, system_words()) < 6).all())
+    True
+    """
+    if not 1 <= bound <= 1 << 63:
+        raise PlanError(f"cannot draw integers below {bound}: the bound must be 1 to 2^63")
+    _check_size(size)
+    mask = np.uint64((1 << (bound - 1).bit_length()) - 1)
+    out = np.empty(size, dtype=np.int64)
+    filled = 0
+    while filled < size:
+        drawn = words.words(size - filled) & mask
+        kept = drawn[drawn <= np.uint64(bound - 1)]
+        out[filled : filled + kept.size] = kept.astype(np.int64)
+        filled += kept.size
+    return out
+
+
+def bernoulli(probability: Fraction, size: int, words: WordSource) -> NDArray[np.bool_]:
+    """Draw `size` independent bits, each true with `probability` exactly.
+
+    A bit is true when a real uniform is below the probability. The uniform is known by its first
+    word; further words are drawn only where all bits so far agree with those of the probability.
+
+    >>> bernoulli(Fraction(1), 3, system_words()).tolist()
+    [True, True, True]
+    """
+    if not 0 <= probability <= 1:
+        raise PlanError(f"probability {probability} is outside 0 to 1")
+    _check_size(size)
+    if probability == 1:
+        return np.ones(size, dtype=np.bool_)
+    out = np.zeros(size, dtype=np.bool_)
+    open_places = np.arange(size)
+    rest = Fraction(probability)
+    while open_places.size and rest > 0:
+        digit, rest = divmod(rest * (1 << 64), 1)
+        drawn = words.words(open_places.size)
+        out[open_places[drawn < np.uint64(digit)]] = True
+        open_places = open_places[drawn == np.uint64(digit)]
+    return out
+
+
+def choose(weights: Sequence[int], size: int, words: WordSource) -> NDArray[np.int64]:
+    """Draw `size` independent places, place i with probability weights[i] / sum(weights) exactly.
+
+    >>> choose([0, 5, 0], 3, system_words()).tolist()
+    [1, 1, 1]
+    """
+    cumulative = list(accumulate(int(weight) for weight in weights))
+    if not cumulative or min(weights) < 0 or not 1 <= cumulative[-1] < 1 << 63:
+        raise PlanError("weights must be non-negative integers with a sum from 1 to 2^63 - 1")
+    drawn = integers_below(cumulative[-1], size, words)
+    found = np.searchsorted(np.array(cumulative, dtype=np.int64), drawn, side="right")
+    return found.astype(np.int64)
+
+
+def _check_size(size: int) -> None:
+    if size < 0:
+        raise PlanError(f"cannot draw {size} values: the number must be 0 or more")

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Estimates that learn from measurements one by one: hedge, boosting, tables."""

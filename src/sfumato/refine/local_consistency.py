@@ -1,0 +1,665 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local consistency: project noisy answers onto tables that could be margins, as far as pairs tell.
+
+The answers that data can have form a convex body K; projecting noisy ones onto it never adds error
+(Nikolov, Talwar, Zhang 2013, "The geometry of differential privacy: the sparse and approximate
+cases"). K has no small description once tables overlap, so this projects onto the body
+
+    L = {a table for every maximal asked set: non-negative, of total n, the same on shared margins},
+
+which holds K and which linear constraints describe (Wainwright, Jordan 2008, "Graphical models,
+exponential families, and variational inference", section 4.1). Every property of a projection that
+rests on the truth being in the body holds for L too.
+
+    x  <-  argmin over agreeing tables of  f(x) + 1/2 sum_S p_S |x_S - v_S|^2,    v = |w|
+    w  <-  w + step (x - max(w, 0))
+
+is the splitting of Douglas and Rachford (Eckstein, Bertsekas 1992): agreement is closed form in
+residuals, non-negativity in cells. Its multipliers ``p max(-w, 0)`` are feasible for the dual, so
+every check gives a lower bound on the least f, and tables made feasible an upper one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isfinite, sqrt
+from typing import Final
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.refine.cells import agreed_total
+from sfumato.refine.curvature import Curved, Diagonal, agreement, along, curved, diagonal
+from sfumato.refine.draws import Draws
+from sfumato.refine.reconstruct import Fit
+from sfumato.refine.residuals import Layout, Limits, layout, limits_of
+from sfumato.refine.row_problem import layout as row_layout
+from sfumato.refine.row_problem import make_possible, meet_published
+from sfumato.solve.effort import ADDED_UP, STEPS_PER_SECOND, deadline, effort, must_stop, spend
+from sfumato.types import Array, Integers, Names, SearchProgress
+from sfumato.workload.constraints import CLOSE, Constraints
+
+__all__ = [
+    "Inside",
+    "LocalTables",
+    "Split",
+    "agreed",
+    "climbed",
+    "feasible_tables",
+    "project_locally",
+]
+
+
+# --------------------
+# From tables that nearly agree and are nearly non-negative to tables that are exactly both.
+#
+# An upper bound on a constrained least value needs a point that keeps every constraint. Tables
+# over two attributes are rounded to common one-way margins as transport plans are (Altschuler,
+# Weed, Rigollet 2017, "Near-linear time approximation algorithms for optimal transport via
+# Sinkhorn iteration", Algorithm 2): the change is at most twice the difference of the margins.
+# Wider tables are mixed with the margins of a histogram that is positive wherever they are
+# negative: a little of the uniform and the sum over all tables of what is negative still, spread
+# evenly along the other attributes; or independence of all attributes, which is best while noise
+# is all there is.
+
+SHARES = (0.0, 0.01, 0.1)  # of the uniform, before what is still negative is patched
+FLOOR = 1e-3  # the share of the uniform in the model of independence
+
+
+def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> Iterator[list[Array]]:
+    """Candidates: non-negative tables of this total that agree, near agreeing ``tables``."""
+    if total == 0:
+        yield [np.zeros_like(x) for x in tables]
+        return
+    margins = _one_way_tables(layout, tables, total)
+    if all(len(s.shape) <= 2 for s in layout.tops):
+        yield _rounded(layout, tables, margins)
+        return
+    for share in SHARES:
+        even = [np.full_like(x, total / s.cells) for x, s in zip(tables, layout.tops, strict=True)]
+        for x, p in zip(tables, even, strict=True):
+            p *= share
+            p += (1 - share) * x
+        yield _mixed(even, _patches(layout, even), total)
+    yield _mixed(tables, _products(layout, margins, total), total)
+
+
+def _one_way_tables(layout: Layout, tables: Sequence[Array], total: float) -> dict[str, Array]:
+    """The one-way margins, cut at zero and scaled to the total."""
+    out: dict[str, Array] = {}
+    for stack, stacked in zip(layout.tops, tables, strict=True):
+        for t, names in enumerate(stack.sets):
+            for axis, name in enumerate(names):
+                if name not in out:
+                    others = tuple(i for i in range(len(names)) if i != axis)
+                    out[name] = np.maximum(stacked[t].sum(axis=others), 0.0)
+    for name, margin in out.items():
+        mass = float(margin.sum())
+        out[name] = (
+            margin * (total / mass) if mass > 0 else np.full(len(margin), total / len(margin))
+        )
+    return out
+
+
+def _rounded(layout: Layout, tables: Sequence[Array], margins: dict[str, Array]) -> list[Array]:
+    out = []
+    for stack, stacked in zip(layout.tops, tables, strict=True):
+        if len(stack.shape) < 2:
+            out.append(np.stack([margins[names[0]] for names in stack.sets]))
+            continue
+        x = np.maximum(stacked, 0.0)
+        first = np.stack([margins[names[0]] for names in stack.sets])
+        second = np.stack([margins[names[1]] for names in stack.sets])
+        x *= _shrink(first, x.sum(axis=2))[:, :, None]
+        x *= _shrink(second, x.sum(axis=1))[:, None, :]
+        rows = np.maximum(first - x.sum(axis=2), 0.0)
+        columns = np.maximum(second - x.sum(axis=1), 0.0)
+        missing = columns.sum(axis=1)
+        scale = np.divide(1.0, missing, out=np.zeros_like(missing), where=missing > 0)
+        x += (rows * scale[:, None])[:, :, None] * columns[:, None, :]
+        out.append(x)
+    return out
+
+
+def _shrink(wanted: Array, got: Array) -> Array:
+    return np.minimum(1.0, np.divide(wanted, got, out=np.ones_like(got), where=got > 0))
+
+
+def _products(layout: Layout, margins: dict[str, Array], total: float) -> list[Array]:
+    """Products of one-way shares, each mixed with the uniform: positive, and they agree."""
+    shares = {k: (1 - FLOOR) * m / total + FLOOR / len(m) for k, m in margins.items()}
+    out = []
+    for stack in layout.tops:
+        stacked = np.empty((len(stack.sets), *stack.shape))
+        for t, names in enumerate(stack.sets):
+            table = np.full((), total)
+            for name in names:
+                table = table[..., None] * shares[name]
+            stacked[t] = table
+        out.append(stacked)
+    return out
+
+
+def _patches(layout: Layout, tables: Sequence[Array]) -> list[Array]:
+    """The margins of ``sum_S (negative part of x_S) (x) uniform``."""
+    sums = layout.zeros()
+    out, own = [np.maximum(-x, 0.0) for x in tables], []
+    for g, patch in enumerate(out):
+        own.append(layout.own(g, patch))
+        for link, part in zip(layout.links[g], own[g], strict=True):
+            np.add.at(sums[link.stack], link.rows, part)
+    for g, patch in enumerate(out):
+        pairs = zip(layout.links[g], own[g], strict=True)
+        layout.spread(g, [sums[k.stack][k.rows] - part for k, part in pairs], patch)
+        np.maximum(patch, 0.0, out=patch)  # rounding: a margin of a histogram is non-negative
+    return out
+
+
+def _mixed(tables: Sequence[Array], patch: list[Array], total: float) -> list[Array]:
+    """``x + s p``, scaled to the total, with the least s that leaves no cell negative; in p."""
+    share = 0.0
+    for x, p in zip(tables, patch, strict=True):
+        low = x < 0
+        if low.any():
+            share = max(share, float((-x[low] / p[low]).max()))
+    mass = float(patch[0][0].sum())
+    for x, p in zip(tables, patch, strict=True):
+        p *= share
+        p += x
+        p *= total / (total + share * mass)
+        np.maximum(p, 0.0, out=p)  # rounding
+    return patch
+
+
+# --------------------
+# Tables that agree, are non-negative and keep all limits, near tables that nearly do.
+#
+# Two steps. First the nearest agreeing tables with the known margins whose impossible cells are
+# zero: a linear problem. With P the projection onto agreeing differences (closed form) and Z the
+# impossible cells, ``x + P v`` for the v on Z with ``(P v)_Z = -x_Z``, by conjugate gradients
+# (Hestenes, Stiefel 1952). Then as little as suffices of the margins of a histogram that keeps all
+# limits and is positive in every possible cell of every table: possible rows in each of them and
+# others drawn from the product of one-way margins, raked to what is published.
+
+TURNS = 400  # of conjugate gradients
+SMALL = 1e-14  # of the total: what is left on impossible cells
+DRAWN = 20_000  # rows from the product of margins
+MOST_ROWS = 2**20  # with one row in every cell
+EVEN = 0.1  # of the uniform in the product
+SHARE = 0.5  # of all weight for rows that make cells positive
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """The limits, and one-way margins to draw rows from."""
+
+    limits: Limits
+    constraints: Constraints
+    margins: dict[str, Array]
+
+    def feasible(self, tables: Sequence[Array], total: float) -> list[Array]:
+        """Tables of this total that keep all limits, near agreeing ones that keep known margins."""
+        if total == 0:
+            return [np.zeros_like(x) for x in tables]
+        moved = self._without_zeros(tables, total)
+        share = 0.0
+        for x, p in zip(moved, self._positive, strict=True):
+            low = x < 0
+            if low.any():
+                share = max(share, float((-x[low] / (total * p[low] - x[low])).max()))
+        out = []
+        for x, p, zero in zip(moved, self._positive, self.limits.zeros, strict=True):
+            mixed = np.maximum((1 - share) * x + (share * total) * p, 0.0)  # rounding
+            mixed[zero] = 0.0
+            out.append(mixed)
+        return out
+
+    def _without_zeros(self, tables: Sequence[Array], total: float) -> list[Array]:
+        """The nearest agreeing tables without anything on impossible cells."""
+        out = [x.copy() for x in tables]
+        zeros = self.limits.zeros
+        rest = [np.where(z, -x, 0.0) for x, z in zip(out, zeros, strict=True)]
+        direction, size = [r.copy() for r in rest], _dot(rest, rest)
+        enough = (SMALL * total) ** 2
+        for _ in range(TURNS):
+            if not size > enough:
+                break
+            pushed = self._agreeing(direction)
+            bend = _dot(pushed, direction)
+            if not bend > 0:
+                break
+            step = size / bend
+            for x, r, p, z in zip(out, rest, pushed, zeros, strict=True):
+                x += step * p
+                r -= np.where(z, step * p, 0.0)
+            before, size = size, _dot(rest, rest)
+            direction = [r + (size / before) * d for r, d in zip(rest, direction, strict=True)]
+        for x, z in zip(out, zeros, strict=True):
+            x[z] = 0.0
+        return out
+
+    @cached_property
+    def _differences(self) -> Limits:
+        return self.limits.differences()
+
+    def _agreeing(self, tables: Sequence[Array]) -> list[Array]:
+        """The nearest differences of agreeing tables with the same known margins."""
+        form = replace(agreement(self.limits.layout), limits=self._differences)
+        out = [x.copy() for x in tables]
+        form.minimise(out, [np.ones(len(x)) for x in out], 0.0)
+        return out
+
+    @cached_property
+    def _positive(self) -> list[Array]:
+        """The margins of a histogram of total 1 that is positive in every possible cell."""
+        codes, weights = self._rows()
+        if self.constraints.published:
+            met = meet_published(self.constraints, codes, weights)
+            if met.off > CLOSE:
+                raise WorkloadError(
+                    f"the published tables could not be met: counts are off by {met.off:.2g} of "
+                    "all records; leave one of them out"
+                )
+            codes, weights = met.codes, met.weights / met.weights.sum()
+        sizes = {a.name: a.size for a in self.constraints.domain}
+        out = []
+        for stack in self.limits.layout.tops:
+            tables = [row_layout(sizes, (s,)).margins(codes, weights) for s in stack.sets]
+            out.append(np.stack(tables).reshape(len(tables), *stack.shape))
+        return out
+
+    def _rows(self) -> tuple[Integers, Array]:
+        known, domain = self.constraints, self.constraints.domain
+        cells = sum(int((~z).sum()) for z in self.limits.zeros)
+        if cells > MOST_ROWS:
+            raise TooLarge(
+                f"the tables have {cells:,} possible cells together, at most {MOST_ROWS:,} are "
+                "filled to keep constraints; ask about fewer attributes at once"
+            )
+        made = []
+        for stack, zero in zip(self.limits.layout.tops, self.limits.zeros, strict=True):
+            for names, z in zip(stack.sets, zero, strict=True):
+                made.append(known.completed(names, np.argwhere(~z)))
+        shares = []
+        for a in domain:
+            even = np.full(a.size, 1 / a.size)
+            own = np.maximum(self.margins.get(a.name, even), 0.0)
+            own = own / own.sum() if own.sum() > 0 else even
+            shares.append((1 - EVEN) * own + EVEN * even)
+        draws = Draws("local consistency")
+        drawn = np.stack([_picked(p, draws.uniforms(DRAWN)) for p in shares])
+        made.append(make_possible(known, drawn, shares, draws.uniforms))
+        weights = np.full(cells + DRAWN, (1 - SHARE) / DRAWN)
+        weights[:cells] = SHARE / cells
+        total = known.total
+        return np.concatenate(made, axis=1), weights * (1.0 if total is None else total)
+
+
+def _picked(share: Array, at: Array) -> Integers:
+    edges = np.cumsum(share)
+    found = np.searchsorted(edges, at * edges[-1], side="right")
+    return np.asarray(np.minimum(found, len(share) - 1), dtype=np.int64)
+
+
+def _dot(one: Sequence[Array], other: Sequence[Array]) -> float:
+    return sum(float(np.vdot(a, b)) for a, b in zip(one, other, strict=True))
+
+
+GAP: Final = 1e-6
+STEPS: Final = 4000
+MOST: Final = 300 * STEPS_PER_SECOND  # multiplications
+FIRST_CHECK: Final = 10
+STEP: Final = 1.8  # any below 2 converges
+PULL: Final = 3.0  # against the precision of a cell
+BALANCE: Final = 5.0  # how far two parts of the gap may differ before the pulls are changed
+CHANGES: Final = 12
+ROUNDING: Final = 1e-13
+SMALLEST: Final = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTables:
+    """Tables that agree, are non-negative and have one total; ``tables`` by maximal set.
+
+    ``value`` is f at them and exceeds the least over all such tables by at most ``gap``; so in the
+    metric of f they are within ``distance`` of the projection.
+    """
+
+    domain: Domain
+    tables: dict[Names, Array]
+    answers: list[Array]
+    value: float
+    gap: float
+    steps: int
+
+    @property
+    def total(self) -> float:
+        """The common total."""
+        return float(next(iter(self.tables.values())).sum())
+
+    @property
+    def lower(self) -> float:
+        """No locally consistent tables, so no data, have f below this."""
+        return max(0.0, self.value - self.gap)
+
+    @property
+    def distance(self) -> float:
+        """``|F x - F x*|_W <= sqrt(2 gap)``: f is strongly convex in its own metric."""
+        return sqrt(2 * self.gap)
+
+    def margin(self, names: Sequence[str]) -> Array:
+        """The margin over any attributes that were asked about together, axes in domain order."""
+        wanted = self.domain.in_order(names)
+        for whole, table in self.tables.items():
+            if set(wanted) <= set(whole):
+                rest = tuple(i for i, n in enumerate(whole) if n not in wanted)
+                return np.asarray(table.sum(axis=rest), dtype=np.float64)
+        raise WorkloadError(
+            f"no table holds {', '.join(wanted)} together; margins are known within: "
+            + "; ".join(" x ".join(s) for s in list(self.tables)[:8])
+        )
+
+
+def project_locally(
+    fit: Fit,
+    n: float | None,
+    *,
+    gap: float = GAP,
+    enough: float = 0.0,
+    steps: int = STEPS,
+    seconds: float | None = None,
+    constraints: Constraints | None = None,
+    progress: SearchProgress | None = None,
+) -> LocalTables:
+    """The locally consistent tables of total ``n`` (None: any) of least f, within ``gap`` of it.
+
+    ``gap`` is relative to the value (an absolute one of ``enough`` will do as well); what was
+    reached is in the result, whatever was asked for, for the search ends after ``steps`` (about
+    five minutes at most) or ``seconds`` (None: no clock) too. With ``constraints``, published
+    tables are margins of the result, and a cell is zero where no record can be in it; what is
+    impossible only across tables is not seen.
+    """
+    _check(fit, n, gap)
+    n = agreed_total(n, constraints)
+    asked = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
+    named = {name for names in asked for name in names}
+    published = () if constraints is None else constraints.published_for(named)
+    shape = layout(fit.domain, (*asked, *(t.names for t in published)))
+    form = diagonal(fit, shape) or curved(fit, shape)
+    limits = None if constraints is None else limits_of(constraints, shape, published)
+    if limits is not None:
+        form = replace(form, limits=limits) if isinstance(form, Diagonal) else form.within(limits)
+    if n is None and not form.tells_total():
+        raise WorkloadError(
+            "the queries do not bound the total; give the number of records, or measure it"
+        )
+    inside = None
+    if limits is not None and constraints is not None:
+        inside = Inside(limits, constraints, _one_way(shape, form.centre_tables(n)))
+    with effort("local", deadline(seconds), steps=MOST):
+        return _Splitting(fit, shape, form, n, inside).run(gap, enough, steps, progress)
+
+
+def _one_way(shape: Layout, tables: Sequence[Array]) -> dict[str, Array]:
+    names = [(name,) for name in {n for stack in shape.tops for s in stack.sets for n in s}]
+    return {s[0]: t for s, t in shape.by_set(tables, names).items()}
+
+
+def _shortest(domain: Domain) -> Names:
+    """An attribute to stand for a table when only the total is asked."""
+    return (min(domain.names, key=lambda name: domain[name].size),)
+
+
+def _check(fit: Fit, n: float | None, gap: float) -> None:
+    if n is not None and not (isfinite(n) and n >= 0):
+        raise WorkloadError(f"the number of records must be 0 or more, got {n}; None if not public")
+    if not (isfinite(gap) and gap >= 0):
+        raise WorkloadError(f"the gap must be a number of 0 or more, got {gap}")
+    if not fit.parts:
+        raise WorkloadError("there is nothing to project: the fit has no parts")
+    for part in fit.parts:
+        if not (np.isfinite(part.values).all() and np.isfinite(part.weights).all()):
+            raise WorkloadError(f"group {part.term.name!r} has a value that is not a finite number")
+
+
+class _Splitting:
+    """The state of one projection: w per stack, the pull of each table, the best lower bound."""
+
+    def __init__(
+        self,
+        fit: Fit,
+        shape: Layout,
+        form: Diagonal | Curved,
+        n: float | None,
+        inside: Inside | None = None,
+    ) -> None:
+        self.fit, self.shape, self.form, self.n, self.inside = fit, shape, form, n, inside
+        is_cut = inside is not None and inside.limits.has_zeros
+        self.zeros = inside.limits.zeros if inside is not None and is_cut else None
+        self.pulls = [PULL * p for p in form.precisions()]
+        self.w = form.centre_tables(n)
+        self.lower = 0.0  # f is a sum of squares
+
+    def run(
+        self, gap: float, enough: float, steps: int, progress: SearchProgress | None
+    ) -> LocalTables:
+        whole = self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
+        floor = max(ROUNDING * whole, enough)
+        cells = float(sum(w.size for w in self.w))
+        step, check, changes, raised = 0, FIRST_CHECK, CHANGES, 0
+        while True:
+            step += 1
+            spend(16 * ADDED_UP * cells)  # several passes over all tables
+            x = self._reflected()
+            self.form.minimise(x, self.pulls, self.n)
+            last = step >= steps or must_stop()
+            if step < check and not last:
+                self._move(x)
+                continue
+            check = step + max(FIRST_CHECK, step // 5)
+            relaxed = self.form.value(x)
+            upper, best = self._feasible(x)
+            self.lower = max(self.lower, self.form.lower(self._forces(), self.n, upper))
+            reached = upper - self.lower
+            if progress is not None:
+                progress(step, reached / max(upper, floor, SMALLEST))
+            if reached <= max(gap * upper, floor) or last:
+                return self._result(best, step)
+            self._move(x)
+            # Stronger pulls help feasibility, weaker ones the multipliers: even the two out, but
+            # never below the start, where x follows w too slowly.
+            infeasible, unproved = upper - relaxed, abs(relaxed - self.lower)
+            if infeasible > BALANCE * unproved and changes > 0:
+                changes -= 1
+                raised += 1
+                self._rebalance(2.0)
+            elif unproved > BALANCE * infeasible and raised > 0:
+                raised -= 1
+                self._rebalance(0.5)
+
+    def _reflected(self) -> list[Array]:
+        """``2 P(w) - w``, P the nearest table that is non-negative, and zero where it must be."""
+        out = [np.abs(w) for w in self.w]
+        if self.zeros is not None:
+            for v, w, zero in zip(out, self.w, self.zeros, strict=True):
+                v[zero] = -w[zero]
+        return out
+
+    def _nearest(self, g: int) -> Array:
+        """``P(w)``."""
+        out = np.maximum(self.w[g], 0.0)
+        if self.zeros is not None:
+            out[self.zeros[g]] = 0.0
+        return out
+
+    def _move(self, x: list[Array]) -> None:
+        for g, (w, found) in enumerate(zip(self.w, x, strict=True)):
+            found -= self._nearest(g)
+            found *= STEP
+            w += found
+
+    def _rebalance(self, factor: float) -> None:
+        """Other pulls with the same multipliers."""
+        for g, w in enumerate(self.w):
+            self.pulls[g] = self.pulls[g] * factor
+            multiplies = w < 0 if self.zeros is None else (w < 0) | self.zeros[g]
+            self.w[g] = np.where(multiplies, w / factor, w)
+
+    def _forces(self) -> list[Array]:
+        pairs = enumerate(zip(self.pulls, self.w, strict=True))
+        return [along(p, w) * (self._nearest(g) - w) for g, (p, w) in pairs]
+
+    def _feasible(self, x: list[Array]) -> tuple[float, list[Array]]:
+        """The best of the feasible tables that are found, and of the lines between them."""
+        total = max(0.0, float(x[0][0].sum())) if self.n is None else self.n
+        if self.inside is not None:
+            only = self.inside.feasible(x, total)
+            return self.form.value(only), only
+        made = feasible_tables(self.shape, x, total)
+        best = next(made)
+        value = self.form.value(best)
+        for other in made:
+            end = self.form.value(other)
+            middle = self.form.value([(a + b) / 2 for a, b in zip(best, other, strict=True)])
+            # f along the line is the parabola through its values at 0, 1/2 and 1.
+            bend = value + end - 2 * middle
+            share = (3 * value + end - 4 * middle) / (4 * bend) if bend > 0 else float(end < value)
+            share = min(max(share, 0.0), 1.0)
+            for a, b in zip(best, other, strict=True):
+                a *= 1 - share
+                a += share * b
+            value = self.form.value(best)
+        return value, best
+
+    def _result(self, best: list[Array], step: int) -> LocalTables:
+        answers = self.fit.answers(self.shape.by_set(best, self.fit.sets))
+        value = self.fit.value(answers)
+        tables = {s: best[g][t] for s, (g, t) in self.shape.places.items()}
+        gap = max(0.0, value - self.lower)
+        return LocalTables(self.fit.domain, tables, answers, value, gap, step)
+
+
+# --------------------
+# Bounds on the greatest sum of overlapping tables, where no joint table can be built.
+#
+# From above: ``max_x sum_s t_s(x_s) <= sum_s max t_s``, for every way of writing the sum. Tables
+# are rewritten by moving functions of one attribute between them until they agree on what each of
+# its values is worth (max-sum diffusion: T. Werner 2007, "A linear programming approach to max-sum
+# problem: a review"; the bound is the dual of M. Wainwright, T. Jaakkola, A. Willsky 2005, "MAP
+# estimation via agreement on trees"). Every step keeps the sum and lowers the bound or leaves it.
+#
+# From below: cells from which no change of a single attribute goes up. The first are read off the
+# rewritten tables, the others are drawn.
+
+SWEEPS = 60
+GAIN = 2e-3  # of the bound, in one sweep, below which no further one is made
+STARTS = 64
+CLIMBS = 50
+
+Tables = Mapping[Names, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Tables with the sum of the given ones, none of them part of another; ``upper`` bounds it."""
+
+    upper: float
+    tables: Tables
+
+
+def agreed(tables: Tables, sizes: Mapping[str, int]) -> Split:
+    """The least bound that moving functions of one attribute reaches in a few sweeps."""
+    parts = _absorbed(tables, sizes)
+    readers = {n: [s for s in parts if n in s] for n in sizes}
+    upper = _bound(parts)
+    for _ in range(SWEEPS):
+        for name, sets in readers.items():
+            if len(sets) > 1:
+                _diffuse(parts, name, sets)
+        before, upper = upper, min(upper, _bound(parts))
+        if before - upper <= GAIN * abs(before):
+            break
+    # The sum of the moved functions is zero up to rounding: each of its additions errs by less
+    # than 2^-52 of the greatest entry.
+    reach = sum(float(np.abs(t).max()) for t in parts.values()) + abs(upper)
+    return Split(upper + reach * len(sizes) * SWEEPS * 2.0**-50, parts)
+
+
+def _bound(parts: Tables) -> float:
+    return sum(float(t.max()) for t in parts.values())
+
+
+def _diffuse(parts: dict[Names, Array], name: str, sets: list[Names]) -> None:
+    """Every table gets the same best value for each value of an attribute: their mean."""
+    axes = {s: tuple(i for i, n in enumerate(s) if n != name) for s in sets}
+    worth = {s: parts[s].max(axis=axes[s]) for s in sets}
+    mean = sum(worth.values()) / len(sets)
+    for s in sets:
+        along = [-1 if n == name else 1 for n in s]
+        parts[s] = parts[s] + (mean - worth[s]).reshape(along)
+
+
+def _absorbed(tables: Tables, sizes: Mapping[str, int]) -> dict[Names, Array]:
+    """Copies of the tables, those over part of another's attributes added to the largest such."""
+    out: dict[Names, Array] = {}
+    for names in sorted(tables, key=len, reverse=True):
+        table = tables[names]
+        hosts = [s for s in out if set(names) <= set(s)]
+        if hosts:
+            host = max(hosts, key=lambda s: out[s].size)
+            shape = [sizes[n] if n in names else 1 for n in host]
+            # Attributes of all tables are in the order of the domain.
+            out[host] = out[host] + table.reshape(shape)
+        else:
+            out[names] = np.array(table, dtype=np.float64)
+    return out
+
+
+def climbed(
+    tables: Tables, split: Split, names: Names, sizes: Mapping[str, int], draws: Draws
+) -> dict[str, int]:
+    """A cell of great value, by changes of one attribute at a time from ``STARTS`` cells."""
+    rows = {n: draws.below(sizes[n], STARTS) for n in names}
+    for n in names:
+        rows[n][0] = _favourite(split.tables, n, sizes)
+    parts = _absorbed(tables, sizes)
+    before = _values(parts, rows)
+    for _ in range(CLIMBS):
+        for name in names:
+            rows[name] = _options(parts, rows, name, sizes).argmax(axis=1)
+        reached = _values(parts, rows)
+        if (reached <= before).all():
+            break
+        before = reached
+    best = int(_values(parts, rows).argmax())
+    return {n: int(rows[n][best]) for n in names}
+
+
+def _favourite(parts: Tables, name: str, sizes: Mapping[str, int]) -> int:
+    total = np.zeros(sizes[name])
+    for s, table in parts.items():
+        if name in s:
+            total += table.max(axis=tuple(i for i, n in enumerate(s) if n != name))
+    return int(total.argmax())
+
+
+def _values(parts: Tables, rows: Mapping[str, Integers]) -> Array:
+    total = np.zeros(STARTS)
+    for names, table in parts.items():
+        total = total + table[tuple(rows[n] for n in names)]
+    return total
+
+
+def _options(
+    parts: Tables, rows: Mapping[str, Integers], name: str, sizes: Mapping[str, int]
+) -> Array:
+    """For every row, what each value of one attribute would be worth, the others staying."""
+    total = np.zeros((STARTS, sizes[name]))
+    for names, table in parts.items():
+        if name in names:
+            moved = np.moveaxis(table, names.index(name), -1)
+            total += moved[tuple(rows[n] for n in names if n != name)]
+    return total

@@ -1,0 +1,628 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fit seen from rows: margins of weighted rows, the value, its gradient, and a curvature.
+
+Rows are cells with weights; a histogram of any number of cells is known by the few that weigh
+something. The derivative of f by the weight of a row is the sum of one entry of the gradient per
+set of attributes (its score). ``curvature`` has one number per entry with
+
+    f(h + e) <= f(h) + <G, e> + 1/2 sum_x curvature_x e_x^2        (e: a change of the margins),
+
+for ``F'WF <= diag(F'WF 1)`` where F has no negative entry (Gershgorin), and ``<= lambda_max I``
+always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.errors import TooLarge
+from sfumato.refine.feasibility import witness
+from sfumato.refine.reconstruct import Fit, Part
+from sfumato.solve.effort import ADDED_UP, spend
+from sfumato.solve.raking import rake
+from sfumato.types import Array, Integers, Mask, Names
+from sfumato.workload.clauses import read_clauses
+from sfumato.workload.constraints import CLOSE, Constraints, Linked
+from sfumato.workload.predicates import Classes, Condition
+from sfumato.workload.queries import DENSE_LIMIT
+from sfumato.workload.terms import Predicates
+
+__all__ = [
+    "Codes",
+    "Conditions",
+    "Gradient",
+    "Layout",
+    "MetRows",
+    "OnRows",
+    "Problem",
+    "is_wide",
+    "joined",
+    "layout",
+    "make_possible",
+    "meet_published",
+    "problem",
+    "read_conditions",
+    "read_impossible",
+    "with_published",
+]
+
+
+# --------------------
+# Conditions over too many cells to tabulate, evaluated on rows.
+#
+# Every condition is a union of boxes (``workload/clauses.py``); a row is in a box when no
+# attribute fails it, so that changing one attribute of a row turns only conditions that look at
+# it.
+
+CHUNK = 2**24  # truth values that are held at once
+
+Codes = Integers  # attribute x row
+
+
+def is_wide(part: Part) -> bool:
+    """Whether the table of a part is never built."""
+    return part.term.is_wide
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions:
+    """Distinct conditions as boxes; ``values`` and ``weights`` are summed over equal ones.
+
+    Asked conditions that are equal have one answer x; ``sum w (x - y)^2`` is then the sum of the
+    weights times ``(x - mean)^2``, plus ``fixed``, which nothing can change.
+    """
+
+    first: Integers
+    condition: Integers
+    look_start: Integers
+    look_clause: Integers
+    look_mask: Integers
+    masks: Mask
+    places: tuple[Integers, ...]
+    values: Array
+    weights: Array
+    fixed: float
+
+    @property
+    def count(self) -> int:
+        """Distinct conditions that can hold."""
+        return len(self.first)
+
+    def truth(self, codes: Codes) -> Mask:
+        """Row by condition."""
+        out = np.ones((codes.shape[1], len(self.condition)), dtype=np.bool_)
+        for a, row in enumerate(codes):
+            for e in range(self.look_start[a], self.look_start[a + 1]):
+                out[:, self.look_clause[e]] &= self.masks[self.look_mask[e] + row]
+        if not self.count:
+            return out[:, :0]
+        return np.asarray(np.logical_or.reduceat(out, self.first, axis=1), dtype=np.bool_)
+
+    def answers(self, codes: Codes, weights: Array) -> Array:
+        """The weight of the rows in each condition."""
+        out = np.zeros(self.count)
+        for part in self._chunks(codes):
+            out += weights[part] @ self.truth(codes[:, part])
+        return out
+
+    def scores(self, codes: Codes, pull: Array) -> Array:
+        """For each row, the sum of the pulls of the conditions it is in."""
+        out = np.zeros(codes.shape[1])
+        for part in self._chunks(codes):
+            out[part] = self.truth(codes[:, part]) @ pull
+        return out
+
+    def of_parts(self, answers: Array) -> list[Array]:
+        """The answers in the order they were asked in; 0 where a condition never holds."""
+        padded = np.append(answers, 0.0)
+        return [padded[places] for places in self.places]
+
+    def _chunks(self, codes: Codes) -> list[slice]:
+        step = max(1, CHUNK // max(1, len(self.condition)))
+        return [slice(i, i + step) for i in range(0, codes.shape[1], step)]
+
+
+def read_conditions(domain: Domain, parts: Sequence[Part]) -> Conditions:
+    """The conditions of the wide parts; none gives an empty set of them."""
+    terms = [p.term for p in parts if p.term.as_conditions()]
+    asked = [c for t in terms for c in t.as_conditions()]
+    if not asked:
+        none = np.zeros(0, dtype=np.int64)
+        first = np.zeros(len(domain.names) + 1, dtype=np.int64)
+        flags = np.zeros(0, dtype=np.bool_)
+        return Conditions(none, none, first, none, none, flags, (), np.zeros(0), np.zeros(0), 0.0)
+    clauses = read_clauses(domain, asked)
+    if not clauses.is_complete:
+        raise TooLarge(
+            "a condition over many attributes is a union of more than 64 boxes; write it as "
+            "several conditions, or ask about fewer attributes at once"
+        )
+    ends = np.append(clauses.first, clauses.clauses)
+    condition = np.repeat(np.arange(clauses.count), np.diff(ends))
+    classes = Classes.of(asked, domain, domain.in_order({n for t in terms for n in t.attributes}))
+    class_of = dict(zip(classes.names, classes.class_of, strict=True))
+    known = dict(zip(clauses.names, clauses.masks, strict=True))
+    start, look, at, length = [0], [], [], 0
+    masks: list[Mask] = []
+    for name in domain.names:
+        if name in known:
+            cells = known[name][class_of[name]]  # cell x clause
+            for c in np.flatnonzero(~cells.all(axis=0)):
+                look.append(int(c))
+                at.append(length)
+                masks.append(cells[:, c])
+                length += len(cells)
+        start.append(len(look))
+    places = np.split(clauses.places, np.cumsum([t.rows for t in terms])[:-1])
+    values, weights, fixed = _merged(parts, clauses.places, clauses.count)
+    return Conditions(
+        clauses.first,
+        condition.astype(np.int64),
+        np.array(start, dtype=np.int64),
+        np.array(look, dtype=np.int64),
+        np.array(at, dtype=np.int64),
+        np.concatenate(masks) if masks else np.zeros(0, dtype=np.bool_),
+        tuple(places),
+        values,
+        weights,
+        fixed,
+    )
+
+
+def read_impossible(domain: Domain, impossible: Sequence[Condition]) -> Conditions:
+    """Conditions that no row may meet, as ones of no weight."""
+    held = tuple(c for c in impossible if c.attributes)
+    if not held:
+        return read_conditions(domain, ())
+    term = Predicates(domain, "impossible", 1.0, held, tuple(map(str, held)))
+    return read_conditions(domain, [Part(term, np.zeros(len(held)), np.zeros(len(held)))])
+
+
+def joined(one: Conditions, other: Conditions) -> Conditions:
+    """The clauses of both, those of the other after those of the one; for the compiled loops."""
+    if not other.count:
+        return one
+    start, look, at = [0], [], []
+    for a in range(len(one.look_start) - 1):
+        for c, clause, mask in ((one, 0, 0), (other, len(one.condition), len(one.masks))):
+            entries = slice(c.look_start[a], c.look_start[a + 1])
+            look.append(c.look_clause[entries] + clause)
+            at.append(c.look_mask[entries] + mask)
+        start.append(start[-1] + len(look[-2]) + len(look[-1]))
+    return Conditions(
+        np.concatenate([one.first, other.first + len(one.condition)]),
+        np.concatenate([one.condition, other.condition + one.count]),
+        np.array(start, dtype=np.int64),
+        np.concatenate(look),
+        np.concatenate(at),
+        np.concatenate([one.masks, other.masks]),
+        one.places,
+        np.concatenate([one.values, other.values]),
+        np.concatenate([one.weights, other.weights]),
+        one.fixed,
+    )
+
+
+def _merged(parts: Sequence[Part], places: Integers, count: int) -> tuple[Array, Array, float]:
+    """Per distinct condition the weighted mean of its values, its weight, and the rest of f."""
+    values = np.concatenate([p.values for p in parts])
+    weights = np.concatenate([p.weights for p in parts])
+    total = np.bincount(places + 1, weights=weights, minlength=count + 1)[1:].astype(np.float64)
+    sums = np.bincount(places + 1, weights=weights * values, minlength=count + 1)[1:]
+    means = np.divide(sums, total, out=np.zeros(count), where=total > 0)
+    held = np.append(means, 0.0)[places]  # the last: conditions that never hold answer 0
+    return means, total, 0.5 * float(weights @ (values - held) ** 2)
+
+
+POWER_STEPS = 10
+MOST_TRUTH = 2**23  # truth values of conditions on rows that are kept (64 MB)
+ABOVE = 1.1  # power iteration approaches the greatest eigenvalue from below
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the cells of every set stand in one flat vector, and which sets hold an attribute."""
+
+    sizes: Integers
+    sets: tuple[Names, ...]
+    offset: Integers
+    cells: Integers
+    member_start: Integers
+    member: Integers
+    stride: Integers
+    held_start: Integers
+    held_set: Integers
+    held_stride: Integers
+
+    @property
+    def length(self) -> int:
+        """Cells of all sets together."""
+        return int(self.cells.sum())
+
+    @cached_property
+    def sweep(self) -> float:
+        """Multiplications of one row when all cells of all of its attributes are tried, about."""
+        readers = np.diff(self.held_start)
+        return ADDED_UP * float((self.sizes * (readers + 1)).sum())
+
+    def slice_of(self, s: int) -> slice:
+        """The cells of one set."""
+        return slice(int(self.offset[s]), int(self.offset[s] + self.cells[s]))
+
+    def margins(self, codes: Codes, weights: Array) -> Array:
+        """The margins of weighted rows over all sets."""
+        from sfumato.solve.row_kernels import add_margins
+
+        out = np.zeros(self.length)
+        spend(ADDED_UP * len(self.member) * codes.shape[1])
+        add_margins(codes, weights, self.offset, self.member_start, self.member, self.stride, out)
+        return out
+
+    def scores(self, codes: Codes, gradient: Array) -> Array:
+        """For every row the sum of the entries of its cells."""
+        from sfumato.solve.row_kernels import add_scores
+
+        out = np.zeros(codes.shape[1])
+        spend(ADDED_UP * len(self.member) * codes.shape[1])
+        add_scores(codes, gradient, self.offset, self.member_start, self.member, self.stride, out)
+        return out
+
+
+def layout(sizes: dict[str, int], sets: tuple[Names, ...]) -> Layout:
+    """The layout of sets of attributes; refused when their tables do not fit in memory."""
+    number = {name: a for a, name in enumerate(sizes)}
+    cells = [prod(sizes[n] for n in names) for names in sets]
+    if sum(cells) > DENSE_LIMIT:
+        raise TooLarge(
+            f"the tables of {len(sets):,} sets of attributes hold {sum(cells):,} cells together, "
+            f"the limit is {DENSE_LIMIT:,}; ask about fewer or coarser attributes"
+        )
+    starts, member, stride = [0], [], []
+    held: list[list[tuple[int, int]]] = [[] for _ in sizes]
+    for s, names in enumerate(sets):
+        step = cells[s]
+        for name in names:
+            step //= sizes[name]
+            member.append(number[name])
+            stride.append(step)
+            held[number[name]].append((s, step))
+        starts.append(len(member))
+    flat = [pair for pairs in held for pair in pairs]
+    return Layout(
+        np.array(list(sizes.values()), dtype=np.int64),
+        sets,
+        np.cumsum([0, *cells], dtype=np.int64)[:-1],
+        np.array(cells, dtype=np.int64),
+        np.array(starts, dtype=np.int64),
+        np.array(member, dtype=np.int64),
+        np.array(stride, dtype=np.int64),
+        np.cumsum([0, *map(len, held)], dtype=np.int64),
+        np.array([s for s, _ in flat], dtype=np.int64),
+        np.array([step for _, step in flat], dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """One number per cell of every set, and one per wide condition."""
+
+    cells: Array
+    pull: Array
+
+
+@dataclass(frozen=True, eq=False)
+class OnRows:
+    """A problem seen from rows that stay as they are: which conditions hold is looked up once."""
+
+    asked: Problem
+    codes: Codes
+
+    @cached_property
+    def _truth(self) -> Array | None:
+        conditions = self.asked.conditions
+        if not 0 < conditions.count * self.codes.shape[1] <= MOST_TRUTH:
+            return None
+        return conditions.truth(self.codes).astype(np.float64)
+
+    def margins(self, weights: Array) -> Gradient:
+        """What the parts read of the rows with these weights."""
+        if self._truth is None:
+            return self.asked.margins(self.codes, weights)
+        return Gradient(self.asked.layout.margins(self.codes, weights), weights @ self._truth)
+
+    def scores(self, gradient: Gradient) -> Array:
+        """The derivative of f by the weight of every row."""
+        if self._truth is None:
+            return self.asked.scores(self.codes, gradient)
+        return self.asked.layout.scores(self.codes, gradient.cells) + self._truth @ gradient.pull
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A fit with its parts split into tables and wide conditions."""
+
+    fit: Fit
+    total: float
+    tables: tuple[tuple[int, Part], ...]  # with the number of their set
+    layout: Layout
+    conditions: Conditions
+    constraints: Constraints | None = None
+
+    @cached_property
+    def guarded(self) -> Conditions:
+        """The wide conditions, and after them those that no row may meet."""
+        if self.constraints is None:
+            return self.conditions
+        barred = read_impossible(self.fit.domain, self.constraints.impossible)
+        return joined(self.conditions, barred)
+
+    def guard(self, pull: Array) -> Array:
+        """The pulls of ``guarded``: infinite where no row may go."""
+        barred = np.full(self.guarded.count - self.conditions.count, np.inf)
+        return np.concatenate([pull, barred])
+
+    @cached_property
+    def possible(self) -> tuple[Mask | None, ...]:
+        """For every set, the cells that a row can be in; None if all."""
+        if self.constraints is None:
+            return (None,) * len(self.layout.sets)
+        linked = self.constraints.labels()
+        return tuple(
+            self.constraints.possible(names).reshape(-1) if linked.keys() & set(names) else None
+            for names in self.layout.sets
+        )
+
+    def are_possible(self, codes: Codes) -> Mask:
+        """Which rows can be records."""
+        if self.constraints is None:
+            return np.ones(codes.shape[1], dtype=np.bool_)
+        return self.constraints.are_possible(codes)
+
+    def margins(self, codes: Codes, weights: Array) -> Gradient:
+        """What the parts read of weighted rows."""
+        cells = self.layout.margins(codes, weights)
+        return Gradient(cells, self.conditions.answers(codes, weights))
+
+    def value(self, seen: Gradient) -> float:
+        """f."""
+        return self._evaluate(seen, None)
+
+    def gradient(self, seen: Gradient) -> tuple[float, Gradient]:
+        """f and its derivatives by the margins."""
+        out = np.zeros(self.layout.length)
+        value = self._evaluate(seen, out)
+        found = self.conditions
+        return value, Gradient(out, found.weights * (seen.pull - found.values))
+
+    def scores(self, codes: Codes, gradient: Gradient) -> Array:
+        """The derivative of f by the weight of every row."""
+        out = self.layout.scores(codes, gradient.cells)
+        return out + self.conditions.scores(codes, gradient.pull) if self.conditions.count else out
+
+    def _evaluate(self, seen: Gradient, out: Array | None) -> float:
+        spend(2 * ADDED_UP * self.layout.length)
+        # Part by part: the answers of one part are all that is held beside the margins.
+        found = self.conditions
+        value = found.fixed + 0.5 * float(found.weights @ (seen.pull - found.values) ** 2)
+        for s, part in self.tables:
+            at = self.layout.slice_of(s)
+            misfit = part.term.answer(seen.cells[at].reshape(part.term.shape)) - part.values
+            pulled = part.weights * misfit
+            value += 0.5 * float(pulled @ misfit)
+            if out is not None:
+                out[at] += np.asarray(part.term.adjoint(pulled), dtype=np.float64).reshape(-1)
+        return value
+
+    @cached_property
+    def curvature(self) -> Array:
+        """The bound of the module docstring, cell by cell."""
+        out = np.zeros(self.layout.length)
+        for s, part in self.tables:
+            out[self.layout.slice_of(s)] += _bend(part)
+        return out
+
+    def answers(self, codes: Codes, weights: Array) -> list[Array]:
+        """``F h`` of every part, in the order of the fit."""
+        seen = self.margins(codes, weights)
+        wide = iter(self.conditions.of_parts(seen.pull))
+        narrow = iter(self.tables)
+        out = []
+        for part in self.fit.parts:
+            if is_wide(part):
+                out.append(next(wide))
+            else:
+                s, _ = next(narrow)
+                table = seen.cells[self.layout.slice_of(s)].reshape(part.term.shape)
+                out.append(part.term.answer(table))
+        return out
+
+
+def problem(fit: Fit, total: float, constraints: Constraints | None = None) -> Problem:
+    """Split the parts; refuse what does not fit in memory."""
+    narrow = [p for p in fit.parts if not is_wide(p)]
+    sets = tuple(dict.fromkeys(p.term.attributes for p in narrow))
+    number = {names: s for s, names in enumerate(sets)}
+    sizes = {a.name: a.size for a in fit.domain}
+    return Problem(
+        fit,
+        total,
+        tuple((number[p.term.attributes], p) for p in narrow),
+        layout(sizes, sets),
+        read_conditions(fit.domain, [p for p in fit.parts if is_wide(p)]),
+        constraints,
+    )
+
+
+def _bend(part: Part) -> Array | float:
+    """A diagonal matrix above ``F'WF``: the row sums or the greatest eigenvalue, if smaller."""
+    term, weights = part.term, part.weights
+    if not weights.any():
+        return 0.0
+    if term.is_table:
+        return weights
+
+    def gram(x: Array) -> Array:
+        moved = term.adjoint(weights * term.answer(x.reshape(term.shape)))
+        return np.asarray(moved, dtype=np.float64).reshape(-1)
+
+    greatest = ABOVE * _greatest(gram, term.cells)
+    if not term.is_nonnegative:
+        return greatest
+    sums = gram(np.ones(term.cells))
+    return sums if float(sums.sum()) <= greatest * term.cells else greatest
+
+
+def _greatest(gram: Callable[[Array], Array], cells: int) -> float:
+    """The greatest eigenvalue, from below, by power iteration from a fixed uneven start."""
+    x = 1.0 + np.cos(1.7 * np.arange(cells) ** 2)
+    found = 0.0
+    for _ in range(POWER_STEPS):
+        size = float(np.linalg.norm(x))
+        if size == 0:
+            return found
+        x = gram(x / size)
+        found = float(np.linalg.norm(x))
+    return found
+
+
+# --------------------
+# Rows that can be records: impossible ones drawn again, weights raked to what is published.
+#
+# The attributes of linked conditions are drawn again together, from the product of given shares,
+# conditional on being possible: classes of cells first (their shares are sums), then a cell within
+# each class. Other attributes stay as they are. Everything here is arithmetic on public numbers.
+
+HEAVY = 4.0  # published counts while rows are searched, against the greatest weight of an answer
+SHARE = 1e-3  # of all weight, for rows that are added where published counts need some
+
+Uniforms = Callable[[int], Array]  # so many numbers in [0, 1)
+
+
+def make_possible(
+    constraints: Constraints,
+    codes: Integers,
+    shares: Sequence[Array],
+    uniforms: Uniforms,
+    kept: Collection[str] = (),
+) -> Integers:
+    """The rows (attribute x row), with impossible ones drawn again as the shares say.
+
+    Attributes in ``kept`` stay as they are; a row must then be possible as far as they tell.
+    """
+    out = codes.copy()
+    for part in constraints.linked:
+        at = [constraints.domain.index(n) for n in part.classes.names]
+        pairs = zip(part.classes.class_of, at, strict=True)
+        bad = np.flatnonzero(~part.possible[tuple(of[out[a]] for of, a in pairs)])
+        held = [i for i, n in enumerate(part.classes.names) if n in kept]
+        given = np.array([part.classes.class_of[i][out[at[i], bad]] for i in held], dtype=np.int64)
+        cases, which = np.unique(given.reshape(len(held), len(bad)), axis=1, return_inverse=True)
+        for case, classes in enumerate(cases.T):
+            here = bad[which.reshape(-1) == case]
+            drawn = _drawn(
+                part,
+                [shares[a] for a in at],
+                len(here),
+                uniforms,
+                dict(zip(held, classes, strict=True)),
+            )
+            for i, a in enumerate(at):
+                if i not in held:
+                    out[a, here] = drawn[i]
+    return out
+
+
+def _drawn(
+    part: Linked,
+    shares: Sequence[Array],
+    count: int,
+    uniforms: Uniforms,
+    given: Mapping[int, int],
+) -> Integers:
+    """Cells of linked attributes from the product of shares, given that they are possible.
+
+    ``given`` are the classes of the attributes that are known.
+    """
+    possible = np.zeros_like(part.possible)
+    at = tuple(given[i] if i in given else slice(None) for i in range(possible.ndim))
+    possible[at] = part.possible[at]
+    table = possible.astype(np.float64)
+    for axis, (of, share) in enumerate(zip(part.classes.class_of, shares, strict=True)):
+        if axis not in given:
+            mass = np.bincount(of, share, minlength=table.shape[axis])
+            table *= mass.reshape([-1 if i == axis else 1 for i in range(table.ndim)])
+    if not table.sum() > 0:  # nothing possible has a share: all of it alike
+        table = possible.astype(np.float64)
+    classes = np.unravel_index(_searched(table.reshape(-1), uniforms(count)), table.shape)
+    out = np.empty((table.ndim, count), dtype=np.int64)
+    for axis, (of, share) in enumerate(zip(part.classes.class_of, shares, strict=True)):
+        for label in np.unique(classes[axis]):
+            cells, here = np.flatnonzero(of == label), np.flatnonzero(classes[axis] == label)
+            held = share[cells] if share[cells].sum() > 0 else np.ones(len(cells))
+            out[axis, here] = cells[_searched(held, uniforms(len(here)))]
+    return out
+
+
+def _searched(weights: Array, at: Array) -> Integers:
+    """Places in proportion to weights; never one of weight 0."""
+    edges = np.cumsum(weights)
+    found = np.searchsorted(edges, at * edges[-1], side="right")
+    return np.asarray(np.minimum(found, np.flatnonzero(weights > 0)[-1]), dtype=np.int64)
+
+
+def with_published(fit: Fit, constraints: Constraints | None) -> Fit:
+    """The fit with published tables as parts of great weight: a search is drawn towards them."""
+    if constraints is None or not constraints.published:
+        return fit
+    greatest = max((float(p.weights.max(initial=0.0)) for p in fit.parts), default=0.0) or 1.0
+    extra = []
+    for table in constraints.published:
+        weights = np.full(table.values.size, HEAVY * greatest)
+        extra.append(Part(table.term(fit.domain), table.values.reshape(-1), weights))
+    return Fit(fit.domain, (*fit.parts, *extra))
+
+
+@dataclass(frozen=True, eq=False)
+class MetRows:
+    """Rows with raked weights; ``off`` is the largest miss of a published count, per record."""
+
+    codes: Integers
+    weights: Array
+    off: float
+
+
+def meet_published(constraints: Constraints, codes: Integers, weights: Array) -> MetRows:
+    """The rows with weights that have the published margins, rows added where that needs some.
+
+    Exact to ``CLOSE`` of the total where rows that meet them are known (``feasibility.py``);
+    tables that no data set has are refused there.
+    """
+    met = _raked(constraints, codes, weights)
+    if met.off > CLOSE:
+        try:
+            found = witness(constraints)
+        except TooLarge:
+            found = None
+        if found is not None and len(found.weights):
+            share = SHARE * constraints.published[0].total / float(found.weights.sum())
+            both = np.concatenate([codes, found.codes], axis=1)
+            added = np.append((1 - SHARE) * weights, share * found.weights)
+            met = min(met, _raked(constraints, both, added), key=lambda m: m.off)
+    held = met.weights > 0
+    return MetRows(np.ascontiguousarray(met.codes[:, held]), met.weights[held], met.off)
+
+
+def _raked(constraints: Constraints, codes: Integers, weights: Array) -> MetRows:
+    places = []
+    for table in constraints.published:
+        columns = tuple(codes[constraints.domain.index(n)] for n in table.names)
+        none = np.zeros(codes.shape[1], dtype=np.int64)
+        places.append(np.ravel_multi_index(columns, table.values.shape) if columns else none)
+    found = rake(weights, places, [t.values.reshape(-1) for t in constraints.published])
+    return MetRows(codes, found.weights, found.off)

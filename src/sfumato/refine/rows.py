@@ -1,0 +1,597 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Projection without a histogram: weighted rows whose margins fit noisy answers.
+
+    min f(h) = 1/2 sum_parts sum_q w_q (F h - y)_q^2    over h >= 0 with 1'h = n,
+
+on domains of any size. h is never built: a few ten thousand rows with weights stand for it, and f
+is seen through their margins. Three moves, none of which lets f rise:
+
+1. *Moving rows.* One attribute of one row at a time goes to the cell of least value under a
+   quadratic bound on f whose curvature is diagonal over the cells of every set; the gradient
+   follows each move at once (Gauss-Seidel). Few heavy rows first, then each is split in two.
+2. *Weights* of the rows, by accelerated projected gradient (``weights.py``).
+3. *New rows*, where the gradient is least: coordinate descent from rows there are (conditional
+   gradient: Frank, Wolfe 1956, "An algorithm for quadratic programming"; for relaxed projections
+   onto synthetic records see Aydore et al. 2021, "Differentially private query release through
+   adaptive projection").
+
+Finding the least score of a row is hard in general; where it is known (small domains) or bounded
+(the least entry of every table), ``bound`` is a proved lower bound on the least value of f.
+Everything here is arithmetic on public numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite, prod
+from string import ascii_letters
+
+import numpy as np
+
+from sfumato.errors import PlanError, WorkloadError
+from sfumato.refine.cells import agreed_total
+from sfumato.refine.draws import Draws
+from sfumato.refine.reconstruct import Fit
+from sfumato.refine.row_problem import (
+    Codes,
+    Gradient,
+    OnRows,
+    Problem,
+    layout,
+    make_possible,
+    meet_published,
+    problem,
+    with_published,
+)
+from sfumato.solve.effort import STEPS_PER_SECOND, deadline, effort, must_stop, spend
+from sfumato.types import Array, Integers, Names, Progress
+from sfumato.workload.constraints import Constraints
+
+__all__ = [
+    "Found",
+    "Rows",
+    "best_product",
+    "draw_product",
+    "fit_rows",
+    "least_score",
+    "merged",
+    "onto_weights",
+    "search",
+    "solve_weights",
+]
+
+
+# --------------------
+# Where rows start: the best product of one-way tables, and rows that follow it closely.
+#
+# Among the histograms ``n p_1 x ... x p_d``, f is least squares in every ``p_i`` while the others
+# stay. All of them take multiplicative steps (Kivinen, Warmuth 1997, "Exponentiated gradient
+# versus gradient descent for linear predictors"), kept only if f falls; a start need not be the
+# best one.
+
+ROUNDS = 40
+MANY_CELLS, FEW_ROUNDS = 2**22, 8  # a start must not take longer than the search
+LEAST_STEP = 2.0**-40
+GROWTH = 2.0
+ENOUGH = 1e-3
+LONGEST = 5.0
+LEAST_SHARE = 1e-12
+
+
+def best_product(problem: Problem) -> list[Array]:
+    """One distribution per attribute; attributes that no table part reads stay uniform."""
+    shares = [np.full(n, 1 / n) for n in problem.layout.sizes.tolist()]
+    value, gradient = problem.gradient(_product_margins(problem, shares))
+    pace = 0.0
+    for _ in range(ROUNDS if problem.layout.length <= MANY_CELLS else FEW_ROUNDS):
+        slopes = [_slope(problem, shares, gradient.cells, a) for a in range(len(shares))]
+        slopes = [g - float(g @ p) for g, p in zip(slopes, shares, strict=True)]
+        steepest = max((float(np.abs(g).max()) for g in slopes), default=0.0)
+        if steepest == 0:
+            break
+        pace = pace * GROWTH if pace else 1 / steepest
+        before = value
+        while pace * steepest > LEAST_STEP:
+            trial = [_stepped(p, pace * g) for p, g in zip(shares, slopes, strict=True)]
+            seen = _product_margins(problem, trial)
+            found = problem.value(seen)
+            if found < value:
+                shares, (value, gradient) = trial, problem.gradient(seen)
+                break
+            pace /= 4
+        if before - value <= ENOUGH * value:
+            break
+    return shares
+
+
+def _stepped(share: Array, by: Array) -> Array:
+    """``p exp(-by)``, summing to 1; no cell falls to 0 for good."""
+    out = share * np.exp(-np.clip(by, -LONGEST, LONGEST)) + LEAST_SHARE / len(share)
+    return np.asarray(out / out.sum(), dtype=np.float64)
+
+
+def _product_margins(problem: Problem, shares: list[Array]) -> Gradient:
+    """The margins of the product; wide conditions are left as wanted, and so pull nowhere."""
+    places = problem.layout
+    out = np.empty(places.length)
+    for s in range(len(places.sets)):
+        table = np.full(1, problem.total)
+        for e in range(places.member_start[s], places.member_start[s + 1]):
+            table = np.multiply.outer(table, shares[places.member[e]]).reshape(-1)
+        out[places.slice_of(s)] = table
+    return Gradient(out, problem.conditions.values)
+
+
+def _slope(problem: Problem, shares: list[Array], cells: Array, attribute: int) -> Array:
+    """The derivative of f by one distribution: tables contracted with all the others."""
+    places = problem.layout
+    out = np.zeros(int(places.sizes[attribute]))
+    for e in range(places.held_start[attribute], places.held_start[attribute + 1]):
+        s = int(places.held_set[e])
+        names = places.member[places.member_start[s] : places.member_start[s + 1]].tolist()
+        table = cells[places.slice_of(s)].reshape([len(shares[a]) for a in names])
+        letters = ascii_letters[: len(names)]
+        others = [(letters[i], shares[a]) for i, a in enumerate(names) if a != attribute]
+        axis = letters[names.index(attribute)]
+        spec = ",".join([letters, *(c for c, _ in others)]) + "->" + axis
+        out += np.einsum(spec, table, *(p for _, p in others), optimize=True)
+    return problem.total * out
+
+
+def draw_product(shares: list[Array], rows: int, draws: Draws) -> Codes:
+    """Rows whose one-way tables are as close to the shares as whole rows can be.
+
+    Per attribute the quantiles at ``(i + 1/2) / rows``, in an order of its own: the pairs are
+    independent, the one-way tables have no sampling error.
+    """
+    at = (np.arange(rows) + 0.5) / rows
+    out = np.empty((len(shares), rows), dtype=np.int64)
+    for a, share in enumerate(shares):
+        edges = np.cumsum(share)
+        cells = np.searchsorted(edges / edges[-1], at, side="right").astype(np.int64)
+        out[a] = np.minimum(cells, len(share) - 1)[_shuffled(rows, draws)]
+    return out
+
+
+def _shuffled(rows: int, draws: Draws) -> Integers:
+    """A uniform order: 53-bit keys sorted, which hardly ever collide."""
+    return np.argsort(draws.uniforms(rows), kind="stable").astype(np.int64)
+
+
+# --------------------
+# The best weights of given rows: least squares over ``w >= 0, sum w = n``.
+#
+# Accelerated projected gradient with restarts (Beck, Teboulle 2009, "A fast iterative
+# shrinkage-thresholding algorithm for linear inverse problems"; O'Donoghue, Candes 2015, "Adaptive
+# restart for accelerated gradient schemes"), in the diagonal metric c with
+#
+# |   H = A'F'WFA <= A' diag(curvature) A <= diag(c),   c_r = (A' diag(curvature) A u)_r / u_r
+#
+# for any ``u > 0`` (A: from weights to margins, no negative entry). Rows in rare cells so take
+# long steps. Every value is below the one before.
+
+LEAST_GAIN = 1e-9
+
+
+def solve_weights(
+    problem: Problem, codes: Codes, weights: Array, steps: int
+) -> tuple[Array, float]:
+    """Weights of no larger value than the given ones, and that value."""
+    on = OnRows(problem, codes)
+    best = weights
+    value, gradient = problem.gradient(on.margins(best))
+    if problem.total == 0:
+        return best, value
+    metric = _metric(on, weights)
+    ahead, pace, scale = best, 1.0, 1.0
+    for _ in range(steps):
+        if must_stop():
+            break
+        scores = on.scores(gradient)
+        step = onto_weights(ahead - scores / (scale * metric), scale * metric, problem.total)
+        found, slope = problem.gradient(on.margins(step))
+        if found > value:
+            if ahead is best:  # the metric was too short: power iteration stops below
+                scale *= 2
+                if scale > 2**10:
+                    break
+            else:  # momentum overshot: start again from the best point
+                ahead, pace = best, 1.0
+                value, gradient = problem.gradient(on.margins(best))
+            continue
+        faster = (1 + np.sqrt(1 + 4 * pace * pace)) / 2
+        beyond = (pace - 1) / faster
+        moved = step - best
+        gain, best, value, pace = value - found, step, found, faster
+        if gain <= LEAST_GAIN * value and beyond > 0:
+            break
+        if beyond > 0:
+            ahead = step + beyond * moved
+            _, gradient = problem.gradient(on.margins(ahead))
+        else:
+            ahead, gradient = best, slope
+    return best, value
+
+
+def _metric(on: OnRows, weights: Array) -> Array:
+    """``c`` at u halfway between the weights and their mean."""
+    spread = 0.5 * (weights + weights.mean())
+    seen = on.margins(spread)
+    bend, conditions = on.asked.curvature, on.asked.conditions
+    bent = Gradient(bend * seen.cells, conditions.weights * seen.pull)
+    metric = on.scores(bent) / spread
+    floor = 1e-12 * float(metric.max(initial=0.0)) + 1e-300
+    return np.asarray(np.maximum(metric, floor), dtype=np.float64)
+
+
+def onto_weights(wanted: Array, metric: Array, total: float) -> Array:
+    """``argmin sum c (w - z)^2`` over ``w >= 0`` of the given sum: ``max(z - t / c, 0)``.
+
+    With ``c z`` sorted downwards, t is ``(sum z - total) / sum 1 / c`` over the first j, for the
+    last j whose ``c z`` is above it.
+    """
+    scaled, inverse = wanted * metric, 1 / metric
+    order = np.argsort(-scaled, kind="stable")
+    levels = (np.cumsum(wanted[order]) - total) / np.cumsum(inverse[order])
+    kept = np.flatnonzero(scaled[order] > levels)
+    level = levels[kept[-1] if kept.size else 0]
+    out = np.maximum(wanted - level * inverse, 0.0)
+    mass = float(out.sum())  # within rounding of the total
+    return out * (total / mass) if mass > 0 else np.full_like(out, total / len(out))
+
+
+# --------------------
+# New rows where the gradient is least, the weights of all of them, and how far f can still fall.
+#
+# f is convex, so for every h' of the same total ``f(h') >= f(h) + <G, h' - h>``, and the right
+# side is least when all of h' is one row of least score (Frank, Wolfe 1956; Jaggi 2013,
+# "Revisiting Frank-Wolfe", gives the difference its name, the gap). A least score that is only
+# found by descent gives an estimate of the gap; one that is known to be least, or bounded, gives a
+# proved bound.
+
+EXACT_CELLS = 2**17  # domains whose every cell is looked at for the least score
+BATCH = 2_000
+SEARCH_STEPS = 25
+SEARCH_MANY_CELLS, FEW_STEPS = 2**22, 6  # steps over the weights where each takes seconds
+DESCENTS = 4
+LEAST_WEIGHT = 1e-9
+PAYS = 10  # the last round, unless it lowered f by a tenth of the gap asked for
+CHANGED = 3  # attributes of a row that take a new cell before it descends
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Rows, weights, f, the gap as far as was seen, and a proved lower bound on the least f."""
+
+    codes: Codes
+    weights: Array
+    value: float
+    gap: float
+    bound: float
+
+
+def search(
+    asked: Problem,
+    codes: Codes,
+    weights: Array,
+    draws: Draws,
+    *,
+    gap: float,
+    rounds: int,
+    progress: Progress | None = None,
+) -> Found:
+    """Weigh the rows, look for better ones, and again; f never rises."""
+    codes, weights = merged(codes, weights)
+    before, seen_gap, bound = inf, inf, 0.0
+    steps = SEARCH_STEPS if asked.layout.length <= SEARCH_MANY_CELLS else FEW_STEPS
+    for turn in range(rounds + 1):
+        weights, _ = solve_weights(asked, codes, weights, steps)
+        codes, weights = _kept(codes, weights, asked.total)
+        value, gradient = asked.gradient(asked.margins(codes, weights))
+        mean = float(asked.scores(codes, gradient) @ weights) / max(asked.total, 1e-300)
+        new, scores, floor = _candidates(asked, codes, weights, gradient, draws)
+        seen_gap = asked.total * max(0.0, mean - float(scores.min(initial=mean)))
+        bound = max(bound, value - asked.total * (mean - floor))
+        if progress is not None:
+            progress(turn, rounds, f"value {value:,.4g}, could fall by {seen_gap:,.4g}")
+        if min(seen_gap, PAYS * (before - value)) <= gap * value:
+            break
+        if turn == rounds or must_stop():
+            break
+        before = value
+        better = scores < mean
+        codes = np.concatenate([codes, new[:, better]], axis=1)
+        codes, weights = merged(codes, np.append(weights, np.zeros(int(better.sum()))))
+    return Found(codes, weights, value, seen_gap, min(bound, value))
+
+
+def least_score(asked: Problem, gradient: Gradient) -> float:
+    """No possible row scores less: the least entry of every table, all negative pulls together."""
+    least = 0.0
+    for s, possible in enumerate(asked.possible):
+        entries = gradient.cells[asked.layout.slice_of(s)]
+        least += float((entries if possible is None else entries[possible]).min())
+    return least + float(np.minimum(gradient.pull, 0.0).sum())
+
+
+def merged(codes: Codes, weights: Array) -> tuple[Codes, Array]:
+    """Equal rows once, in sorted order, with the sum of their weights."""
+    order = np.lexsort(codes[::-1])
+    ordered = codes[:, order]
+    starts = np.append(True, (ordered[:, 1:] != ordered[:, :-1]).any(axis=0))
+    first = np.flatnonzero(starts)
+    return np.ascontiguousarray(ordered[:, first]), np.add.reduceat(weights[order], first)
+
+
+def _kept(codes: Codes, weights: Array, total: float) -> tuple[Codes, Array]:
+    """Without rows that weigh next to nothing."""
+    held = weights > LEAST_WEIGHT * total / len(weights)
+    if held.all() or not held.any():
+        return codes, weights
+    kept = weights[held]
+    return np.ascontiguousarray(codes[:, held]), kept * (total / float(kept.sum()))
+
+
+def _candidates(
+    asked: Problem, codes: Codes, weights: Array, gradient: Gradient, draws: Draws
+) -> tuple[Codes, Array, float]:
+    """Rows of low score, their scores, and a score that no row is below."""
+    sizes = asked.layout.sizes.tolist()
+    if prod(sizes) <= EXACT_CELLS:
+        every = np.array(np.unravel_index(np.arange(prod(sizes)), sizes), dtype=np.int64)
+        every = every[:, asked.are_possible(every)]
+        scores = asked.scores(every, gradient)
+        best = np.argsort(scores, kind="stable")[:BATCH]
+        return every[:, best], scores[best], float(scores[best[0]])
+    starts = _starts(codes, weights, asked.layout.sizes, draws)
+    starts = np.ascontiguousarray(starts[:, asked.are_possible(starts)])
+    _descend(asked, starts, gradient)
+    starts, _ = merged(starts, np.ones(starts.shape[1]))
+    return starts, asked.scores(starts, gradient), least_score(asked, gradient)
+
+
+def _starts(codes: Codes, weights: Array, sizes: Integers, draws: Draws) -> Codes:
+    """Rows drawn by weight: half of them as they are, half with a few new cells."""
+    places = np.cumsum(weights / weights.sum())
+    chosen = np.minimum(
+        np.searchsorted(places, draws.uniforms(BATCH), side="right"), len(weights) - 1
+    )
+    out = np.ascontiguousarray(codes[:, chosen])
+    changed = np.arange(BATCH // 2, BATCH)
+    for _ in range(min(CHANGED, len(sizes))):
+        attribute = draws.below(len(sizes), len(changed))
+        for a, size in enumerate(sizes.tolist()):
+            here = changed[attribute == a]
+            out[a, here] = draws.below(size, len(here))
+    return out
+
+
+def _descend(asked: Problem, codes: Codes, gradient: Gradient) -> None:
+    """Every row to a locally least score, in place."""
+    from sfumato.solve.row_kernels import descend
+
+    p, c = asked.layout, asked.guarded
+    spend(DESCENTS * p.sweep * codes.shape[1])
+    descend(
+        codes, gradient.cells, p.sizes, p.offset, p.member_start, p.member, p.stride,
+        p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause, c.look_mask,
+        c.masks, c.condition, asked.guard(gradient.pull), DESCENTS,
+    )  # fmt: skip
+
+
+FEWEST, MOST = 5_000, 25_000  # rows, unless it is said
+COARSEST = 4  # the first rows weigh this many times the last ones
+SWEEPS = 40
+STEPS = 60 * STEPS_PER_SECOND  # multiplications of one search
+SETTLED = 1e-3  # a sweep that lowers f by less, relatively, is the last
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Cells by attribute, their weights, and what is known about them.
+
+    ``value`` is f, ``gap`` how much lower it could be as far as the search could see, ``bound`` a
+    proved lower bound on the least value (0 at least). ``off`` is the largest difference from a
+    published count, relative to all records.
+    """
+
+    fit: Fit
+    codes: Codes
+    weights: Array
+    value: float
+    gap: float
+    bound: float
+    sweeps: int
+    off: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self.weights)
+
+    @property
+    def columns(self) -> dict[str, Integers]:
+        """The cells by the name of the attribute."""
+        return dict(zip(self.fit.domain.names, self.codes, strict=True))
+
+    def table(self, names: Names) -> Array:
+        """The margin over any attributes, axes in the order of the domain."""
+        ordered = self.fit.domain.in_order(names)
+        sizes = {a.name: a.size for a in self.fit.domain}
+        cells = layout(sizes, (ordered,)).margins(self.codes, self.weights)
+        return cells.reshape([sizes[n] for n in ordered])
+
+    def tables(self, sets: Sequence[Names]) -> dict[Names, Array]:
+        """Several margins."""
+        return {names: self.table(names) for names in sets}
+
+    def answers(self) -> list[Array]:
+        """``F h`` of every part of the fit."""
+        total = float(self.weights.sum())
+        return problem(self.fit, total).answers(self.codes, self.weights)
+
+
+def fit_rows(
+    fit: Fit,
+    n: float,
+    *,
+    draws: Draws,
+    start: Mapping[str, Integers] | None = None,
+    weights: Array | None = None,
+    rows: int | None = None,
+    seconds: float | None = None,
+    steps: float = STEPS,
+    gap: float = 0.05,
+    rounds: int = 20,
+    constraints: Constraints | None = None,
+    progress: Progress | None = None,
+) -> Rows:
+    """Weighted rows of total weight n with a small value of f.
+
+    ``start`` are rows to begin with (public data, an earlier release), ``rows`` how many to use.
+    New rows are looked for in at most ``rounds`` rounds, until f is within ``gap`` of the least
+    value as far as can be seen, relatively, or a round lowers it by less than a tenth of that, or
+    ``steps`` multiplications are made (by default about a minute of one core), or ``seconds`` have
+    passed (None: no clock). The same draws give the same rows unless time runs out.
+
+    With ``constraints`` no row is impossible, and the weights are raked to the published tables at
+    the end (``off`` says how well that went); n must be the published one.
+    """
+    _check(n, rows, seconds, gap)
+    n = agreed_total(float(n), constraints) or 0.0
+    asked = problem(with_published(fit, constraints), n, constraints)
+    with effort("rows", deadline(seconds), steps=steps):
+        state = _begin(asked, start, weights, rows, draws)
+        state = _settle(asked, state, progress)
+        found = search(
+            asked,
+            state.codes,
+            state.weights,
+            draws,
+            gap=gap,
+            rounds=rounds,
+            progress=progress,
+        )
+    if constraints is None or not constraints.published:
+        codes, weights, off, value = found.codes, found.weights, 0.0, found.value
+    else:
+        met = meet_published(constraints, found.codes, found.weights)
+        codes, weights, off = met.codes, met.weights, met.off
+        value = fit.value(problem(fit, n).answers(codes, weights))
+    # Where the published margins are met, their parts add nothing to f: bounds carry over.
+    above = max(0.0, found.gap + (value - found.value))
+    return Rows(fit, codes, weights, value, above, min(found.bound, value), state.sweeps, off)
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    codes: Codes
+    weights: Array
+    splits: int
+    value: float = inf
+    sweeps: int = 0
+
+
+def _check(n: float, rows: int | None, seconds: float | None, gap: float) -> None:
+    if not (isfinite(n) and n >= 0):
+        raise PlanError(f"the total of the rows must be a number of 0 or more, got {n}")
+    if rows is not None and rows < 1:
+        raise PlanError(f"the number of rows must be 1 or more, got {rows}")
+    if (seconds is not None and not seconds >= 0) or not gap >= 0:
+        raise PlanError(f"seconds and gap must be 0 or more, got {seconds} and {gap}")
+
+
+def _begin(
+    asked: Problem,
+    start: Mapping[str, Integers] | None,
+    weights: Array | None,
+    rows: int | None,
+    draws: Draws,
+) -> _State:
+    total = asked.total
+    if start is None:
+        count = rows if rows is not None else int(min(max(total, FEWEST), MOST))
+        splits = next(s for s in (2, 1, 0) if 2**s <= min(COARSEST, count))
+        count = -(-count // 2**splits)
+        shares = best_product(asked)
+        codes = _possible(asked, draw_product(shares, count, draws), shares, draws)
+        return _State(codes, np.full(count, total / count), splits)
+    codes = _given_codes(asked, start)
+    sizes = asked.layout.sizes.tolist()
+    shares = [np.bincount(c, minlength=k) / len(c) for c, k in zip(codes, sizes, strict=True)]
+    codes = _possible(asked, codes, shares, draws)
+    if weights is None:
+        return _State(codes, np.full(codes.shape[1], total / codes.shape[1]), 0)
+    given = np.asarray(weights, dtype=np.float64)
+    if given.shape != codes.shape[1:] or not (np.isfinite(given) & (given >= 0)).all():
+        raise WorkloadError(
+            f"{codes.shape[1]:,} rows need as many weights of 0 or more, got shape {given.shape}"
+        )
+    if not given.sum() > 0:
+        raise WorkloadError("the weights of the rows to start from add up to 0")
+    return _State(codes, given * (total / given.sum()), 0)
+
+
+def _possible(asked: Problem, codes: Codes, shares: Sequence[Array], draws: Draws) -> Codes:
+    if asked.constraints is None:
+        return codes
+    return make_possible(asked.constraints, codes, shares, draws.uniforms)
+
+
+def _given_codes(asked: Problem, start: Mapping[str, Integers]) -> Codes:
+    domain = asked.fit.domain
+    missing = [n for n in domain.names if n not in start]
+    if missing:
+        raise WorkloadError(f"the rows to start from lack the attributes {', '.join(missing)}")
+    columns = [np.asarray(start[n]) for n in domain.names]
+    if len({c.shape for c in columns}) != 1 or columns[0].ndim != 1 or not columns[0].size:
+        raise WorkloadError("the rows to start from must be columns of one length, 1 or more")
+    for name, column in zip(domain.names, columns, strict=True):
+        size = domain[name].size
+        if column.dtype.kind not in "iu" or column.min() < 0 or column.max() >= size:
+            raise WorkloadError(
+                f"the rows to start from must be cells 0 to {size - 1} of {name!r}, as integers"
+            )
+    return np.array(columns, dtype=np.int64)
+
+
+def _settle(asked: Problem, state: _State, progress: Progress | None) -> _State:
+    """Move rows until it does not pay, split them, and again."""
+    codes, weights, sweeps = state.codes, state.weights, 0
+    value, gradient = asked.gradient(asked.margins(codes, weights))
+    longer = 1.0
+    for left in range(state.splits, -1, -1):
+        for sweep in range(SWEEPS):
+            if must_stop():
+                break
+            moved = codes.copy()
+            _move(asked, moved, weights, gradient, longer)
+            found, slope = asked.gradient(asked.margins(moved, weights))
+            sweeps += 1
+            if progress is not None:
+                progress(sweep, SWEEPS, f"{len(weights):,} rows, value {min(found, value):,.4g}")
+            if found > value:  # the curvature was too small: power iteration stops below
+                longer *= 2
+                value, gradient = asked.gradient(asked.margins(codes, weights))
+                continue
+            gain, codes, value, gradient = value - found, moved, found, slope
+            if gain <= SETTLED * value * (5 if left else 1):
+                break
+        if left:
+            codes, weights = np.repeat(codes, 2, axis=1), np.repeat(weights / 2, 2)
+    return replace(state, codes=codes, weights=weights, value=value, sweeps=sweeps, splits=0)
+
+
+def _move(asked: Problem, codes: Codes, weights: Array, gradient: Gradient, longer: float) -> None:
+    """One sweep over the rows, in place."""
+    from sfumato.solve.row_kernels import move_rows
+
+    p, c = asked.layout, asked.guarded
+    spend(p.sweep * codes.shape[1])
+    bend = asked.curvature if longer == 1 else asked.curvature * longer
+    move_rows(
+        codes, weights, gradient.cells, bend, p.sizes, p.offset, p.member_start, p.member,
+        p.stride, p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause,
+        c.look_mask, c.masks, c.condition, asked.guard(gradient.pull), c.weights,
+    )  # fmt: skip

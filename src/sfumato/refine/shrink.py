@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Few records: projected answers drawn towards guesses, as far as noise asks.
+
+When noise outweighs the data, the projection p is an outermost point of what data can have, in the
+direction of the noise, and a guess g (even counts, independent attributes, public records:
+``shrink.py``) is nearer to the truth a. All are answers of histograms, so every mixture
+
+    x(c) = c_0 p + c_1 g_1 + ... + c_m g_m,      c >= 0,  sum c = 1,
+
+is too. With y = a + Z the best one has the least ``E |x(c)(y) - a|^2``, in the norm of the
+objective, or, what is the same up to a constant (Stein 1981, "Estimation of the mean of a
+multivariate normal distribution"), the least ``E |x(c) - y|^2 + 2 sum_q cov(x(c)_q, y_q)``. Those
+means depend on a. p is where they are taken: ``y* = p + Z*`` with draws Z* of the planned noise,
+projected again (the parametric bootstrap; Efron 2004, "The estimation of prediction error:
+covariance penalties and cross-validation"):
+
+    c  minimises  mean |c_0 p* + c_1 g_1* + ... - p|^2       over the simplex, a tiny program.
+
+If the data had the answers p, no mixture would have a smaller expected error, that of the
+projection included. They have others: the answers go back to p by a third of the way, which costs
+little where shrinking helps, and keeps the loss small where it does not (all records alike: the
+projection is at its best). Stein's own estimate of the covariances, the derivative of p, is
+unbiased for every a, but p lies in corners, where the derivative is 0 or huge: its errors outweigh
+what there is to gain.
+
+All of it is a function of released answers and of public draws. The inequality of the projection
+("never farther from the truth") is one for all data and all noise; this is one of means, and of
+measurements: ``python -m bench shrinkage``, docs/mechanisms/projection.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from math import inf, isfinite
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.errors import PlanError
+from sfumato.planning.forecast import Forecast
+from sfumato.refine.cells import Estimate, fit_explicit
+from sfumato.refine.draws import Draws
+from sfumato.refine.grid import alike
+from sfumato.refine.problem import Quadratic
+from sfumato.refine.reconstruct import Fit, Part
+from sfumato.refine.rows import onto_weights
+from sfumato.refine.synthesize import ReleasedTable, released_tables
+from sfumato.refine.widths import drawn_noise
+from sfumato.solve.nonnegative import project_to_simplex
+from sfumato.types import Array, Integers, Names
+from sfumato.workload.queries import Identity
+from sfumato.workload.terms import Product
+
+__all__ = [
+    "EVEN",
+    "INDEPENDENT",
+    "PUBLIC",
+    "Guesses",
+    "Prior",
+    "PublicRecords",
+    "Shrunk",
+    "dispersion",
+    "find_prior",
+    "mixture",
+    "one_way_shares",
+    "shrunk",
+    "shrunk_towards",
+]
+
+
+# --------------------
+# Noise that is larger than the counts: a prior around independence, fitted to the tables.
+#
+# With more cells than records most noisy cells say nothing. Before they are seen, a cell of a
+# table of several attributes is expected at b, the product of one-way shares, give or take
+#
+# |   var = tau * b        (counts; tau = 1 is the sampling error of independent records),
+#
+# with one tau per table. Shares and tau are those of greatest likelihood in ``y ~ N(b, tau b +
+# v)``, v the variance of the noise: empirical Bayes (Robbins 1956, "An empirical Bayes approach to
+# statistics"; Efron, Morris 1973, "Stein's estimation rule and its competitors"). For given tau
+# the shares of one attribute are least squares with a diagonal matrix while the others stay, on
+# the simplex: alternating least squares. The log density of the prior is one more quadratic part
+# ``(h - b)^2 / (2 tau b)`` of the fit, so every solver of fits can use it; the least point is then
+# the most likely histogram. Tables of strong dependence get a large tau and stay as they were
+# measured; tables of noise fall back to independence, frequent cells last.
+#
+# The answers are no longer unbiased: use it where the total error matters.
+
+ROUNDS = 3
+SWEEPS = 50
+SETTLED = 1e-4  # change of the shares of an attribute, in L1
+RAREST = 0.1  # rarer cells are expected as if a tenth of a record were
+LEAST_VARIANCE = 1e-12
+LEAST = 1.0  # tau: independent records
+GREATEST = 1e12
+SHRINK_MOST_CELLS = 2**13
+GRID = 49
+REFINEMENTS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Shares of every attribute, and one tau per table of several attributes."""
+
+    shares: dict[str, Array]
+    tau: tuple[float, ...]
+    total: float
+
+    def expected(self, names: Names) -> Array:
+        """``b``: the product table."""
+        out = np.full((), self.total)
+        for name in names:
+            out = np.multiply.outer(out, self.shares[name])
+        return out
+
+
+def shrunk(fit: Fit, tables: Sequence[ReleasedTable], n: float) -> Fit:
+    """The fit with a prior for every released table of two attributes or more."""
+    prior = find_prior(fit.domain, tables, n)
+    several = [t for t in tables if len(t.attributes) > 1 and not t.is_spread]
+    parts = []
+    for table, tau in zip(several, prior.tau, strict=True):
+        base = prior.expected(table.attributes)
+        weights = 1 / (tau * np.maximum(base, RAREST))
+        factors = tuple((a, Identity(fit.domain[a].size)) for a in table.attributes)
+        term = Product(fit.domain, f"prior {' x '.join(table.attributes)}", 1.0, factors)
+        parts.append(Part(term, base.reshape(-1), weights.reshape(-1)))
+    return Fit(fit.domain, (*fit.parts, *parts))
+
+
+def find_prior(domain: Domain, tables: Sequence[ReleasedTable], n: float) -> Prior:
+    """Shares and tau in turn, from the projected one-way tables on."""
+    if not (isfinite(n) and n > 0):
+        raise PlanError(f"a prior needs a total above 0, got {n}")
+    used = [t for t in tables if t.attributes and not t.is_spread]
+    shares = {a.name: _one_way(domain, used, a.name, n) for a in domain}
+    prior = Prior(shares, (), n)
+    for _ in range(ROUNDS):
+        known, tau = [], []
+        for table in used:
+            base = np.maximum(prior.expected(table.attributes), RAREST)
+            variance = np.full(base.shape, table.error**2)
+            if base.ndim > 1:
+                tau.append(dispersion(table.values - base, base, table.error**2))
+                variance += tau[-1] * base
+            known.append((table, 1 / np.maximum(variance, LEAST_VARIANCE)))
+        prior = Prior(_alternate(prior, known), tuple(tau), n)
+    return prior
+
+
+def _alternate(prior: Prior, known: Sequence[tuple[ReleasedTable, Array]]) -> dict[str, Array]:
+    """Alternating least squares of ``n p x q x ...`` against weighted tables."""
+    shares = dict(prior.shares)
+    for _ in range(SWEEPS):
+        moved = 0.0
+        for name, share in shares.items():
+            bend, pull = np.zeros(len(share)), np.zeros(len(share))
+            for table, weights in known:
+                if name not in table.attributes:
+                    continue
+                axis = table.attributes.index(name)
+                others = np.full((), prior.total)
+                for other in table.attributes:
+                    factor = np.ones(1) if other == name else shares[other]
+                    others = np.multiply.outer(others, factor)
+                pulled = weights * others
+                away = tuple(i for i in range(others.ndim) if i != axis)
+                bend += (pulled * others).sum(axis=away)
+                pull += (pulled * table.values).sum(axis=away)
+            if not bend.any():
+                continue
+            bend = np.maximum(bend, 1e-12 * float(bend.max()))
+            found = onto_weights(pull / bend, bend, 1.0)
+            moved = max(moved, float(np.abs(found - share).sum()))
+            shares[name] = found
+        if moved < SETTLED:
+            break
+    return shares
+
+
+def dispersion(differences: Array, expected: Array, variance: float) -> float:
+    """The tau of greatest likelihood in ``d ~ N(0, tau b + v)``, from 1 up.
+
+    The likelihood of ``log tau`` need not be unimodal: a grid, then a finer one around its best.
+    Only the most frequent cells are looked at, which say the most and are chosen without y.
+    """
+    squares, expected = differences.reshape(-1) ** 2, expected.reshape(-1)
+    if expected.size > SHRINK_MOST_CELLS:
+        frequent = np.argpartition(-expected, SHRINK_MOST_CELLS)[:SHRINK_MOST_CELLS]
+        squares, expected = squares[frequent], expected[frequent]
+    low, high = np.log(LEAST), np.log(GREATEST)
+    best = low
+    for _ in range(REFINEMENTS):
+        grid = np.linspace(low, high, GRID)
+        fits = [_likelihood(squares, expected, variance, t) for t in grid]
+        best = float(grid[int(np.argmax(fits))])
+        step = float(grid[1] - grid[0])
+        low, high = max(np.log(LEAST), best - step), min(np.log(GREATEST), best + step)
+    return float(np.exp(best))
+
+
+def _likelihood(squares: Array, expected: Array, variance: float, log_tau: float) -> float:
+    spread = np.exp(log_tau) * expected + variance
+    return -0.5 * float(np.log(spread).sum() + (squares / spread).sum())
+
+
+def one_way_shares(tables: Sequence[ReleasedTable], name: str, n: float) -> Array | None:
+    """The shares of one attribute: all tables that hold it, by their precision; None if none do."""
+    holding = [t for t in tables if name in t.attributes and not t.is_spread]
+    if not holding:
+        return None
+    precision = [t.margin_error((name,)) ** -2 if t.error > 0 else 1e300 for t in holding]
+    margins = [t.margin((name,)) for t in holding]
+    return project_to_simplex(np.average(margins, axis=0, weights=precision), n) / n
+
+
+def _one_way(domain: Domain, tables: Sequence[ReleasedTable], name: str, n: float) -> Array:
+    found = one_way_shares(tables, name, n)
+    return np.full(domain[name].size, 1 / domain[name].size) if found is None else found
+
+
+# --------------------
+# What answers are worth before the data are asked: even counts, independence, public records.
+#
+# Each guess is the histogram of one record over the merged cells of a grid, so mixtures of guesses
+# and of a projection are answers of histograms too (``shrink.py``).
+
+EVEN = "even counts"
+INDEPENDENT = "independent attributes"
+PUBLIC = "public records"
+
+
+@dataclass(frozen=True, eq=False)
+class PublicRecords:
+    """Weighted records that anybody may see: ``codes[:, i]`` is a cell of ``attributes[i]``."""
+
+    attributes: tuple[str, ...]
+    codes: Integers
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Guesses:
+    """The guesses for one set of queries; ``names`` says which there are.
+
+    Public records, where there are some, stand in the place of even counts.
+    """
+
+    forecast: Forecast
+    quadratic: Quadratic
+    public: PublicRecords | None = None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Independence is one where every asked attribute has a table."""
+        first = EVEN if self.public is None else PUBLIC
+        is_known = self._one_way(np.zeros(self.forecast.workload.queries), 1.0) is not None
+        return (first, INDEPENDENT) if is_known else (first,)
+
+    def answers(self, unbiased: Array, total: float) -> Array:
+        """The answers of every guess of so many records, one row each; 0 of none."""
+        if not total > 0:
+            return np.zeros((len(self.names), len(unbiased)))
+        out = [self._fixed]
+        shares = self._one_way(unbiased, total)
+        if shares is not None:
+            out.append(_answers(self.quadratic, shares))
+        return total * np.stack(out)
+
+    def shares(self, name: str, unbiased: Array, total: float) -> Array:
+        """The shares of the merged cells that a guess has."""
+        if name == PUBLIC:
+            return self._public
+        one_way = self._sizes if name == EVEN else self._one_way(unbiased, total)
+        return _outer(one_way or []).reshape(-1)
+
+    @cached_property
+    def _classes(self) -> dict[str, Integers]:
+        return {name: alike(self.quadratic.fit, name) for name in self.quadratic.grid.names}
+
+    @cached_property
+    def _sizes(self) -> list[Array]:
+        """How many cells of the domain each merged cell stands for, by attribute, as shares."""
+        return [np.bincount(c).astype(np.float64) / len(c) for c in self._classes.values()]
+
+    @cached_property
+    def _fixed(self) -> Array:
+        """One record of the guess that does not depend on the noisy answers."""
+        if self.public is None:
+            return _answers(self.quadratic, self._sizes)
+        return self.quadratic.answers(self.quadratic.stack(self._public))
+
+    @cached_property
+    def _public(self) -> Array:
+        grid, public = self.quadratic.grid, self.public
+        assert public is not None  # noqa: S101  asked for where there are some
+        columns = [public.codes[:, public.attributes.index(n)] for n in grid.names]
+        merged = [c[column] for c, column in zip(self._classes.values(), columns, strict=True)]
+        counts = np.zeros(grid.shape)
+        np.add.at(counts, tuple(merged), public.weights)
+        return np.asarray(counts.reshape(-1) / counts.sum(), dtype=np.float64)
+
+    def _one_way(self, unbiased: Array, total: float) -> list[Array] | None:
+        """The one-way tables of the answers, each the nearest without negative cells, as shares."""
+        work, names = self.forecast.workload, self.quadratic.grid.names
+        ends = np.cumsum([t.rows for t in work.terms])[:-1]
+        tables = released_tables(self.forecast, np.split(unbiased, ends))
+        found = [one_way_shares(tables, name, total) for name in names]
+        if len(names) < 2 or any(f is None for f in found):
+            return None
+        pairs = zip(self._classes.values(), found, strict=True)
+        return [np.bincount(c, f).astype(np.float64) for c, f in pairs]
+
+
+def _answers(quadratic: Quadratic, shares: Sequence[Array]) -> Array:
+    """The answers of one record whose attributes have these shares, independently."""
+    margins = [_outer([shares[a] for a in axes]).reshape(-1) for axes in quadratic.sets]
+    return quadratic.answers(np.concatenate(margins))
+
+
+def _outer(shares: Sequence[Array]) -> Array:
+    out = np.ones(())
+    for share in shares:
+        out = np.multiply.outer(out, share)
+    return np.asarray(out, dtype=np.float64)
+
+
+MOST_CELLS = 2**18  # of a guess
+MOST_ENTRIES = 2**20  # cells in use by answers: what is projected again takes no longer than that
+DRAWS = 4
+GAP = 1e-2  # of projections that are averaged
+JUDGES = 64  # draws that say how much noise is in a comparison of guesses
+CONTRADICTED = 2.0  # standard errors by which even counts must be nearer than public records
+OUTWEIGHED = 0.25  # of the squared distance to the nearest guess; less noise is left alone
+CAUTION = 1 / 3  # of the way back to the projection
+KEPT = 0.9  # of the projection; so little shrinking is not worth its risk
+IN_USE = 1e-9  # of the total
+
+
+@dataclass(frozen=True, eq=False)
+class Shrunk:
+    """``share`` of the projection (c_0 above) and ``towards``, the shares of the guesses."""
+
+    share: float
+    towards: Mapping[str, float]
+    answers: Array
+    cells: Integers
+    weights: Array
+
+
+def shrunk_towards(
+    forecast: Forecast,
+    fit: Fit,
+    found: Estimate,
+    is_total_known: bool,
+    *,
+    noise: float,
+    public: PublicRecords | None = None,
+    steps: float = inf,
+) -> Shrunk | None:
+    """The projection drawn towards guesses; None where it is as good as it is.
+
+    ``noise`` is the expected squared distance of the unbiased answers from the truth. Answers with
+    a bias are left alone: they were shrunk when they were planned. So are histograms that must
+    keep constraints, which no guess does.
+    """
+    grid, total = found.grid, float(found.weights.sum())
+    used = int((found.weights > IN_USE * total).sum())
+    is_small = grid.size <= MOST_CELLS and used * len(found.answers) <= MOST_ENTRIES
+    is_free = forecast.strategy.records is None and grid.constraints is None
+    if not (total > 0 and is_small and is_free):
+        return None
+    quadratic = Quadratic(fit, grid)
+    weights = np.concatenate([p.weights for p in fit.parts])
+    guesses = _guesses(forecast, quadratic, total, public)
+    points = np.stack([found.answers, *guesses.answers(quadratic.values, total)])
+    if noise < OUTWEIGHED * float(((points[1:] - points[0]) ** 2 @ weights).min()):
+        return None
+    gram, pull = np.zeros((len(points), len(points))), np.zeros(len(points))
+    draws = Draws(f"shrinkage {forecast.workload.digest()} {forecast.mechanism}")
+    for z in drawn_noise(forecast, draws, DRAWS):
+        noisy = found.answers + z
+        again = fit_explicit(
+            _towards(fit, noisy),
+            grid,
+            total if is_total_known else None,
+            gap=GAP,
+            enough=GAP * noise,
+            steps=steps,
+        )
+        drawn = np.stack([again.answers, *guesses.answers(noisy, float(again.weights.sum()))])
+        gram += (drawn * weights) @ drawn.T
+        pull += (drawn * weights) @ found.answers
+    shares = (1 - CAUTION) * mixture(gram, pull)
+    shares[0] += CAUTION
+    if shares[0] > KEPT:
+        return None
+    towards = dict(zip(guesses.names, shares[1:].tolist(), strict=True))
+    mixed = np.zeros(grid.size)
+    for name, share in towards.items():
+        if share > 0:
+            mixed += share * total * guesses.shares(name, quadratic.values, total)
+    np.add.at(mixed, found.cells, shares[0] * found.weights)
+    cells = np.flatnonzero(mixed > 0)
+    return Shrunk(float(shares[0]), towards, shares @ points, cells, mixed[cells])
+
+
+def _guesses(
+    forecast: Forecast, quadratic: Quadratic, total: float, public: PublicRecords | None
+) -> Guesses:
+    """Public records for even counts, unless the answers speak against them.
+
+    ``|y - g|^2`` is off ``|a - g|^2`` by as much in the mean for every fixed g, so the difference
+    of two of them is judged by its own noise, ``2 <g - g', Z>``.
+    """
+    even = Guesses(forecast, quadratic)
+    if public is None:
+        return even
+    known = Guesses(forecast, quadratic, public)
+    values, weights = quadratic.values, np.concatenate([p.weights for p in quadratic.fit.parts])
+    one, other = (g.answers(values, total)[0] for g in (known, even))
+    draws = Draws(f"public {forecast.workload.digest()} {forecast.mechanism}")
+    along = [2 * float((weights * (one - other)) @ z) for z in drawn_noise(forecast, draws, JUDGES)]
+    farther = float(weights @ ((values - one) ** 2 - (values - other) ** 2))
+    return even if farther > CONTRADICTED * float(np.std(along)) else known
+
+
+def mixture(gram: Array, pull: Array) -> Array:
+    """The c of least ``c'Gc - 2 c'm`` over the simplex, for a few points: face by face."""
+    size = len(pull)
+    scale = float(np.trace(gram)) or 1.0
+    best: Array = np.eye(size)[0]
+    least = inf
+    for count in range(1, size + 1):
+        for held in map(list, combinations(range(size), count)):
+            bordered = np.ones((count + 1, count + 1))
+            bordered[:count, :count] = gram[np.ix_(held, held)] / scale
+            bordered[count, count] = 0.0
+            wanted = np.append(pull[held] / scale, 1.0)
+            solved = np.linalg.lstsq(bordered, wanted, rcond=1e-12)[0][:count]
+            if solved.min() < 0 or abs(solved.sum() - 1) > 1e-6:
+                continue
+            tried = np.zeros(size)
+            tried[held] = solved / solved.sum()
+            value = float(tried @ gram @ tried - 2 * tried @ pull)
+            if value < least - 1e-12 * scale:  # fewer points where they are as good
+                best, least = tried, value
+    return best
+
+
+def _towards(fit: Fit, values: Array) -> Fit:
+    """The same queries, wanted elsewhere."""
+    cuts = np.cumsum([len(p.values) for p in fit.parts])[:-1]
+    pairs = zip(fit.parts, np.split(values, cuts), strict=True)
+    return replace(fit, parts=tuple(replace(p, values=v) for p, v in pairs))

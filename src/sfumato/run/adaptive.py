@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure where it hurts: a release that spends its budget where its own estimate is worst.
+
+    plan = sf.plan_adaptive(sf.marginals(domain, 3), sf.Budget(epsilon=1, delta=1e-9))
+    result = plan.release("adult.parquet", ledger="adult.ledger")
+    result.answers()
+
+Three methods: ``"tables"`` chooses and measures whole tables, a maximum entropy model on rows
+learns them (any domain; docs/mechanisms/adaptive.md); ``"mwem"`` chooses single queries for a
+histogram (explicit domains; docs/mechanisms/mwem.md); ``"boosting"`` samples queries where synopses
+are bad and takes medians (explicit domains; docs/mechanisms/boosting.md). The whole cost is debited
+at once, before any noise is drawn; how it is split over the rounds may depend on earlier answers
+(docs/proofs/adaptive.md). Unlike `sf.plan`, the error cannot be forecast: it depends on the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import floor, log2
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, unit_of
+from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.ledger.entries import canonical_json, request_key
+from sfumato.measurement import Transcript
+from sfumato.planning.adaptive_costs import Spending, asked_domain, candidate_sets, moves_of
+from sfumato.privacy.budget import Budget, check_neighbours
+from sfumato.privacy.cost import Cost
+from sfumato.random import WordSource, system_words
+from sfumato.refine.cells import agreed_total
+from sfumato.refine.feasibility import witness
+from sfumato.refine.learn import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, MOST_CELLS, Learner
+from sfumato.refine.project import checked_constraints
+from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run
+from sfumato.types import Neighbours
+from sfumato.workload.build import in_bins
+from sfumato.workload.constraints import Constraints
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sfumato.ledger.entries import Entry
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.release.adaptive import AdaptiveRelease
+    from sfumato.release.learned import Known
+    from sfumato.run.rounds import Task
+    from sfumato.vault.tables import Table
+
+__all__ = [
+    "AdaptivePlan",
+    "AdaptiveRun",
+    "Method",
+    "plan_adaptive",
+]
+
+
+Method = Literal["tables", "mwem", "boosting"]
+
+ROUNDS_PER_ATTRIBUTE = 7
+MOST_ATTRIBUTES = 500
+MOST_TABLE = 2**26  # cells of the table that one group of queries looks at
+MOST_ROUNDS = 10_000
+BOOSTING_ROUNDS = 5
+SAMPLES = 40  # queries that boosting draws in a round
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AdaptivePlan:
+    """What will be measured, for how much, in how many rounds: known before anything is spent."""
+
+    workload: Workload
+    budget: Budget
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    method: Method
+    rounds: int
+
+    def __repr__(self) -> str:
+        return (
+            f"AdaptivePlan of {self.workload.queries:,} queries by {self.method!r} at "
+            f"{self.budget.describe()}: up to {self.rounds} rounds, about "
+            f"{self.memory / 2**20:,.0f} MiB and {self.seconds:,.0f} s; the error depends on the "
+            "data"
+        )
+
+    @property
+    def mechanism(self) -> str:
+        """The method, as the ledger and the record call it."""
+        return f"adaptive-{self.method}"
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The attributes that the estimate is over: all that are asked about."""
+        return asked_domain(self.workload) if self.method == "tables" else self.workload.domain
+
+    @cached_property
+    def candidates(self) -> dict[tuple[str, ...], float]:
+        """The tables that may be chosen, and how much each matters; none where queries are."""
+        return candidate_sets(self.workload) if self.method == "tables" else {}
+
+    @property
+    def cost(self) -> Cost:
+        """What is debited, before any noise is drawn: all that the budget allows."""
+        return Spending.of(self.budget).cost
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the release holds at once, about."""
+        if self.method != "tables":
+            votes = self.rounds if self.method == "boosting" else 0
+            return 32 * self.workload.domain.size + (24 + 8 * votes) * self.workload.queries
+        cells = sum(self.domain.cells(s) for s in self.candidates)
+        measured = min(self.rounds, len(self.candidates)) + len(self.domain)
+        return 24 * cells + FINAL_ROWS * (8 * len(self.domain) + 4 * measured + 24)
+
+    @property
+    def seconds(self) -> float:
+        """Time after counting, roughly, from the operations that are done in every round."""
+        if self.method == "mwem":
+            passes = 20 * self.rounds**2 / 2  # about 20 for every query known so far
+            return 1e-8 * passes * self.workload.domain.size + 1e-7 * self.workload.queries
+        if self.method == "boosting":
+            passes = 300 * self.rounds * min(len(self.workload.terms), SAMPLES * self.rounds)
+            drawn = 1e-7 * self.rounds * SAMPLES * self.workload.queries
+            return 3e-8 * passes * self.workload.domain.size + drawn
+        sets, d = len(self.candidates), len(self.domain)
+        cells = sum(self.domain.cells(s) for s in self.candidates)
+        measured = min(self.rounds, sets)
+        scored = self.rounds * (1.5e-7 * cells + 4e-9 * sets * LOOP_ROWS)
+        fitted = self.rounds * 6e-9 * measured * LOOP_ROWS
+        settled = FINAL_ROUNDS * FINAL_ROWS * (8e-9 * measured + 1.5e-7 * d)
+        return scored + fitted + settled
+
+    def task(self, learner: Learner) -> Task:
+        """What the rounds may choose from, and how much each table matters."""
+        from sfumato.run.rounds import Task
+        from sfumato.vault.select import GREATEST_WEIGHT
+
+        top = max(self.candidates.values(), default=1.0)
+        weights = {s: max(1, round(GREATEST_WEIGHT * w / top)) for s, w in self.candidates.items()}
+        return Task(learner, weights, self.rounds, moves_of(self.neighbours, self.unit))
+
+    def request(self) -> dict[str, object]:
+        """The public description of what is asked, as the ledger keeps it.
+
+        Measured tables say the same to every writing of the same queries; measured queries are
+        known by their places among the groups, so that their order is a part of the request.
+        """
+        if self.method != "tables":
+            return self.as_written()
+        request = {**self.as_written(), "workload": self.workload.normal.key}
+        del request["queries"]
+        return request
+
+    def as_written(self) -> dict[str, object]:
+        """The request as it once was: that of one writing of the workload."""
+        unit = self.unit
+        return {
+            **({"samples": SAMPLES} if self.method == "boosting" else {}),
+            "workload": self.workload.digest(),
+            "queries": self.workload.queries,
+            "mechanism": self.mechanism,
+            "rounds": self.rounds,
+            "neighbours": self.neighbours,
+            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "budget": self.budget.as_json(),
+        }
+
+    def digest(self) -> str:
+        """SHA-256 of the request: equal requests, equal digest."""
+        return request_key(self.request())
+
+    def release(
+        self,
+        table: object,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        constraints: Constraints | None = None,
+        name: str | None = None,
+        key: str | None = None,
+        progress: Progress | None = None,
+    ) -> AdaptiveRelease:
+        """table -> exact tables -> debit -> choose and measure, round by round -> answers.
+
+        As `Plan.release`: the debit comes before any noise, the transcript is stored before it is
+        used, and the same plan on the same table returns the stored one at no further cost.
+        ``constraints`` are kept by all answers, and refused before anything is spent if no data set
+        meets them.
+        """
+        access = Access(table, ledger, name, key, progress=progress)
+        return run(AdaptiveRun(self, constraints), access)
+
+
+Rounds: TypeAlias = "Callable[[WordSource], tuple[Transcript, Known]]"
+"""The rounds, with all that they may look at counted: what they measured, and what they learnt."""
+
+
+@dataclass(eq=False)
+class AdaptiveRun(Runnable[Rounds, "AdaptiveRelease"]):
+    """An adaptive plan with the constraints that its answers keep.
+
+    ``estimate`` is what the rounds of a new release have learnt; a stored one is learnt again.
+    """
+
+    plan: AdaptivePlan
+    constraints: Constraints | None = None
+    estimate: Known | None = None
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the workload."""
+        return self.plan.workload.domain
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the plan."""
+        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
+
+    @property
+    def cost(self) -> Cost:
+        """That of the plan."""
+        return self.plan.cost
+
+    def request(self) -> dict[str, object]:
+        """That of the plan: constraints are a view of the same transcript."""
+        return self.plan.request()
+
+    def key(self) -> str:
+        """The digest of the plan."""
+        return self.plan.digest()
+
+    def keys(self, ledger: Ledger) -> Iterable[str]:
+        """The key of this very writing, which was the only one once, and the plan's own."""
+        del ledger
+        return dict.fromkeys([request_key(self.plan.as_written()), self.key()])
+
+    def reader(self, stored: Stored) -> AdaptiveRun | None:
+        """This, if the request is the plan's or that of its writing."""
+        requests = (self.request(), self.plan.as_written())
+        return self if stored.entry.request in map(canonical_json, requests) else None
+
+    def checked(self, table: object) -> AdaptiveRun:
+        """Refuse constraints that no data set meets, or only an empty one."""
+        del table
+        constraints = checked_constraints(self.constraints, self.plan.workload)
+        if constraints is not None:
+            _check_met(constraints)
+        return replace(self, constraints=constraints)
+
+    def count(self, table: Table | None, progress: Progress | None) -> Rounds:
+        """Count all that rounds may look at; refuses a public total that constraints contradict."""
+        assert table is not None  # noqa: S101
+        is_tables = self.plan.method == "tables"
+        rows, rounds = (self._tables if is_tables else self._queries)(table, progress)
+        agreed_total(rows, self.constraints)
+        return rounds
+
+    def draw(self, exact: Rounds, progress: Progress | None) -> bytes:
+        """Run the rounds, and remember what they learnt."""
+        del progress
+        transcript, self.estimate = exact(system_words())
+        return transcript.to_bytes()
+
+    def publish(
+        self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
+    ) -> AdaptiveRelease:
+        """The answers of the estimate."""
+        from sfumato.release.learned import adaptive_release
+
+        del progress
+        transcript = Transcript.from_bytes(answer)
+        agreed_total(transcript.rows, self.constraints)
+        estimate = None if is_stored else self.estimate
+        return adaptive_release(
+            self.plan, transcript, estimate, entry, self.constraints, is_stored=is_stored
+        )
+
+    def _tables(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
+        from sfumato.run.rounds import adaptive_rounds
+        from sfumato.vault.select import read_tables
+
+        plan = self.plan
+        sets = [*((name,) for name in plan.domain.names), *plan.candidates]
+        whose = (plan.neighbours, plan.unit)
+        exact, rows = read_tables(table, plan.workload.domain, sets, *whose, progress)
+        learner = Learner(plan.domain, rows, self.constraints)
+        task = plan.task(learner)
+
+        def rounds(random: WordSource) -> tuple[Transcript, Known]:
+            spending = Spending.of(plan.budget)
+            return adaptive_rounds(exact, rows, task, spending, random, progress), learner
+
+        return rows, rounds
+
+    def _queries(self, table: Table, progress: Progress | None) -> tuple[int | None, Rounds]:
+        from sfumato.run.rounds import boosting_rounds, mwem_rounds
+        from sfumato.vault.select import read_answers
+
+        plan, constraints = self.plan, self.constraints
+        work, whose = plan.workload, (plan.neighbours, plan.unit)
+        exact, rows = read_answers(table, work, *whose, progress)
+        task = (exact, rows, work, *whose, plan.rounds)
+
+        def rounds(random: WordSource) -> tuple[Transcript, Known]:
+            spending = (Spending.of(plan.budget), random, progress, constraints)
+            if plan.method == "mwem":
+                return mwem_rounds(*task, *spending)
+            return boosting_rounds(*task, SAMPLES, *spending)
+
+        return rows, rounds
+
+
+def _check_met(constraints: Constraints) -> None:
+    """Refuse, before anything is spent, what no data set meets, or only an empty one."""
+    witness(constraints)
+    if constraints.total == 0:
+        raise WorkloadError("the published tables hold no record, so there is nothing to estimate")
+
+
+def plan_adaptive(
+    workload: Workload,
+    budget: Budget,
+    neighbours: Neighbours = "add-remove",
+    *,
+    method: Method = "tables",
+    unit: PrivacyUnit | None = None,
+    rounds: int | None = None,
+) -> AdaptivePlan:
+    """Plan a release that measures where its estimate is worst; touches no data, costs nothing.
+
+    ``method="tables"`` measures tables of attributes that the workload asks about, on a domain of
+    any size; ``method="mwem"`` single queries, on a domain whose cells can be listed, and
+    ``method="boosting"`` samples of queries there. ``rounds`` is the most measurements after the
+    first look at every attribute (tables), or their number (the others).
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2, "job": 15})
+    >>> plan = sf.plan_adaptive(sf.marginals(domain, 2), sf.Budget(epsilon=1, delta=1e-9))
+    >>> plan.rounds, len(plan.candidates)
+    (3, 3)
+    """
+    if not isinstance(workload, Workload):
+        raise PlanError(
+            f"plan_adaptive needs a workload such as sf.marginals(domain, 3), got "
+            f"{type(workload).__name__}"
+        )
+    if not isinstance(budget, Budget):
+        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+    unit = check_privacy_unit(unit)
+    if method not in ("tables", "mwem", "boosting"):
+        raise PlanError(f'method must be "tables", "mwem" or "boosting", got {method!r}')
+    if method != "tables" and workload.domain.size > MOST_CELLS:
+        raise TooLarge(
+            f"{method!r} holds all {workload.domain.size:,} cells of the domain, at most "
+            f'{MOST_CELLS:,} are allowed; use method="tables", or fewer attributes'
+        )
+    workload = in_bins(workload)
+    asked = asked_domain(workload)
+    if method == "tables" and len(asked) > MOST_ATTRIBUTES:
+        raise TooLarge(
+            f"an adaptive release keeps rows of at most {MOST_ATTRIBUTES} attributes, the queries "
+            f"look at {len(asked)}; ask about fewer at a time"
+        )
+    widest = max(workload.terms, key=lambda t: t.cells)
+    if widest.cells > MOST_TABLE:
+        raise TooLarge(
+            f"group {widest.name!r} looks at a table of {widest.cells:,} cells, at most "
+            f"{MOST_TABLE:,} can be estimated; ask about fewer attributes at a time"
+        )
+    known = _rounds(workload, method, len(asked)) if rounds is None else rounds
+    if isinstance(known, bool) or not isinstance(known, int) or not 1 <= known <= MOST_ROUNDS:
+        raise PlanError(f"rounds must be a whole number from 1 to {MOST_ROUNDS}, got {rounds!r}")
+    return AdaptivePlan(workload, budget, check_neighbours(neighbours), unit, method, known)
+
+
+def _rounds(workload: Workload, method: Method, attributes: int) -> int:
+    """Rounds unless told: of the order of the attributes, or of the logarithm of the queries."""
+    if method == "mwem":
+        return max(1, min(workload.queries, 4 + floor(2 * log2(workload.queries))))
+    if method == "boosting":
+        return BOOSTING_ROUNDS
+    return max(1, min(ROUNDS_PER_ATTRIBUTE * attributes, len(candidate_sets(workload))))

@@ -1,0 +1,772 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan the answers to a workload, and release them: measure, reconstruct, project, answer.
+
+Only the vault sees exact data. What leaves it is a noisy measurement, debited in the ledger
+before it is drawn (`run/spine.py`); everything before and after is arithmetic on public numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, unit_of
+from sfumato.errors import LedgerError, PlanError, WorkloadError
+from sfumato.ledger.account import Account, Price
+from sfumato.ledger.entries import Entry, canonical_json, request_key
+from sfumato.measurement import Measured
+from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
+from sfumato.planning.planner import Strategies, choose, smallest_budget
+from sfumato.planning.views import as_asked
+from sfumato.privacy.budget import Budget, budget_writings, check_neighbours, total_is_public
+from sfumato.privacy.cost import Cost
+from sfumato.refine.cells import agreed_total
+from sfumato.refine.consistency import Projection, check_projection
+from sfumato.refine.feasibility import witness
+from sfumato.refine.intervals import Intervals, check_intervals
+from sfumato.refine.project import checked_constraints
+from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run, stored_answer
+from sfumato.solve.effort import STEPS, cache_folder, deadline
+from sfumato.text import shown
+from sfumato.types import Neighbours, Noise
+from sfumato.workload.constraints import Constraints
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sfumato.domain.domain import Domain
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.planning.resources import Resources
+    from sfumato.refine.shrink import PublicRecords
+    from sfumato.release.release import Release
+    from sfumato.study.projection_forecast import AfterProjection
+    from sfumato.vault.measure import Exact
+    from sfumato.vault.tables import Table
+    from sfumato.workload.scans import EngineName
+
+__all__ = [
+    "InLedger",
+    "LinearRun",
+    "Plan",
+    "Progress",
+    "Purse",
+    "Unopened",
+    "fitting",
+    "plan",
+    "request_of",
+]
+
+
+DEFAULT_DELTA = Fraction(1, 10**9)
+MOST = 12  # groups that a plan shows of itself
+
+
+class Purse(Protocol):
+    """What a plan asks of a ledger: what a cost takes, and what was answered before."""
+
+    def price(
+        self, cost: Cost, analyst: str | None = None, *, delta: Fraction | None = None
+    ) -> Price:
+        """What one more debit takes, or what would fit."""
+        ...
+
+    def answer(self, key: str) -> bytes | None:
+        """A stored answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """The ledger that a first release would create: all of its total is left."""
+
+    total: Budget
+
+    def price(
+        self, cost: Cost, analyst: str | None = None, *, delta: Fraction | None = None
+    ) -> Price:
+        """What the first debit takes, or what would fit."""
+        del analyst  # who could have no allowance yet
+        return Account(self.total).price(cost, delta)
+
+    def answer(self, key: str) -> bytes | None:
+        """Nothing is stored."""
+        del key
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class InLedger:
+    """What a plan takes of a ledger, and what the other kind of noise would.
+
+    ``other`` is the price of the same budget spent on the other kind of noise, None if it allows
+    none. ``refused`` is the mechanism with less error whose place the plan has taken, because it
+    does not fit what is left.
+    """
+
+    price: Price
+    is_stored: bool
+    other: Price | None
+    refused: Candidate | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether a release would be granted, or costs nothing any more."""
+        return self.is_stored or self.price.fits
+
+    def describe(self) -> str:
+        """Return it in words."""
+        if self.is_stored:
+            return "the answer is stored: nothing is spent"
+        words = [self.price.describe()]
+        if self.refused is not None and self.other is not None:
+            words.append(f"{self.refused.mechanism}, with less error, {self.other.describe()}")
+        elif self.other is not None and self.other.fits:
+            kind = "Gaussian" if self.other.kind == "gaussian" else "Laplace"
+            words.append(f"the same budget on {kind} noise {self.other.describe()}")
+        return "; ".join(words)
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {
+            "fits": self.fits,
+            "is_stored": self.is_stored,
+            "takes": None if self.price.share is None else float(self.price.share),
+            "leaves": None if self.price.left is None else float(self.price.left),
+            "would_fit": None if self.price.most is None else float(self.price.most),
+            "other_takes": (
+                None if self.other is None or self.other.share is None else float(self.other.share)
+            ),
+            "instead_of": None if self.refused is None else self.refused.mechanism,
+            "words": self.describe(),
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Forecast):
+    """How a workload will be answered, and how well: everything is known before it is spent.
+
+    ``wanted`` is the mechanism that was asked for, if one was; ``most_records`` the public number
+    of records for which a bias was allowed.
+    ``in_ledger`` says what it takes of the ledger it was planned for.
+    """
+
+    wanted: str | None = None
+    most_records: int | None = None
+    in_ledger: InLedger | None = None
+
+    def __repr__(self) -> str:
+        ledger = [] if self.in_ledger is None else [f"  ledger: {self.in_ledger.describe()}"]
+        groups = [f"  {g.name}: {_error(g)}" for g in self.groups[:MOST]]
+        return "\n".join([self.headline, *ledger, *groups])
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks: groups and candidates side by side."""
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(g.name)}</td><td>{g.queries:,}</td><td>{g.rmse:,.2f}</td></tr>"
+            for g in self.groups[:MOST]
+        )
+        more = (
+            "" if len(self.groups) <= MOST else f"<p>... {len(self.groups) - MOST} more groups</p>"
+        )
+        head = "<tr><th>group</th><th>queries</th><th>typical error</th></tr>"
+        return f"<p>{escape(self.headline)}</p><table>{head}{rows}</table>{more}"
+
+    @property
+    def headline(self) -> str:
+        """One line: what is asked, how, how well, and how close to the best possible."""
+        known = self.certificate
+        best = "" if known is None else f", at most {known:.4f} times the least possible"
+        best += "; planning was stopped early by its time limit" if self.stopped_early else ""
+        return (
+            f"Plan of {self.workload.queries:,} queries by {self.mechanism} at "
+            f"{self.budget.describe()}: typical error {self.rmse:,.2f} counts{best}"
+        )
+
+    def projected(self, records: int) -> AfterProjection:
+        """The error after projection for so many records: a bound, and one tried on made-up data.
+
+        The number is public or a guess; nothing is spent. Takes some seconds.
+        """
+        from sfumato.study.projection_forecast import after_projection
+
+        return after_projection(self, records)
+
+    def resources(self, records: int | None = None, engine: EngineName = "duckdb") -> Resources:
+        """Scans, cells, memory and rough times of every step of a release; opens no table.
+
+        ``records`` is a public number or a guess; without it times and memory are given per
+        million records. ``.frame()`` has one row per step, ``.check()`` refuses what cannot fit.
+        """
+        from sfumato.planning.resources import resources
+
+        return resources(self, records, engine)
+
+    def for_source(self, source: object) -> Plan:
+        """This plan, or one at the same budget for a source that may drop records.
+
+        Under ``replace-one`` neighbours the number of records is public only if a replaced record
+        cannot leave the source. A query, a view and an expression may drop it: then the noise must
+        cover that, too, and the number of records stays private. `release` does this by itself.
+
+        Privacy: looks at the kind of the source, which is public; reads no row, costs nothing.
+
+        Args:
+            source: the table that will be released, as for `release`.
+
+        Returns:
+            The plan itself where nothing is different, else a new one.
+        """
+        from sfumato.vault.tables import open_table
+
+        if not (self.total_is_public and open_table(source).may_drop_records):
+            return self
+        found = plan(
+            self.workload,
+            self.budget,
+            self.neighbours,
+            self.objective,
+            None if self.wanted is None or self.wanted.endswith(" noise") else self.wanted,
+            unit=self.unit,
+            allow_bias=self.most_records is not None,
+            records=self.most_records,
+            may_drop_records=True,
+            noise=self.strategy.noise,
+        )
+        return replace(found, wanted=self.wanted)  # the request is the same, and so is its key
+
+    def release(
+        self,
+        table: object,
+        ledger: Ledger | str | Path | None = None,
+        project: Projection = True,
+        *,
+        constraints: Constraints | None = None,
+        intervals: Intervals = "noise",
+        name: str | None = None,
+        key: str | None = None,
+        former: Sequence[str] = (),
+        analyst: str | None = None,
+        public: object = None,
+        progress: Progress | None = None,
+    ) -> Release:
+        """table -> exact counts -> debit -> measure -> reconstruct -> project -> answers.
+
+        ``project`` makes answers agree and feasible, and draws them towards guesses where noise
+        outweighs few records ("nearest": never); "bounds" cuts each by itself, False does neither.
+        ``constraints`` are public knowledge that answers keep; what contradicts itself or a public
+        number of records is refused before anything is spent. ``intervals="bootstrap"`` gives
+        shorter ones that are approximate (docs/releases.md).
+        ``public`` are records that anybody may see (a table like ``table``, or an earlier release
+        on the same domain): one more guess. That they are public is the caller's promise; the
+        guarded table itself is refused.
+        ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table``, ``postgres://...``,
+        ``spark:...`` or a dataframe.
+        With a ledger, the cost is debited before any noise is drawn; the same plan on the same
+        table returns the stored answer at no further cost, unless another ``key`` is given.
+        Without a ledger nothing remembers what was spent: that is the caller's promise.
+        ``former`` are keys under which an earlier version may have stored the same request.
+        The ledger must be there (`Ledger.create`), and beside it a table in memory needs a
+        ``name``, by which the ledger knows it.
+        ``analyst`` names who asks: the debit counts against their allowance, too.
+        Where ``table`` is a query, a view or an expression and neighbours are ``replace-one``, the
+        release is that of `for_source`, with a warning if that is another plan.
+        """
+        access = Access(table, ledger, name, key, analyst, progress)
+        return run(LinearRun(self, project, constraints, intervals, public, tuple(former)), access)
+
+    def request(self) -> dict[str, object]:
+        """The public description of what is asked: equal meaning, equal bytes.
+
+        How the workload was written does not enter, nor what the planner makes of it: the strategy
+        is described beside the stored measurement.
+        """
+        return request_of(
+            self.workload,
+            self.budget,
+            self.neighbours,
+            self.objective,
+            self.wanted,
+            self.unit,
+            self.most_records,
+        )
+
+    def digest(self) -> str:
+        """SHA-256 of the request: equal requests, equal digest."""
+        return request_key(self.request())
+
+    def measurement(self) -> dict[str, object]:
+        """What is measured, and with which noise: a stored answer is read by this alone."""
+        return {
+            "mechanism": self.mechanism,
+            "strategy": self.strategy.digest(),
+            "noise": [[n.noise, n.units, n.grid_bits] for n in self.noise],
+        }
+
+    def stored_key(self, ledger: Ledger, former: Sequence[str] = ()) -> str | None:
+        """The key under which a ledger has the answer of this request, if it has; spends nothing.
+
+        Args:
+            ledger: the ledger of the table.
+            former: further keys under which the request may have been stored.
+
+        Raises:
+            LedgerError: the answer is there, but cannot be read by any plan of this version.
+        """
+        reading = stored_answer(LinearRun(self, former=tuple(former)), ledger)
+        return None if reading is None else reading[0].key
+
+    def _was_asked(self, entry: Entry) -> bool:
+        """Whether an entry of before there was a normal form is of this request."""
+        request = json.loads(entry.request)
+        is_wanted = self.wanted in (None, request.get("mechanism"))
+        is_own = "strategy" in request and entry.key == request_key(request)
+        return is_own and is_wanted and self._is_of(request)
+
+    def _is_of(self, request: Mapping[str, object]) -> bool:
+        """Whether a stored request is this one: by its meaning, or as it was written before."""
+        if "strategy" not in request:
+            return bool(request == json.loads(canonical_json(self.request())))
+        mine = self.request()
+        return request.get("workload") == self.workload.digest() and all(
+            request.get(name) == mine[name] for name in ("neighbours", "unit", "budget")
+        )
+
+    def _reader(self, made: Mapping[str, object] | None) -> Plan | None:
+        """The plan whose strategy made a stored measurement: this one, or one planned again."""
+        if made is None or _is_by(self, made):
+            return self
+        mechanism = str(made.get("mechanism"))
+        for may_drop_records in (self.may_drop_records, not self.may_drop_records):
+            for is_written in (False, True):
+                with suppress(PlanError):
+                    again = self._again(mechanism, is_written, may_drop_records)
+                    if _is_by(again, made):
+                        return again
+        return None
+
+    def _again(self, mechanism: str, is_written: bool, may_drop_records: bool) -> Plan:
+        """The plan by another mechanism, for the normal form or for the groups as written.
+
+        Or for another kind of source: queries were not always known to drop records.
+        """
+        work = self.workload if is_written else self.workload.normal.workload
+        known = Strategies(work, self.objective, records=self.most_records)
+        found = choose(
+            work,
+            self.budget,
+            self.neighbours,
+            self.objective,
+            mechanism,
+            self.unit,
+            strategies=known,
+            may_drop_records=may_drop_records,
+        )
+        values = {f.name: getattr(found, f.name) for f in fields(found)}
+        plan = Plan(**values, wanted=self.wanted, most_records=self.most_records)
+        return plan if is_written else as_asked(plan, self.workload)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRun(Runnable["Exact", "Release"]):
+    """A plan with the view of its measurement that is published.
+
+    ``public`` are records that anybody may see; ``former`` are keys under which an earlier version
+    may have stored the same request.
+    """
+
+    plan: Plan
+    project: Projection = True
+    constraints: Constraints | None = None
+    intervals: Intervals = "noise"
+    public: object = None
+    former: tuple[str, ...] = ()
+    guess: PublicRecords | None = None
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the workload."""
+        return self.plan.workload.domain
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """That of the plan."""
+        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
+
+    @property
+    def cost(self) -> Cost:
+        """That of the plan."""
+        return self.plan.cost
+
+    def request(self) -> dict[str, object]:
+        """The plan's: every view is one of the same measurement."""
+        return self.plan.request()
+
+    def key(self) -> str:
+        """The digest of the plan."""
+        return self.plan.digest()
+
+    def keys(self, ledger: Ledger) -> Iterator[str]:
+        """The plan's own key first, then those of equal requests.
+
+        The best mechanism may have been asked for by its name, rho-zCDP may be written as mu-GDP,
+        and before there was a normal form the key was that of one writing: for that all debits are
+        looked through, if nothing else was found.
+        """
+        plan, request = self.plan, self.plan.request()
+        for name in dict.fromkeys([request["mechanism"], plan.mechanism, "best"]):
+            for budget in budget_writings(plan.budget):
+                yield request_key({**request, "mechanism": name, "budget": budget})
+        yield from self.former
+        digest = plan.workload.digest()
+        for entry in ledger.entries():
+            if digest in entry.request and plan._was_asked(entry):
+                yield entry.key
+
+    def reader(self, stored: Stored) -> LinearRun | None:
+        """This with the plan that reads a stored measurement.
+
+        Under another key than its own a plan takes only what it would have measured itself.
+        """
+        request = json.loads(stored.entry.request)
+        is_old = "strategy" in request
+        if stored.is_own and not self.plan._is_of(request):
+            return None
+        made = request if is_old else Measured.about(stored.answer)
+        if not stored.is_own and not is_old:
+            return self if made is not None and _is_by(self.plan, made) else None
+        plan = self.plan._reader(made)
+        if plan is None:
+            raise LedgerError(
+                "the answer of this request is stored, but it was measured by a strategy that "
+                "this version, or this machine, does not plan any more; nothing was spent. "
+                "Open it where it was made, or give a key= of its own to pay for another"
+            )
+        return replace(self, plan=plan)
+
+    def checked(self, table: object) -> LinearRun:
+        """Refuse answers that cannot be listed, held or kept, and read the public records."""
+        from sfumato.release.answers import check_listed
+        from sfumato.vault.public import check_public, public_records
+
+        workload, public = self.plan.workload, self.public
+        check_listed(workload)
+        self.plan.resources().check()
+        constraints = _checked(self.constraints, workload, self.project)
+        check_intervals(self.intervals, self.plan, self.project, constraints)
+        check_public(public, table)
+        guess = None if public is None else public_records(public, workload)
+        return replace(self, constraints=constraints, guess=guess)
+
+    def for_table(self, table: Table | None) -> LinearRun:
+        """`Plan.for_source`, with a warning if that is another plan."""
+        plan = self.plan.for_source(table)
+        if plan is self.plan:
+            return self
+        warnings.warn(
+            "the source is a query, a view or an expression, which may drop records, so that "
+            "their number is private under replace-one neighbours; planned anew at the same "
+            f"budget, with a typical error of {plan.rmse:,.2f} in place of {self.plan.rmse:,.2f} "
+            "counts. Plan with may_drop_records=True, or plan.for_source(table), to know it "
+            "beforehand",
+            stacklevel=4,
+        )
+        plan.resources().check()
+        check_intervals(self.intervals, plan, self.project, self.constraints)
+        return replace(self, plan=plan)
+
+    def count(self, table: Table | None, progress: Progress | None) -> Exact:
+        """The exact values of all blocks; refuses constraints that the public total contradicts."""
+        from sfumato.vault.measure import count
+
+        assert table is not None  # noqa: S101
+        plan = self.plan
+        blocks, whose = plan.strategy.blocks, (plan.neighbours, plan.unit)
+        exact = count(table, plan.workload.domain, blocks, *whose, progress)
+        agreed_total(exact.rows, self.constraints)
+        return exact
+
+    def draw(self, exact: Exact, progress: Progress | None) -> bytes:
+        """The noisy values, with what says how they were measured."""
+        from sfumato.vault.measure import measure
+
+        plan = self.plan
+        measured = measure(exact, plan.strategy.blocks, plan.noise, progress=progress)
+        return measured.to_bytes(plan.measurement())
+
+    def publish(
+        self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
+    ) -> Release:
+        """Reconstruct and project the answers."""
+        from sfumato.release.release import Release
+
+        measured = Measured.from_bytes(answer, self.plan.noise)
+        agreed_total(measured.rows, self.constraints)
+        return Release.of(
+            self.plan,
+            measured,
+            project=self.project,
+            constraints=self.constraints,
+            intervals=self.intervals,
+            public=self.guess,
+            entry=entry,
+            is_stored=is_stored,
+            progress=progress,
+        )
+
+
+def request_of(
+    workload: Workload,
+    budget: Budget,
+    neighbours: Neighbours,
+    objective: str = "rmse",
+    mechanism: str | None = None,
+    unit: PrivacyUnit | None = None,
+    most_records: int | None = None,
+) -> dict[str, object]:
+    """What a release pays for, known before it is planned; its hash is the key in the ledger.
+
+    Projection, constraints, intervals and level are views of the same measurement.
+    """
+    return {
+        "request": "release 2",
+        "workload": workload.normal.key,
+        "mechanism": mechanism or "best",
+        "objective": objective,
+        "neighbours": neighbours,
+        "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+        "budget": budget.as_json(),
+        "most_records": most_records,
+    }
+
+
+def _is_by(plan: Plan, made: Mapping[str, object]) -> bool:
+    """Whether a plan measures what was measured, with the same noise."""
+    own = plan.measurement()
+    return all(made.get(name) == own[name] for name in ("strategy", "noise"))
+
+
+def _checked(
+    constraints: Constraints | None, workload: Workload, project: Projection
+) -> Constraints | None:
+    """Constraints that some data set meets and that answers can keep; else refused."""
+    constraints = checked_constraints(constraints, workload)
+    if check_projection(project) is False and constraints is not None:
+        raise WorkloadError(
+            "answers that are left as they came out of the noise keep no constraints; leave "
+            "project out, or the constraints"
+        )
+    if constraints is not None:
+        witness(constraints)
+    return constraints
+
+
+def _error(group: GroupForecast) -> str:
+    return f"{group.queries:,} queries, typical error {group.rmse:,.2f}"
+
+
+def plan(
+    workload: Workload,
+    budget: Budget | None = None,
+    neighbours: Neighbours = "add-remove",
+    objective: str = "rmse",
+    mechanism: str | None = None,
+    *,
+    error: float | None = None,
+    delta: float | Fraction = DEFAULT_DELTA,
+    unit: PrivacyUnit | None = None,
+    allow_bias: bool = False,
+    records: int | None = None,
+    may_drop_records: bool = False,
+    seconds: float | None = None,
+    steps: float | None = None,
+    cache: bool = True,
+    progress: Progress | None = None,
+    noise: Noise | None = None,
+    ledger: Purse | str | PathLike[str] | None = None,
+    analyst: str | None = None,
+    known: Callable[[Strategies], Strategies] | None = None,
+) -> Plan:
+    """The best mechanism for a workload and a budget; touches no data and costs nothing.
+
+    Give either ``budget`` or ``error``: with ``error`` (a root mean square error, in counts) the
+    plan carries the smallest budget that reaches it at this ``delta``. With ``allow_bias`` and a
+    public number of ``records`` (at most so many are in the table) answers may trade noise for a
+    bias, which the forecast and the intervals count at its worst. ``may_drop_records`` says that
+    the table will be a query, a view or an expression, which may drop a record that is replaced:
+    then the number of records is private under ``replace-one`` neighbours, too. Planning is limited
+    in steps, not in time: equal inputs give equal plans on any machine under any load. ``steps``
+    lowers or raises the limit of every mechanism, in multiplications (one core makes some 2.5e10 of
+    them in a second; None: the default of 100 seconds). With ``seconds`` planning also
+    ends after about this CPU time with the best so far, never worse than plain Laplace or Gaussian
+    noise, and ``plan.stopped_early`` says if it did. With ``cache`` long searches are kept in the
+    user's cache folder and found again; the plan is the same without. ``noise`` keeps to one kind,
+    "gaussian" or "laplace".
+
+    With a ``ledger``, opened or its path, the plan is one that fits what is left there (of the
+    ``analyst``'s allowance as well, if there is one), where one does: if the mechanism with the
+    least error would be refused, the best with the other kind of noise takes its place.
+    ``plan.in_ledger`` says what it takes, what the other would take, or what would fit. An answer
+    that is stored fits, however little is left.
+
+    ``known`` may give strategies back that were built for the same workload before, for plans at
+    many budgets.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
+    >>> plan = sf.plan(sf.prefixes(domain, "age", by=["sex"]), sf.Budget(epsilon=1))
+    >>> plan.mechanism
+    'laplace-groups'
+    """
+    if not isinstance(workload, Workload):
+        raise PlanError(
+            f"plan needs a workload such as sf.marginals(domain, 2), got {type(workload).__name__}"
+        )
+    neighbours = check_neighbours(neighbours)
+    unit = check_privacy_unit(unit)
+    if mechanism is not None and not isinstance(mechanism, str):
+        raise PlanError(f"mechanism is the name of one, such as 'laplace', got {shown(mechanism)}")
+    if (budget is None) == (error is None):
+        raise PlanError("give either a budget or an error to reach, not both and not neither")
+    until = deadline(None if seconds is None else _positive(seconds, "seconds"))
+    if not isinstance(may_drop_records, bool):
+        raise PlanError(f"may_drop_records must be True or False, got {may_drop_records!r}")
+    # Where the number of records is private anyway, nothing is different.
+    may_drop_records &= total_is_public(neighbours, workload.domain, unit, False)
+    folder = cache_folder() if cache else None
+    most = STEPS if steps is None else _positive(steps, "steps")
+    most_records = _allowed(allow_bias, records)
+    # Planned for what is asked, not for how it was written.
+    built = Strategies(workload.normal.workload, objective, until, folder, most_records, most)
+    built = built if known is None else known(built)
+    if noise not in (None, "gaussian", "laplace"):
+        raise PlanError(f'noise must be "gaussian" or "laplace", got {noise!r}; or leave it out')
+    if budget is not None and not isinstance(budget, Budget):
+        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+    if budget is not None and budget.pure is not None:
+        raise PlanError(
+            f"the lanes of {budget.describe()} belong to the total of a ledger; a plan has one "
+            "kind of noise: leave pure out"
+        )
+
+    def of_noise(kind: Noise | None) -> Plan:
+        spent = budget
+        if spent is None:
+            asked = (neighbours, mechanism, delta, unit, workload, kind)
+            spent = smallest_budget(built, error, *asked, may_drop_records=may_drop_records)
+        rest = (neighbours, objective, mechanism, unit, progress, kind)
+        best = choose(
+            built.workload,
+            spent,
+            *rest,
+            strategies=built,
+            may_drop_records=may_drop_records,
+            asked=workload,
+        )
+        values = {f.name: getattr(best, f.name) for f in fields(best)}
+        wanted = mechanism or (None if noise is None else f"{noise} noise")
+        return as_asked(Plan(**values, wanted=wanted, most_records=most_records), workload)
+
+    found = of_noise(noise)
+    if ledger is None:
+        return found
+    if isinstance(ledger, str | PathLike):
+        from sfumato.ledger.ledger import Ledger
+
+        ledger = Ledger.open(ledger if isinstance(ledger, str) else Path(ledger))
+    is_open = noise is None and mechanism is None
+    return fitting(found, ledger, of_noise if is_open else None, analyst)
+
+
+def fitting(
+    best: Plan,
+    ledger: Purse,
+    other_noise: Callable[[Noise], Plan] | None = None,
+    analyst: str | None = None,
+    key: str | None = None,
+) -> Plan:
+    """Return the plan, or the best with the other kind of noise if only that fits what is left.
+
+    Args:
+        best: The plan with the least error.
+        ledger: What is left, and what was answered before.
+        other_noise: Plans the same with a given kind of noise; None if the mechanism is fixed.
+        analyst: Whose allowance a release must fit as well.
+        key: Under which an answer would be stored, if not the plan's own digest.
+
+    Returns:
+        A plan whose ``in_ledger`` says what it takes and what the other would.
+    """
+    ours = _in_ledger(best, ledger, analyst, key)
+    if ours.fits or other_noise is None:
+        return replace(best, in_ledger=ours)
+    try:
+        other = other_noise("laplace" if best.strategy.noise == "gaussian" else "gaussian")
+    except PlanError:
+        return replace(best, in_ledger=ours)
+    other = replace(other, wanted=best.wanted)  # the request is the same, and so is its key
+    theirs = _in_ledger(other, ledger, analyst, key)
+    if not theirs.fits:
+        return replace(best, in_ledger=ours)
+    refused = Candidate(best.mechanism, best.rmse, best.largest_error, ours.price.describe())
+    listed = [replace(c, is_chosen=c.mechanism == other.mechanism) for c in best.candidates]
+    tried = {c.mechanism: c for c in other.candidates}
+    shown = tuple(
+        replace(c, note=ours.price.describe())
+        if c.mechanism == best.mechanism
+        else tried.get(c.mechanism, c)
+        for c in listed
+    )
+    told = replace(theirs, other=ours.price, refused=refused)
+    return replace(other, candidates=shown, in_ledger=told)
+
+
+def _in_ledger(asked: Plan, ledger: Purse, analyst: str | None, key: str | None) -> InLedger:
+    budget = asked.budget
+    delta = budget.delta or None
+    price = ledger.price(asked.cost, analyst, delta=delta)
+    if price.kind == "pure" and budget.gaussian_mu:
+        cost = Cost.gaussian(Fraction(budget.gaussian_mu) ** 2)
+        other: Price | None = ledger.price(cost, analyst, delta=delta)
+    elif price.kind == "gaussian":
+        other = ledger.price(Cost.pure(budget.pure_epsilon), analyst, delta=delta)
+    else:
+        other = None
+    return InLedger(price, _is_stored(asked, ledger, key), other)
+
+
+def _is_stored(asked: Plan, ledger: Purse, key: str | None) -> bool:
+    """Whether a release would find its answer; by the meaning of the request unless keyed."""
+    from sfumato.ledger.ledger import Ledger
+
+    if key is not None:
+        return ledger.answer(key) is not None
+    try:
+        return isinstance(ledger, Ledger) and asked.stored_key(ledger) is not None
+    except LedgerError:  # it is there and cannot be read, as a release will say
+        return True
+
+
+def _allowed(allow_bias: bool, records: int | None) -> int | None:
+    """The number of records for which a bias may be weighed against noise, if any."""
+    if not allow_bias:
+        return None
+    if isinstance(records, bool) or not isinstance(records, int) or records < 1:
+        raise PlanError(
+            "a bias is weighed against noise for a public number of records; say records = a "
+            f"whole number above 0, got {records!r}"
+        )
+    return records
+
+
+def _positive(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise PlanError(f"{name} must be a number above 0, got {value!r}")
+    return float(value)

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask a sfumato server from Python.
+
+    from sfumato.session.client import Client
+    client = Client("https://stats.example.org", token)
+    client.plan("adult", [{"marginals": 1}], epsilon=0.5, delta=1e-9)["rmse"]
+    client.release("adult", [{"marginals": 1}], epsilon=0.5, delta=1e-9).answers
+    client.ask("adult", "SELECT COUNT(*) FROM data WHERE age >= 65").answers
+
+Needs the standard library and pandas. A request that gets lost or is told to wait is sent again
+with the same idempotency key, so it is paid for at most once. Refusals are the errors that the
+same call would raise on the server.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit
+
+from sfumato.errors import (
+    BudgetError,
+    BudgetExhausted,
+    LedgerFrozen,
+    PlanError,
+    SchemaError,
+    ServerError,
+    SfumatoError,
+    SqlError,
+    TooLarge,
+    WorkloadError,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Answered",
+    "Client",
+    "Reply",
+    "Transport",
+]
+
+
+_ERRORS: Final[dict[str, type[SfumatoError]]] = {
+    "budget": BudgetError,
+    "budget-exhausted": BudgetExhausted,
+    "frozen": LedgerFrozen,
+    "plan": PlanError,
+    "request": SchemaError,
+    "sql": SqlError,
+    "too-large": TooLarge,
+    "workload": WorkloadError,
+}
+_AGAIN: Final = (429, 502, 503, 504)
+_LONGEST_WAIT: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back: status, headers (lower case) and body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Transport = Callable[[str, str, Mapping[str, str], bytes | None], Reply]
+"""(method, path, headers, body) -> Reply; raises OSError or HTTPException if it gets lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Answers as a dataframe, with what the server said about them."""
+
+    key: str
+    answers: pd.DataFrame
+    document: Mapping[str, object]
+
+
+class Client:
+    """A server and a token. ``tries`` is how often a request is sent at most."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        tries: int = 5,
+        timeout: float = 300.0,
+        transport: Transport | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        if tries < 1:
+            raise SchemaError(f"tries must be a whole number of at least 1, got {tries!r}")
+        self._token, self._tries, self._sleep = token, tries, sleep
+        self._transport = transport or _connection(url, timeout)
+
+    def datasets(self) -> pd.DataFrame:
+        """The datasets that are open to this token, one row each."""
+        import pandas as pd
+
+        found = self._sent("GET", "/datasets", None, {})
+        if not isinstance(found, list):
+            raise ServerError("the server sent no JSON list; check its address")
+        return pd.DataFrame(found)
+
+    def schema(self, dataset: str) -> Mapping[str, object]:
+        """What the records of a dataset may look like."""
+        return self._document("GET", _path(dataset, "schema"))
+
+    def plan(
+        self,
+        dataset: str,
+        workload: Sequence[Mapping[str, object]],
+        *,
+        epsilon: float | str | None = None,
+        delta: float | str | None = None,
+        rho: float | str | None = None,
+        mu: float | str | None = None,
+        objective: str = "rmse",
+        mechanism: str | None = None,
+    ) -> Mapping[str, object]:
+        """The forecast of a release: errors, cost, whether it fits; costs nothing."""
+        asked = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
+        return self._document("POST", _path(dataset, "plan"), asked)
+
+    def release(
+        self,
+        dataset: str,
+        workload: Sequence[Mapping[str, object]],
+        *,
+        epsilon: float | str | None = None,
+        delta: float | str | None = None,
+        rho: float | str | None = None,
+        mu: float | str | None = None,
+        objective: str = "rmse",
+        mechanism: str | None = None,
+        project: bool | str = True,
+        level: float = 0.95,
+        key: str | None = None,
+    ) -> Answered:
+        """Pay for a workload, or get its stored answers; ``key`` is the idempotency key."""
+        asked = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
+        asked |= {"project": project, "level": level}
+        return self._answered(_path(dataset, "release"), asked, key)
+
+    def ask(self, dataset: str, sql: str, *, key: str | None = None) -> Answered:
+        """One question in SQL; free as long as the server's model knows the answer."""
+        return self._answered(_path(dataset, "ask"), {"sql": sql}, key)
+
+    def answers(self, dataset: str, key: str) -> Answered:
+        """A stored answer by its key, the same for ever."""
+        return _read(self._document("GET", _path(dataset, "answers", key)))
+
+    def ledger(self, dataset: str) -> pd.DataFrame:
+        """What was spent, one row per debit; ``attrs`` has the budget and what remains."""
+        import pandas as pd
+
+        path, rows = _path(dataset, "ledger"), []
+        page = self._document("GET", path)
+        while True:
+            entries = page["entries"]
+            assert isinstance(entries, list)  # noqa: S101
+            rows += entries
+            if page["next"] is None:
+                break
+            page = self._document("GET", f"{path}?after={page['next']}")
+        frame = pd.DataFrame(rows)
+        frame.attrs = {name: page[name] for name in ("budget", "remaining", "allowances")}
+        return frame
+
+    def freeze(self, dataset: str, reason: str) -> None:
+        """Stop new answers of a dataset; curators only."""
+        self._document("POST", _path(dataset, "freeze"), {"reason": reason})
+
+    def unfreeze(self, dataset: str, reason: str) -> None:
+        """Let a dataset be asked again; curators only."""
+        self._document("POST", _path(dataset, "unfreeze"), {"reason": reason})
+
+    def _answered(self, path: str, asked: Mapping[str, object], key: str | None) -> Answered:
+        name = key or secrets.token_hex(16)
+        return _read(self._document("POST", path, asked, {"Idempotency-Key": name}))
+
+    def _document(
+        self,
+        method: str,
+        path: str,
+        asked: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Mapping[str, object]:
+        found = self._sent(method, path, asked, headers or {})
+        if not isinstance(found, dict):
+            raise ServerError("the server sent no JSON object; check its address")
+        return found
+
+    def _sent(
+        self, method: str, path: str, asked: Mapping[str, object] | None, more: Mapping[str, str]
+    ) -> object:
+        """Send a request until it is answered or refused for good."""
+        body = None if asked is None else json.dumps(asked).encode()
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json", **more}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        for attempt in range(1, self._tries + 1):
+            is_last = attempt == self._tries
+            try:
+                reply = self._transport(method, path, headers, body)
+            except (OSError, HTTPException) as error:
+                if is_last:
+                    raise ServerError(
+                        f"the server cannot be reached ({type(error).__name__}), tried "
+                        f"{attempt} times; check the address and the network"
+                    ) from None
+                self._sleep(min(_LONGEST_WAIT, 0.1 * 2**attempt))
+                continue
+            if reply.status in _AGAIN and not is_last:
+                self._sleep(_wait(reply, attempt))
+                continue
+            return _parsed(reply)
+        raise AssertionError("unreachable")
+
+
+def _path(dataset: str, *rest: str) -> str:
+    return "/datasets/" + "/".join(quote(part, safe="") for part in (dataset, *rest))
+
+
+def _release(
+    workload: Sequence[Mapping[str, object]],
+    epsilon: float | str | None,
+    delta: float | str | None,
+    rho: float | str | None,
+    mu: float | str | None,
+    objective: str,
+    mechanism: str | None,
+) -> dict[str, object]:
+    given = {"epsilon": epsilon, "delta": delta, "rho": rho, "mu": mu}
+    budget = {name: value for name, value in given.items() if value is not None}
+    asked: dict[str, object] = {
+        "workload": [dict(w) for w in workload],
+        "budget": budget,
+        "objective": objective,
+    }
+    return asked if mechanism is None else {**asked, "mechanism": mechanism}
+
+
+def _read(document: Mapping[str, object]) -> Answered:
+    import pandas as pd
+
+    columns = document.get("answers")
+    if not isinstance(columns, dict | list):
+        raise ServerError("the server sent no answers; check its address")
+    if isinstance(columns, list):
+        columns = [_grouped(answer) for answer in columns]
+    return Answered(str(document["key"]), pd.DataFrame(columns), document)
+
+
+def _grouped(answer: object) -> dict[str, object]:
+    """An answer with a column for each column of its group, first."""
+    if not isinstance(answer, dict):
+        raise ServerError("the server sent no answers; check its address")
+    told = {name: value for name, value in answer.items() if name != "groups"}
+    groups = answer.get("groups") or {}
+    named = {f"{n} (attribute)" if n in told else n: value for n, value in groups.items()}
+    return {**named, **told}
+
+
+def _wait(reply: Reply, attempt: int) -> float:
+    told = reply.headers.get("retry-after", "")
+    wait = float(told) if told.isdigit() else 0.1 * 2**attempt
+    return min(_LONGEST_WAIT, wait)
+
+
+def _parsed(reply: Reply) -> object:
+    """The document of a reply; a refusal is raised as the error it stands for."""
+    try:
+        document = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        raise ServerError(
+            f"the server answered {reply.status} with something else than JSON; check the address"
+        ) from None
+    if reply.status == 200:
+        return document
+    words = document if isinstance(document, dict) else {}
+    code, message = str(words.get("error", "")), str(words.get("message", "refused"))
+    kind = _ERRORS.get(code)
+    if kind is not None:
+        raise kind(message)
+    raise ServerError(f"{message} (status {reply.status})")
+
+
+def _connection(url: str, timeout: float) -> Transport:
+    """Requests over one connection, opened anew when it was closed."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SchemaError(f"a server is http://HOST:PORT or https://HOST, got {url!r}")
+    host, port, root = parts.hostname, parts.port, parts.path.rstrip("/")
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(host, port, timeout=timeout)
+
+    def send(method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+        try:
+            connection.request(method, root + path, body, dict(headers))
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, found, answer.read())
+        except (OSError, HTTPException):
+            connection.close()  # the next try opens a new one
+            raise
+
+    return send

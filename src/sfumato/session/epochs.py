@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The epochs of a session: paid for one by one, each a sparse vector that one process uses at once.
+
+    debit -> draw the threshold -> note "in use" -> tests ... -> over, at the first "above"
+                                                 -> at rest, when the session is closed
+
+The noisy threshold is in the ledger only while the session is at rest. Whoever goes on takes it out
+first, in the same transaction that notes who uses it; so there are never two continuations, and an
+epoch whose last outcome may be unknown (the process died, the disk was full) has no threshold that
+could be tested again: it is lost, and another one is paid for. docs/proofs/online.md, Theorem 2.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, Protocol
+from weakref import WeakValueDictionary
+
+from sfumato.domain.privacy_unit import Unit, unit_of
+from sfumato.errors import BudgetExhausted, LedgerError, SfumatoError
+from sfumato.ledger.account import Remaining
+from sfumato.ledger.entries import Entry, KeptAnswer, State
+from sfumato.ledger.ledger import Request
+from sfumato.ledger.reader import Allowance
+from sfumato.ledger.store import is_gone, this_process
+from sfumato.privacy.cost import Cost
+from sfumato.random import WordSource
+from sfumato.session.session_plan import SessionPlan
+from sfumato.vault.sparse import SparseVector
+
+__all__ = [
+    "Book",
+    "Epochs",
+    "MemoryBook",
+    "Waiting",
+]
+
+
+# --------------------
+# What a session needs of a ledger, and a stand-in that forgets everything with the process.
+
+
+class Waiting(Protocol):
+    """An answer on its way into the book."""
+
+    def result(self) -> KeptAnswer:
+        """Wait until it is stored."""
+        ...
+
+
+class Book(Protocol):
+    """The part of `Ledger` that a session uses."""
+
+    def debit(
+        self,
+        cost: Cost,
+        request: Request,
+        key: str,
+        *,
+        analyst: str | None = None,
+        unit: Unit | None = None,
+    ) -> Entry:
+        """Take the cost, before its noise is drawn."""
+        ...
+
+    def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
+        """Keep what was paid for."""
+        ...
+
+    def burn(self, entry: Entry) -> Entry:
+        """Give a debit up."""
+        ...
+
+    def keep_soon(
+        self,
+        key: str,
+        request: Request,
+        answer: bytes,
+        paid_by: Entry,
+        *,
+        analyst: str | None = None,
+        states: Sequence[State] = (),
+        is_charged: bool = False,
+    ) -> Waiting:
+        """Store an answer that costs nothing more, and charge its debit to an allowance."""
+        ...
+
+    def answer(self, key: str) -> bytes | None:
+        """A stored answer."""
+        ...
+
+    def entry(self, key: str) -> Entry | None:
+        """The latest debit of a key."""
+        ...
+
+    def state(self, name: str) -> State | None:
+        """A private state."""
+        ...
+
+    def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:
+        """How many debits of this cost still fit."""
+        ...
+
+    def allowance(self, analyst: str) -> Allowance | None:
+        """What an analyst may spend; None if nothing but the table binds."""
+        ...
+
+    def is_frozen(self) -> bool:
+        """Whether nothing new may be asked."""
+        ...
+
+    def remaining(self, analyst: str | None = None) -> Remaining:
+        """What one more debit may take."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    kept: KeptAnswer
+
+    def result(self) -> KeptAnswer:
+        return self.kept
+
+
+@dataclass(slots=True)
+class MemoryBook:
+    """A book without a ledger: nothing remembers what was spent. Limits are the session's own."""
+
+    _entries: dict[str, Entry] = field(default_factory=dict)
+    _answers: dict[str, bytes] = field(default_factory=dict)
+    _states: dict[str, State] = field(default_factory=dict)
+
+    def debit(
+        self,
+        cost: Cost,
+        request: Request,
+        key: str,
+        *,
+        analyst: str | None = None,
+        unit: Unit | None = None,  # noqa: ARG002
+    ) -> Entry:
+        """Note that a cost was taken."""
+        if key in self._entries:
+            raise LedgerError(f"request key {key!r} is in use; choose another key")
+        entry = Entry(
+            sequence=len(self._entries) + 1,
+            time="",
+            key=key,
+            request=str(request),
+            cost=cost,
+            owner="",
+            state="reserved",
+            answer_sha256=None,
+            hash="",
+            analyst=analyst,
+        )
+        self._entries[key] = entry
+        return entry
+
+    def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
+        """Keep what was paid for."""
+        self._answers[entry.key] = answer
+        self._write(states)
+        return entry
+
+    def burn(self, entry: Entry) -> Entry:
+        """A burnt debit stays a debit."""
+        return entry
+
+    def keep_soon(
+        self,
+        key: str,
+        request: Request,  # noqa: ARG002
+        answer: bytes,
+        paid_by: Entry,  # noqa: ARG002
+        *,
+        analyst: str | None = None,  # noqa: ARG002
+        states: Sequence[State] = (),
+        is_charged: bool = False,  # noqa: ARG002
+    ) -> Waiting:
+        """Store an answer at once."""
+        is_new = key not in self._answers
+        if is_new:
+            self._answers[key] = answer
+            self._write(states)
+        return _Done(KeptAnswer(key, self._answers[key], is_new))
+
+    def answer(self, key: str) -> bytes | None:
+        """A stored answer."""
+        return self._answers.get(key)
+
+    def entry(self, key: str) -> Entry | None:
+        """The debit of a key."""
+        return self._entries.get(key)
+
+    def state(self, name: str) -> State | None:
+        """A private state."""
+        return self._states.get(name)
+
+    def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:  # noqa: ARG002
+        """Without a ledger nothing else limits a session."""
+        return 2**31
+
+    def allowance(self, analyst: str) -> Allowance | None:  # noqa: ARG002
+        """Nobody has one."""
+        return None
+
+    def is_frozen(self) -> bool:
+        """Nobody can."""
+        return False
+
+    def remaining(self, analyst: str | None = None) -> Remaining:  # noqa: ARG002
+        """Everything, for nothing is counted."""
+        return Remaining(Fraction(1), None, Fraction(1))
+
+    def _write(self, states: Sequence[State]) -> None:
+        self._states |= {state.name: state for state in states}
+
+
+_LIVE: Final[WeakValueDictionary[str, Epochs]] = WeakValueDictionary()
+
+
+class Epochs:
+    """The epochs of one session, as its book has them, and the one that is open here."""
+
+    def __init__(
+        self, book: Book, plan: SessionPlan, name: str, words: WordSource, is_taken_over: bool
+    ) -> None:
+        self._book, self._plan, self.name, self._words = book, plan, name, words
+        self._is_taken_over = is_taken_over
+        self._token = secrets.token_hex(8)
+        self._vector: SparseVector | None = None
+        self._entry: Entry | None = None
+        self._version = 0
+        self.used = self.lost = 0  # paid for; and lost with counts of records that never came
+        _LIVE[self._token] = self
+        self.count()
+
+    def count(self) -> int:
+        """How many epochs were paid for, also those that were lost."""
+        while self._book.entry(self.key(self.used + 1)) is not None:
+            self.used += 1
+        return self.used
+
+    def key(self, number: int) -> str:
+        """The request key of an epoch."""
+        return f"{self.name} epoch {number}"
+
+    @property
+    def entry(self) -> Entry:
+        """The debit that pays for the open epoch."""
+        assert self._entry is not None  # noqa: S101
+        return self._entry
+
+    def has_one(self) -> bool:
+        """Whether an epoch is open or at rest, so that the next test costs nothing."""
+        if self._vector is not None:
+            return True
+        state = self._book.state(self.name)
+        return state is not None and _told(state)["phase"] == "at rest"
+
+    def open(self) -> SparseVector:
+        """The open epoch; the one that is at rest; or a new one, paid for first.
+
+        Its debit names nobody: an allowance is charged for the epoch that one's question ends.
+
+        Privacy: every sparse vector is drawn after its debit and continued once
+        (docs/proofs/online.md, Theorems 1 and 2).
+        """
+        if self._vector is None:
+            state = self._book.state(self.name)
+            self._version = 0 if state is None else state.version
+            told = {"phase": "over"} if state is None else _told(state)
+            if told["phase"] == "at rest":
+                self._vector = self._taken(told)
+            else:
+                if told["phase"] == "in use":
+                    self._check_lost(told)
+                self._vector = self._begun()
+        return self._vector
+
+    def over(self) -> State:
+        """What the book is told together with the answer that ends the open epoch."""
+        return self._state("over")
+
+    def end(self) -> None:
+        """The epoch is over, and the book knows."""
+        self._version += 1
+        self._vector = self._entry = None
+
+    def give_up(self) -> None:
+        """The outcome of a test may not be stored: the epoch is never tested again."""
+        self._vector = self._entry = None
+
+    def rest(self) -> None:
+        """Put the threshold of the open epoch into the book, for whoever goes on."""
+        if self._vector is None:
+            return
+        vector, self._vector = self._vector, None  # from here on nothing is tested with it
+        self._noted("rest", self._state("at rest", vector.state()))
+        self._entry = None
+
+    def close(self) -> None:
+        """Rest for good. An epoch that cannot be put to rest is lost, as by a crash."""
+        try:
+            self.rest()
+        finally:
+            _LIVE.pop(self._token, None)
+
+    def _begun(self) -> SparseVector:
+        if self.count() + self.lost >= self._plan.updates:
+            raise BudgetExhausted(
+                f"all {self._plan.updates} paid answers of the session are used, so no further "
+                "question can be tested; stored answers stay, session.estimate(question) gives "
+                "untested ones, and a new session needs a budget of its own"
+            )
+        number = self.used + 1
+        request = {"session": self.name, "epoch": number, "plan": self._plan.digest()}
+        entry = self._book.debit(
+            self._plan.epoch_cost,
+            request,
+            self.key(number),
+            unit=unit_of(self._plan.unit),
+        )
+        self.used = number
+        try:
+            vector = SparseVector(self._plan.sparse, self._words)
+            self._entry = entry
+            opening = json.dumps({"epoch": number}).encode()
+            self._book.store(entry, opening, states=[self._state("in use")])
+        except BaseException:
+            self._entry = None
+            with suppress(SfumatoError):  # then it stays reserved, and is burnt later
+                self._book.burn(entry)
+            raise
+        self._version += 1
+        return vector
+
+    def _taken(self, told: dict[str, str]) -> SparseVector:
+        """Take the threshold of an epoch out of the book, and note who has it."""
+        self.count()
+        self._entry = self._book.entry(self.key(int(told["epoch"])))
+        if self._entry is None:
+            raise LedgerError("the debit of the session's open epoch is missing; restore a backup")
+        self._noted("use", self._state("in use"))
+        return SparseVector.restored(self._plan.sparse, bytes.fromhex(told["vector"]), self._words)
+
+    def _noted(self, word: str, state: State) -> None:
+        key = f"{self.name} {word} {state.version}"
+        request = {"session": self.name, word: state.version}
+        kept = self._book.keep_soon(key, request, b"{}", self.entry, states=[state]).result()
+        if not kept.is_new:
+            raise LedgerError("another process has taken the session's epoch; ask again")
+        self._version = state.version
+
+    def _state(self, phase: str, vector: bytes = b"") -> State:
+        told = {
+            "phase": phase,
+            "epoch": str(self.used if self._entry is None else self.entry.key.rsplit(" ", 1)[1]),
+            "owner": this_process(),
+            "token": self._token,
+            "vector": vector.hex(),
+        }
+        return State(self.name, self._version + 1, json.dumps(told, sort_keys=True).encode())
+
+    def _check_lost(self, told: dict[str, str]) -> None:
+        """An epoch that is in use elsewhere is not paid for again, unless its user is gone."""
+        if told["owner"] == this_process():
+            is_lost = told["token"] == self._token or told["token"] not in _LIVE
+        else:
+            is_lost = is_gone(told["owner"])
+        if not (is_lost or self._is_taken_over):
+            raise LedgerError(
+                "the session is in use by another process or session object, and an epoch is used "
+                "by one at a time; close it there, or open this one with take_over=True if that "
+                "one is known to be gone (its epoch is lost)"
+            )
+
+
+def _told(state: State) -> dict[str, str]:
+    found: dict[str, str] = json.loads(state.data)
+    return found

@@ -1,0 +1,524 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session: questions come one at a time, and most answers cost nothing.
+
+    question -> stored?   the stored answer
+             -> estimate  near the truth?  (a sparse vector says; its epoch is paid for)
+                 yes      the estimate, free
+                 no       the truth with noise; the estimate learns it; the epoch is over
+
+Private multiplicative weights (M. Hardt, G. Rothblum 2010, "A multiplicative weights mechanism for
+privacy-preserving data analysis"; C. Dwork, A. Roth 2014, Algorithm 6). Exact answers stay in
+``vault/questions.py`` and their comparison in ``vault/sparse.py``; the estimate is public. Every
+answer is stored before it is given. Proof page: ``docs/proofs/online.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from datetime import date, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
+from sfumato.errors import BudgetExhausted, LedgerFrozen, PlanError, SfumatoError, WorkloadError
+from sfumato.privacy.budget import Budget
+from sfumato.random import WordSource, system_words
+from sfumato.refine.draws import Draws
+from sfumato.refine.synthesize import Synthetic
+from sfumato.release.adaptive import AdaptiveRelease
+from sfumato.release.release import Release
+from sfumato.release.synthetic_records import record_frame
+from sfumato.session.answering import Desk, Flight, caught
+from sfumato.session.epochs import Book, MemoryBook
+from sfumato.session.histogram import Learning, Start
+from sfumato.session.session_answers import Answer, Left, QuestionForecast, answer_frame
+from sfumato.session.session_plan import (
+    BETA,
+    GUESSED_RECORDS,
+    LEVEL,
+    QUESTIONS,
+    SessionPlan,
+    plan_session,
+)
+from sfumato.text import shown
+from sfumato.types import Neighbours
+from sfumato.vault.encode import check_columns
+from sfumato.vault.public import check_public
+from sfumato.vault.questions import ExactQuestions, public_cells
+from sfumato.vault.tables import Table, name_of, open_table
+from sfumato.workload.build import hidden_in_sums, in_bins
+from sfumato.workload.question import Question, questions_of
+from sfumato.workload.sql.statements import sql
+from sfumato.workload.terms import Said
+from sfumato.workload.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.session.histogram import Estimate
+    from sfumato.types import Array
+
+__all__ = [
+    "MOST_DUMMY",
+    "Asked",
+    "Session",
+    "begin_session",
+    "open_session",
+    "start_of",
+]
+
+
+Asked = str | Question | Workload
+
+TEXTS = 2**16  # questions whose text has been read and is not read again
+
+
+class Session:
+    """Adaptive questions about a guarded table; made by `sf.open_session`. Safe for threads.
+
+    Privacy: all answers ever given together cost what the session debits: docs/proofs/online.md,
+    Theorem 1; restarts, failures and refusals included: Theorem 2.
+    Neighbours: those of the plan.
+    """
+
+    def __init__(self, desk: Desk, closing: Callable[[], None] | None = None) -> None:
+        self._desk, self._closing = desk, closing
+        self._texts: dict[str, Question] = {}
+        self._is_closed = False
+
+    @property
+    def plan(self) -> SessionPlan:
+        """What is spent, how it is decided, what is promised."""
+        return self._desk.plan
+
+    @property
+    def domain(self) -> Domain:
+        """What a record may look like."""
+        return self._desk.plan.domain
+
+    @property
+    def name(self) -> str:
+        """The session's name in the ledger."""
+        return self._desk.name
+
+    @property
+    def is_dummy(self) -> bool:
+        """Whether the records are made up."""
+        return self._desk.is_dummy
+
+    def read(self, asked: Asked) -> Question:
+        """The question behind a text, in canonical form; a text is parsed once."""
+        if isinstance(asked, str) and (known := self._texts.get(asked)) is not None:
+            return known
+        found = self.read_all(asked)
+        if len(found) != 1:
+            raise WorkloadError(
+                f"this asks {len(found)} questions at once, ask() takes one; use ask_all()"
+            )
+        if isinstance(asked, str):
+            if len(self._texts) >= TEXTS:
+                self._texts.clear()
+            self._texts[asked] = found[0]
+        return found[0]
+
+    def read_all(self, asked: Asked) -> tuple[Question, ...]:
+        """All questions of a SELECT (one per group and aggregate) or of a workload."""
+        given = sql(self.domain, asked, in_bins=True) if isinstance(asked, str) else asked
+        if not isinstance(given, Question | Workload):
+            raise WorkloadError(
+                f"a question is a SELECT or a workload, got {shown(type(asked).__name__)}"
+            )
+        if isinstance(given, Workload):
+            given = in_bins(given)
+        if given.domain is not self.domain and given.domain != self.domain:
+            raise WorkloadError("the question is about another domain than the session")
+        if isinstance(given, Question):
+            return (given,)
+        return _labelled(given)
+
+    def ask(self, asked: Asked, *, analyst: str | None = None, untested: bool = False) -> Answer:
+        """Answer one question: stored, free, or paid for.
+
+        When the budget is used up, new questions are refused (`BudgetExhausted`); with
+        ``untested`` they get what the estimate says, marked as such: no test, no promise.
+
+        Privacy: as `Session`. Neighbours: as `Session`.
+        """
+        return self._given([self.read(asked)], analyst, untested)[0]
+
+    def ask_all(
+        self, asked: Asked, *, analyst: str | None = None, untested: bool = False
+    ) -> tuple[Answer, ...]:
+        """Answer every question of a SELECT with groups, or of a workload, in order.
+
+        Privacy: as `Session`. Neighbours: as `Session`.
+        """
+        return self._given(self.read_all(asked), analyst, untested)
+
+    def ask_frame(
+        self, asked: Asked, *, analyst: str | None = None, untested: bool = False
+    ) -> pd.DataFrame:
+        """The answers of `ask_all` as a frame, with a column for each column of GROUP BY.
+
+        Privacy: as `Session`. Neighbours: as `Session`.
+        """
+        return answer_frame(self.ask_all(asked, analyst=analyst, untested=untested))
+
+    def ask_many(
+        self, asked: Sequence[Asked], *, analyst: str | None = None
+    ) -> list[Answer | SfumatoError]:
+        """Answer many questions, in order, with few commits; a fault of one is its own result.
+
+        Privacy: as `Session`. Neighbours: as `Session`.
+        """
+        questions = [caught(self.read, one) for one in asked]
+        readable = [q for q in questions if isinstance(q, Question)]
+        with self._desk.lock:
+            if self._is_closed and any(self._desk.stored(q.key) is None for q in readable):
+                raise PlanError("the session is closed; open it again to ask what is new")
+            found = self._desk.begin(readable, analyst)
+        out: list[Answer | SfumatoError] = []
+        for question in questions:
+            if not isinstance(question, Question):
+                out.append(question)
+                continue
+            known = found[question.key]
+            one = known.landed() if isinstance(known, Flight) else known
+            out.append(one.asked_as(question) if isinstance(one, Answer) else one)
+        return out
+
+    def answer(self, key: str) -> Answer | None:
+        """The stored answer of a question, by its key; None if it was never answered."""
+        with self._desk.lock:
+            return self._desk.stored(key)
+
+    def estimate(self, asked: Asked) -> QuestionForecast:
+        """What asking would cost and how good the answer would be; spends and tests nothing."""
+        question, plan = self.read(asked), self.plan
+        with self._desk.lock:
+            moved = self._desk.moved(question) * 2.0**-question.bits
+            estimate = self._desk.estimate
+            return QuestionForecast(
+                key=question.key,
+                question=question.name,
+                value=None if estimate is None else estimate.answer(question),
+                is_stored=self._desk.stored(question.key) is not None,
+                free_bound=plan.free_bound * moved,
+                paid_error=plan.noise_error * moved,
+                paid_bound=plan.paid_bound * moved,
+                level=plan.level,
+                cost=plan.epoch_cost,
+                paid_left=self.left().paid_answers,
+            )
+
+    def untested(self, asked: Asked) -> Answer:
+        """What the estimate says, for nothing and without a promise; a stored answer if there is.
+
+        Privacy: a function of answers that were given before.
+        """
+        question = self.read(asked)
+        with self._desk.lock:
+            known = self._desk.stored(question.key)
+            if known is not None:
+                return known.asked_as(question)
+            bare = (question.key, question.name, self._learnt().answer(question), None, None, None)
+            used = self._desk.epochs.used
+        answer = Answer(*bare, how="untested", epoch=used, is_dummy=self.is_dummy)
+        return answer.asked_as(question)
+
+    def left(self, analyst: str | None = None) -> Left:
+        """What the session can still do."""
+        with self._desk.lock:
+            book, epochs, plan = self._desk.book, self._desk.epochs, self.plan
+            more = plan.updates - epochs.used - epochs.lost
+            more = max(0, min(more, book.how_many_more(plan.epoch_cost))) + epochs.has_one()
+            allowance = None if analyst is None else book.allowance(analyst)
+            if allowance is not None:
+                more = min(more, allowance.account.how_many_more(plan.epoch_cost))
+            share = None if isinstance(book, MemoryBook) else float(book.remaining().share)
+            return Left(more, plan.updates, share)
+
+    def table(self, *names: str) -> Array:
+        """The estimated counts over some attributes: public, costs nothing, promises nothing."""
+        with self._desk.lock:
+            return self._learnt().table(self.domain.in_order(names)).copy()
+
+    def close(self) -> None:
+        """Put the open epoch to rest, and let go of the table and the ledger opened for it.
+
+        The session can be opened again and goes on as it was; stored answers can still be read.
+        """
+        with self._desk.lock:
+            if self._is_closed:
+                return
+            self._is_closed = True  # nothing is tested from here on
+            flying = list(self._desk.flights.values())
+        for flight in flying:  # without the lock, for which those that wait for them may wait
+            flight.landed()
+        try:
+            # A frozen ledger takes nothing: then the epoch is lost, as by a crash.
+            with self._desk.lock, suppress(LedgerFrozen):
+                self._desk.epochs.close()
+        finally:
+            if self._closing is not None:
+                self._closing()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        kind = "dummy " if self.is_dummy else ""
+        paid = f"{self._desk.epochs.used} of {self.plan.updates} epochs paid for"
+        return f"<{kind}{self.name}: {paid}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise SfumatoError(
+            "a session holds an open epoch and cannot be copied or pickled; close it and open it "
+            "where it is needed"
+        )
+
+    def _learnt(self) -> Estimate:
+        estimate = self._desk.estimate
+        if estimate is None:
+            raise PlanError("the session knows nothing yet; ask a first question")
+        return estimate
+
+    def _given(
+        self, questions: Sequence[Question], analyst: str | None, untested: bool
+    ) -> tuple[Answer, ...]:
+        """The answers to all; the first fault is raised."""
+        out = []
+        for question, found in zip(
+            questions, self.ask_many(questions, analyst=analyst), strict=True
+        ):
+            if isinstance(found, Answer):
+                out.append(found)
+            elif isinstance(found, BudgetExhausted) and untested:
+                out.append(self.untested(question))
+            else:
+                raise found
+        return tuple(out)
+
+
+def _labelled(workload: Workload) -> tuple[Question, ...]:
+    """The questions of a workload, each with its group and its cell, as this asker wrote them."""
+    from sfumato.release.labels import columns_of, texts_of
+
+    out: list[Question] = []
+    questions = iter(questions_of(workload))
+    for term in workload.terms:
+        texts, columns = texts_of(term), columns_of(term)
+        columns.pop("query", None)
+        name = term.name
+        condition = name.condition if isinstance(name, Said) else ""
+        aggregate = name.aggregate if isinstance(name, Said) else ""
+        binned = name.binned if isinstance(name, Said) else ""
+        for row in range(term.rows):
+            groups = tuple((title, _plain(labels[row])) for title, labels in columns.items())
+            question = next(questions)
+            is_listed = term.rows > 1 and texts[row]
+            label = f"{name}: {texts[row]}" if is_listed else question.name
+            out.append(
+                replace(
+                    question,
+                    name=str(label),
+                    aggregate=aggregate or "COUNT(*)",
+                    condition=condition,
+                    groups=groups,
+                    hides=hidden_in_sums(term.domain[binned]) if binned else None,
+                )
+            )
+    return tuple(out)
+
+
+def _plain(label: object) -> object:
+    """A label as JSON can have it."""
+    value = label.item() if isinstance(label, np.generic) else label
+    return value.isoformat() if isinstance(value, date | datetime) else value
+
+
+# --------------------
+# Open a session: on a guarded table, or on made-up records to try questions out.
+
+
+MOST_DUMMY = 10**6  # made-up records
+
+
+def open_session(
+    table: object,
+    domain: Domain,
+    budget: Budget,
+    *,
+    ledger: Ledger | str | Path | None = None,
+    neighbours: Neighbours = "add-remove",
+    unit: PrivacyUnit | None = None,
+    start: Release | AdaptiveRelease | Start | None = None,
+    public: object = None,
+    questions: int = QUESTIONS,
+    updates: int | None = None,
+    records: int | None = None,
+    level: float = LEVEL,
+    beta: float = BETA,
+    learning: Learning = "fit",
+    name: str | None = None,
+    label: str = "",
+    dummy: bool = False,
+    take_over: bool = False,
+) -> Session:
+    """A session on a table: ask, and pay only where what is known so far is wrong.
+
+    ``ledger`` is debited epoch by epoch, up to ``budget`` in all, and remembers everything: opened
+    again with the same arguments, the session goes on where it was. Without a ledger nothing
+    remembers what was spent: that is the caller's promise. The estimate starts from an earlier
+    release (``start``), from a table that is declared to be ``public``, or even. ``questions``,
+    ``records``, ``updates``, ``learning``: see `plan_session`. ``name`` is the table's in the
+    ledger; ``label`` tells sessions with equal arguments apart. With ``dummy`` the records are made
+    up, ``table`` is not opened and nothing is spent.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 10, "sex": 2})
+    >>> with sf.open_session(None, domain, sf.Budget(epsilon=1), dummy=True) as session:
+    ...     answer = session.ask("SELECT COUNT(*) FROM t WHERE age < 3")
+    >>> answer.is_dummy, answer.low <= answer.value <= answer.high
+    (True, True)
+    """
+    return begin_session(
+        table,
+        domain,
+        budget,
+        system_words(),
+        ledger=ledger,
+        neighbours=neighbours,
+        unit=unit,
+        start=start,
+        public=public,
+        questions=questions,
+        updates=updates,
+        records=records,
+        level=level,
+        beta=beta,
+        learning=learning,
+        name=name,
+        label=label,
+        dummy=dummy,
+        take_over=take_over,
+    )
+
+
+def begin_session(
+    table: object,
+    domain: Domain,
+    budget: Budget,
+    words: WordSource,
+    *,
+    ledger: Ledger | str | Path | None = None,
+    neighbours: Neighbours = "add-remove",
+    unit: PrivacyUnit | None = None,
+    start: Release | AdaptiveRelease | Start | None = None,
+    public: object = None,
+    name: str | None = None,
+    label: str = "",
+    dummy: bool = False,
+    take_over: bool = False,
+    **chosen: object,
+) -> Session:
+    """`open_session` with a source of random words of one's own; for tests and the audit."""
+    from sfumato.ledger.ledger import ledger_of
+
+    planned = partial(plan_session, domain, budget, neighbours, unit=unit, **chosen)  # type: ignore[arg-type]
+    plan = planned()
+    if start is not None and public is not None:
+        raise PlanError("a session starts from a release or from a public table, not from both")
+    check_public(public, table)
+    guarded = None if dummy else open_table(table)
+    if guarded is not None and guarded.may_drop_records and plan.records_noise is None:
+        plan = planned(may_drop_records=True)
+    begun = start_of(start, domain) if public is None else _public_start(public, domain)
+    marks = (plan.digest(), "even" if begun is None else begun.digest(), label)
+    title = f"session {hashlib.sha256('|'.join(marks).encode()).hexdigest()[:16]}"
+    if guarded is None:
+        made_up = _made_up(domain, unit, chosen.get("records"))
+        exact = ExactQuestions(made_up, domain, plan.neighbours, unit)
+        desk = Desk(exact, plan, MemoryBook(), begun, words, title, is_dummy=True, take_over=False)
+        return Session(desk, desk.forget)
+    check_columns(guarded, domain, unit)
+    whose = (plan.neighbours, budget, unit_of(unit))
+    book = ledger_of(ledger, name_of(table, name), *whose, keep_open=True)
+    is_ours = book is not None and book is not ledger
+    kept: Book = MemoryBook() if book is None else book
+    exact = ExactQuestions(guarded, domain, plan.neighbours, unit)
+    with ExitStack() as opened:  # an error may be kept for long, and a connection with it
+        if book is not None and is_ours:
+            opened.callback(book.close)
+        if book is not None and not _has_begun(book, title):
+            book.check_unit(unit_of(unit))
+        desk = Desk(exact, plan, kept, begun, words, title, is_dummy=False, take_over=take_over)
+        opened.callback(desk.forget)
+        closing = opened.pop_all()
+    return Session(desk, closing.close)
+
+
+def _has_begun(book: Ledger, title: str) -> bool:
+    """Whether the ledger has debits of this session; their answers stay, whatever its unit."""
+    return any(book.entry(f"{title} {first}") is not None for first in ("records 1", "epoch 1"))
+
+
+def start_of(start: object, domain: Domain) -> Start | None:
+    """The weighted cells behind an earlier release, or none."""
+    if start is None or isinstance(start, Start):
+        return start
+    if isinstance(start, AdaptiveRelease):
+        names, codes = start.estimate.domain.names, start.cells
+        found = Start(names, np.asarray(codes, np.int64), np.asarray(start.weights, np.float64))
+    elif isinstance(start, Release):
+        behind = start.estimates.refined
+        if behind is None:
+            raise PlanError(
+                "the release was not projected, so no table is behind its answers; release it with "
+                "project=True, or start from a public table"
+            )
+        found = Start(behind.attributes, behind.codes, behind.weights, behind.alike)
+    else:
+        raise PlanError(f"a session starts from a release, got {shown(type(start).__name__)}")
+    for name in found.names:
+        if name not in domain:
+            raise WorkloadError(f"the release is about {name!r}, which the domain does not have")
+    return found
+
+
+def _public_start(public: object, domain: Domain) -> Start:
+    """The records of a table that its owner declares public."""
+    table = open_table(public)
+    check_columns(table, domain, None)
+    codes, counts = public_cells(table, domain)
+    if not counts.size:
+        raise PlanError("the public table has no record to start from; leave it out")
+    return Start(domain.names, codes, counts.astype(np.float64))
+
+
+def _made_up(domain: Domain, unit: PrivacyUnit | None, records: object) -> Table:
+    """A table of made-up records: every attribute by itself, its first cells the likeliest."""
+    rows = records if isinstance(records, int) else GUESSED_RECORDS
+    rows = min(rows, MOST_DUMMY)
+    draws = Draws("made-up records of a dummy session")
+    codes = {}
+    for attribute in domain:
+        shares = 1.0 / np.arange(1, attribute.size + 1)
+        edges = np.cumsum(shares / shares.sum())
+        at = np.searchsorted(edges, draws.uniforms(rows), side="right")
+        codes[attribute.name] = np.minimum(at, attribute.size - 1).astype(np.int64)
+    frame = record_frame(domain, Synthetic(codes, ("made up",)), system_words())
+    if unit is not None:
+        frame[unit.column] = np.arange(rows)
+    return open_table(frame)

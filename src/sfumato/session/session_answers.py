@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session says: answers, which never change once they are given, and forecasts of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.errors import LedgerError
+from sfumato.privacy.cost import Cost
+from sfumato.workload.question import Question
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Answer",
+    "How",
+    "Left",
+    "QuestionForecast",
+    "answer_frame",
+    "bare_name",
+    "paid_answer",
+    "paid_bytes",
+]
+
+
+How: TypeAlias = Literal["paid", "free", "untested"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to one question; the same numbers for everybody who asks it, for ever.
+
+    ``question`` is the text of who asks, ``aggregate``, ``condition`` and ``groups`` are its parts:
+    what is computed, under which condition, and the group as a value for each column. They come
+    from the asker's own request and are not stored: an answer that is read by its key alone has
+    none of them. Answers are equal if their numbers are, whatever the words.
+
+    ``how`` is "paid" (the truth with noise), "free" (the estimate, tested against the truth), or
+    "untested" (the estimate as it is: no interval, no promise, nothing stored). ``low`` to ``high``
+    holds the true answer with chance ``level``, in the sense of docs/mechanisms/online.md.
+    ``is_dummy``: made up from made-up records. ``is_stored``: the answer was there when it was
+    asked for, and nothing was spent on it now.
+    """
+
+    key: str
+    question: str = field(compare=False)
+    value: float
+    low: float | None
+    high: float | None
+    level: float | None
+    how: How
+    epoch: int
+    cost: tuple[Mapping[str, object], ...] = ()
+    is_dummy: bool = False
+    aggregate: str = field(default="", compare=False)
+    condition: str = field(default="", compare=False)
+    groups: Mapping[str, object] = field(default_factory=dict, compare=False)
+    is_stored: bool = field(default=False, compare=False)
+
+    def asked_as(self, question: Question) -> Answer:
+        """The same answer in the words of who asks.
+
+        The interval of a sum of middles of bins is stretched by what bins can hide, so that it
+        holds the sum of the values; without one where numbers may be negative.
+        """
+        low, high, level = self.low, self.high, self.level
+        if question.hides is not None and low is not None and high is not None:
+            least, most = question.hides
+            if isfinite(least) and isfinite(most):
+                low = min(max(low, 0.0) * least, self.value)
+                high = max(high * most, self.value)
+            else:
+                low = high = level = None
+        return replace(
+            self,
+            low=low,
+            high=high,
+            level=level,
+            question=question.name,
+            aggregate=question.aggregate,
+            condition=question.condition,
+            groups=dict(question.groups),
+        )
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether budget was spent on this answer itself."""
+        return self.how == "paid"
+
+    def as_json(self) -> dict[str, object]:
+        """The answer as JSON, for who asked."""
+        told = {
+            "question": self.question,
+            "aggregate": self.aggregate,
+            "condition": self.condition,
+            "groups": dict(self.groups),
+        }
+        return {"key": self.key, **told, **self._numbers()}
+
+    def _numbers(self) -> dict[str, object]:
+        """What is the same for everybody."""
+        return {
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "level": self.level,
+            "how": self.how,
+            "epoch": self.epoch,
+            "cost": [dict(part) for part in self.cost],
+            "is_dummy": self.is_dummy,
+        }
+
+    def to_bytes(self) -> bytes:
+        """What the ledger stores before the answer is sent: nobody's words."""
+        return json.dumps(self._stored(), separators=(",", ":"), allow_nan=False).encode()
+
+    def _stored(self) -> dict[str, object]:
+        return {"key": self.key, "question": bare_name(self.key), **self._numbers()}
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Answer:
+        """Read what `to_bytes` wrote."""
+        try:
+            return cls._of(json.loads(stored))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            pass
+        raise LedgerError(
+            "a stored answer of the session cannot be read; restore the newest backup"
+        )
+
+    @classmethod
+    def _of(cls, told: Mapping[str, object]) -> Answer:
+        """From what is stored; earlier versions stored the words of who asked first as well."""
+        key = str(told["key"])
+        names = ("value", "low", "high", "level", "how", "epoch", "cost", "is_dummy")
+        numbers = {name: told[name] for name in names}
+        numbers["cost"] = tuple(told["cost"])  # type: ignore[arg-type]
+        return cls(key=key, question=bare_name(key), **numbers)  # type: ignore[arg-type]
+
+
+def bare_name(key: str) -> str:
+    """What a question is called where nobody's words for it are at hand.
+
+    >>> bare_name("0123456789abcdef")
+    'question 0123456789ab'
+    """
+    return f"question {key[:12]}"
+
+
+def answer_frame(answers: Sequence[Answer]) -> pd.DataFrame:
+    """Answers as a frame: a column for each column of the groups, then the numbers.
+
+    An attribute that is called like a column of answers gets `` (attribute)`` after its name.
+    """
+    import pandas as pd
+
+    rows = []
+    for answer in answers:
+        told = answer.as_json()
+        groups = told.pop("groups")
+        assert isinstance(groups, dict)  # noqa: S101
+        named = {f"{n} (attribute)" if n in told else n: value for n, value in groups.items()}
+        rows.append({**named, **told})
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionForecast:
+    """What asking would cost and how good the answer would be; nothing was spent to say so.
+
+    ``value`` is what the estimate says now, None before anything is known. If that is found right
+    it is the answer, for nothing, within ``free_bound`` of the truth; if not, ``cost`` has been
+    paid for already or is now, and the answer has a standard error of ``paid_error``.
+    """
+
+    key: str
+    question: str
+    value: float | None
+    is_stored: bool
+    free_bound: float
+    paid_error: float
+    paid_bound: float
+    level: float
+    cost: Cost
+    paid_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a session can still do.
+
+    ``paid_answers`` more questions can be found wrong and paid for, this session's and the
+    ledger's limits both kept; questions that are found right cost nothing, whatever their number.
+    ``share`` is what is left of the ledger's budget, None without a ledger.
+    """
+
+    paid_answers: int
+    updates: int
+    share: float | None
+
+    def describe(self) -> str:
+        """In words."""
+        words = f"{self.paid_answers} of {self.updates} paid answers left"
+        return words if self.share is None else f"{words}, {self.share:.2%} of the ledger's budget"
+
+
+def paid_bytes(answer: Answer, question: Question, value: float, variance: float) -> bytes:
+    """A paid answer with all that the estimate learns from: it can be learnt again after a restart.
+
+    ``value`` is the noisy value itself, before it is cut to what is possible.
+    """
+    learnt = {
+        "attributes": question.attributes,
+        "class_of": [c.tolist() for c in question.class_of],
+        "shape": question.table.shape,
+        "table": question.table.reshape(-1).tolist(),
+        "bits": question.bits,
+        "value": value,
+        "variance": variance,
+    }
+    told = {"answer": answer._stored(), "learnt": learnt}
+    return json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+
+
+def paid_answer(stored: bytes, domain: Domain) -> tuple[Answer, Question, float, float]:
+    """Read what `paid_bytes` wrote."""
+    try:
+        told = json.loads(stored)
+        answer, learnt = Answer._of(told["answer"]), told["learnt"]
+        table = np.array(learnt["table"], dtype=np.int64).reshape(learnt["shape"])
+        class_of = tuple(np.array(c, dtype=np.int64) for c in learnt["class_of"])
+        names = tuple(learnt["attributes"])
+        question = Question(domain, answer.question, names, class_of, table, learnt["bits"])
+        return answer, question, float(learnt["value"]), float(learnt["variance"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        pass
+    raise LedgerError("a paid answer of the session cannot be read; restore the newest backup")

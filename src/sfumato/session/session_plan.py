@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session will spend, how it decides, and what it promises: known before it begins.
+
+The budget pays for ``updates`` epochs. An epoch is one sparse vector, which ends with the first
+question whose estimate is found wrong, and one noisy answer to that question; both are paid for
+before its threshold is drawn. Where the number of records is private, a little pays for that first.
+
+    a free answer    the estimate was found within the threshold of the truth
+    a paid answer    it was not: the truth with fresh noise, from which the estimate learns
+
+Two ways to choose the rest. ``learning="fit"``: as many updates as balance what one of them must
+teach, ``2 (T/n)^2`` of relative entropy (Hoeffding's lemma and the entropy ``ln m`` of an even
+start), and a threshold T that an exact estimate crosses by noise in one epoch of five. The noise of
+tests is one-sided where that is best: the pair of laws and the split of the budget are those with
+the least bound on free answers.
+``learning="hedge"``: the parameters of the theorem in ``study/multiplicative_weights.py`` (Hardt,
+Rothblum 2010; Dwork, Roth 2014, Algorithm 6), for which the number of updates is proved to do.
+Neither choice touches privacy, which is the ledger's; proof page: ``docs/proofs/online.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from math import ceil, log, sqrt
+from typing import Final
+
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
+from sfumato.errors import PlanError
+from sfumato.planning.adaptive_costs import Spending
+from sfumato.planning.sparse_plans import (
+    PIECES,
+    alarm_probability,
+    alarmed,
+    missed,
+    noise_of,
+    sparse_of_epsilon,
+    sparse_of_mu_squared,
+)
+from sfumato.privacy.budget import Budget, check_neighbours, total_is_public
+from sfumato.privacy.cost import Cost
+from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
+from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw, noise_cost
+from sfumato.session.histogram import Learning
+from sfumato.study.multiplicative_weights import Weights, multiplicative_weights, rows_needed
+from sfumato.types import Neighbours
+from sfumato.workload.build import check_domain
+
+__all__ = [
+    "UNIT",
+    "SessionPlan",
+    "plan_session",
+]
+
+
+UNIT: Final = 2**8
+"""Steps of a score, of a threshold and of noise that are one person."""
+
+LEVEL: Final = 0.95
+BETA: Final = 0.05
+QUESTIONS: Final = 10_000
+MOST_QUESTIONS: Final = 10**12
+MOST_UPDATES: Final = 10_000
+FEWEST, MOST_BALANCED = 4, 400  # updates unless told; a third of the latter is used
+GUESSED_RECORDS: Final = 10_000  # where nobody says how many there are
+ANSWER_SHARE: Final = Fraction(2, 5)  # of an epoch, for the noisy answer
+RECORDS_SHARE: Final = Fraction(1, 50)  # of all, for the number of records where it is private
+FALSE_ALARMS: Final = 0.2  # epochs that an exact estimate would end, as a share of all
+SHARES: Final = tuple(Fraction(i, 16) for i in range(4, 9))  # of an epoch's tests, for thresholds
+ROUGH: Final = 2**9  # pieces of a law while laws are compared
+SPARE: Final = 1 - Fraction(1, 2**20)  # for rounding up to units of the ledger
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SessionPlan:
+    """The public parameters of a session; scales, thresholds and bounds in steps of a person.
+
+    ``sparse`` is the law of one epoch, ``noise`` that of its answer, ``records_noise`` that of the
+    number of records (None where it is public).
+    """
+
+    domain: Domain
+    budget: Budget
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    questions: int
+    updates: int
+    sparse: SparseLaw
+    noise: NoiseLaw
+    records_noise: NoiseLaw | None
+    threshold: int
+    level: float
+    beta: float
+    learning: Learning
+
+    def __repr__(self) -> str:
+        return (
+            f"SessionPlan at {self.budget.describe()}: {self.updates} paid answers with a typical "
+            f"error of {self.noise_error:,.1f} persons, free ones within {self.free_bound:,.1f} "
+            f"({self.level:.0%}); {self.questions:,} questions expected"
+        )
+
+    @cached_property
+    def epoch_cost(self) -> Cost:
+        """What one epoch costs: its tests, however many, and its answer."""
+        return self.sparse.cost + _cost(self.noise)
+
+    @cached_property
+    def records_cost(self) -> Cost | None:
+        """What the number of records costs, where it is private."""
+        return None if self.records_noise is None else _cost(self.records_noise)
+
+    @property
+    def epochs_per_count(self) -> int:
+        """How many epochs cost at least as much as the number of records does."""
+        return ceil(RECORDS_SHARE * self.updates / (1 - RECORDS_SHARE))
+
+    @cached_property
+    def noise_error(self) -> float:
+        """The standard deviation of a paid answer, in persons."""
+        scale = float(self.noise.scale) / UNIT
+        return scale * sqrt(2) if self.noise.kind == "laplace" else scale
+
+    @cached_property
+    def free_bound(self) -> float:
+        """How far a free answer is from the truth at most, in persons, with chance ``level``.
+
+        For the question at any one place of an epoch: docs/proofs/online.md, Theorem 3.
+        """
+        return (self.threshold + missed(self.sparse, 1, 1 - self.level)) / UNIT
+
+    @cached_property
+    def paid_bound(self) -> float:
+        """How far a paid answer is from the truth at most, in persons, with chance ``level``."""
+        return _noise_bound(self.noise, 1 - self.level)
+
+    @cached_property
+    def error(self) -> float:
+        """With chance ``1 - beta`` no answer to all the questions is farther off, in persons."""
+        tests = self.threshold + missed(
+            self.sparse, self.questions, self.beta / 2, epochs=self.updates
+        )
+        return max(tests / UNIT, _noise_bound(self.noise, self.beta / 2 / self.updates))
+
+    def rate(self, records: float) -> float:
+        """The step of Hedge that lowers the relative entropy most at the edge of the threshold.
+
+        A question found above is off by ``g n`` or more; ``eta g - eta^2/8`` is largest at 4 g.
+        """
+        return 4 * self._gap(records)
+
+    def updates_bound(self, records: float) -> int:
+        """The most updates of Hedge with this rate from an even start, with chance ``1 - beta``.
+
+        Each lowers the relative entropy of the data, at most ``ln m``, by ``2 g^2``.
+        """
+        return ceil(log(self.domain.size) / (2 * self._gap(records) ** 2))
+
+    def _gap(self, records: float) -> float:
+        """The least error, as a share of all records, of a question that is rightly found wrong."""
+        near = alarmed(self.sparse, self.questions, self.beta, epochs=self.updates)
+        least = max(self.threshold - near, self.threshold / 2) / (UNIT * max(records, 1.0))
+        return min(least, 1.0)  # no answer is off by more than all records
+
+    def promised(self, records: int) -> Weights:
+        """What the theorem of the notes promises for this budget and so many records."""
+        return multiplicative_weights(
+            self.questions, self.domain.size, records, self.budget, beta=self.beta
+        )
+
+    def records_needed(self, alpha: float) -> int:
+        """How many records the theorem needs for errors of at most ``alpha`` of them."""
+        return rows_needed(self.questions, self.domain.size, alpha, self.budget, beta=self.beta)
+
+    def as_json(self) -> dict[str, object]:
+        """The plan as the ledger keeps it."""
+        unit = self.unit
+        return {
+            "domain": self.domain.digest(),
+            "budget": self.budget.as_json(),
+            "neighbours": self.neighbours,
+            "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+            "questions": self.questions,
+            "updates": self.updates,
+            "sparse": self.sparse.as_json(),
+            "noise": [self.noise.kind, str(self.noise.scale)],
+            "threshold": self.threshold,
+            "level": self.level,
+            "beta": self.beta,
+            "learning": self.learning,
+        }
+
+    def digest(self) -> str:
+        """SHA-256 of the plan: equal plans, equal digests."""
+        text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plan_session(
+    domain: Domain,
+    budget: Budget,
+    neighbours: Neighbours = "add-remove",
+    *,
+    unit: PrivacyUnit | None = None,
+    questions: int = QUESTIONS,
+    updates: int | None = None,
+    records: int | None = None,
+    level: float = LEVEL,
+    beta: float = BETA,
+    learning: Learning = "fit",
+    may_drop_records: bool = False,
+) -> SessionPlan:
+    """The parameters of a session, from its budget; touches no data and costs nothing.
+
+    ``questions`` is how many are expected (more may come), ``records`` a public guess of how many
+    there are, ``updates`` the number of answers that are paid for, unless it is to be chosen.
+    ``may_drop_records``: the source is a query, a view or an expression, whose number of records is
+    private under ``replace-one`` neighbours, too.
+
+    >>> plan = plan_session(Domain({"age": 100, "sex": 2}), Budget(epsilon=1), records=50_000)
+    >>> plan.updates, plan.epoch_cost.pure_epsilon <= 1 / Fraction(plan.updates)
+    (59, True)
+    """
+    if not isinstance(budget, Budget):
+        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+    check_domain(domain, "a session")
+    unit = check_privacy_unit(unit)
+    neighbours = check_neighbours(neighbours)
+    _check_numbers(questions, updates, records, level, beta)
+    if learning not in ("fit", "hedge"):
+        raise PlanError(f'learning must be "fit" or "hedge", got {learning!r}')
+    purse = Spending.of(budget)
+    is_public = total_is_public(neighbours, domain, unit, may_drop_records)
+    total = SPARE * purse.total
+    first = Fraction(0) if is_public else RECORDS_SHARE * total
+    kind: NoiseKind = "gaussian" if purse.law == "gaussian" else "laplace"
+    left, n = total - first, float(records or GUESSED_RECORDS)
+
+    def tests(count: int) -> tuple[SparseLaw, int]:
+        amount = (1 - ANSWER_SHARE) * left / count
+        law = _sparse(amount, kind, _seldom(questions, count), level)
+        return law, _threshold(law, questions, count, beta, learning)
+
+    chosen = updates or _updates(log(domain.size), n, questions, learning, tests)
+    sparse, threshold = tests(chosen)
+    return SessionPlan(
+        domain=domain,
+        budget=budget,
+        neighbours=neighbours,
+        unit=unit,
+        questions=questions,
+        updates=chosen,
+        sparse=sparse,
+        noise=noise_of(ANSWER_SHARE * left / chosen, kind, UNIT),
+        records_noise=None if is_public else noise_of(first, kind, UNIT),
+        threshold=threshold,
+        level=level,
+        beta=beta,
+        learning=learning,
+    )
+
+
+def _check_numbers(
+    questions: int, updates: int | None, records: int | None, level: float, beta: float
+) -> None:
+    _whole(questions, "questions", MOST_QUESTIONS)
+    if records is not None:
+        _whole(records, "records", 2**44)
+    if updates is not None:
+        _whole(updates, "updates", MOST_UPDATES)
+    if not 0.5 < level < 1 or not 0 < beta < 1:
+        raise PlanError(
+            f"level must lie between 0.5 and 1 and beta between 0 and 1, got {level!r}, {beta!r}"
+        )
+
+
+def _sparse(amount: Fraction, kind: NoiseKind, seldom: float, level: float) -> SparseLaw:
+    """One epoch's tests: of ``|truth - estimate|``, which is not monotone.
+
+    The law that bounds free answers best, when noise alone is found wrong so seldom.
+    """
+    one_sided: NoiseKind = "exponential"
+    if kind == "gaussian":
+        make = partial(sparse_of_mu_squared, amount, sensitivity=UNIT, query=one_sided)
+    else:
+        make = partial(sparse_of_epsilon, amount, sensitivity=UNIT, query=one_sided)
+    laws = [make(threshold=one_sided, share=share) for share in SHARES]
+    if kind == "gaussian":
+        laws += [make(threshold=kind, share=share) for share in SHARES]
+    return min(
+        laws,
+        key=lambda law: _crossed(law, seldom, ROUGH) + missed(law, 1, 1 - level, pieces=ROUGH),
+    )
+
+
+def _threshold(
+    law: SparseLaw, questions: int, updates: int, beta: float, learning: Learning
+) -> int:
+    """So far above 0 that noise alone is seldom found wrong; for Hedge, thrice its reach."""
+    if learning == "hedge":
+        return 3 * alarmed(law, questions, beta, epochs=updates)
+    return _crossed(law, _seldom(questions, updates))
+
+
+def _seldom(questions: int, updates: int) -> float:
+    """How often an exact estimate is found wrong, as a share of all questions."""
+    return min(FALSE_ALARMS * updates / questions, 0.25)
+
+
+def _crossed(law: SparseLaw, seldom: float, pieces: int = PIECES) -> int:
+    """The threshold that noise alone crosses so seldom, about."""
+    low, high = 0, max(1, ceil(4 * (law.threshold.scale + law.query.scale)))
+    while alarm_probability(law, high, pieces) > seldom:
+        low, high = high, 2 * high
+    while high - low > max(1, high // 256):
+        middle = (low + high) // 2
+        is_often = alarm_probability(law, middle, pieces) > seldom
+        low, high = (middle, high) if is_often else (low, middle)
+    return high
+
+
+def _updates(
+    entropy: float,
+    records: float,
+    questions: int,
+    learning: Learning,
+    tests: Callable[[int], tuple[SparseLaw, int]],
+) -> int:
+    """The least number that is enough: thresholds rise with it, so that each teaches more.
+
+    Hedge: ``c >= ln m n^2 / (2 (T - T/3)^2)``. Fit: a third of what balances at half the entropy,
+    for data are not a worst case and answers are used again (measured: ``python -m bench online``).
+    """
+    most = min(questions, MOST_UPDATES) if learning == "hedge" else MOST_BALANCED
+
+    def is_enough(count: int) -> bool:
+        law, threshold = tests(count)
+        if learning == "fit":
+            threshold += missed(law, 1, 0.5)  # where half of what is wrong is found
+        found = threshold / (UNIT * records)
+        if learning == "hedge":
+            return count * 2 * (2 * found / 3) ** 2 >= entropy
+        return count * 2 * found**2 >= entropy / 2
+
+    low, high = 0, most
+    while high - low > max(1, high // 50):
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    if learning == "hedge":
+        return high
+    return min(questions, max(FEWEST, high // 3))
+
+
+def _cost(law: NoiseLaw) -> Cost:
+    # Steps differ from question to question, so the cost says epsilon only.
+    whole = noise_cost(law, UNIT)
+    return whole if law.kind == "gaussian" else Cost.pure(whole.pure_epsilon)
+
+
+def _noise_bound(law: NoiseLaw, chance: float) -> float:
+    """The least bound in persons that the noise exceeds, on either side, with this chance only."""
+    quantile = gaussian_quantile if law.kind == "gaussian" else laplace_quantile
+    return quantile(law.scale, 1 - chance) / UNIT
+
+
+def _whole(value: object, name: str, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise PlanError(f"{name} must be a whole number from 1 to {most:,}, got {value!r}")

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The least ellipsoid that comes within a given distance of every column, with its certificate.
+
+Approximate factorization is geometry. Write ``C = R R'`` and let E(C) be the ellipsoid
+``{R m : |m| <= 1}``. A strategy with ``|M e_j| <= 1`` can make column j of ``R M`` any point of
+E(C), so the best one is the point nearest to the column f_j of F, and
+
+    sqrt(k) gamma_alpha(F) = min sqrt(tr C)  with every f_j within a = alpha sqrt(k) of E(C).
+
+For one C let ``t_j`` be the least t with f_j within a of ``t E(C)``. The near point is ``C p_j``
+with ``p_j = (C + l_j)^-1 f_j``, where ``l_j >= 0`` solves the secular equation ``l_j |p_j| = a``,
+and ``t_j^2 = p_j' C p_j``. So ``tr(C) max_j t_j^2`` is an upper bound for every C, and
+
+    d t_j^2 / dC = -p_j p_j',    d t_j^2 / df_j = 2 p_j,    d t_j^2 / da = -2 |p_j|.
+
+Lower bounds hold for any vectors G_j and any q > 0 (weak duality; <G, RM> is at most
+``gamma*(G) ||R||_F``, and Cauchy-Schwarz bounds gamma*):
+
+    gamma*(G)^2 <= sum(q) lambda_max(sum_j G_j G_j' / q_j),
+    sqrt(k) gamma_alpha >= (<G, F> - a sum_j |G_j|) / gamma*(G),
+    min over a of a^2 + tau k gamma_alpha^2 >= <G, F>^2 / ((sum_j |G_j|)^2 + gamma*(G)^2 / tau).
+
+With ``G_j = v_j p_j, q = v`` they are tight at the optimum, where v weighs the columns that bind;
+at a = 0 the first is the bound of ``nuclear.py``. If a constant may be added to every column, the
+bounds hold for G with ``sum_j G_j = 0``.
+
+The search is the exponential method of multipliers: L-BFGS on R with ``max_j t_j^2`` replaced by
+``(sum_j w_j t_j^2p)^(1/p)``, then w becomes the weights of that mean, and so on. Whatever the
+search does, the bounds are valid, so the gap is.
+
+References: Edmonds, Nikolov, Ullman 2020, "The power of factorization mechanisms in local and
+central differential privacy" (approximate factorization norms); Tseng, Bertsekas 1993, "On the
+convergence of the exponential multiplier method for convex programming"; More, Sorensen 1983,
+"Computing a trust region step" (secular equation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, inf, isfinite, log, sqrt
+
+import numpy as np
+
+from sfumato.types import Array, SearchProgress
+
+__all__ = [
+    "Ellipsoid",
+    "nearest_ellipsoid",
+]
+
+
+POWER = 10.0  # p of the mean that stands for the maximum; the weights w make it exact in the end
+ROUNDS = 200
+INNER = 20  # steps of L-BFGS between two updates of the weights
+CORRECTIONS = 20
+SPREAD = 1e-14  # eigenvalues of C below this share of the greatest are raised to it
+LEAST_WEIGHT = 1e-9  # of a column, so that it can come back
+SOLVED = 1e-14  # relative accuracy of the secular equation
+NEWTON_STEPS = 100
+LOGIT = 20.0  # the greatest logit of the distance over the greatest distance
+FAR = 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class Ellipsoid:
+    """``|root @ inside_j + centre - f_j| <= distance`` and ``|inside_j| <= 1`` for every column.
+
+    ``upper`` and ``lower`` enclose the best possible value: of ``tr C``, or of
+    ``distance^2 + tau tr C`` where tau was given.
+    """
+
+    root: Array
+    inside: Array
+    centre: Array
+    distance: float
+    upper: float
+    lower: float
+    steps: int
+
+
+def nearest_ellipsoid(
+    columns: Array,
+    *,
+    distance: float | None = None,
+    tau: float | None = None,
+    is_centred: bool = False,
+    tolerance: float = 1e-3,
+    most_steps: int = 2000,
+    progress: SearchProgress | None = None,
+) -> Ellipsoid:
+    """Minimise ``tr C`` for a given distance, or ``distance^2 + tau tr C`` over both.
+
+    ``columns`` must have full row rank; ``is_centred`` lets a constant be added to every column.
+    The search ends when ``upper <= lower (1 + tolerance)^2`` or after ``most_steps`` steps.
+    """
+    from scipy.optimize import minimize
+
+    search = _Search(columns, distance, tau, is_centred, (1 + tolerance) ** 2, most_steps, progress)
+    if tau is not None and not is_centred and search.needs_nothing(tau):
+        return search.nothing()
+    place = search.start()
+    options = {"maxiter": INNER, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0}
+    try:
+        for _ in range(ROUNDS):
+            place = minimize(search.smoothed, place, jac=True, method="L-BFGS-B", options=options).x
+            search.reweigh(place)
+    except _Reached:
+        pass
+    return search.found()
+
+
+class _Reached(Exception):
+    """The gap is closed, or the steps are used up."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """One C (through R), seen from its eigenvectors: everything the bounds need."""
+
+    root: Array  # R
+    centre: Array
+    distance: float
+    values: Array  # eigenvalues of C
+    vectors: Array
+    seen: Array  # the columns minus the centre, in the eigenbasis
+    p: Array  # (C + l_j)^-1 f_j, in the eigenbasis
+    stretch: Array  # t_j^2
+
+    @property
+    def trace(self) -> float:
+        return float(self.values.sum())
+
+
+class _Search:
+    """What has been proved so far, and the smooth function that is minimised."""
+
+    def __init__(
+        self,
+        columns: Array,
+        distance: float | None,
+        tau: float | None,
+        is_centred: bool,
+        ratio: float,
+        most_steps: int,
+        progress: SearchProgress | None,
+    ) -> None:
+        if (distance is None) == (tau is None):
+            raise TypeError("give either the distance or tau")
+        self.columns, self.tau = columns, tau
+        self.is_centred, self.ratio = is_centred, ratio
+        self.most_steps, self.progress = most_steps, progress
+        self.first_centre = columns.mean(axis=1) if is_centred else np.zeros(len(columns))
+        around = columns - self.first_centre[:, None]
+        self.farthest = float(np.sqrt((around**2).sum(axis=0).max()))
+        self.weights = np.full(columns.shape[1], 1 / columns.shape[1])
+        self.steps, self.upper, self.lower = 0, inf, 0.0
+        self.best: _Point | None = None
+        self.distance = self._first_distance(around) if distance is None else distance
+        self.pace = 1.0
+
+    def _first_distance(self, around: Array) -> float:
+        """A bias as large as the noise of the singular value strategy, or less."""
+        singular = np.linalg.svd(around, compute_uv=False)
+        return min(sqrt(self.tau or 0.0) * float(singular.sum()), self.farthest / 2)
+
+    def start(self) -> Array:
+        """The optimum for equal weights at distance 0."""
+        around = self.columns - self.first_centre[:, None]
+        values, vectors = np.linalg.eigh(around @ around.T)
+        root = vectors * np.maximum(values, values[-1] * SPREAD) ** 0.25
+        centre = self.first_centre if self.is_centred else np.zeros(0)
+        step = np.zeros(0 if self.tau is None else 1)
+        return np.concatenate([(root / np.sqrt((root**2).sum())).reshape(-1), centre, step])
+
+    def _read(self, place: Array) -> _Point:
+        n = len(self.columns)
+        root = place[: n * n].reshape(n, n)
+        centre = place[n * n : n * n + n] if self.is_centred else np.zeros(n)
+        distance = self.distance
+        if self.tau is not None:  # a step of the logit, at a pace that suits its curvature
+            logit = log(distance / (self.farthest - distance)) + self.pace * float(place[-1])
+            distance = self.farthest / (1 + exp(-min(max(logit, -LOGIT), LOGIT)))
+        values, vectors = np.linalg.eigh(root @ root.T)
+        values = np.maximum(values, values[-1] * SPREAD)
+        seen = vectors.T @ (self.columns - centre[:, None])
+        p = _secular(values, seen, distance)
+        return _Point(root, centre, distance, values, vectors, seen, p, values @ p**2)
+
+    def smoothed(self, place: Array) -> tuple[float, Array]:
+        """``log (a^2 + tau tr(C) T)``, T the weighted p-mean of t_j^2, and its gradient."""
+        self.steps += 1
+        at = self._read(place)
+        top = float(at.stretch.max())
+        if top <= 0:
+            return self._collapsed(at, place)
+        self._propose(at, top)
+        share, mean = self._shares(at, top)
+        pull = np.divide(share, at.stretch, out=np.zeros_like(share), where=at.stretch > 0)
+        noise = (1.0 if self.tau is None else self.tau) * at.trace * mean
+        total = noise + (0.0 if self.tau is None else at.distance**2)
+        moment = at.vectors @ (((at.p * pull) @ at.p.T) @ (at.vectors.T @ at.root))
+        parts = [(2 * noise / total * (at.root / at.trace - moment)).reshape(-1)]
+        if self.is_centred:
+            parts.append(-2 * noise / total * (at.vectors @ (at.p @ pull)))
+        if self.tau is not None:
+            slope = at.distance - noise * float(pull @ np.sqrt((at.p**2).sum(axis=0)))
+            inner = at.distance * (1 - at.distance / self.farthest) * self.pace
+            parts.append(np.array([2 * slope / total * inner]))
+        return log(total), np.concatenate(parts)
+
+    def _collapsed(self, at: _Point, place: Array) -> tuple[float, Array]:
+        """The centre alone is near enough to every column: only a smaller distance can help."""
+        gradient = np.zeros_like(place)
+        if self.tau is None:
+            return -FAR, gradient
+        gradient[-1] = 2 * (1 - at.distance / self.farthest) * self.pace
+        return 2 * log(at.distance), gradient
+
+    def _shares(self, at: _Point, top: float) -> tuple[Array, float]:
+        powers = self.weights * (at.stretch / top) ** POWER
+        total = float(powers.sum())
+        return powers / total, top * total ** (1 / POWER)
+
+    def _propose(self, at: _Point, top: float) -> None:
+        upper = at.trace * top
+        if self.tau is not None:
+            upper = at.distance**2 + self.tau * upper
+        if upper < self.upper:
+            self.upper, self.best = upper, at
+
+    def reweigh(self, place: Array) -> None:
+        """Prove a lower bound at this point, then pass its weights on."""
+        at = self._read(place)
+        top = float(at.stretch.max())
+        if top > 0:
+            self._propose(at, top)
+            share, _ = self._shares(at, top)
+            self._prove(at, share)
+            self.weights = np.maximum(share, LEAST_WEIGHT / len(share))
+            self.weights /= self.weights.sum()
+        if self.tau is not None:
+            self.distance = at.distance
+            noise = sqrt(self.tau * at.trace * max(top, 0.0))
+            self.pace = max(1.0, noise / at.distance / 2)
+            place[-1] = 0.0
+        gap = sqrt(self.upper / self.lower) - 1 if self.lower > 0 else inf
+        if self.progress is not None:
+            self.progress(self.steps, gap)
+        if self.upper <= self.lower * self.ratio or self.steps >= self.most_steps:
+            raise _Reached
+
+    def _prove(self, at: _Point, share: Array) -> None:
+        v = np.divide(share, at.stretch, out=np.zeros_like(share), where=at.stretch > 0)
+        p = at.p - (at.p @ v / v.sum())[:, None] if self.is_centred else at.p
+        # sum_j G_j = 0 makes <G, F> the same with and without the centre.
+        product = float(v @ (p * at.seen).sum(axis=0))
+        lengths = float(v @ np.sqrt((p**2).sum(axis=0)))
+        dual = float(v.sum()) * float(np.linalg.eigvalsh((p * v) @ p.T)[-1])
+        if not (isfinite(dual) and dual > 0 and isfinite(product)):
+            return
+        if self.tau is None:
+            lower = max(0.0, product - at.distance * lengths) ** 2 / dual
+        else:
+            lower = product**2 / (lengths**2 + dual / self.tau)
+        self.lower = max(self.lower, lower)
+
+    def needs_nothing(self, tau: float) -> bool:
+        """Whether the noise is such that answering 0 is good enough, by G = the longest column."""
+        self.upper = self.farthest**2
+        self.lower = self.upper * tau / (1 + tau)
+        return self.upper <= self.lower * self.ratio
+
+    def nothing(self) -> Ellipsoid:
+        """``C = 0``: every column is answered by the centre."""
+        n, m = self.columns.shape
+        centre = self.first_centre
+        return Ellipsoid(
+            np.zeros((n, 1)),
+            np.zeros((1, m)),
+            centre,
+            self.farthest,
+            self.farthest**2 if self.tau is not None else 0.0,
+            self.lower if self.tau is not None else 0.0,
+            self.steps,
+        )
+
+    def found(self) -> Ellipsoid:
+        at = self.best
+        if at is None:
+            return self.nothing()
+        scale = sqrt(float(at.stretch.max()))
+        half = np.sqrt(at.values)
+        root = at.vectors * half * scale
+        inside = half[:, None] * at.p / scale
+        return Ellipsoid(root, inside, at.centre, at.distance, self.upper, self.lower, self.steps)
+
+
+def _secular(values: Array, seen: Array, distance: float) -> Array:
+    """``p_j = (C + l_j)^-1 f_j`` with ``l_j |p_j| = distance``; 0 where f_j is that short."""
+    if distance == 0:
+        return np.asarray(seen / values[:, None], dtype=np.float64)
+    squares = seen**2
+    far = squares.sum(axis=0) > distance**2 * (1 + 1e-12)
+    p = np.zeros_like(seen)
+    if not far.any():
+        return p
+    squares, s = squares[:, far], np.zeros(int(far.sum()))
+    for _ in range(NEWTON_STEPS):
+        shrunk = 1 / (1 + values[:, None] * s)  # l / (c + l) with s = 1 / l
+        weights = squares * shrunk**2
+        left = weights.sum(axis=0)  # |f_j - x_j|^2
+        slope = (weights * shrunk * values[:, None]).sum(axis=0) * left**-1.5
+        step = (1 / distance - left**-0.5) / slope
+        s = s + step
+        if float(np.abs(step / s).max()) <= SOLVED:
+            break
+    p[:, far] = seen[:, far] * s / (1 + values[:, None] * s)
+    return p

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranges and prefixes on a million cells: A^1/2 from a tridiagonal inverse, in O(cells).
+
+For prefixes with any query weights, and for all ranges, the inverse of the Gram matrix V is
+tridiagonal, hence so is ``T = A^-1 = D^-1/2 V^-1 D^-1/2``. Powers of T are sums of shifted
+inverses, ``T^-1/2 = sum_j c_j (T + s_j)^-1``, with the nodes of Hale, Higham, Trefethen 2008
+("Computing A^alpha, log(A), and related matrix functions by contour integrals", method 3), whose
+number grows with the logarithm of the condition number; the diagonal of a shifted inverse costs
+two recurrences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from math import ceil, log, pi, sin
+
+import numpy as np
+
+from sfumato.solve.effort import spend
+from sfumato.types import Array
+from sfumato.workload.queries import QuerySet
+
+__all__ = [
+    "ACCURACY",
+    "PartialFractions",
+    "Reciprocal",
+    "Root",
+    "Tridiagonal",
+    "inverse_fourth_root",
+    "inverse_gram",
+    "inverse_root_poles",
+    "pole_count",
+    "root_diagonal",
+]
+
+
+LANES = 8  # poles swept together, for the vector units
+
+
+@dataclass(frozen=True, eq=False)
+class Tridiagonal:
+    """A symmetric tridiagonal matrix: its diagonal and the entries beside it."""
+
+    diagonal: Array
+    beside: Array
+
+    def scaled(self, v: Array) -> Tridiagonal:
+        """``D^-1/2 T D^-1/2`` for D = diag(v)."""
+        return Tridiagonal(self.diagonal / v, self.beside / np.sqrt(v[:-1] * v[1:]))
+
+    def largest_bound(self) -> float:
+        """An upper bound on the spectrum: Gershgorin's discs."""
+        beside = np.abs(self.beside)
+        radius = np.concatenate([beside, [0.0]]) + np.concatenate([[0.0], beside])
+        return float((self.diagonal + radius).max())
+
+    def dense(self) -> Array:
+        """As a full matrix."""
+        return np.diag(self.diagonal) + np.diag(self.beside, 1) + np.diag(self.beside, -1)
+
+
+def inverse_gram(queries: QuerySet) -> tuple[Tridiagonal, Array] | None:
+    """``V^-1`` and the diagonal of V, where V^-1 is known to be tridiagonal; else None."""
+    bands = queries.inverse_gram()
+    return None if bands is None else (Tridiagonal(*bands), queries.column_powers(2))
+
+
+def root_diagonal(
+    inverse: Tridiagonal, gram_diagonal: Array, accuracy: float = 1e-9
+) -> Callable[[Array], Array]:
+    """The map ``v -> diag(A^1/2)`` for ``certified_optimum``, to relative ``accuracy``."""
+
+    def evaluate(v: Array) -> Array:
+        t = inverse.scaled(v)
+        # 1 / lambda_min(T) = lambda_max(A) <= tr A
+        shifts, weights = _inverse_root_poles(
+            1 / float(gram_diagonal @ v), t.largest_bound(), accuracy
+        )
+        spend(64.0 * len(v) * len(shifts))  # divisions
+        return np.asarray(_kernel()(t.diagonal, t.beside, shifts, weights), dtype=np.float64)
+
+    return evaluate
+
+
+def _inverse_root_poles(least: float, largest: float, accuracy: float) -> tuple[Array, Array]:
+    """Shifts and weights with ``x^-1/2 = sum_j c_j / (x + s_j)`` on [least, largest].
+
+    The relative error is below ``4 exp(-2 pi^2 N / (log(largest / least) + 3))``.
+    """
+    count = pole_count(least, largest, accuracy)
+    return inverse_root_poles(least, largest, LANES * ceil(count / LANES))
+
+
+def pole_count(least: float, largest: float, accuracy: float) -> int:
+    """How many poles reach a relative accuracy of ``x^-1/2`` on [least, largest]."""
+    return ceil((log(largest / least) + 3) * log(4 / accuracy) / (2 * pi**2))
+
+
+def inverse_root_poles(least: float, largest: float, count: int) -> tuple[Array, Array]:
+    """Shifts and weights of ``count`` poles: Hale, Higham, Trefethen 2008, method 3."""
+    from scipy.special import ellipj, ellipkm1
+
+    period = float(ellipkm1(least / largest))
+    # Near the quarter period, and for a parameter near 1, elliptic functions are computed badly.
+    # Nodes of the lower half are exact; sn(K - u) = cn / dn, cn(K - u) = k' sn / dn and
+    # dn(K - u) = k' / dn, with k'^2 = least / largest, give those of the upper half.
+    t = (np.arange((count + 1) // 2) + 0.5) * period / count
+    sn, cn, dn, _ = ellipj(t, 1 - least / largest)
+    step = 2 * period / (pi * count)
+    low, low_weights = least * (sn / cn) ** 2, step * np.sqrt(least) * dn / cn**2
+    high, high_weights = largest * (cn / sn) ** 2, step * np.sqrt(largest) * dn / sn**2
+    kept = slice(count // 2 - 1, None, -1) if count > 1 else slice(0, 0)
+    shifts = np.concatenate([low, high[kept]])
+    weights = np.concatenate([low_weights, high_weights[kept]])
+    return shifts, weights
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> Callable[[Array, Array, Array, Array], Array]:
+    """``sum_j c_j diag((T + s_j)^-1)`` by forward and backward pivots, LANES shifts at a time."""
+    from numba import njit
+
+    @njit(cache=True, fastmath={"contract", "arcp", "nsz"})
+    def diagonal_of_sum(a, b, shifts, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
+        n = len(a)
+        out = np.zeros(n)
+        forward = np.empty((n, LANES))
+        x = np.empty(LANES)
+        for first in range(0, len(shifts), LANES):
+            s = shifts[first : first + LANES]
+            c = weights[first : first + LANES]
+            for j in range(LANES):
+                x[j] = a[0] + s[j]
+                forward[0, j] = x[j]
+            for i in range(1, n):
+                square = b[i - 1] * b[i - 1]
+                for j in range(LANES):
+                    x[j] = a[i] + s[j] - square / x[j]
+                    forward[i, j] = x[j]
+            total = 0.0
+            for j in range(LANES):
+                total += c[j] / forward[n - 1, j]
+                x[j] = a[n - 1] + s[j]
+            out[n - 1] += total
+            for i in range(n - 2, -1, -1):
+                square = b[i] * b[i]
+                total = 0.0
+                for j in range(LANES):
+                    q = square / x[j]
+                    total += c[j] / (forward[i, j] - q)
+                    x[j] = a[i] + s[j] - q
+                out[i] += total
+        return out
+
+    return diagonal_of_sum  # type: ignore[no-any-return]
+
+
+# --------------------
+# Rational functions of a matrix as sums of shifted inverses: the root that ordered.py measures.
+#
+# A strategy for X = D^-1/2 T^-1/2 D^-1/2 (``tridiagonal.py``) needs a root of it, such as ``T^-1/4
+# D^-1/2``. In its place stands ``r(T) D^-1/2`` with
+#
+# |   r(x) = sum_j c_j / (x + s_j),     c_j, s_j > 0,     |r(x) x^1/4 - 1| <= about 1e-5
+#
+# on the spectrum of T. r is not used as an approximation of anything: it *is* the strategy, and
+# the functions that sensitivity, answers and variances need follow from it exactly:
+#
+# |   r(x)^2          = sum_j a_j / (x + s_j) + b_j / (x + s_j)^2
+# |   1 / r(x)        = beta + alpha x + sum_j g_j x / (x + z_j),        all coefficients positive
+# |   1 / (x r(x)^2)  = alpha^2 x + const + sum_j a'_j / (x + z_j) + b'_j / (x + z_j)^2
+#
+# The second line holds because r is a Stieltjes function: its zeros -z_j lie between the poles,
+# and the reciprocal is a complete Bernstein function (Schilling, Song, Vondracek 2012, "Bernstein
+# functions").
+#
+# The nodes start from those of Hale, Higham, Trefethen 2008 for x^-1/2 and are then moved by
+# damped least squares (Levenberg 1944; Marquardt 1963) on the relative error in log coordinates.
+
+ACCURACY = 1e-5
+SAMPLES = 20  # points per pole at which the error is looked at
+STEPS = 80  # most steps of the least squares
+NARROWEST = 10.0  # an interval of spectrum shorter than this is taken wider
+
+
+@dataclass(frozen=True, eq=False)
+class PartialFractions:
+    """``slope x + constant + sum_j first_j / (x + shifts_j) + second_j / (x + shifts_j)^2``."""
+
+    shifts: Array
+    first: Array
+    second: Array
+    slope: float = 0.0
+    constant: float = 0.0
+
+    def at(self, x: Array) -> Array:
+        """Its values."""
+        near = 1 / (x[:, None] + self.shifts)
+        out = self.slope * x + self.constant + near @ self.first + near**2 @ self.second
+        return np.asarray(out, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Reciprocal:
+    """``constant + slope x + sum_j gains_j x / (x + shifts_j)``: one over a ``Root``."""
+
+    shifts: Array
+    gains: Array
+    slope: float
+    constant: float
+
+    def at(self, x: Array) -> Array:
+        """Its values."""
+        share = x[:, None] / (x[:, None] + self.shifts)
+        return np.asarray(self.constant + self.slope * x + share @ self.gains, dtype=np.float64)
+
+    @cached_property
+    def squared_over_x(self) -> PartialFractions:
+        """``phi(x)^2 / x``, from ``phi / x = alpha + sum_j g_j / (x + z_j)`` with z_0 = 0."""
+        z = np.concatenate([[0.0], self.shifts])
+        g = np.concatenate([[self.constant], self.gains])
+        cross = 2 * self.slope * g + _cross(g, z)
+        constant = 2 * self.slope * float(g.sum())
+        return PartialFractions(z, g**2 - z * cross, -z * g**2, self.slope**2, constant)
+
+
+@dataclass(frozen=True, eq=False)
+class Root:
+    """``r(x) = sum_j weights_j / (x + shifts_j)``, all positive, shifts increasing."""
+
+    shifts: Array
+    weights: Array
+
+    def at(self, x: Array) -> Array:
+        """Its values."""
+        return np.asarray((1 / (x[:, None] + self.shifts)) @ self.weights, dtype=np.float64)
+
+    @cached_property
+    def squared(self) -> PartialFractions:
+        """``r^2``; every coefficient is the exact one, rounded once."""
+        return PartialFractions(
+            self.shifts, _exact_cross(self.weights, self.shifts), _squares(self.weights)
+        )
+
+    @cached_property
+    def reciprocal(self) -> Reciprocal:
+        """``1 / r``."""
+        z = self._zeros()
+        gains = 1 / (z * ((self.shifts - z[:, None]) ** -2 @ self.weights))
+        slope = 1 / float(self.weights.sum())
+        constant = 1 / float((self.weights / self.shifts).sum())
+        return Reciprocal(z, gains, slope, constant)
+
+    def _zeros(self) -> Array:
+        """``r(-z) = 0`` once between two poles, where r(-z) increases: bisection to the last bit.
+
+        The unknown is the distance from the lower pole, so that it is known relatively.
+        """
+        low, high = np.zeros(len(self.shifts) - 1), np.diff(self.shifts)
+        apart = self.shifts - self.shifts[:-1, None]
+        while True:
+            middle = (low + high) / 2
+            if ((middle <= low) | (middle >= high)).all():
+                return self.shifts[:-1] + middle
+            is_below = (1 / (apart - middle[:, None])) @ self.weights < 0
+            low = np.where(is_below, middle, low)
+            high = np.where(is_below, high, middle)
+
+
+def inverse_fourth_root(least: float, largest: float, accuracy: float = ACCURACY) -> Root:
+    """A Root near ``x^-1/4`` on [least, largest], to a relative error of about ``accuracy``."""
+    ratio = max(largest / least, NARROWEST)
+    n = LANES * ceil(pole_count(1.0, ratio, accuracy) / LANES)
+    shifts, weights = inverse_root_poles(1.0, ratio, n)
+    x = np.exp(log(ratio) * (1 - np.cos(np.linspace(0, pi, SAMPLES * n + 1))) / 2)[:, None]
+    # Unknown: log s_j, and log of c_j s_j^-3/4. The same integral with s^-1/4 for s^-1/2 gives
+    # the first weights: c_j becomes sin(pi / 4) s_j^1/4 c_j.
+    place = np.concatenate([np.log(shifts), np.log(sin(pi / 4) * weights / np.sqrt(shifts))])
+    damping = 1e-3
+    parts = _parts(x, place)
+    error = parts.sum(axis=1) - 1
+    for _ in range(STEPS):
+        slopes = np.concatenate([parts * (x / (x + np.exp(place[:n])) - 0.25), parts], axis=1)
+        normal, downhill = slopes.T @ slopes, -(slopes.T @ error)
+        while damping < 1e8:
+            damped = normal + damping * np.diag(np.diag(normal))
+            there = place + np.linalg.solve(damped, downhill)
+            parts = _parts(x, there)
+            found = parts.sum(axis=1) - 1
+            if found @ found < error @ error:
+                break
+            damping *= 4
+        else:
+            break
+        gained = 1 - (found @ found) / (error @ error)
+        place, error, damping = there, found, max(damping / 8, 1e-15)
+        if gained < 1e-3:
+            break
+    order = np.argsort(place[:n])
+    s = np.exp(place[:n][order])
+    c = np.exp(place[n:][order]) * s**0.75
+    return Root(s * least, c * least**0.75)
+
+
+def _parts(x: Array, place: Array) -> Array:
+    """``x^1/4 c_j / (x + s_j)`` for every x and j."""
+    n = len(place) // 2
+    s = np.exp(place[:n])
+    return np.asarray((x / s) ** 0.25 * s / (x + s) * np.exp(place[n:]), dtype=np.float64)
+
+
+def _cross(g: Array, z: Array) -> Array:
+    """``2 g_j sum_{k != j} g_k / (z_k - z_j)``."""
+    apart = z - z[:, None] + np.diag(np.full(len(z), np.inf))
+    return np.asarray(2 * g * ((1 / apart) @ g), dtype=np.float64)
+
+
+def _exact_cross(c: Array, s: Array) -> Array:
+    """The same in exact arithmetic, rounded at the end: the sensitivity relies on it."""
+    numbers = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(c, s, strict=True)]
+    return np.array(
+        [float(2 * a * sum(other / (t - b) for other, t in numbers if t != b)) for a, b in numbers]
+    )
+
+
+def _squares(c: Array) -> Array:
+    return np.array([float(Fraction(float(a)) ** 2) for a in c])

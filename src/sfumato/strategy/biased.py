@@ -1,0 +1,601 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A strategy that trades bias for noise, for a public number of records.
+
+``biased.py`` finds R and M of least worst error over all data sets of n records; here M is
+rounded to integers and measured exactly like every other block, and the bias is computed from the
+rounded matrix, so that what is stated about it is true whatever was rounded: ``E = R M - F`` over
+all classes of cells, ``n |E e_j|`` in the worst case. Between the data and the noise nothing is
+different from an unbiased strategy, so privacy is that of ``calibrate.py``; the bias is a matter of
+accuracy only, and post-processing.
+
+Which number of records: the bias of h is at most ``n max_j |E_qj|``, so the statement holds for
+every data set of at most ``records`` records. Where the number is exactly public (``replace-one``
+neighbours), a constant can be added ``records`` times, which halves the bias of shares and more;
+then it holds for that number only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, isfinite, prod, sqrt
+from typing import Literal
+
+import numpy as np
+
+from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.solve.ellipsoid import Ellipsoid, nearest_ellipsoid
+from sfumato.solve.orbits import CLASS_PART, Axis
+from sfumato.strategy.base import Block, GaussianStrategy, Strategy
+from sfumato.strategy.conjunctions import conjunctions_by_polynomial, is_conjunctive
+from sfumato.strategy.measured import Piece
+from sfumato.types import Array, Integers, Objective, SearchProgress
+from sfumato.workload.predicates import joint_classes
+from sfumato.workload.queries import QuerySet
+from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "ApproximateFactorization",
+    "Biased",
+    "approximate",
+    "bounded_bias",
+    "folded_normal_quantile",
+    "least_worst_case",
+    "trade_off",
+]
+
+
+# --------------------
+# Approximate factorization: a little bias for much less noise, with its certificate.
+#
+# Where ``R M`` is not F but near it, the answers ``R (M h + z)`` have a bias ``E h`` with ``E = R
+# M - F``, besides the noise ``R z``. For shares of n records (h sums to 1) the mean squared error
+# per query is at most, over all data sets,
+#
+# |   max_j |E e_j|^2 / k  +  tau ||R||_F^2 ||M||_{1->2}^2 / k,
+#
+# tau the noise variance at unit sensitivity over n^2, because the squared bias is convex in h and
+# so greatest where all records are in one cell. Two questions about this pair, one geometry:
+#
+# * ``bounded_bias``: the approximate factorization norm gamma_alpha(F), the least
+#   ``||R||_F ||M||_{1->2} / sqrt(k)`` with ``||R M - F||_{1->2} <= alpha sqrt(k)`` (Definition 2.5
+#   in the lecture notes of Smith and Ullman on factorization);
+# * ``least_worst_case``: the R and M of least worst error for a given tau. It is the saddle point
+#   ``max_u min_X tr(V (U^-1 + X / tau)^-1)`` over u in the simplex and X_jj <= 1, and also the
+#   least
+#   of ``alpha^2 + tau gamma_alpha^2`` over alpha.
+#
+# Both are least ellipsoids near the columns of F (``ellipsoid.py``). For study and comparison;
+# ``biased.py`` makes strategies that can be measured.
+#
+# References: Edmonds, Nikolov, Ullman 2020, "The power of factorization mechanisms in local and
+# central differential privacy"; Donoho 1994, "Statistical estimation and optimal recovery" (the
+# trade of bias and variance in the worst case).
+
+LARGEST_RANK = 1024  # of a matrix that is factorized approximately
+LARGEST = 2**24  # entries of a matrix that is held
+RANK_ROUNDING = 2.0**-44
+
+
+@dataclass(frozen=True, eq=False)
+class ApproximateFactorization:
+    """``F = R M - bias``, to be used as ``offset + R M h``; all for shares of the records.
+
+    ``lower_bound`` is below what every approximate factorization can reach: the root of the worst
+    mean squared error where ``noise`` was given, else gamma at the bias that was allowed.
+    """
+
+    R: Array
+    M: Array
+    bias: Array
+    lower_bound: float
+    noise: float | None = None
+    offset: Array | None = None
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """``||M||_{1->2}``: the longest column of M."""
+        return float(np.sqrt((self.M**2).sum(axis=0).max(initial=0.0)))
+
+    @cached_property
+    def variances(self) -> Array:
+        """The variance of every answer when M is measured with noise of its sensitivity."""
+        return np.asarray((self.R**2).sum(axis=1) * self.sensitivity**2, dtype=np.float64)
+
+    @property
+    def gamma(self) -> float:
+        """``||R||_F ||M||_{1->2} / sqrt(k)``."""
+        return sqrt(float(self.variances.mean()))
+
+    @cached_property
+    def alpha(self) -> float:
+        """``||E||_{1->2} / sqrt(k)``: the root mean square bias in the worst case, per record."""
+        return sqrt(float((self.bias**2).mean(axis=0).max()))
+
+    @cached_property
+    def bias_bounds(self) -> Array:
+        """``max_j |E_qj|``: how far each answer can be off on average, per record."""
+        return np.asarray(np.abs(self.bias).max(axis=1), dtype=np.float64)
+
+    def worst_error(self, n: float = 1.0, noise: float | None = None) -> float:
+        """``n sqrt(alpha^2 + noise gamma^2)``: root mean square error over queries, all data sets.
+
+        In counts for n records, where M is measured with noise of standard deviation
+        ``n sqrt(noise)`` times its sensitivity.
+        """
+        tau = self.noise if noise is None else noise
+        if tau is None:
+            raise PlanError("worst_error needs the noise variance at unit sensitivity over n^2")
+        return n * sqrt(self.alpha**2 + tau * self.gamma**2)
+
+    @property
+    def certificate(self) -> float:
+        """What is reached over ``lower_bound``: at least 1, and how far the best may be."""
+        reached = self.gamma if self.noise is None else self.worst_error()
+        return reached / self.lower_bound if reached > 0 else 1.0
+
+    def __repr__(self) -> str:
+        k, m = self.bias.shape
+        return (
+            f"ApproximateFactorization({k:,} queries, {m:,} cells: gamma {self.gamma:.5f} at alpha "
+            f"{self.alpha:.5f}, certificate {self.certificate:.5f})"
+        )
+
+
+def bounded_bias(
+    F: Array, alpha: float, tolerance: float = 1e-3, progress: SearchProgress | None = None
+) -> ApproximateFactorization:
+    """gamma_alpha(F): least gamma with ``||R M - F||_{1->2} <= alpha sqrt(k)``.
+
+    gamma(F) at alpha = 0, falling in alpha, and 0 from ``||F||_{1->2} / sqrt(k)`` on.
+
+    >>> import numpy as np
+    >>> found = bounded_bias(np.eye(4), 0.25)
+    >>> bool(found.lower_bound <= found.gamma), round(found.alpha, 6)
+    (True, 0.25)
+    """
+    matrix = _checked(F)
+    if not (isinstance(alpha, int | float) and isfinite(alpha) and alpha >= 0):
+        raise PlanError(f"alpha is a bias per record and must be at least 0, got {alpha!r}")
+    distance = alpha * sqrt(len(matrix))
+    if distance >= sqrt(float((matrix**2).sum(axis=0).max())):
+        return _nothing(matrix)
+    problem = _Reduced.of(matrix, is_centred=False)
+    found = nearest_ellipsoid(
+        problem.columns, distance=distance, tolerance=tolerance, progress=progress
+    )
+    r, m = problem.expanded(found)
+    return ApproximateFactorization(r, m, r @ m - matrix, sqrt(found.lower / len(matrix)))
+
+
+def least_worst_case(
+    F: Array,
+    noise: float,
+    offset: Array | Literal["best"] | None = None,
+    tolerance: float = 1e-3,
+    progress: SearchProgress | None = None,
+) -> ApproximateFactorization:
+    """``min over R, M of max_j |E e_j|^2 / k + noise ||R||_F^2 ||M||_{1->2}^2 / k``.
+
+    ``noise`` is tau: the variance of the noise at unit sensitivity over n^2; for Gaussian noise of
+    mu-GDP and add-remove neighbours ``1 / (mu n)^2``.
+
+    With ``offset``, a public guess h0 of the shares of the cells, the answers are
+    ``F h0 + R M h``: without data they fall back to the guess instead of zero. The worst case is
+    still over all data sets, near the guess or not; ``bias`` is then ``F h0 1' + R M - F``. With
+    ``"best"`` the constant itself is optimised. Either needs n to be known: in counts, the
+    constant is added n times.
+    """
+    matrix = _checked(F)
+    if not (isinstance(noise, int | float) and isfinite(noise) and noise > 0):
+        raise PlanError(
+            f"noise is the noise variance at unit sensitivity over n^2 and must be above 0, got "
+            f"{noise!r}"
+        )
+    k = len(matrix)
+    is_best = isinstance(offset, str)
+    if is_best and offset != "best":
+        raise PlanError(f"offset is a vector of shares or 'best', got {offset!r}")
+    constant = np.zeros(k) if offset is None or is_best else _guess(matrix, np.asarray(offset))
+    target = matrix - constant[:, None]
+    spread = target - target[:, :1] if is_best else target
+    if not np.any(np.abs(spread) > RANK_ROUNDING * np.abs(matrix).max()):
+        return _exact(matrix, matrix[:, 0].copy(), noise)
+    problem = _Reduced.of(target, is_centred=is_best)
+    found = nearest_ellipsoid(
+        problem.columns, tau=noise, is_centred=is_best, tolerance=tolerance, progress=progress
+    )
+    r, m = problem.expanded(found)
+    if is_best:
+        constant = problem.middle + problem.basis @ found.centre
+    bias = r @ m + constant[:, None] - matrix
+    lower = sqrt(found.lower / k)
+    return ApproximateFactorization(
+        r, m, bias, lower, float(noise), None if offset is None else constant
+    )
+
+
+def trade_off(
+    F: Array, noise: float, alphas: Sequence[float], tolerance: float = 1e-3
+) -> list[tuple[float, float]]:
+    """``sqrt(alpha^2 + noise gamma_alpha^2)`` for every alpha: convex, falling, then rising.
+
+    Its least value, over all alpha, is that of ``least_worst_case``.
+
+    >>> import numpy as np
+    >>> [round(error, 2) for _, error in trade_off(np.eye(2), 1.0, [0.0, 0.5, 1.0])]
+    [1.0, 0.58, 1.0]
+    """
+    found = [(float(a), bounded_bias(F, a, tolerance)) for a in alphas]
+    return [(a, sqrt(a**2 + noise * f.gamma**2)) for a, f in found]
+
+
+@dataclass(frozen=True, eq=False)
+class _Reduced:
+    """``F = middle + basis @ columns[:, where]``: equal columns once, in the space they span.
+
+    Neither changes a distance between columns or the trace of C. The middle is 0 unless a constant
+    may be added, which then lies in the span too.
+    """
+
+    basis: Array
+    columns: Array
+    middle: Array
+    where: Integers
+
+    @classmethod
+    def of(cls, matrix: Array, is_centred: bool) -> _Reduced:
+        columns, where = np.unique(matrix, axis=1, return_inverse=True)
+        middle = columns.mean(axis=1) if is_centred else np.zeros(len(columns))
+        columns = columns - middle[:, None]
+        left, singular, _ = np.linalg.svd(columns, full_matrices=False)
+        basis = left[:, singular > singular[0] * max(columns.shape) * RANK_ROUNDING]
+        if basis.shape[1] > LARGEST_RANK:
+            raise TooLarge(
+                f"an approximate factorization of a matrix of rank {basis.shape[1]:,}; the limit "
+                f"is {LARGEST_RANK:,}: ask for fewer queries or coarser cells"
+            )
+        return cls(basis, basis.T @ columns, middle, where.reshape(-1).astype(np.int64))
+
+    def expanded(self, found: Ellipsoid) -> tuple[Array, Array]:
+        """R and M of the whole matrix."""
+        return self.basis @ found.root, np.ascontiguousarray(found.inside[:, self.where])
+
+
+def _checked(matrix: object) -> Array:
+    given = np.asarray(matrix)
+    if given.ndim != 2 or given.dtype.kind not in "biuf" or not given.size:
+        raise WorkloadError(
+            f"an approximate factorization needs a matrix of numbers with a row per query, got "
+            f"shape {given.shape} of {given.dtype}"
+        )
+    if given.size > LARGEST:
+        raise TooLarge(
+            f"a matrix of {given.size:,} entries is too large for an approximate factorization; "
+            f"the limit is {LARGEST:,}: ask for fewer queries or coarser cells"
+        )
+    out = given.astype(np.float64)
+    if not np.isfinite(out).all() or not out.any():
+        raise WorkloadError("factorize needs finite numbers, not all of them zero")
+    return out
+
+
+def _guess(matrix: Array, shares: Array) -> Array:
+    """``F h0`` for a public guess of the shares of the cells."""
+    m = matrix.shape[1]
+    is_numeric = shares.dtype.kind in "biuf" and shares.shape == (m,)
+    if not is_numeric or (shares < 0).any() or abs(float(shares.sum()) - 1) > 1e-9:
+        raise PlanError(
+            f"an offset is a share for each of the {m:,} cells, none below 0, that sum to 1; got "
+            f"shape {shares.shape} with sum {float(shares.sum()) if is_numeric else 'unknown'}"
+        )
+    return np.asarray(matrix @ shares, dtype=np.float64)
+
+
+def _nothing(matrix: Array) -> ApproximateFactorization:
+    """Answer zero: the bias is allowed to be as large as the queries."""
+    k, m = matrix.shape
+    return ApproximateFactorization(np.zeros((k, 1)), np.zeros((1, m)), -matrix, 0.0)
+
+
+def _exact(matrix: Array, constant: Array, noise: float) -> ApproximateFactorization:
+    """All columns are equal: the constant is the answer, whatever the data are."""
+    k, m = matrix.shape
+    bias = constant[:, None] - matrix
+    return ApproximateFactorization(
+        np.zeros((k, 1)), np.zeros((1, m)), bias, 0.0, float(noise), constant
+    )
+
+
+ENTRY_BITS = (14, 18, 22, 26, 30)  # tried until rounding costs next to nothing
+ROUNDING = 1e-4
+MOST_ENTRIES = 2**23  # queries by classes of cells
+MOST_CELLS = 2**25  # of the table that is counted
+MOST_CLASSES = 2**11  # classes of cells: columns of the matrix that is factorized
+NEGLIGIBLE = 1e-8  # measured values below this part of the greatest are left out
+SLACK = 1e-9  # relative: covers the float rounding of E
+ROUNDS = 8  # of weights on the queries, for the largest error
+GOOD_ENOUGH = 1e-2
+LEAST_WEIGHT = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Biased(GaussianStrategy):
+    """``R y + records * offset``; ``bias`` holds E over the classes of cells, row by query."""
+
+    reconstruction: Array
+    offset: Array
+    bias: Array
+
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """``R y`` of the rows of the term, and the constant."""
+        rows = self._rows(term)
+        found = self.reconstruction[rows] @ np.asarray(values[0], dtype=np.float64)
+        return np.asarray(found + (self.records or 0) * self.offset[rows], dtype=np.float64)
+
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """Squared rows of R."""
+        return block_variances[0] * self._squares[self._rows(term)]
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """``R'c``: the constant carries no noise."""
+        weights = self.reconstruction[self._rows(term)].T @ coefficients
+        return {0: np.asarray(weights, dtype=np.float64)} if weights.any() else {}
+
+    def bias_bounds(self, term: int) -> Array:
+        """``max_j |E_qj|``."""
+        return self._bounds[self._rows(term)]
+
+    def squared_bias(self, term: int | None = None) -> float:
+        """``max_j |E e_j|^2`` over the queries of a term, or over all."""
+        rows = slice(None) if term is None else self._rows(term)
+        return float((self.bias[rows] ** 2).sum(axis=0).max()) * (1 + SLACK)
+
+    def describe(self) -> list[str]:
+        """The block, and what the bias comes to."""
+        worst = (self.squared_bias() / len(self.bias)) ** 0.5
+        told = f"biased by at most {worst:.4g} per record, root mean square over the queries"
+        return [*super().describe(), told]
+
+    @cached_property
+    def _bounds(self) -> Array:
+        return np.asarray(np.abs(self.bias).max(axis=1) * (1 + SLACK), dtype=np.float64)
+
+    @cached_property
+    def _squares(self) -> Array:
+        return np.asarray((self.reconstruction**2).sum(axis=1), dtype=np.float64)
+
+    def _rows(self, term: int) -> slice:
+        first = sum(t.rows for t in self.workload.terms[:term])
+        return slice(first, first + self.workload.terms[term].rows)
+
+
+def approximate(
+    workload: Workload,
+    loss: float,
+    records: int,
+    objective: str = "rmse",
+    *,
+    is_exact: bool = False,
+) -> Strategy:
+    """The strategy of least worst error over all data sets of at most ``records`` records.
+
+    ``loss`` is the mu of the Gaussian noise; ``is_exact`` says that the number of records is
+    public and exactly this. Conjunctions of many yes/no attributes go by polynomials; all else
+    must be small enough for one matrix. PlanError and TooLarge say what does not fit.
+    """
+    _check(loss, records, objective)
+    try:
+        return _as_one_matrix(workload, loss, records, objective, is_exact)
+    except TooLarge:
+        if not is_conjunctive(workload):
+            raise
+    return conjunctions_by_polynomial(workload, records, loss, objective)
+
+
+def _check(loss: float, records: int, objective: str) -> None:
+    if not (isinstance(loss, int | float) and isfinite(loss) and loss > 0):
+        raise PlanError(f"the privacy loss mu must be a number above 0, got {loss!r}")
+    if isinstance(records, bool) or not isinstance(records, int) or records < 1:
+        raise PlanError(
+            f"a biased strategy is made for a public number of records, at least 1, got "
+            f"{records!r}; say records=..."
+        )
+    if objective not in ("rmse", "max"):
+        raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
+
+
+def _as_one_matrix(
+    workload: Workload, loss: float, records: int, objective: str, is_exact: bool
+) -> Biased:
+    axes = _axes(workload)
+    matrix = np.concatenate([_coefficients(t, axes) for t in workload.terms])
+    asked = np.concatenate([np.full(t.rows, t.weight) for t in workload.terms])
+    if not matrix.any():
+        raise PlanError("all queries are zero on every cell: there is nothing to measure")
+    tau = (loss * records) ** -2.0
+    if objective == "max":
+        found = _least_largest(matrix, asked, tau, is_exact)
+    else:
+        found = _weighted(matrix, asked, tau, is_exact)
+    if not found.R.any():
+        raise PlanError(
+            f"at mu = {loss:.3g} the noise is so large that nothing measured of {records:,} "
+            "records is better than nothing; give more budget or ask less"
+        )
+    return _rounded(workload, axes, matrix, found, records, objective)
+
+
+def _weighted(
+    matrix: Array, weights: Array, tau: float, is_exact: bool
+) -> ApproximateFactorization:
+    """The least worst case of the queries times their weights, in the queries' own units."""
+    found = least_worst_case(matrix * weights[:, None], tau, "best" if is_exact else None)
+    offset = None if found.offset is None else found.offset / weights
+    return replace(
+        found, R=found.R / weights[:, None], bias=found.bias / weights[:, None], offset=offset
+    )
+
+
+def _least_largest(
+    matrix: Array, asked: Array, tau: float, is_exact: bool
+) -> ApproximateFactorization:
+    """The least ``max_q w_q^2 (tau |r_q|^2 + max_j E_qj^2)`` seen, large errors weighed up."""
+    weights = asked
+    best, least = _weighted(matrix, weights, tau, is_exact), inf
+    found = best
+    for _ in range(ROUNDS):
+        errors = asked * np.sqrt(tau * found.variances + found.bias_bounds**2)
+        worst = float(errors.max())
+        if worst < least:
+            best, least = found, worst
+        if float(errors.min()) > worst * (1 - GOOD_ENOUGH):
+            break
+        weights = weights * np.sqrt(np.maximum(errors / worst, LEAST_WEIGHT))
+        found = _weighted(matrix, weights, tau, is_exact)
+    return best
+
+
+def _rounded(
+    workload: Workload,
+    axes: tuple[Axis, ...],
+    matrix: Array,
+    found: ApproximateFactorization,
+    records: int,
+    objective: str,
+) -> Biased:
+    """M as integers times a unit, and E of what is measured then."""
+    used = np.linalg.norm(found.R, axis=0) * np.abs(found.M).max(axis=1)
+    kept = used > used.max() * NEGLIGIBLE
+    aim_squared = found.worst_error() ** 2 * (1 + ROUNDING)
+    offset = np.zeros(len(matrix)) if found.offset is None else found.offset
+    for bits in ENTRY_BITS:
+        unit = float(np.abs(found.M[kept]).max()) / 2**bits
+        entries = np.rint(found.M[kept] / unit).astype(np.int64)
+        reconstruction, whole = found.R[:, kept] * unit, entries.astype(np.float64)
+        bias = reconstruction @ whole + offset[:, None] - matrix
+        noise = (found.noise or 0.0) * float((reconstruction**2).sum() * _longest(whole))
+        if float((bias**2).sum(axis=0).max()) + noise <= aim_squared * len(matrix):
+            break
+    name = "approximation of " + " x ".join(a.name for a in axes)
+    piece = Piece(workload.domain, name, 1.0, axes, (CLASS_PART,) * len(axes), entries)
+    aim: Objective = "max" if objective == "max" else "rmse"
+    return Biased(
+        "approximate",
+        "gaussian",
+        workload,
+        (Block(piece, unit),),
+        reconstruction,
+        offset,
+        bias,
+        objective=aim,
+        records=records,
+    )
+
+
+def _longest(matrix: Array) -> float:
+    return float((matrix**2).sum(axis=0).max())
+
+
+def _axes(workload: Workload) -> tuple[Axis, ...]:
+    """The attributes with the classes of their cells that some query tells apart."""
+    keys: dict[str, list[Integers]] = {}
+    for term in workload.terms:
+        if isinstance(term, Product):
+            for name, queries in term.factors:
+                keys.setdefault(name, []).append(_classes(queries))
+        elif isinstance(term, Predicates):
+            for name, of in zip(term.classes.names, term.classes.class_of, strict=True):
+                keys.setdefault(name, []).append(of)
+        else:
+            for name in term.attributes:
+                keys.setdefault(name, []).append(np.arange(workload.domain[name].size))
+    found = [Axis(n, joint_classes(keys[n])) for n in workload.domain.in_order(keys)]
+    axes = tuple(a for a in found if a.classes > 1)
+    if not axes:
+        raise PlanError("the queries do not tell any two cells apart: only totals are asked")
+    classes, cells = prod(a.classes for a in axes), prod(a.cells for a in axes)
+    if classes > MOST_CLASSES or classes * workload.queries > MOST_ENTRIES or cells > MOST_CELLS:
+        raise TooLarge(
+            f"{workload.queries:,} queries that tell {classes:,} classes of cells apart, in a "
+            f"table of {cells:,}; approximate factorization takes at most {MOST_CLASSES:,} "
+            f"classes, {MOST_ENTRIES:,} coefficients and {MOST_CELLS:,} cells: ask about fewer "
+            "attributes at once"
+        )
+    return axes
+
+
+def _classes(queries: QuerySet) -> Integers:
+    """Cells with equal columns get equal numbers."""
+    if queries.rows * queries.size > MOST_ENTRIES and not queries.is_disjoint:
+        return np.arange(queries.size)
+    classes = queries.cell_classes()
+    if classes is not None:
+        return classes
+    return np.unique(queries.dense(), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _coefficients(term: Term, axes: tuple[Axis, ...]) -> Array:
+    """A row per query, a column per product of classes, read off the first cell of each."""
+    firsts = {a.name: np.unique(a.class_of, return_index=True)[1] for a in axes}
+    kept = [a.name for a in axes if a.name in term.attributes]
+    at = {n: firsts.get(n, np.zeros(1, dtype=np.int64)) for n in term.attributes}
+    if isinstance(term, Product):
+        own = np.ones((1, 1))
+        for name, queries in term.factors:
+            part = queries.dense()[:, at[name]]
+            own = np.asarray(np.kron(own, part), dtype=np.float64)
+    elif isinstance(term, Explicit):
+        cells = np.ravel_multi_index(np.ix_(*(at[n] for n in term.attributes)), term.shape)
+        own = np.asarray(term.matrix[:, cells.reshape(-1)].todense(), dtype=np.float64)
+    elif isinstance(term, Predicates):
+        classes = term.classes
+        places = [of[at[n]] for n, of in zip(classes.names, classes.class_of, strict=True)]
+        rows = [classes.truth(c)[np.ix_(*places)].reshape(-1) for c in term.conditions]
+        own = np.array(rows, dtype=np.float64)
+    else:
+        raise PlanError(f"group {term.name!r} has no list of coefficients")
+    spread = own.reshape(term.rows, *(len(firsts[a.name]) if a.name in kept else 1 for a in axes))
+    whole = np.broadcast_to(spread, (term.rows, *(a.classes for a in axes)))
+    return np.ascontiguousarray(whole.reshape(term.rows, -1))
+
+
+# --------------------
+# Intervals that hold the truth although the answer is off by a bounded bias.
+#
+# If an answer is ``truth + b + s Z`` with Z standard normal and ``|b| <= B``, then ``P(|answer -
+# truth| <= c)`` falls in ``|b|``, so the least c that works for every such b is the quantile of
+# ``|N(B, s^2)|``. It is at most ``B + s q``, q the two-sided normal quantile, and near ``B + s
+# q_1`` with the one-sided quantile where the bias is large, since only one tail then counts.
+#
+# Reference: Armstrong, Kolesar 2018, "Optimal inference in a class of regression models"
+# (fixed-length intervals under a bound on the bias).
+
+STEPS = 60
+SAFE = 1e-9  # relative, far above the error of Newton's method
+
+
+def folded_normal_quantile(ratio: Array, level: float) -> Array:
+    """The c with ``P(|N(ratio, 1)| <= c) = level``, rounded up.
+
+    >>> import numpy as np
+    >>> [round(float(c), 2) for c in folded_normal_quantile(np.array([0.0, 5.0]), 0.95)]
+    [1.96, 6.64]
+    """
+    from scipy.special import ndtr, ndtri
+
+    b = np.asarray(ratio, dtype=np.float64)
+    # P is concave in c from b on, and below the level at the one-sided quantile: Newton's method
+    # from there never passes the root.
+    c = b + ndtri(level)
+    c = np.maximum(c, ndtri((1 + level) / 2))
+    for _ in range(STEPS):
+        missing = level - (ndtr(c - b) - ndtr(-c - b))
+        density = (np.exp(-((c - b) ** 2) / 2) + np.exp(-((c + b) ** 2) / 2)) / np.sqrt(2 * np.pi)
+        step = missing / density
+        c = c + step
+        if float(np.abs(step).max(initial=0.0)) <= 1e-13:
+            break
+    return np.asarray(c * (1 + SAFE), dtype=np.float64)

@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many conditions over more kinds of cells than can be listed: weights that are proved.
+
+``factorize.py`` needs all different columns of the queries. Conditions spread over many attributes have
+too many; here the sensitivity is bounded without them. With x the truth values of the conditions
+at a cell and weights g > 0 such that ``L = g'x <= 1`` at every cell (``workload/clauses.py``),
+measure
+
+    M = (I - c u u') diag(sqrt g) F,   u = sqrt(g / G),  G = sum_q g_q,  1 - (1 - c)^2 = t,
+
+so that ``|M e|^2 = L - t L^2 / G``: for 0/1 values ``x'diag(g)x = g'x``. As a function of L in
+[0, 1] that is at most ``1 - t / G`` (t <= G / 2), else ``G / 4t``. Measuring the conditions as
+asked is t = 0; t > 0 takes away what all of them have in common. The error of query q is
+``1 / g_q + t / ((1 - t) G)`` (Sherman, Morrison). Two different cells are at most
+``L + L' <= 2`` apart, squared: for replaced records t = 0 is best.
+
+The weights are tried in two ways, and what has less error after the proof is taken:
+
+* in proportion to the weights of the queries (for the largest error: to their squares);
+* ``min sum_q w_q^2 / g_q`` subject to ``g'x <= 1`` at the cells known so far, which has the form of
+  ``nuclear.py`` (any v >= 0 bounds it by ``(sum_q w_q sqrt((X'v)_q))^2 / sum v``). Cells where
+  g'x > 1 join (Kelley 1960, "The cutting-plane method for solving convex programs"). The best
+  weights make many cells equally heavy, which is hard to prove; hence the first way.
+
+Either g is divided by the proved bound. The certificate is that of ``conditions.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from sfumato.errors import PlanError, TooLarge
+from sfumato.solve.effort import must_stop
+from sfumato.solve.nuclear import best_root, certified_optimum, root_diagonal
+from sfumato.strategy.base import Block, Norm
+from sfumato.strategy.matrix import Mixed
+from sfumato.strategy.measured import Mixture
+from sfumato.types import Array, Integers, Mask, Objective, SearchProgress
+from sfumato.workload.clauses import (
+    EFFORT,
+    Clauses,
+    climbed,
+    heaviest,
+    held_together,
+    read_clauses,
+    starting_cells,
+)
+from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.terms import Term
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "Conditions",
+    "Lower",
+    "Proved",
+    "common",
+    "conditions",
+    "first_cells",
+    "joined",
+    "lower_bound",
+    "too_long",
+]
+
+
+# --------------------
+# A mixture of conditions whose columns are not known, only how long they are at most.
+#
+# ``Mixture`` keeps all different columns and reads its sensitivity off them. Where these are too
+# many, a proof takes their place (``conditions.py``): the integers C are the same kind of matrix
+# and the vault measures ``C F_B h`` in the same way.
+
+
+@dataclass(frozen=True, eq=False)
+class Proved(Mixture):
+    """``norms`` bounds ``|M_j|_1`` and ``|M_j|_2^2`` of every column.
+
+    ``farthest`` bounds the squared distance of two columns. All of the base are conditions, so
+    that the coefficients mixed are 0 and 1; ``columns`` and ``sizes`` say nothing here.
+    """
+
+    norms: tuple[float, float]
+    farthest: float
+
+    def greatest_column(self, p: int) -> float:
+        """As proved."""
+        return self.norms[p - 1]
+
+    def _bounded_chunks(self) -> Iterator[tuple[Array, Array]]:
+        raise TooLarge(
+            f"the different columns of {self.name} are too many to list; only bounds on them are "
+            "known"
+        )
+
+    def coefficient_bounds(self) -> tuple[Array, Array]:
+        """All conditions of one sign at once: no cell goes beyond."""
+        numbers = self.entries.astype(np.float64)
+        return np.minimum(numbers, 0.0).sum(axis=1), np.maximum(numbers, 0.0).sum(axis=1)
+
+    @cached_property
+    def greatest(self) -> float:
+        """No coefficient exceeds this."""
+        low, high = self.coefficient_bounds()
+        return float(max(-low.min(), high.max())) * ROUND_UP
+
+    @cached_property
+    def is_nonnegative(self) -> bool:
+        """Whether it surely only adds up."""
+        return bool((self.entries >= 0).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions(Mixed):
+    """One proved mixture of k conditions, R its inverse.
+
+    ``plain`` measures the same conditions with the same weights, nothing taken away: for replaced
+    records.
+    """
+
+    plain: Conditions | None = field(default=None, kw_only=True, repr=False)
+
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+        """As proved: never too small."""
+        return ColumnNorm(self._proved.greatest_column(norm) * scales[0] * ROUND_UP, is_exact=False)
+
+    def _diameters(self, norm: Norm) -> tuple[float, ...]:
+        """As proved."""
+        if norm != 2:
+            return super()._diameters(norm)
+        farthest = min(self._proved.farthest, 4 * self._proved.greatest_column(2))
+        return (farthest * ROUND_UP,)
+
+    @cached_property
+    def _proved(self) -> Proved:
+        term = self.blocks[0].term
+        if not isinstance(term, Proved):
+            raise TypeError("the block of conditions is a mixture with proved bounds")
+        return term
+
+
+# --------------------
+# Cells of conditions that are known so far, as the truth values of the conditions there.
+#
+# Optima over all cells are found on few of them: the cells at which the strategy found so far is
+# most sensitive join (Kelley 1960, "The cutting-plane method for solving convex programs").
+
+JOINED = 256  # cells that join in one round
+
+
+def first_cells(clauses: Clauses, weights: Array, starts: int) -> Mask:
+    """Cells where every clause holds, and cells climbed from some of them."""
+    every = starting_cells(clauses, max(starts, clauses.clauses))
+    some = every if len(every) <= starts else starting_cells(clauses, starts, 1)
+    found = np.concatenate([clauses.at(every), climbed(clauses, weights, some)])
+    return np.unique(clauses.holds(found), axis=0)
+
+
+def common(cells: Mask, weights: Array) -> Callable[[Array], Array]:
+    """``v -> v_i sum_q x_iq w_q / sqrt((X'v)_q)``: what ``nuclear.py`` asks of a problem."""
+    truth = cells.astype(np.float64)
+
+    def evaluate(v: Array) -> Array:
+        return np.asarray(v * (truth @ (weights / np.sqrt(truth.T @ v))), dtype=np.float64)
+
+    return evaluate
+
+
+def too_long(holds: Mask, form: Array, longer: float) -> tuple[Mask, float]:
+    """The different columns above 1, the longest first, and how long that is.
+
+    The length of x is ``x'form x``, or ``form'x`` for a vector.
+    """
+    truth = np.unique(holds, axis=0).astype(np.float64)
+    values = truth @ form if form.ndim == 1 else np.einsum("ij,ij->i", truth @ form, truth)
+    order = np.argsort(-values, kind="stable")[:JOINED]
+    return truth[order[values[order] > 1 + longer]].astype(np.bool_), float(values.max())
+
+
+def joined(cells: Mask, v: Array, found: Mask) -> tuple[Mask, Array]:
+    """More cells, with first guesses of their weights."""
+    known = {row.tobytes() for row in cells}
+    new = found[[row.tobytes() not in known for row in found]]
+    return np.concatenate([cells, new]), np.append(v, np.full(len(new), float(v.mean())))
+
+
+# --------------------
+# How little any strategy can err on conditions over more cells than can be listed.
+#
+# A lower bound for some of the cells is one for all of them, as fewer cells only relax what a
+# strategy must obey; and one for some of the conditions is one for all, as the others only add to
+# the error. The optimum is solved on the cells known so far (``nuclear.py``), the cells whose
+# columns came out longest join, and so on. The search for cells proves nothing and need not: each
+# one is a cell of the domain, whose truth values are known.
+#
+# Replaced records: for weights u of sum 1 on cells, pairs of cells weighted by the products have
+# the Laplacian ``L = diag(u) - u u'`` and the sum ``(1 - sum u^2) / 2``. A strategy of diameter 1
+# obeys ``tr(X L) <= (1 - sum u^2) / 2``, so that ``(tr (F L F')^1/2)^2`` over that is below every
+# error, by the proof of ``nuclear.py`` with L in the place of D. A good u is the one of the bound
+# above.
+
+SOLVED = 512  # different conditions up to which the bound is driven to the optimum
+WORK = 1400  # conditions times rounds
+CONDITION_BOUNDS_ROUNDS = 12
+EIGEN_ROUNDING = 2.0**-50  # eigenvalues below this, in greatest ones times their number, are none
+CONDITION_BOUNDS_STARTS = 192  # cells from which each search climbs
+TOLERANCE = 1e-2  # of the optimum of a round
+CONDITION_BOUNDS_LONGER = 1e-3  # how much too long a column is that joins
+
+
+class Lower(NamedTuple):
+    """Below the error of every strategy, one record added or removed, and replaced; 0 if unknown.
+
+    Errors are sums of weighted squares, or the largest of them.
+    """
+
+    added: float
+    replaced: float
+
+
+def lower_bound(
+    clauses: Clauses, weights: Array, objective: str, cells: Mask, progress: SearchProgress | None
+) -> Lower:
+    """From truth values at cells of the domain, and more cells that are found on the way.
+
+    Only conditions that were read count: of others it is not known where they hold.
+    """
+    read = clauses.is_read
+    if not read.any():
+        return Lower(0.0, 0.0)
+    asked, lower = weights[read], 0.0
+    rounds = WORK // len(asked) if len(asked) <= SOLVED else 0
+    for turn in range(min(CONDITION_BOUNDS_ROUNDS, rounds)):
+        truth = _columns(cells, read)
+        root = best_root(np.ascontiguousarray(truth.T.astype(np.int8)), asked, objective, TOLERANCE)
+        lower = max(lower, root.lower)
+        form = np.zeros((clauses.count, clauses.count))
+        form[np.ix_(read, read)] = root.mixing.T @ root.mixing
+        reached = climbed(clauses, form, starting_cells(clauses, CONDITION_BOUNDS_STARTS, turn))
+        found, longest = too_long(clauses.holds(reached), form, CONDITION_BOUNDS_LONGER)
+        if progress is not None:
+            progress(len(cells), longest - 1)
+        if not len(found) or must_stop():
+            break
+        cells, _ = joined(cells, np.ones(len(cells)), found)
+    divisor = len(asked) if objective == "max" else 1  # a maximum is no less than a mean
+    mean = _of_the_mean(_columns(cells, read), asked)
+    return Lower(max(lower, mean.added / divisor), mean.replaced / divisor)
+
+
+def _columns(cells: Mask, read: Mask) -> Mask:
+    """The different columns that are not 0."""
+    truth = cells[:, read]
+    return np.unique(truth[truth.any(axis=1)], axis=0)
+
+
+def _of_the_mean(truth: Mask, weights: Array) -> Lower:
+    """Bounds on the sum of weighted squares, by weights on the given cells."""
+    matrix = truth.T.astype(np.float64) * weights[:, None]
+    roots = root_diagonal(matrix)
+    if len(weights) > SOLVED:  # the weights of a simpler problem
+        v = certified_optimum(common(truth, weights), len(truth), CONDITION_BOUNDS_LONGER).v
+    else:
+        v = certified_optimum(roots, len(truth), TOLERANCE).v
+    added = float(roots(v).sum()) ** 2 / float(v.sum())
+    u = v / float(v.sum())
+    mean = matrix @ u
+    values = np.linalg.eigvalsh((matrix * u) @ matrix.T - np.outer(mean, mean))
+    kept = values[values > values[-1] * len(values) * EIGEN_ROUNDING]
+    pairs = (1 - float(u @ u)) / 2
+    replaced = float(np.sqrt(kept).sum()) ** 2 / pairs if pairs > 0 else 0.0
+    return Lower(added, replaced)
+
+
+MOST = 2048  # different conditions: the reconstruction is a matrix of them
+ROUNDS = 12  # of cells that join
+PROOFS = 3  # of the best weights; the last one counts
+BRIEFLY = EFFORT / 12  # for a proof of the best weights
+LOOSE = 1.1  # a bound that is this far above the heaviest cell will not be close
+LONGER = 1e-3  # how much too heavy a cell is that joins
+STARTS = 256  # cells from which each search climbs
+LEAST = 1e-9  # weights g below this part of the greatest are raised: rounding must not lose them
+ENTRY_BITS = 30
+ENTRY_ROUNDING = 0.51  # of an entry to integers: a half, and what floats of 30 bits are off
+CENTRES = 1000  # values of t that are tried
+
+
+def conditions(
+    workload: Workload, objective: Objective = "rmse", progress: SearchProgress | None = None
+) -> Conditions:
+    """The best weights found for conditions of any shape, with a lower bound on every strategy.
+
+    ``bound`` is below ``weighted_error(objective)`` of all of them.
+    ``progress`` hears of the number of cells and how far their longest column is above 1.
+    """
+    if objective not in ("rmse", "max"):
+        raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
+    terms = workload.terms
+    if not all(t.as_conditions() for t in terms):
+        raise PlanError("a group is not given by conditions; plan such groups by themselves")
+    asked = sum(t.rows for t in terms)
+    if asked > MOST:
+        raise TooLarge(
+            f"{asked:,} conditions are too many to be weighted together, at most {MOST:,} are: ask "
+            "for them in several plans"
+        )
+    clauses = read_clauses(workload.domain, [c for t in terms for c in t.as_conditions()])
+    if not clauses.count:
+        raise PlanError("no condition holds for any record: there is nothing to measure")
+    weights = _weights(clauses, terms, objective)
+    options = [_proportional(clauses, terms, weights, objective)]
+    cells = first_cells(clauses, weights, STARTS)
+    if objective == "rmse" and not must_stop():
+        best, cells = _best(clauses, weights, cells, progress)
+        options.append(best)
+    shares = min(options, key=lambda g: _centre(g, weights, objective).error)
+    lower = lower_bound(clauses, weights, objective, cells, progress)
+    made = _strategy(workload, clauses, shares, _centre(shares, weights, objective))
+    plain = _strategy(workload, clauses, shares, _Centre(0.0, 1.0, 0.0))
+    return replace(
+        made,
+        plain=plain,
+        objective=objective,
+        bound=lower.added or None,
+        replace_one_bound=lower.replaced or None,
+    )
+
+
+def _weights(clauses: Clauses, terms: tuple[Term, ...], objective: str) -> Array:
+    """Of the different conditions: squares add up for the mean, the greatest counts for the max."""
+    asked = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
+    out = np.zeros(clauses.count)
+    kept = clauses.places >= 0
+    join = np.maximum if objective == "max" else np.add
+    join.at(out, clauses.places[kept], asked[kept])
+    return np.sqrt(out)
+
+
+def _proportional(
+    clauses: Clauses, terms: tuple[Term, ...], weights: Array, objective: str
+) -> Array:
+    """g in proportion to the weights of the queries, or to their squares; proved."""
+    shares = weights**2 if objective == "max" else weights
+    shares = np.maximum(shares / float(shares.max()), LEAST)
+    is_each_once = (
+        len(np.unique(clauses.places[clauses.places >= 0])) == (clauses.places >= 0).sum()
+    )
+    if is_each_once and bool((shares == 1).all()):
+        upper = held_together(terms).upper  # whole numbers are easier to prove; and remembered
+    else:
+        upper = heaviest(clauses, shares, tolerance=LONGER).upper
+    return np.asarray(shares / (upper * ROUND_UP), dtype=np.float64)
+
+
+def _best(
+    clauses: Clauses, weights: Array, cells: Mask, progress: SearchProgress | None
+) -> tuple[Array, Mask]:
+    """The weights of the least error at the known cells, proved at all; and the cells met."""
+    start = np.ones(len(cells))
+    upper, shares = np.inf, weights
+    for attempt in range(PROOFS):
+        for turn in range(ROUNDS):
+            best = certified_optimum(common(cells, weights), len(cells), LONGER, start=start)
+            start = best.v
+            shares = weights / np.sqrt(cells.T.astype(np.float64) @ best.v) / best.scale
+            shares = np.maximum(shares, LEAST * float(shares.max()))
+            number = attempt * ROUNDS + turn
+            reached = climbed(clauses, shares, starting_cells(clauses, STARTS, number))
+            found, longest = too_long(clauses.holds(reached), shares, LONGER)
+            if progress is not None:
+                progress(len(cells), longest - 1)
+            if not len(found) or must_stop():
+                break
+            cells, start = joined(cells, start, found)
+        proof = heaviest(clauses, shares, BRIEFLY, LONGER)
+        upper = proof.upper
+        is_loose = proof.upper > LOOSE * proof.reached
+        if proof.reached <= 1 + 2 * LONGER or is_loose or must_stop():
+            break
+        cells, start = joined(cells, start, proof.column[None])
+    return np.asarray(shares / (upper * ROUND_UP), dtype=np.float64), cells
+
+
+class _Centre(NamedTuple):
+    """t, the greatest ``L - t L^2 / G`` for L in [0, 1], and the error of both together."""
+
+    part: float
+    longest: float
+    error: float
+
+
+def _centre(shares: Array, weights: Array, objective: str) -> _Centre:
+    """The t of the least error."""
+    total = float(shares.sum())
+    t = np.arange(CENTRES) / CENTRES
+    more = t / ((1 - t) * total)
+    longest = np.where(t <= total / 2, 1 - t / total, total / np.maximum(4 * t, 1e-300))
+    if objective == "max":
+        errors = (weights**2 / shares + np.multiply.outer(more, weights**2)).max(axis=1)
+    else:
+        errors = float((weights**2 / shares).sum()) + more * float((weights**2).sum())
+    best = int((errors * longest).argmin())
+    return _Centre(float(t[best]), float(longest[best]), float(errors[best] * longest[best]))
+
+
+def _strategy(workload: Workload, clauses: Clauses, shares: Array, centre: _Centre) -> Conditions:
+    mixture = _mixture(workload, clauses, shares, centre)
+    ends = np.cumsum([t.rows for t in workload.terms])[:-1]
+    return Conditions(
+        "conditions",
+        "gaussian",
+        workload,
+        (Block(mixture, 1 / sqrt(mixture.greatest_column(2))),),
+        tuple(np.split(clauses.places, ends)),
+        np.linalg.inv(mixture.entries.astype(np.float64)),
+    )
+
+
+def _mixture(workload: Workload, clauses: Clauses, shares: Array, centre: _Centre) -> Proved:
+    """M in integers: rounding moves a column by ``|E x|``, half a unit per entry that is not 0."""
+    k = clauses.count
+    unit = np.sqrt(shares / shares.sum())
+    matrix = (np.eye(k) - (1 - sqrt(1 - centre.part)) * np.outer(unit, unit)) * np.sqrt(shares)
+    scale = 2.0**ENTRY_BITS / float(np.abs(matrix).max())
+    entries = np.rint(matrix * scale).astype(np.int64)
+    off = ENTRY_ROUNDING * (k**1.5 if centre.part else sqrt(k))
+    squared = (scale * sqrt(centre.longest) + off) ** 2 * ROUND_UP
+    terms, picked = _firsts(workload, clauses.places)
+    return Proved(
+        workload.domain,
+        f"{'contrasts of ' if centre.part else ''}{k:,} weighted conditions",
+        1.0,
+        terms,
+        picked,
+        entries,
+        np.zeros((k, 1), dtype=np.int8),
+        np.zeros(1),
+        norms=(sqrt(k * squared) * ROUND_UP, squared),
+        farthest=(scale * sqrt(2) + off) ** 2 * ROUND_UP,
+    )
+
+
+def _firsts(workload: Workload, places: Integers) -> tuple[tuple[Term, ...], tuple[Integers, ...]]:
+    """Where each different condition is asked first: in the order of their numbers."""
+    kept = np.where(places >= 0, places, len(places))
+    first = np.unique(kept, return_index=True)[1]
+    is_first = np.zeros(len(places), dtype=np.bool_)
+    is_first[first] = places[first] >= 0
+    terms: list[Term] = []
+    picked: list[Integers] = []
+    start = 0
+    for term in workload.terms:
+        rows = np.flatnonzero(is_first[start : start + term.rows])
+        start += term.rows
+        if len(rows):
+            terms.append(term)
+            picked.append(rows.astype(np.int64))
+    return tuple(terms), tuple(picked)

@@ -1,0 +1,633 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimal strategy of a union of products, in a form that can be measured.
+
+Every sector of ``orbits.py`` becomes one measured piece. The root of the optimal X is rounded to
+integers of 20 bits, which the certificate counts (it costs about 1e-6 of the error); from there on
+everything is exact: the sensitivity is that of the integers, and the reconstruction is their
+pseudo-inverse. Where a sector is not of full rank, the rounding happens in coordinates of asked
+queries, so that no rounding leaves the span of the workload and every answer stays unbiased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from sfumato.errors import PlanError
+from sfumato.solve.nuclear import Certified
+from sfumato.solve.orbits import CLASS_PART, Axis, OrbitProblem, Part
+from sfumato.solve.weighted_orbits import row_quadratics
+from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
+from sfumato.strategy.measured import Piece
+from sfumato.types import Array, Integers, Objective
+from sfumato.workload.queries import Matrix, QuerySet, Total
+from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.terms import Product
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "FactorBlock",
+    "Factorization",
+    "Factorwise",
+    "factorization",
+    "factorwise",
+]
+
+
+ENTRY_BITS = 20  # of rounded coefficients
+FINER = (0, 10, 20)  # bits more: the first that lose no direction
+WORD = 2.0**62  # whole numbers that 64 bits hold, with room
+LEAST_PIVOT = 1e-9  # queries of length 1 that are less than this apart from others follow from them
+LEAST_SINGULAR = 1e-8  # of the greatest singular value, below which a direction is lost
+
+Asked = dict[str, QuerySet]
+
+
+@dataclass(frozen=True, eq=False)
+class Factorization(GaussianStrategy):
+    """Pieces of an optimal strategy, one per sector.
+
+    ``inverses[b]`` takes the mixed rows of block b to class sums: the pseudo-inverse of its matrix.
+    ``weights`` are those of the orbits that the lower bound was found with.
+    """
+
+    axes: tuple[Axis, ...]
+    parts: tuple[Part, ...]
+    inverses: tuple[Array, ...]
+    weights: Array | None = field(default=None, kw_only=True)
+    _rows: dict[tuple[str, int, int], Array] = field(default_factory=dict, init=False, repr=False)
+    _index: dict[Part, int] = field(default_factory=dict, init=False, repr=False)
+
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """The sum over the sectors that the term reaches."""
+        asked = self._asked(term)
+        out = np.zeros([q.rows for q in asked.values()])
+        for b in self._reached(asked):
+            piece = self._piece(b)
+            sums = np.tensordot(self.inverses[b], values[b].reshape(piece.row_shape), axes=1)
+            estimate = sums.reshape([*_class_counts(piece), *piece.row_shape[1:]])
+            estimate = estimate.transpose(np.argsort((*piece.mixed, *piece.compared)))
+            for i, (axis, label) in enumerate(zip(piece.axes, piece.part, strict=True)):
+                queries = asked.get(axis.name)
+                if queries is not None and label == CLASS_PART and axis.classes == axis.cells:
+                    estimate = np.moveaxis(queries.apply(np.moveaxis(estimate, i, 0)), 0, i)
+                    continue
+                rows = self._rows_of(axis, queries, label)
+                if label != CLASS_PART:  # measured was n g - sum(g), n times the residual
+                    rows = rows / rows.shape[1]
+                estimate = np.moveaxis(np.tensordot(rows, estimate, axes=(1, i)), 0, i)
+            out = out + self._completed(estimate, piece, asked, b, power=1)
+        return out.reshape(-1)
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """The steps of ``answer``, transposed and in reverse order."""
+        asked = self._asked(term)
+        table = np.asarray(coefficients, dtype=np.float64)
+        table = table.reshape([q.rows for q in asked.values()])
+        found = {}
+        for b in self._reached(asked):
+            piece = self._piece(b)
+            part = table
+            for axis in reversed(self._plain(b, asked)):
+                rows = self._rows_of(axis, asked[axis.name], CLASS_PART)[:, 0]
+                part = np.tensordot(part, rows, axes=(list(asked).index(axis.name), 0))
+            part = part.reshape([asked[a.name].rows if a.name in asked else 1 for a in piece.axes])
+            for i, (axis, label) in enumerate(zip(piece.axes, piece.part, strict=True)):
+                rows = self._rows_of(axis, asked.get(axis.name), label)
+                rows = rows if label == CLASS_PART else rows / rows.shape[1]
+                part = np.moveaxis(np.tensordot(rows, part, axes=(0, i)), 0, i)
+            part = part.transpose((*piece.mixed, *piece.compared))
+            sums = part.reshape(len(self.inverses[b]), *piece.row_shape[1:])
+            found[b] = np.tensordot(self.inverses[b].T, sums, axes=1).reshape(-1)
+        return found
+
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """Per sector a product: the covariance of class sums, squared rows of the residuals."""
+        asked = self._asked(term)
+        out = np.zeros([q.rows for q in asked.values()])
+        for b in self._reached(asked):
+            piece = self._piece(b)
+            spread = self._mixed_variances(b, piece, asked)
+            for i in piece.compared:
+                rows = self._rows_of(piece.axes[i], asked.get(piece.axes[i].name), piece.part[i])
+                spread = np.multiply.outer(spread, (rows**2).sum(axis=1) / rows.shape[1] ** 2)
+            spread = spread.transpose(np.argsort((*piece.mixed, *piece.compared)))
+            out = out + block_variances[b] * self._completed(spread, piece, asked, b, power=2)
+        return out.reshape(-1)
+
+    def _mixed_variances(self, b: int, piece: Piece, asked: Asked) -> Array:
+        """The variance of every combination of queries on the class sums of a sector."""
+        spread = self.inverses[b] @ self.inverses[b].T
+        axes = [piece.axes[i] for i in piece.mixed]
+        queries = asked.get(axes[0].name) if axes else None
+        if len(axes) == 1 and queries is not None and axes[0].classes == axes[0].cells:
+            return row_quadratics(queries, spread)
+        spread = spread.reshape(2 * _class_counts(piece))
+        for done, axis in enumerate(axes):
+            rows = self._rows_of(axis, asked.get(axis.name), CLASS_PART)
+            spread = _contracted(spread, rows, len(axes) - done)
+        return spread
+
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The same, summed: traces instead of rows."""
+        return sum(block_variances[b] * value for b, value in self._unit_totals(term))
+
+    def block_errors(self) -> Array:
+        """Sector by sector of every term."""
+        out = np.zeros(len(self.blocks))
+        for t, term in enumerate(self.workload.terms):
+            for b, value in self._unit_totals(t):
+                out[b] += term.weight**2 * value
+        return out
+
+    def _unit_totals(self, term: int) -> Iterator[tuple[int, float]]:
+        """What unit noise on each block adds to the total variance of a term."""
+        asked = self._asked(term)
+        for b in self._reached(asked):
+            piece = self._piece(b)
+            gram: Array = np.ones((1, 1))
+            for i in piece.mixed:
+                part = self._class_gram(piece.axes[i], asked)
+                gram = np.asarray(np.kron(gram, part), dtype=np.float64)
+            value = float(((gram @ self.inverses[b]) * self.inverses[b]).sum())
+            for i in piece.compared:
+                axis, label = piece.axes[i], piece.part[i]
+                n = int(axis.sizes[label])
+                value *= float(axis.residual_gram(asked[axis.name])[label]) * (n - 1) / n**2
+            for axis in self._plain(b, asked):
+                value *= float(self._class_gram(axis, asked)[0, 0])
+            yield b, value
+
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+        """Exact over the orbits: all cells of an orbit have the same column norm."""
+        if norm != 2:
+            return super().greatest_column(norm, scales)
+        wide = [a for a in self.axes if a.classes > 1]
+        out = np.zeros([a.classes for a in wide])
+        for b, scale in enumerate(scales):
+            piece = self._piece(b)
+            columns = (piece.entries.astype(np.float64) ** 2).sum(axis=0)
+            power = scale * columns.reshape(_class_counts(piece))
+            for i in piece.compared:
+                n = int(piece.axes[i].sizes[piece.part[i]])
+                power = power * float(n * (n - 1))
+            labels = {a.name: part for a, part in zip(piece.axes, piece.part, strict=True)}
+            where = tuple(
+                slice(None) if labels[a.name] == CLASS_PART else labels[a.name] for a in wide
+            )
+            out[where] += power
+        return ColumnNorm(float(out.max()) * ROUND_UP, is_exact=True)
+
+    def _class_gram(self, axis: Axis, asked: Asked) -> Array:
+        """The Gram matrix on class sums (not on unit vectors)."""
+        queries = asked.get(axis.name, Total(axis.cells))
+        return axis.class_gram(queries) / np.sqrt(np.outer(axis.sizes, axis.sizes))
+
+    def _asked(self, term: int) -> Asked:
+        found = self.workload.terms[term].as_product()
+        return {} if found is None else dict(found.factors)
+
+    def _piece(self, b: int) -> Piece:
+        piece = self.blocks[b].term
+        if not isinstance(piece, Piece):
+            raise TypeError("the blocks of a factorization are pieces")
+        return piece
+
+    def _reached(self, asked: Asked) -> list[int]:
+        """Blocks in whose residuals the term takes part."""
+        if not self._index:
+            self._index.update({part: b for b, part in enumerate(self.parts)})
+        options = []
+        for axis in self.axes:
+            queries = asked.get(axis.name)
+            labels = [] if queries is None else np.flatnonzero(axis.residual_gram(queries)).tolist()
+            options.append([CLASS_PART, *labels])
+        return [self._index[part] for part in product(*options) if part in self._index]
+
+    def _plain(self, b: int, asked: Asked) -> list[Axis]:
+        """Asked axes of one class that block b sums up: they carry a factor only."""
+        pairs = zip(self.axes, self.parts[b], strict=True)
+        return [a for a, k in pairs if k == CLASS_PART and a.classes == 1 and a.name in asked]
+
+    def _completed(self, part: Array, piece: Piece, asked: Asked, b: int, power: int) -> Array:
+        """Order the axes as asked: drop totals, multiply in the axes that were summed up."""
+        at = {a.name: i for i, a in enumerate(piece.axes)}
+        shape = [part.shape[at[n]] if n in at else 1 for n in asked]
+        out = part.reshape(shape)
+        plain = {a.name: a for a in self._plain(b, asked)}
+        for position, (name, queries) in enumerate(asked.items()):
+            if name in plain:
+                rows = self._rows_of(plain[name], queries, CLASS_PART)[:, 0] ** power
+                along = [1] * len(asked)
+                along[position] = len(rows)
+                out = out * rows.reshape(along)
+        return out
+
+    def _rows_of(self, axis: Axis, queries: QuerySet | None, label: int) -> Array:
+        """Coefficients on class sums (means over the classes), or centred ones within a class."""
+        if queries is None:
+            return np.ones((1, axis.classes))
+        key = (axis.name, id(queries), label)
+        if key not in self._rows:
+            dense = queries.dense()
+            if label == CLASS_PART:
+                self._rows[key] = dense @ axis.indicator / np.sqrt(axis.sizes)
+            else:
+                inside = dense[:, axis.members(label)]
+                self._rows[key] = inside - inside.mean(axis=1, keepdims=True)
+        return self._rows[key]
+
+
+def factorization(
+    workload: Workload, problem: OrbitProblem, found: Certified, bits: int = ENTRY_BITS
+) -> Factorization:
+    """Pieces with integer matrices of so many bits from the roots of an optimal X."""
+    roots = [sector for sector in problem.roots(found) if sector.root.size]
+    blocks, inverses = [], []
+    for sector in roots:
+        pairs = zip(problem.axes, sector.part, strict=True)
+        kept = [(a, k) for a, k in pairs if k != CLASS_PART or a.classes > 1]
+        sizes = np.ones(1)
+        for axis, label in kept:
+            if label == CLASS_PART:
+                sizes = np.outer(sizes, axis.sizes).reshape(-1)
+        plain = prod(
+            a.cells
+            for a, k in zip(problem.axes, sector.part, strict=True)
+            if k == CLASS_PART and a.classes == 1
+        )
+        root = sector.root / np.sqrt(sizes * plain)  # on class sums instead of unit vectors
+        entries, unit, inverse = _whole(root, workload, problem, sector.part, bits)
+        compared = prod(int(a.sizes[k]) for a, k in kept if k != CLASS_PART)
+        name = " x ".join(a.name if k == CLASS_PART else f"~{a.name}" for a, k in kept) or "total"
+        piece = Piece(
+            workload.domain,
+            name,
+            1.0,
+            tuple(a for a, _ in kept),
+            tuple(k for _, k in kept),
+            entries,
+        )
+        blocks.append(Block(piece, unit / compared))
+        inverses.append(inverse)
+    return Factorization(
+        "factorization",
+        "gaussian",
+        workload,
+        tuple(blocks),
+        problem.axes,
+        tuple(sector.part for sector in roots),
+        tuple(inverses),
+        bound=found.lower,
+        weights=found.v,
+    )
+
+
+def _whole(
+    root: Array, workload: Workload, problem: OrbitProblem, part: Part, least_bits: int
+) -> tuple[Integers, float, Array]:
+    """``root`` as integers times a unit, with the same row space, and their pseudo-inverse.
+
+    Coefficients are rounded finely enough that no direction is lost: queries that differ little
+    need more bits than others.
+    """
+    mixing, basis = root, None
+    if len(root) < root.shape[1]:
+        basis = _asked_basis(workload, problem, part, len(root))
+        reach = np.abs(basis).max(axis=1, keepdims=True)
+        basis = basis * (reach.max() // reach)  # rows of like size: rounding treats them alike
+        mixing = root @ np.linalg.pinv(basis.astype(np.float64))
+    for more in FINER:
+        unit = float(np.abs(mixing).max()) / (2 ** (least_bits + more) if root.size > 1 else 1)
+        entries = np.rint(mixing / unit).astype(np.int64)
+        if basis is not None:
+            reached = float((np.abs(entries).astype(np.float64) @ np.abs(basis)).max())
+            if reached > WORD:
+                break
+            entries = entries @ basis
+        inverse = _inverse(entries.astype(np.float64))
+        if inverse is not None:
+            return entries, unit, inverse
+    raise PlanError("some queries are so nearly equal that their difference is lost in rounding")
+
+
+def _inverse(entries: Array) -> Array | None:
+    """The pseudo-inverse of a matrix of full row rank; None where a direction is lost.
+
+    A square one is inverted, at a tenth of the cost of singular values: these lie between the
+    inverse of the norm of the inverse and the norm.
+    """
+    if len(entries) == entries.shape[1]:
+        try:
+            inverse = np.asarray(np.linalg.inv(entries), dtype=np.float64)
+        except np.linalg.LinAlgError:
+            return None
+        reach = float(np.linalg.norm(entries) * np.linalg.norm(inverse))
+        if reach * LEAST_SINGULAR < 1:
+            return inverse
+    left, values, right = np.linalg.svd(entries, full_matrices=False)
+    if values[-1] > values[0] * LEAST_SINGULAR:
+        return np.asarray((right.T / values) @ left.T, dtype=np.float64)
+    return None
+
+
+def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: int) -> Integers:
+    """``rank`` independent asked queries on the class sums of a sector, as integers."""
+    from scipy.linalg import qr
+
+    rows = []
+    for term in workload.terms:
+        asked = {} if (found := term.as_product()) is None else dict(found.factors)
+        pairs = list(zip(problem.axes, part, strict=True))
+        if not all(k == CLASS_PART or _reaches(a, asked.get(a.name), k) for a, k in pairs):
+            continue
+        own = np.ones((1, 1), dtype=np.int64)
+        for axis, label in pairs:
+            if label == CLASS_PART and axis.classes > 1:
+                own = np.kron(own, _class_rows(axis, asked.get(axis.name)))
+        rows.append(own)
+    stacked = np.unique(np.concatenate(rows), axis=0)
+    stacked = stacked[stacked.any(axis=1)]
+    lengths = np.linalg.norm(stacked.astype(np.float64), axis=1, keepdims=True)
+    triangle, order = qr((stacked / lengths).T, mode="r", pivoting=True)
+    pivots = np.abs(np.diag(triangle))
+    if len(pivots) > rank and pivots[rank] > LEAST_PIVOT * pivots[0]:
+        # Eigenvalues of the Gram matrix are squares: those of small queries drown in rounding.
+        raise PlanError("some queries are lost in rounding beside much larger ones")
+    return np.asarray(stacked[np.sort(order[:rank])], dtype=np.int64)
+
+
+def _reaches(axis: Axis, queries: QuerySet | None, label: int) -> bool:
+    return queries is not None and bool(axis.residual_gram(queries)[label] > 0)
+
+
+def _class_rows(axis: Axis, queries: QuerySet | None) -> Integers:
+    """Distinct asked rows on class sums: means over classes, scaled to be whole."""
+    if queries is None:
+        return np.ones((1, axis.classes), dtype=np.int64)
+    dense = np.asarray(queries.dense()) @ axis.indicator * np.sqrt(axis.sizes)  # sums over classes
+    scaled = np.rint(dense * 2**queries.fraction_bits).astype(np.int64)
+    # A query about one cell of a class reads, on class sums, 1/n of the class: take all of it.
+    means = np.where(scaled % axis.sizes == 0, scaled // axis.sizes, 0)
+    single = (dense != 0).sum(axis=1) == 1
+    means[single] = (dense[single] != 0).astype(np.int64)
+    return np.unique(means, axis=0)
+
+
+def _contracted(spread: Array, rows: Array, pairs: int) -> Array:
+    """Replace the first of ``pairs`` pairs of class axes by the queries ``rows``, put last."""
+    moved = np.moveaxis(spread, pairs, 1)
+    flat = moved.reshape(rows.shape[1], rows.shape[1], -1)
+    once = np.einsum("kc,cdr->kdr", rows, flat)
+    twice = np.einsum("kd,kdr->kr", rows, once)
+    return np.moveaxis(twice.reshape(len(rows), *moved.shape[2:]), 0, -1)
+
+
+def _class_counts(piece: Piece) -> list[int]:
+    return [piece.axes[i].classes for i in piece.mixed]
+
+
+# --------------------
+# One product of query sets, measured as the product of strategies for its factors.
+#
+# ``F = (x) F_i`` with ``F_i = R_i M_i`` gives ``F = (x) R_i (x) M_i``. Column norms, sums of
+# squares and largest row norms of a Kronecker product are products, and so are the least mean and
+# the least largest error (weights that are products show it, see ``ordered.py``): the product of
+# optimal strategies is optimal, and their bounds multiply. Neither the domain nor the Gram matrix
+# is built.
+
+LISTED = 2**24  # queries whose variances are listed one by one
+RANK = 1e-9  # singular values below this part of the greatest are zero: rows of differences
+
+
+@dataclass(frozen=True, eq=False)
+class FactorBlock:
+    """Measured along one attribute: the asked queries themselves, or a matrix with its inverse."""
+
+    measured: QuerySet
+    share: float
+    inverse: Array | None  # cells x measured rows; None where the queries are measured as asked
+
+    def answer(self, queries: QuerySet, y: Array) -> Array:
+        """The part of the answers along the first axis that follows from measured values y."""
+        if self.inverse is None:
+            return y
+        return np.asarray(queries.apply(np.tensordot(self.inverse, y, axes=1)), dtype=np.float64)
+
+    def adjoint(self, queries: QuerySet, c: Array) -> Array:
+        """The transposed map, from answers to measured values."""
+        if self.inverse is None:
+            return c
+        cells = np.asarray(queries.adjoint(c), dtype=np.float64)
+        return np.tensordot(self.inverse.T, cells, axes=1)
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Of the cells, at unit noise."""
+        if self.inverse is None:
+            raise TypeError("queries that are measured as asked need no cells")
+        return self.inverse @ self.inverse.T
+
+    def variances(self, queries: QuerySet) -> Array:
+        """Of every query, at unit noise."""
+        if self.inverse is None:
+            return np.ones(queries.rows)
+        return row_quadratics(queries, self.covariance)
+
+
+@dataclass(frozen=True, eq=False)
+class Factorwise(GaussianStrategy):
+    """One term; block ``combinations[b]`` takes one block of every factor."""
+
+    factors: tuple[tuple[FactorBlock, ...], ...]
+    _spreads: dict[tuple[int, int], Array] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def combinations(self) -> tuple[tuple[int, ...], ...]:
+        """In the order of the blocks."""
+        return tuple(product(*[range(len(f)) for f in self.factors]))
+
+    @property
+    def _asked(self) -> Product:
+        term = self.workload.terms[0].as_product()
+        if term is None:
+            raise TypeError("the workload of a product strategy is one product")
+        return term
+
+    def answer(self, term: int, values: Sequence[Array]) -> Array:  # noqa: ARG002  there is one
+        """Axis by axis, summed over the combinations."""
+        asked = self._asked
+        out = np.zeros(asked.row_shape)
+        for b, chosen in enumerate(self.combinations):
+            blocks = [f[i] for f, i in zip(self.factors, chosen, strict=True)]
+            part = np.asarray(values[b], dtype=np.float64)
+            part = part.reshape([block.measured.rows for block in blocks])
+            for axis, (block, (_, queries)) in enumerate(zip(blocks, asked.factors, strict=True)):
+                part = np.moveaxis(block.answer(queries, np.moveaxis(part, axis, 0)), 0, axis)
+            out = out + part
+        return out.reshape(-1)
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:  # noqa: ARG002
+        """Axis by axis, for every combination."""
+        asked = self._asked
+        found = {}
+        for b, chosen in enumerate(self.combinations):
+            part = np.asarray(coefficients, dtype=np.float64).reshape(asked.row_shape)
+            for axis, (i, (_, queries)) in enumerate(zip(chosen, asked.factors, strict=True)):
+                block = self.factors[axis][i]
+                part = np.moveaxis(block.adjoint(queries, np.moveaxis(part, axis, 0)), 0, axis)
+            found[b] = part.reshape(-1)
+        return found
+
+    def covariance(
+        self,
+        term: int,  # noqa: ARG002
+        queries: Sequence[int],
+        block_variances: Sequence[float],
+    ) -> Array:
+        """Entrywise products of the covariances along every axis, summed over combinations."""
+        asked = self._asked
+        places = np.unravel_index(np.asarray(queries, dtype=np.int64), asked.row_shape)
+        kernels: list[list[Array]] = []
+        for axis, ((_, found), rows) in enumerate(zip(asked.factors, places, strict=True)):
+            listed, which = np.unique(rows, return_inverse=True)
+            units = (np.arange(found.rows)[:, None] == listed[None, :]).astype(np.float64)
+            read = [
+                block.adjoint(found, units)[:, which.reshape(-1)] for block in self.factors[axis]
+            ]
+            kernels.append([r.T @ r for r in read])
+        out = np.zeros((len(queries), len(queries)))
+        for b, chosen in enumerate(self.combinations):
+            part = np.full_like(out, block_variances[b])
+            for axis, i in enumerate(chosen):
+                part *= kernels[axis][i]
+            out += part
+        return out
+
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:  # noqa: ARG002
+        """Products of the variances of the factors."""
+        out = np.zeros(self._asked.rows)
+        for b, chosen in enumerate(self.combinations):
+            part = np.full(1, float(block_variances[b]))
+            for axis, i in enumerate(chosen):
+                part = np.multiply.outer(part, self._spread(axis, i)).reshape(-1)
+            out += part
+        return out
+
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:  # noqa: ARG002
+        """Products of sums."""
+        return float(self._unit_totals @ np.asarray(block_variances, dtype=np.float64))
+
+    def block_errors(self) -> Array:
+        """There is one term."""
+        return self._asked.weight**2 * self._unit_totals
+
+    @cached_property
+    def _unit_totals(self) -> Array:
+        totals = [
+            prod(float(self._spread(axis, i).sum()) for axis, i in enumerate(chosen))
+            for chosen in self.combinations
+        ]
+        return np.array(totals)
+
+    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The product of the greatest; for several blocks and very many queries a bound on it."""
+        if len(self.combinations) > 1 and self._asked.rows <= LISTED:
+            return float(self.variances(term, block_variances).max())
+        return sum(
+            float(block_variances[b])
+            * prod(float(self._spread(axis, i).max()) for axis, i in enumerate(chosen))
+            for b, chosen in enumerate(self.combinations)
+        )
+
+    def _spread(self, axis: int, i: int) -> Array:
+        """The variances of the queries of a factor from one of its blocks."""
+        key = (axis, i)
+        if key not in self._spreads:
+            queries = self._asked.factors[axis][1]
+            self._spreads[key] = self.factors[axis][i].variances(queries)
+        return self._spreads[key]
+
+
+def factorwise(
+    workload: Workload, solve: Callable[[Workload], Strategy], objective: Objective = "rmse"
+) -> Factorwise:
+    """The product of what ``solve`` finds for every factor alone, for the objective.
+
+    Tables, totals and disjoint groups are measured as they are: no strategy is better.
+    """
+    term = workload.terms[0].as_product()
+    if len(workload.terms) > 1 or term is None:
+        raise PlanError("only a workload of one product is measured as a product of strategies")
+    known: dict[tuple[int, str | int], tuple[tuple[FactorBlock, ...], float | None]] = {}
+    for name, queries in term.factors:
+        key = _key(queries)
+        if key in known:
+            continue
+        if queries.is_disjoint:
+            asked = int((queries.row_powers(1) > 0).sum())
+            bound: float | None = asked if objective == "rmse" else min(asked, 1)
+            known[key] = (FactorBlock(queries, 1.0, None),), bound
+            continue
+        alone = Product(workload.domain, name, 1.0, ((name, queries),))
+        found = solve(Workload(workload.domain, (alone,)))
+        known[key] = _blocks(found, name), found.bound_for(objective)
+    factors = tuple(known[_key(q)][0] for _, q in term.factors)
+    bounds = [known[_key(q)][1] for _, q in term.factors]
+    whole = prod([b for b in bounds if b is not None], start=term.weight**2)
+    return Factorwise(
+        "factorization",
+        "gaussian",
+        workload,
+        tuple(_combined(workload, term, chosen) for chosen in product(*factors)),
+        factors,
+        bound=None if None in bounds else whole,
+        objective=objective,
+    )
+
+
+def _key(queries: QuerySet) -> tuple[int, str | int]:
+    """The same for equal query sets, on whichever attribute."""
+    return queries.size, queries.key
+
+
+def _blocks(found: Strategy, name: str) -> tuple[FactorBlock, ...]:
+    """The pieces along one attribute as matrices over its cells, with their inverses."""
+    if not isinstance(found, Factorization):
+        raise PlanError(f"the strategy for {name!r} alone is not made of pieces")
+    out = []
+    for block, inverse in zip(found.blocks, found.inverses, strict=True):
+        piece = block.term
+        if not isinstance(piece, Piece):
+            raise TypeError("the blocks of a factorization are pieces")
+        size = piece.domain[name].size
+        if not piece.axes:  # the total
+            rows = piece.entries * np.ones((1, size), dtype=np.int64)
+        else:
+            rows = _cells(piece, size)
+        if all(label == CLASS_PART for label in piece.part) and len(rows) == size:
+            whole = inverse[piece.axes[0].class_of] if piece.axes else inverse
+        else:
+            whole = np.linalg.pinv(rows.astype(np.float64), rcond=RANK)
+        out.append(FactorBlock(Matrix(size, rows, 0), block.share, whole))
+    return tuple(out)
+
+
+def _cells(piece: Piece, size: int) -> Integers:
+    """The coefficients of a piece of one attribute on its cells."""
+    axis = piece.axes[0]
+    if piece.part[0] == CLASS_PART:
+        return np.asarray(piece.entries[:, axis.class_of], dtype=np.int64)
+    return np.stack([piece.apply(cell) for cell in np.eye(size, dtype=np.int64)], axis=1)
+
+
+def _combined(workload: Workload, term: Product, chosen: Sequence[FactorBlock]) -> Block:
+    names = term.attributes
+    factors = tuple((n, b.measured) for n, b in zip(names, chosen, strict=True))
+    title = " x ".join(names)
+    return Block(Product(workload.domain, title, 1.0, factors), prod(b.share for b in chosen))

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best strategy found for pure epsilon: Laplace noise, columns measured in L1.
+
+The error of a strategy at unit noise is ``sum_q w_q^2 |r_q|^2 ||M||_{1->1}^2``. Unlike its L2
+counterpart (``nuclear.py``) it is not convex, so several kinds of strategies are built, and the
+best is kept:
+
+* one product of templates (``templates.py``) or, for long attributes, weighted trees over all
+  attributes that are asked about, fitted to all groups together;
+* one such product for every largest set of attributes, answering the groups within it, or for
+  sets that were merged greedily (one larger table can answer several small ones with less noise);
+* one for every group;
+* weighted marginals answered jointly, when all groups are tables of counts.
+
+Groups that are no products are measured as asked or as tables. Every strategy obeys the lower
+bound of the L2 optimum, because ``||M_j||_2 <= ||M_j||_1``; none found here comes near it.
+
+References: McKenna, Miklau, Hay, Machanavajjhala 2018, "Optimizing error of high-dimensional
+statistical queries under differential privacy"; Li, Miklau, Hay, McGregor, Rastogi 2015 for the
+matrix mechanism under L1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+
+from sfumato.domain.domain import Domain
+from sfumato.errors import PlanError, TooLarge
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.blockwise import shared_noise, table_block
+from sfumato.strategy.kronecker import TABLE_CELLS, Asked, fitted_product
+from sfumato.strategy.marginals import MOST_MERGED, merged_tables, weighted_marginals
+from sfumato.strategy.measured import total_variance
+from sfumato.strategy.subset_bounds import sum_of_bounds
+from sfumato.strategy.templates import LARGEST, Template, best_template
+from sfumato.strategy.trees import best_tree
+from sfumato.types import Noise
+from sfumato.workload.queries import Identity, QuerySet
+from sfumato.workload.terms import Product, Term
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "laplace_error",
+    "laplace_optimum",
+]
+
+
+NAME = "laplace-optimum"
+LONGEST = 2**16  # cells of a single attribute: no template is that long, and trees are tried anyway
+MOST_GROUPS = 2048  # of queries, between which the noise is shared
+MOST_TOGETHER = 256  # groups that one product is fitted to
+
+
+def laplace_optimum(workload: Workload, noise: Noise, objective: str) -> Strategy:
+    """The strategy of least error among templates, weighted trees and weighted marginals.
+
+    ``bound`` is the sum of the L2 lower bounds of the groups: valid under L1, and loose.
+    """
+    if noise != "laplace":
+        raise PlanError("templates of unit L1 norm are for Laplace noise")
+    if len(workload.terms) > MOST_GROUPS:
+        raise TooLarge(f"{len(workload.terms):,} groups, more than {MOST_GROUPS:,}")
+    if len(workload.terms) == 1 and len(workload.terms[0].attributes) == 1:
+        cells = workload.terms[0].cells
+        if cells > LONGEST:
+            raise PlanError(
+                f"along one attribute of {cells:,} cells it would be that of laplace-weighted-tree"
+            )
+    ways: list[Callable[[], Strategy]] = [partial(weighted_marginals, workload)]
+    designs = _Designs()
+    for groups in _groupings(workload, designs):
+        ways += [partial(_measured, workload, groups, objective, designs)]
+    built: list[Strategy] = []
+    reasons: list[str] = []
+    for way in ways:
+        try:
+            built.append(way())
+        except PlanError as why:
+            reasons.append(str(why))
+    if not built:
+        raise PlanError("; ".join(dict.fromkeys(reasons)) or "no group is a product")
+    best = min(built, key=lambda strategy: laplace_error(strategy, objective))
+    bound = sum_of_bounds(workload)
+    return replace(best, bound=bound if bound > 0 else None)
+
+
+def laplace_error(strategy: Strategy, objective: str = "rmse") -> float:
+    """``sum_q w_q^2 |r_q|^2 ||M||_{1->1}^2``, or the greatest of its summands.
+
+    Never below ``strategy.bound``, which bounds the same sum with the L2 norm in place of the L1
+    norm. Laplace noise of epsilon has ``2 / epsilon^2`` times this variance.
+    """
+    unit = [b.share**-2 for b in strategy.blocks]
+    pairs = list(enumerate(strategy.workload.terms))
+    norm = strategy.sensitivity(1).power
+    if objective == "max":
+        return norm**2 * max(t.weight**2 * strategy.greatest_variance(i, unit) for i, t in pairs)
+    return norm**2 * sum(t.weight**2 * strategy.total_variance(i, unit) for i, t in pairs)
+
+
+class _Designs:
+    """Measured sets by what they are for: pairs of tables ask for the same ones again and again."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[object, ...], QuerySet] = {}
+
+    def __call__(self, asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:
+        if previous is not None:
+            return _designed(asked, p, previous)
+        key = tuple((c, _kind(q)) for c, q in asked)
+        if key not in self.known:
+            self.known[key] = _designed(asked, p, None)
+        return self.known[key]
+
+
+def _groupings(workload: Workload, designs: _Designs) -> list[list[list[int]]]:
+    """All products together, by largest sets of attributes, by merged ones, every group alone."""
+    asked = {
+        i: product for i, t in enumerate(workload.terms) if (product := t.as_product()) is not None
+    }
+    if not asked:
+        return []
+    domain, sets = workload.domain, {i: set(t.attributes) for i, t in asked.items()}
+    named = domain.in_order(n for t in asked.values() for n in t.attributes)
+    together = len(asked) <= MOST_TOGETHER and domain.cells(named) <= TABLE_CELLS
+    tried = [[list(asked)]] if together else []
+    largest = {
+        t.attributes: 0.0
+        for i, t in asked.items()
+        if not any(sets[i] < other for other in sets.values())
+    }
+    tried.append(_assigned(asked, largest, domain))
+    if 1 < len(asked) <= MOST_MERGED and all(t.cells <= TABLE_CELLS for t in asked.values()):
+        weights: dict[tuple[str, ...], float] = {}
+        for term in asked.values():
+            own = _alone(term, designs) / term.cells
+            weights[term.attributes] = weights.get(term.attributes, 0.0) + own
+        tried.append(_assigned(asked, merged_tables(domain, weights), domain))
+    tried.append([[i] for i in asked])
+    return [grouping for n, grouping in enumerate(tried) if grouping not in tried[:n]]
+
+
+def _assigned(
+    asked: Mapping[int, Product], tables: Iterable[tuple[str, ...]], domain: Domain
+) -> list[list[int]]:
+    """Every term to the smallest set of attributes that holds its own."""
+    members: dict[tuple[str, ...], list[int]] = {names: [] for names in tables}
+    sizes = {names: domain.cells(names) for names in members}
+    for i, term in asked.items():
+        holding = [names for names in members if set(term.attributes) <= set(names)]
+        members[min(holding, key=lambda names: sizes[names])].append(i)
+    return sorted(found for found in members.values() if found)
+
+
+def _alone(term: Product, designs: _Designs) -> float:
+    """The weighted error of a term from a product of its own."""
+    block = fitted_product([term], designs, 1)
+    parts = (
+        total_variance(m, q) * float(m.column_powers(1).max()) ** 2
+        for (_, m), (_, q) in zip(block.factors, term.factors, strict=True)
+    )
+    return term.weight**2 * prod(parts)
+
+
+def _measured(
+    workload: Workload, groups: Sequence[Sequence[int]], objective: str, designs: _Designs
+) -> Strategy:
+    """A fitted product for every group of terms; other terms as asked or as tables."""
+    blocks: list[Term] = []
+    source: dict[int, int] = {}
+    for members in groups:
+        terms = [t for i in members if (t := workload.terms[i].as_product()) is not None]
+        source.update(dict.fromkeys(members, len(blocks)))
+        plain = len(terms) == 1 and (terms[0].is_table or terms[0].cells > TABLE_CELLS)
+        blocks.append(terms[0] if plain else fitted_product(terms, designs, 1))
+    for i, term in enumerate(workload.terms):
+        if i not in source:
+            source[i] = len(blocks)
+            blocks.append(_plain(workload, term))
+    order = [source[i] for i in range(len(workload.terms))]
+    return shared_noise(NAME, "laplace", workload, blocks, order, objective)
+
+
+def _kind(queries: QuerySet) -> object:
+    """Query sets of one kind and size are equal, except for given ones."""
+    name = queries.name
+    is_given = name.startswith(("matrix", "groups")) or hasattr(queries, "entries")
+    return queries if is_given else (name, queries.size)
+
+
+def _designed(asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:
+    """Single cells, a template, or for long attributes a weighted tree."""
+    size = asked[0][1].size
+    if all(q.is_identity for _, q in asked):
+        return Identity(size)
+    if size > LARGEST:
+        return best_tree(asked, p)
+    found = best_template(asked, previous if isinstance(previous, Template) else None)
+    is_plain = not len(found.extra) and len(found.diagonal) == size
+    return Identity(size) if is_plain else found
+
+
+def _plain(workload: Workload, term: Term) -> Term:
+    """As asked, or as a table where that errs less."""
+    if term.as_product() is not None or term.is_wide or term.cells > TABLE_CELLS:
+        return term
+    longest = prod(float(values.max()) for _, values in term.column_factors(1))
+    if term.rows * longest**2 <= float(term.row_powers(2).sum()):
+        return term
+    return table_block(workload, term.attributes)

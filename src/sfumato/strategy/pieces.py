@@ -1,0 +1,562 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unions of products over many attributes, in pieces: one per set of attributes.
+
+Every attribute is split into its total and a rest S (``splits.py``). The piece of a set A of
+attributes measures the product of the rests of A, totalled over all other attributes. A query of
+a term B is the sum over A within B of ``prod_{i in A} r_i S_i  prod_{i in B - A} alpha_i``, so with
+``c_A`` the squared coefficients of all queries on piece A and ``cost_A`` its squared column norm,
+
+    error = sum_A c_A / theta_A   subject to   sum_A theta_A cost_A = 1,
+
+which is least, ``(sum_A sqrt(c_A cost_A))^2``, at ``theta_A ~ sqrt(c_A / cost_A)``. For marginals
+this is the optimal residual split, for one product the product of the optima; in between it is
+no optimum but needs neither the domain nor its classes. Pieces are keyed by attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, combinations, product
+from math import prod, sqrt
+
+import numpy as np
+
+from sfumato.errors import PlanError, TooLarge
+from sfumato.solve.effort import must_stop
+from sfumato.solve.weighted_orbits import Reweighted
+from sfumato.strategy.base import Block, GaussianStrategy, Norm
+from sfumato.strategy.splits import Split, union_of_splits
+from sfumato.strategy.subset_bounds import pinched_bound, sum_of_bounds
+from sfumato.types import Array, Integers
+from sfumato.workload.queries import QuerySet
+from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.terms import Product, Term
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "FactorLargest",
+    "Pieces",
+    "largest_pieces",
+    "pieces",
+]
+
+
+MOST_PIECES = 2**18
+LISTED = 2**24  # queries of a term whose variances are listed one by one
+
+Subset = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces(GaussianStrategy):
+    """One block per set of attributes, and how every attribute is split."""
+
+    splits: Mapping[str, Split]
+    subsets: tuple[Subset, ...]
+    _read: dict[tuple[str, str | int], tuple[Array, Array]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _summed: dict[tuple[str, str | int], tuple[float, float]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _edge: dict[tuple[str, str | int], tuple[Array, Array]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def answer(self, term: int, values: Sequence[Array]) -> Array:
+        """The sum over the pieces within the term."""
+        asked = self._asked(term)
+        out = np.zeros([q.rows for q in asked.values()])
+        for b, inside in self._within(asked):
+            shape = [self.splits[n].measured.rows for n in inside]
+            part = values[b].reshape(shape)
+            for axis, name in enumerate(inside):
+                rest = self.splits[name].rest(asked[name], np.moveaxis(part, axis, 0))
+                part = np.moveaxis(rest, 0, axis)
+            out = out + self._completed(part, inside, asked, power=1)
+        return out.reshape(-1)
+
+    def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
+        """Rests along the attributes of a piece, totals along the others."""
+        asked = self._asked(term)
+        table = np.asarray(coefficients, dtype=np.float64)
+        table = table.reshape([q.rows for q in asked.values()])
+        found = {}
+        for b, inside in self._within(asked):
+            part = table
+            for axis, (name, queries) in reversed(list(enumerate(asked.items()))):
+                moved = np.moveaxis(part, axis, 0)
+                if name in inside:
+                    rest = self.splits[name].rest_adjoint(queries, moved)
+                    part = np.moveaxis(rest, 0, axis)
+                else:
+                    part = np.tensordot(self._coefficients(name, queries)[0], moved, axes=1)
+            found[b] = np.asarray(part, dtype=np.float64).reshape(-1)
+        return found
+
+    def covariance(
+        self, term: int, queries: Sequence[int], block_variances: Sequence[float]
+    ) -> Array:
+        """Products of ``r r'`` and ``alpha alpha'``, summed over the pieces."""
+        asked = self._asked(term)
+        shape = [q.rows for q in asked.values()]
+        places = np.unravel_index(np.asarray(queries, dtype=np.int64), shape) if shape else ()
+        kernels: dict[str, tuple[Array, Array]] = {}
+        for (name, found), rows in zip(asked.items(), places, strict=True):
+            alpha = self._coefficients(name, found)[0][rows]
+            listed, which = np.unique(rows, return_inverse=True)
+            units = (np.arange(found.rows)[:, None] == listed[None, :]).astype(np.float64)
+            read = self.splits[name].rest_adjoint(found, units)[:, which.reshape(-1)]
+            kernels[name] = np.outer(alpha, alpha), read.T @ read
+        out = np.zeros((len(queries), len(queries)))
+        for b, inside in self._within(asked):
+            part = np.full_like(out, block_variances[b])
+            for name, (totals, rests) in kernels.items():
+                part *= rests if name in inside else totals
+            out += part
+        return out
+
+    def variances(self, term: int, block_variances: Sequence[float]) -> Array:
+        """Products of ``|r|^2`` and ``alpha^2``, summed over the pieces."""
+        asked = self._asked(term)
+        out = np.zeros([q.rows for q in asked.values()])
+        for b, inside in self._within(asked):
+            part = np.ones(())
+            for name in inside:
+                part = np.multiply.outer(part, self._coefficients(name, asked[name])[1])
+            out = out + block_variances[b] * self._completed(part, inside, asked, power=2)
+        return out.reshape(-1)
+
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The same with sums of squares."""
+        return sum(block_variances[b] * value for b, value in self._unit_totals(term))
+
+    def block_errors(self) -> Array:
+        """Piece by piece of every term."""
+        out = np.zeros(len(self.blocks))
+        for t, term in enumerate(self.workload.terms):
+            for b, value in self._unit_totals(t):
+                out[b] += term.weight**2 * value
+        return out
+
+    def _unit_totals(self, term: int) -> Iterator[tuple[int, float]]:
+        """What unit noise on each block adds to the total variance of a term."""
+        asked = self._asked(term)
+        for b, inside in self._within(asked):
+            sums = (self._sums(n, q)[1 if n in inside else 0] for n, q in asked.items())
+            yield b, prod(sums)
+
+    def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The greatest of ``variances``; for very many queries an upper bound on it.
+
+        A variance grows with ``alpha^2`` and ``|r|^2`` of every attribute, linearly in each pair,
+        so the greatest is among queries on the frontier of these pairs.
+        """
+        asked = self._asked(term)
+        pairs = [self._frontier(name, queries) for name, queries in asked.items()]
+        if prod(len(alpha) for alpha, _ in pairs) > LISTED:
+            pairs = [(a.max(keepdims=True), r.max(keepdims=True)) for a, r in pairs]
+        out = np.zeros([len(alpha) for alpha, _ in pairs])
+        for b, inside in self._within(asked):
+            part = np.full((), block_variances[b])
+            for name, (alpha, rest) in zip(asked, pairs, strict=True):
+                part = np.multiply.outer(part, rest if name in inside else alpha)
+            out += part
+        return float(out.max())
+
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+        """Sums of products of the greatest columns: exact where columns are equal, never less."""
+        greatest = {n: float(s.measured.column_powers(norm).max()) for n, s in self.splits.items()}
+        pairs = zip(scales, self.subsets, strict=True)
+        power = sum(scale * prod(greatest[n] for n in inside) for scale, inside in pairs)
+        return ColumnNorm(power * ROUND_UP, is_exact=False)
+
+    def _asked(self, term: int) -> dict[str, QuerySet]:
+        found = self.workload.terms[term].as_product()
+        return {} if found is None else dict(found.factors)
+
+    @cached_property
+    def _at(self) -> dict[Subset, int]:
+        return {inside: b for b, inside in enumerate(self.subsets)}
+
+    def _within(self, asked: Mapping[str, QuerySet]) -> list[tuple[int, Subset]]:
+        at = self._at
+        return [(at[inside], inside) for inside in _subsets(tuple(asked)) if inside in at]
+
+    def _coefficients(self, name: str, queries: QuerySet) -> tuple[Array, Array]:
+        """``alpha`` and ``|r|^2`` of every query."""
+        key = (name, queries.key)
+        if key not in self._read:
+            split = self.splits[name]
+            self._read[key] = split.totals(queries), split.rest_squares(queries)
+        return self._read[key]
+
+    def _frontier(self, name: str, queries: QuerySet) -> tuple[Array, Array]:
+        """``alpha^2`` and ``|r|^2`` of the queries that no other exceeds in both."""
+        key = (name, queries.key)
+        if key not in self._edge:
+            alpha, rest = self._coefficients(name, queries)
+            self._edge[key] = _upper_right(alpha**2, rest)
+        return self._edge[key]
+
+    def _sums(self, name: str, queries: QuerySet) -> tuple[float, float]:
+        """``sum alpha^2`` and ``sum |r|^2``, r with respect to the integers."""
+        key = (name, queries.key)
+        if key not in self._summed:
+            split = self.splits[name]
+            if queries.is_identity and split.is_centred:
+                n = queries.size
+                self._summed[key] = 1 / n, (n - 1) / n**2
+            else:
+                totals, rests = split.squares(queries.gram())
+                self._summed[key] = totals, rests * split.unit**2
+        return self._summed[key]
+
+    def _completed(
+        self, part: Array, inside: Subset, asked: Mapping[str, QuerySet], power: int
+    ) -> Array:
+        """Put the axes in the order asked and multiply in the totals of the others."""
+        sizes = dict(zip(inside, part.shape, strict=True))
+        out = part.reshape([sizes.get(n, 1) for n in asked])
+        for position, (name, queries) in enumerate(asked.items()):
+            if name not in sizes:
+                alpha, _ = self._coefficients(name, queries)
+                along = [1] * len(asked)
+                along[position] = len(alpha)
+                out = out * (alpha**power).reshape(along)
+        return out
+
+
+def pieces(workload: Workload) -> Pieces | None:
+    """The best pieces for a union of products; None when a term is no product."""
+    asked: list[Mapping[str, QuerySet]] = []
+    shared: dict[tuple[str, str | int], QuerySet] = {}  # equal query sets become one object
+    for group in workload.terms:
+        term = group.as_product()
+        if term is None:
+            return None
+        factors = term.factors
+        asked.append({n: shared.setdefault((n, q.key), q) for n, q in factors})
+    count = sum(2 ** len(f) for f in asked)
+    if count > MOST_PIECES:
+        raise TooLarge(f"up to {count:,} pieces, more than {MOST_PIECES:,}")
+    found = union_of_splits(workload, asked)
+    splits = found.splits
+    kept = np.flatnonzero(found.c > 0).tolist()
+    weight = {found.subsets[i]: sqrt(found.c[i] / found.cost[i]) for i in kept}
+    total = sum(sqrt(found.c[i] * found.cost[i]) for i in kept)
+    blocks = []
+    for inside, w in weight.items():
+        factors = tuple((n, splits[n].measured) for n in inside)
+        title = " x ".join(f"~{n}" for n in inside) or "total"
+        unit = prod(splits[n].unit for n in inside)
+        measured = Product(workload.domain, title, 1.0, factors)
+        blocks.append(Block(measured, sqrt(w / total) * unit))
+    return Pieces(
+        "factorization",
+        "gaussian",
+        workload,
+        tuple(blocks),
+        splits,
+        tuple(weight),
+        bound=max(pinched_bound(workload, found.cells), sum_of_bounds(workload)),
+    )
+
+
+def _subsets(names: Subset) -> chain[Subset]:
+    return chain.from_iterable(combinations(names, k) for k in range(len(names) + 1))
+
+
+def _upper_right(x: Array, y: Array) -> tuple[Array, Array]:
+    """The corners of the hull of points where a positive combination of x and y is greatest."""
+    order = np.lexsort((y, x))[::-1]
+    x, y = x[order], y[order]
+    before = np.concatenate([[-np.inf], np.maximum.accumulate(y)[:-1]])
+    corners: list[tuple[float, float]] = []
+    for point in zip(x[y > before].tolist(), y[y > before].tolist(), strict=True):
+        while len(corners) > 1 and _is_below(corners[-1], corners[-2], point):
+            corners.pop()
+        corners.append(point)
+    found = np.array(corners)
+    return found[:, 0], found[:, 1]
+
+
+def _is_below(
+    middle: tuple[float, float], right: tuple[float, float], left: tuple[float, float]
+) -> bool:
+    """Whether a point lies on or below the line between two others, right and left of it."""
+    rise = (middle[1] - right[1]) * (right[0] - left[0])
+    return rise <= (left[1] - right[1]) * (right[0] - middle[0])
+
+
+# --------------------
+# The largest error of unions over many attributes, in pieces.
+#
+# ``pieces.py`` splits every attribute into its total and a rest. Given the splits, the variance of
+# a query of term B is ``sum_{A within B} c_qA / theta_A``, with ``c_qA`` the product over
+# attributes of ``|r|^2`` (in A) or ``alpha^2`` (in B, not in A), and the noise is shared by
+#
+# |   min over theta of max_q w_B^2 sum_A c_qA / theta_A   subject to   sum_A theta_A cost_A = 1.
+#
+# It is convex; by the minimax theorem it equals the maximum over weights lambda on queries, of sum
+# 1, of ``(sum_A sqrt(cost_A sum_q lambda_q w_B^2 c_qA))^2``, which is concave. A variance is
+# linear in every pair ``(alpha^2, |r|^2)`` alone, so only queries on the upper right hull of these
+# pairs can be the worst, and of a smooth hull a few points are enough to a part in a thousand (the
+# error that a strategy states is that of all its queries).
+#
+# The splits are those of the mean error with the queries of every attribute weighted for the
+# largest error of that attribute alone, and the terms by what the program gave them. The largest
+# error is no less than any weighted mean, so the bound of ``subset_bounds.py`` on that mean is one on
+# it; so is the bound of every term alone.
+
+MOST_ENTRIES = 2**24  # pairs of a worst query and a piece
+ROUNDS = 2  # times that the splits follow the weights of the terms
+STEPS = 400
+TOLERANCE = 1e-4  # of the shared noise
+COARSE = 1e-3  # by how much the worst queries of an attribute may be taken too small
+LEAST = 1e-8  # weight of a term: the splits must answer all of them
+SPREAD = 1e-9  # weight spread evenly: no piece is left without noise to share
+
+
+@dataclass(frozen=True, slots=True)
+class FactorLargest:
+    """Weights on the queries of one attribute, of sum 1, and the bound on their largest error."""
+
+    weights: Array
+    bound: float
+
+
+def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest]) -> Pieces:
+    """Pieces whose largest error is small; ``solve`` weights the queries of one attribute."""
+    known: dict[_Key, FactorLargest | None] = {}
+    bound = 0.0
+    for group in workload.terms:
+        term = group.as_product()
+        if term is None:
+            raise PlanError(f"the group {group.name!r} is not a product of query sets")
+        for _, queries in term.factors:
+            plain = queries.is_disjoint
+            if _key(queries) not in known:
+                known[_key(queries)] = None if plain else solve(queries)
+        each = [known[_key(q)] for _, q in term.factors]
+        bound = max(bound, term.weight**2 * prod(f.bound for f in each if f is not None))
+    emphasis = np.full(len(workload.terms), 1 / len(workload.terms))
+    best: Pieces | None = None
+    for _ in range(ROUNDS):
+        guess = pieces(_reweighted(workload, known, emphasis))
+        if guess is None:
+            raise PlanError("a group is not a product of query sets")
+        # The largest error is at least the mean for any weights of sum 1.
+        bound = max(bound, (guess.bound or 0.0) / float(emphasis.sum()))
+        found, emphasis = _shared(workload, guess)
+        if best is None or found.weighted_error("max") < best.weighted_error("max"):
+            best = found
+        if must_stop():
+            break
+    if best is None:
+        raise PlanError("no splits were tried")
+    return replace(best, bound=bound)
+
+
+_Key = tuple[str | int, int]
+
+
+def _key(queries: QuerySet) -> _Key:
+    """Equal for equal query sets, where the kind says all."""
+    return queries.key, queries.size
+
+
+def _factors(term: Term) -> dict[str, QuerySet]:
+    found = term.as_product()
+    return {} if found is None else dict(found.factors)
+
+
+def _reweighted(
+    workload: Workload, known: Mapping[_Key, FactorLargest | None], emphasis: Array
+) -> Workload:
+    """The queries with weights whose sum over a term is ``emphasis`` times its own weight."""
+    made: dict[_Key, QuerySet] = {}
+    terms = []
+    for term, weight in zip(workload.terms, emphasis, strict=True):
+        factors = []
+        for name, queries in _factors(term).items():
+            found = known[_key(queries)]
+            if found is not None and _key(queries) not in made:
+                made[_key(queries)] = Reweighted(queries.size, queries, found.weights)
+            factors.append((name, made.get(_key(queries), queries)))
+        # Plain factors count every query once.
+        plain = prod(q.rows for _, q in factors if not isinstance(q, Reweighted))
+        scale = term.weight * np.sqrt(weight / plain)
+        terms.append(Product(term.domain, term.name, float(scale), tuple(factors)))
+    return Workload(workload.domain, tuple(terms))
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """Entry i says that query ``query[i]`` has coefficient ``value[i]`` on piece ``piece[i]``."""
+
+    value: Array
+    query: Integers
+    piece: Integers
+    cost: Array
+    term: Integers  # of every query
+
+    def squares(self, weights: Array) -> Array:
+        """``sum_q lambda_q c_qA`` of every piece."""
+        found = np.bincount(self.piece, weights[self.query] * self.value, len(self.cost))
+        return np.asarray(found, dtype=np.float64)
+
+    def errors(self, theta: Array) -> Array:
+        """``sum_A c_qA / theta_A`` of every query."""
+        found = np.bincount(self.query, self.value / theta[self.piece], len(self.term))
+        return np.asarray(found, dtype=np.float64)
+
+    def solve(self) -> tuple[Array, Array]:
+        """``theta`` with ``sum theta cost = 1``, and the weights that prove it best."""
+        from scipy.optimize import minimize
+
+        count = len(self.term)
+        best: tuple[float, Array, Array] | None = None
+        lower = 0.0
+
+        def negative_log(z: Array) -> tuple[float, Array]:
+            nonlocal best, lower
+            total = float(z @ z)
+            weights = (z**2 / total + SPREAD / count) / (1 + SPREAD)
+            roots = np.sqrt(self.squares(weights) * self.cost)
+            value = float(roots.sum())
+            theta = roots / self.cost / value
+            errors = self.errors(theta)
+            lower = max(lower, value**2)
+            if best is None or errors.max() < best[0]:
+                best = (float(errors.max()), theta, weights)
+            if best[0] <= lower * (1 + TOLERANCE) ** 2:
+                raise StopIteration
+            # d value / d lambda_q = errors_q / (2 value)
+            slope = errors / (2 * value**2)
+            mean = float(slope @ z**2) / total
+            return -np.log(value), -2 * z / total * (slope - mean)
+
+        start = np.full(count, count**-0.5)
+        options = {"maxiter": STEPS, "maxcor": 20, "ftol": 0.0, "gtol": 0.0}
+        with suppress(StopIteration):
+            minimize(negative_log, start, jac=True, method="L-BFGS-B", options=options)
+        if best is None:
+            raise PlanError("the shares of the noise are not finite; please report this")
+        return best[1], best[2]
+
+
+def _shared(workload: Workload, guess: Pieces) -> tuple[Pieces, Array]:
+    """The splits of ``guess`` with the noise shared for the largest error, and weights of terms."""
+    splits = guess.splits
+    program, subsets = _program(workload, splits)
+    theta, weights = program.solve()
+    blocks = []
+    for inside, share in zip(subsets, theta, strict=True):
+        measured = Product(
+            workload.domain,
+            " x ".join(f"~{n}" for n in inside) or "total",
+            1.0,
+            tuple((n, splits[n].measured) for n in inside),
+        )
+        unit = prod(splits[n].unit for n in inside)
+        blocks.append(Block(measured, float(np.sqrt(share)) * unit))
+    found = Pieces(
+        "factorization",
+        "gaussian",
+        workload,
+        tuple(blocks),
+        splits,
+        tuple(subsets),
+        objective="max",
+    )
+    emphasis = np.bincount(program.term, weights, len(workload.terms))
+    return found, np.asarray(np.maximum(emphasis, LEAST), dtype=np.float64)
+
+
+def _program(workload: Workload, splits: Mapping[str, Split]) -> tuple[_Program, list[Subset]]:
+    at: dict[Subset, int] = {}
+    hulls: dict[tuple[str, int], Array] = {}
+    value: list[Array] = []
+    query: list[Integers] = []
+    piece: list[Integers] = []
+    term_of: list[int] = []
+    held = 0
+    for t, term in enumerate(workload.terms):
+        asked = _factors(term)
+        names = tuple(asked)
+        for name, queries in asked.items():
+            if (name, id(queries)) not in hulls:
+                hulls[name, id(queries)] = _hull(*_pairs(splits[name], queries))
+        pairs = [hulls[name, id(queries)] for name, queries in asked.items()]
+        insides = list(chain.from_iterable(combinations(names, k) for k in range(len(names) + 1)))
+        numbers = [at.setdefault(inside, len(at)) for inside in insides]
+        for chosen in product(*pairs):
+            held += len(insides)
+            if held > MOST_ENTRIES:
+                raise TooLarge(f"more than {MOST_ENTRIES:,} pairs of a worst query and a piece")
+            coefficients = np.ones(1)
+            for pair in chosen:
+                coefficients = np.concatenate([coefficients * pair[0], coefficients * pair[1]])
+            order = _subset_order(names)
+            value.append(term.weight**2 * coefficients[order])
+            query.append(np.full(len(insides), len(term_of)))
+            piece.append(np.array(numbers))
+            term_of.append(t)
+    cost = np.array([prod(splits[n].cost for n in inside) for inside in at])
+    arrays = np.concatenate(value), np.concatenate(query), np.concatenate(piece)
+    used = np.zeros(len(at), dtype=bool)
+    used[arrays[2][arrays[0] > 0]] = True
+    kept = used[arrays[2]] & (arrays[0] > 0)
+    renumbered = np.cumsum(used) - 1
+    program = _Program(
+        arrays[0][kept], arrays[1][kept], renumbered[arrays[2][kept]], cost[used], np.array(term_of)
+    )
+    return program, [inside for inside, keep in zip(at, used, strict=True) if keep]
+
+
+def _subset_order(names: Subset) -> list[int]:
+    """Where the subsets, by size, are among products written as binary numbers."""
+    insides = chain.from_iterable(combinations(range(len(names)), k) for k in range(len(names) + 1))
+    return [sum(2**i for i in inside) for inside in insides]
+
+
+def _pairs(split: Split, queries: QuerySet) -> tuple[Array, Array]:
+    """``alpha^2`` and ``|r|^2`` of every query, r in units of S."""
+    if queries.is_identity and split.is_centred:
+        n = queries.size
+        return np.full(1, n**-2.0), np.full(1, 1 - 1 / n)
+    return split.totals(queries) ** 2, split.rest_squares(queries) / split.unit**2
+
+
+def _hull(x: Array, y: Array) -> Array:
+    """The upper right hull of points in the plane: all that a positive combination can pick."""
+    order = np.lexsort((y, x))[::-1]
+    kept: list[tuple[float, float]] = []
+    for px, py in zip(x[order].tolist(), y[order].tolist(), strict=True):
+        if kept and py <= kept[-1][1]:
+            continue
+        while len(kept) > 1 and _height(kept[-2], (px, py), np.array([kept[-1]]))[0] <= 1:
+            kept.pop()
+        kept.append((px, py))
+    return _thinned(np.array(kept))
+
+
+def _thinned(hull: Array) -> Array:
+    """The points without which some combination would be more than COARSE too small."""
+    if len(hull) <= 2:
+        return hull
+    above = _height(hull[0], hull[-1], hull)
+    worst = int(above.argmax())
+    if above[worst] <= 1 + COARSE or worst in (0, len(hull) - 1):
+        return hull[[0, -1]]
+    return np.concatenate([_thinned(hull[: worst + 1])[:-1], _thinned(hull[worst:])])
+
+
+def _height(a: Sequence[float] | Array, b: Sequence[float] | Array, points: Array) -> Array:
+    """How far points are beyond the line through a and b: 1 on it, seen from the origin."""
+    normal = np.array([b[1] - a[1], a[0] - b[0]])  # positive: b is left of a and above it
+    return np.asarray(points @ normal / float(normal @ np.asarray(a)), dtype=np.float64)

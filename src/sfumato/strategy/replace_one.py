@@ -1,0 +1,578 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strategies for neighbours that replace one record: the diameter counts, not the longest column.
+
+A strategy is built for add-remove neighbours. Here its shares of the noise are chosen afresh. With
+``e_b`` the weighted squared error that unit noise on block b makes, and ``d_bv`` how far move v
+moves it, squared (``sensitivity.py``), the shares minimise
+
+    sum_b e_b / s_b^2     subject to     sum_b s_b^2 d_bv <= 1  for every move v.
+
+For weights lambda_v >= 0 of sum 1 and ``d_b = sum_v lambda_v d_bv`` the sum is at least
+``(sum_b sqrt(e_b d_b))^2`` (Cauchy-Schwarz), which shares ``s_b^2 ~ sqrt(e_b / d_b)`` attain; the
+best lambda is found by ``nuclear.py``, moves taking the place of cells. A block that no move
+changes reads the public total: it gets next to no noise.
+
+Lower bounds for every strategy: with weights on pairs of cells, L their Laplacian, all strategies
+of diameter 1 obey ``tr(X L) <= sum(lambda)``, so ``(tr (L^1/2 V L^1/2)^1/2)^2 / sum(lambda)`` is
+below every error, by the proof of ``nuclear.py`` with L in the place of D. For marginals and
+weights on sets of attributes in which two cells differ, this is the bound above: both meet. Proof:
+docs/mechanisms/factorization.md, "Replacing a record".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from sfumato.errors import PlanError, TooLarge
+from sfumato.solve.effort import EIGEN, must_stop, spend
+from sfumato.solve.nuclear import best_root, certified_optimum
+from sfumato.solve.orbits import orbit_problem
+from sfumato.strategy.base import Block, Strategy
+from sfumato.strategy.conditions import Conditions
+from sfumato.strategy.factorization import Factorization
+from sfumato.strategy.marginals import Marginals
+from sfumato.strategy.matrix import Dense, dense
+from sfumato.strategy.sensitivity import Moves
+from sfumato.types import Array, Integers, Objective
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "best_for_pairs",
+    "for_replace_one",
+]
+
+
+# --------------------
+# The certified optimum for replace-one neighbours, for workloads of moderate rank.
+#
+# With independent asked queries F_B, ``F = T F_B``, columns b_j of F_B and ``G = T' W T``, a
+# strategy ``M = C F_B`` has the error ``tr(G Y^-1)``, ``Y = C'C``; pairs move by ``(b_i -
+# b_j)'Y(b_i - b_j)``. For weights lambda on pairs and ``K = sum lambda_ij (b_i - b_j)(b_i -
+# b_j)'``,
+#
+# |   (tr (G^1/2 K G^1/2)^1/2)^2 / sum(lambda)  <=  tr(G Y^-1)  for all Y of diameter 1,
+#
+# with equality for ``Y = G^1/2 (G^1/2 K G^1/2)^-1/2 G^1/2`` where every weighted pair is 1 apart:
+# ``nuclear.py`` once more, pairs taking the place of cells. Few pairs matter: the farthest join.
+#
+# For the largest error the matrix ``T (b_i - b_j)``, queries by pairs, is factorized as any other
+# (``nuclear.py``): its columns are the moves.
+#
+# Differences may span one direction less than F_B: then the total is a combination of the queries,
+# ``1 = t F_B``. It is public, no pair moves it, and it is measured with next to no noise; all
+# other queries count modulo the total, in coordinates Q of the span of the differences.
+
+LARGEST_RANK = 96
+MOST_CELLS = 1024  # distinct columns
+MOST_QUERIES = 2**15
+MOST_MOVED = 2**21  # queries times pairs of cells, for the largest error
+PAIRWISE_TOLERANCE = 1e-3  # how close to its bound the error is driven
+STEPS = 120
+PAIRWISE_ROUNDS = 12
+ENTRY_BITS = (14, 18, 22, 26)
+ROUNDING = 1e-4
+LOST = 1e-9  # of the bound: the rounding of eigenvalues
+FLAT = 1e-9  # of the greatest singular value: differences do not reach such a direction
+PAIRWISE_FREE = 2.0**-24  # of the error of all others: what noise on a public total may add
+PAIRWISE_WIDEST = 2.0**10  # the greatest coefficient of the total, in those of the others
+LEAST_SHARE = 1e-12  # of the greatest, squared: what every query is measured with at least
+HELPED = 1e-3  # of the error: what queries too small to be reached may add
+PAIRWISE_KEPT = 1e-7  # of the greatest weight: pairs below it leave again
+DENOMINATORS = 64  # up to which the coefficients of the total are searched as fractions
+
+
+def best_for_pairs(
+    workload: Workload, objective: Objective, drops: bool, start: Dense | None = None
+) -> Dense | None:
+    """The best strategy for replaced records with its bound; None where too large.
+
+    ``start`` is a strategy for add-remove neighbours, if one is known.
+    """
+    if workload.queries > MOST_QUERIES:
+        return None
+    try:
+        start = start or dense(workload)
+        problem = _problem(start, objective, drops)
+        if problem is None:
+            return None
+        form, bound = _largest(problem) if objective == "max" else _solved(problem, start)
+    except PlanError:
+        return None
+    found = _rounded(start, problem, _helped(problem, form, bound))
+    if found is None:
+        found = replace(start, mechanism="factorization")
+    return replace(found, replace_one_bound=bound, objective=objective)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """T, weights, columns of F_B (and 0, if a record can be dropped), Q of their differences.
+
+    F_B stands for its queries divided by their ``lengths``: coefficients may be ages or incomes.
+    """
+
+    coordinates: Array
+    squares: Array
+    columns: Array
+    lengths: Array
+    basis: Array
+    objective: Objective
+    drops: bool
+
+    @property
+    def gram(self) -> Array:
+        """G."""
+        return (self.coordinates * self.squares[:, None]).T @ self.coordinates
+
+    def errors(self, form: Array) -> Array:
+        """The weighted squared error of every query, by the form Y on differences."""
+        reading = self.coordinates @ self.basis
+        each = (reading * np.linalg.solve(form, reading.T).T).sum(axis=1)
+        return np.asarray(self.squares * each, dtype=np.float64)
+
+    def error(self, form: Array) -> float:
+        """Their sum, or the largest."""
+        each = self.errors(form)
+        return float(each.max() if self.objective == "max" else each.sum())
+
+    @property
+    def inner(self) -> Array:
+        """The columns in the coordinates of the differences, the first being 0."""
+        return np.asarray(self.basis.T @ (self.columns - self.columns[:, :1]), dtype=np.float64)
+
+    @property
+    def total(self) -> Array | None:
+        """``t`` with ``t F_B = 1``, if no pair moves it."""
+        rank, reached = self.basis.shape
+        if reached == rank:
+            return None
+        left = np.linalg.svd(self.basis, full_matrices=True)[0][:, reached:]
+        reads = left.T @ self.columns[:, 0]
+        return np.asarray(left[:, 0] / reads[0], dtype=np.float64)
+
+
+def _problem(start: Dense, objective: Objective, drops: bool) -> _Problem | None:
+    mixture = start.mixture
+    rank, count = mixture.columns.shape
+    if rank > LARGEST_RANK or count > MOST_CELLS:
+        return None
+    columns = np.ldexp(mixture.columns.astype(np.float64), -mixture.fraction_bits)
+    if drops:
+        columns = np.concatenate([columns, np.zeros((rank, 1))], axis=1)
+    lengths = np.sqrt((columns**2).sum(axis=1))
+    columns /= lengths[:, None]
+    coordinates = (start.reconstruction @ mixture.entries.astype(np.float64)) * lengths
+    squares = np.zeros(len(coordinates))
+    for term, place in zip(start.workload.terms, start.places, strict=True):
+        kept = place[place >= 0]
+        if objective == "max":
+            squares[kept] = np.maximum(squares[kept], term.weight**2)
+        else:
+            squares += term.weight**2 * np.bincount(kept, minlength=len(squares))
+    left, sizes, _ = np.linalg.svd(columns - columns[:, :1], full_matrices=False)
+    kept_rank = int((sizes > FLAT * sizes[0]).sum()) if sizes.size else 0
+    if kept_rank == 0 or kept_rank < rank - 1:
+        return None
+    basis = left[:, :kept_rank]
+    return _Problem(coordinates, squares, columns, lengths, basis, objective, drops)
+
+
+def _largest(problem: _Problem) -> tuple[Array, float]:
+    """The form Y on differences and the lower bound, for the largest error."""
+    reading = problem.coordinates @ problem.basis
+    points = problem.inner
+    first, second = np.triu_indices(points.shape[1], 1)
+    if len(reading) * len(first) > MOST_MOVED:
+        raise TooLarge(f"{len(first):,} pairs of cells, for {len(reading):,} queries")
+    matrix = reading @ (points[:, first] - points[:, second])
+    asked = np.abs(matrix).max(axis=1) > 0
+    found = best_root(matrix[asked], np.sqrt(problem.squares[asked]), "max", PAIRWISE_TOLERANCE)
+    mixing = found.mixing @ reading[asked]
+    form = _reaching(mixing.T @ mixing)
+    return form / _widest_pairs(form, points), found.lower
+
+
+def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
+    """The form Y on differences, and the greatest lower bound."""
+    points = problem.inner
+    small = problem.basis.T @ problem.gram @ problem.basis
+    values, vectors = np.linalg.eigh(small)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    first = problem.basis.T @ (start.mixture.entries * problem.lengths).T
+    rank = len(points)
+    pairs = _farthest(first @ first.T, points, 6 * rank + 20)
+    # every cell takes part at first, so that K has full rank
+    cells = np.arange(1, points.shape[1])
+    pairs = np.unique(np.concatenate([pairs, np.stack([0 * cells, cells], axis=1)]), axis=0)
+    weights: Array | None = None
+    best, bound = np.eye(rank), 0.0
+    error = np.inf
+    for _ in range(PAIRWISE_ROUNDS):
+        apart = points[:, pairs[:, 0]] - points[:, pairs[:, 1]]
+
+        def form(lam: Array, apart: Array = apart) -> Array:
+            spend(EIGEN * float(rank) ** 3 + 2.0 * rank * rank * len(lam))
+            inside = root @ ((apart * lam) @ apart.T) @ root
+            own, directions = np.linalg.eigh(inside)
+            own = np.maximum(own, own[-1] * 2.0**-50 * len(own))
+            return np.asarray(root @ (directions / np.sqrt(own)) @ directions.T @ root)
+
+        def diagonal(lam: Array, apart: Array = apart) -> Array:
+            return np.asarray(
+                lam * np.einsum("ip,ij,jp->p", apart, form(lam), apart, optimize=True)
+            )
+
+        found = certified_optimum(
+            diagonal, len(pairs), PAIRWISE_TOLERANCE / 4, STEPS, start=weights
+        )
+        shape = _reaching(form(found.v))
+        bound = max(bound, _below(root, apart, found.v), found.lower * (1 - LOST))
+        widest = _widest_pairs(shape, points)
+        now = problem.error(shape) * widest
+        if now < error:
+            best, error = shape / widest, now
+        if error <= bound * (1 + PAIRWISE_TOLERANCE) ** 2 or must_stop():
+            break
+        lam = found.v / found.v.max()
+        stay = pairs[lam > PAIRWISE_KEPT]
+        joined = _farthest(shape, points, 2 * rank + 20)
+        both = np.concatenate([stay, joined])
+        pairs, where = np.unique(both, axis=0, return_index=True)
+        weights = np.concatenate([lam[lam > PAIRWISE_KEPT], np.full(len(joined), 1e-3)])[where]
+    return best, bound
+
+
+def _reaching(form: Array) -> Array:
+    """Queries can be so small that the best form does not reach them: all get a least share."""
+    share = LEAST_SHARE * float(np.linalg.norm(form, 2))
+    return np.asarray(form + share * np.eye(len(form)), dtype=np.float64)
+
+
+def _helped(problem: _Problem, form: Array, bound: float) -> Array:
+    """Queries that err by more than the optimum of all are measured as well: see ``factorize.py``."""
+    far = problem.errors(form) > bound * (1 + HELPED)
+    if not far.any() or bound <= 0:
+        return form
+    error = bound if problem.objective == "max" else bound * HELPED / int(far.sum())
+    reading = problem.coordinates[far] @ problem.basis
+    more = form + (reading.T * problem.squares[far]) @ reading / error
+    more = more / _widest_pairs(more, problem.inner)
+    return more if problem.error(more) < problem.error(form) else form
+
+
+def _below(root: Array, apart: Array, lam: Array) -> float:
+    """The lower bound of pair weights; eigenvalues within rounding of 0 do not count."""
+    values = np.linalg.eigvalsh(root @ ((apart * lam) @ apart.T) @ root)
+    kept = values[values > values[-1] * len(values) * 2.0**-50]
+    return float(np.sqrt(kept).sum()) ** 2 / float(lam.sum())
+
+
+def _distances(form: Array, points: Array) -> Array:
+    gram = points.T @ form @ points
+    own = np.diag(gram)
+    return np.asarray(own[:, None] + own[None, :] - 2 * gram, dtype=np.float64)
+
+
+def _widest_pairs(form: Array, points: Array) -> float:
+    return float(_distances(form, points).max())
+
+
+def _farthest(form: Array, points: Array, count: int) -> Integers:
+    """The pairs that are farthest apart."""
+    first, second = np.triu_indices(points.shape[1], 1)
+    apart = _distances(form, points)[first, second]
+    chosen = np.argsort(-apart, kind="stable")[:count]
+    return np.stack([first[chosen], second[chosen]], axis=1)
+
+
+def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
+    """Integers in proportion to a root of the form, the total beside it, as few bits as will do."""
+    values, vectors = np.linalg.eigh(form)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T @ problem.basis.T
+    root = root / problem.lengths
+    error = problem.error(form)
+    total = _total_row(start, problem)
+    best: Dense | None = None
+    least = np.inf
+    for bits in ENTRY_BITS:
+        unit = float(np.abs(root).max()) / 2**bits
+        entries = np.rint(root / unit).astype(np.int64)
+        if total is not None:
+            # The first rows leave out one direction x, ``Q'x = 0``, in which the total alone reads.
+            read = total * problem.lengths
+            alone = read - problem.basis @ (problem.basis.T @ read)
+            alone = alone / float(alone @ read)
+            wanted = sqrt(float(alone @ problem.gram @ alone) / (PAIRWISE_FREE * error)) / unit
+            factor = max(np.ceil(min(wanted, PAIRWISE_WIDEST * 2**bits / np.abs(total).max())), 1.0)
+            entries = np.concatenate([entries, np.rint(factor * total[None, :]).astype(np.int64)])
+        if np.linalg.matrix_rank(entries.astype(np.float64)) < len(entries):
+            continue
+        found = _measured(start, entries)
+        now = found.weighted_error(problem.objective, "replace-one", problem.drops)
+        if now < least:
+            best, least = found, now
+        if least <= error * (1 + ROUNDING):
+            break
+    return best
+
+
+def _total_row(start: Dense, problem: _Problem) -> Array | None:
+    """The coefficients of a multiple of the total: whole numbers, if they are fractions.
+
+    If they are not, a multiple is rounded like all other rows: then it moves, by as little as
+    rounding moves those.
+    """
+    if problem.total is None:
+        return None
+    total = problem.total / problem.lengths
+    mixture = start.mixture
+    columns = np.ldexp(mixture.columns.astype(np.float64), -mixture.fraction_bits)
+    for denominator in range(1, DENOMINATORS + 1):
+        whole = np.rint(denominator * total)
+        if float(np.abs(whole @ columns - denominator).max()) == 0.0:
+            return np.asarray(whole, dtype=np.float64)
+    return np.asarray(total, dtype=np.float64)
+
+
+def _measured(start: Dense, entries: Integers) -> Dense:
+    """The same queries, mixed by other integers."""
+    mixture = replace(start.mixture, entries=np.ascontiguousarray(entries))
+    coordinates = start.reconstruction @ start.mixture.entries.astype(np.float64)
+    inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
+    share = 1 / sqrt(mixture.greatest_column(2))
+    return replace(
+        start,
+        mechanism="factorization",
+        blocks=(Block(mixture, share),),
+        reconstruction=np.asarray(inverse, dtype=np.float64),
+    )
+
+
+NEGLIGIBLE = 1e-8  # of the greatest error: what counts as the error of a block that has none
+FREE = 2.0**-24  # of the error of all others: what noise on a public total may add
+WIDEST = 2.0**12  # the greatest share of a public total, in greatest shares of others
+TOLERANCE = 1e-4
+LISTED = 1024  # moves that are weighed at once without choosing among them
+ADDED = 256
+ROUNDS = 12
+KEPT = 1e-9  # of the greatest weight: moves below it leave again
+ALTERNATIONS = 4
+DROPPED = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7)  # weights tried for the record in no cell
+
+
+def for_replace_one(
+    strategy: Strategy, objective: Objective = "rmse", drops: bool = False
+) -> Strategy:
+    """The strategy with the shares for replace-one neighbours, and a lower bound if one is known.
+
+    ``drops`` says that a replaced record can fall in no cell: then the total is not public.
+    """
+    if strategy.noise != "gaussian" or strategy.records is not None:
+        return strategy
+    known = strategy.bound_for(objective)
+    # With a record in no cell every column is such a distance: a bound for add-remove holds too.
+    least = (known or 0.0) if drops else 0.0
+    if not any(d > 0 for d in strategy.block_diameters(2)):
+        return replace(strategy, replace_one_bound=least or None, objective=objective, bound=known)
+    if isinstance(strategy, Marginals):
+        return _marginals(strategy, objective, drops)
+    options: list[Strategy] = [strategy]
+    if len(strategy.blocks) > 1:
+        options.append(_reweighted(strategy, objective, drops))
+    bounds = [least]
+    if isinstance(strategy, Conditions):
+        return _conditions(strategy, objective, drops)
+    if isinstance(strategy, Factorization) and strategy.weights is not None:
+        bounds.append(_orbit_bound(strategy, objective, drops))
+    if strategy.mechanism == "factorization":
+        start = strategy if isinstance(strategy, Dense) else None
+        found = best_for_pairs(strategy.workload, objective, drops, start)
+        if found is not None:
+            options.append(found)
+            bounds.append(found.replace_one_bound or 0.0)
+    best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
+    bound = max(bounds)
+    return replace(best, replace_one_bound=bound or None, objective=objective, bound=known)
+
+
+def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Strategy:
+    """Nothing taken away, if that is better; of the bounds, one is for replaced records alone."""
+    options = [strategy] if strategy.plain is None else [strategy, strategy.plain]
+    best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
+    known = strategy.bound_for(objective)
+    bounds = [strategy.replace_one_bound or 0.0, (known or 0.0) if drops else 0.0]
+    return replace(
+        best,
+        mechanism=strategy.mechanism,
+        replace_one_bound=max(bounds) or None,
+        objective=objective,
+        bound=known,
+    )
+
+
+def _reweighted(strategy: Strategy, objective: Objective, drops: bool) -> Strategy:
+    errors = strategy.block_errors()
+    moves = strategy.moves(2, drops) or _greatest_moves(strategy, drops)
+    if not moves.distances.any():  # all read the public total
+        return strategy
+    each = moves.each(_weighed(errors, moves).best)
+    found = _with_shares(strategy, _shares(errors, each))
+    if objective == "max":  # the shares that were made for it, public totals set free
+        shares = np.where(each > 0, strategy.shares, found.shares)
+        kept = _with_shares(strategy, shares)
+        return min(found, kept, key=lambda s: s.weighted_error(objective, "replace-one", drops))
+    return found
+
+
+def _with_shares(strategy: Strategy, shares: Array) -> Strategy:
+    pairs = zip(strategy.blocks, shares.tolist(), strict=True)
+    return replace(strategy, blocks=tuple(Block(b.term, s) for b, s in pairs))
+
+
+def _greatest_moves(strategy: Strategy, drops: bool) -> Moves:
+    """One move that stands for all: every block by its own diameter."""
+    widest = np.array(strategy.block_diameters(2))
+    if drops:
+        ones = np.eye(len(widest))
+        alone = [strategy.greatest_column(2, unit.tolist()).power for unit in ones]
+        widest = np.maximum(widest, alone)
+    count = len(widest)
+    return Moves(widest[:, None], np.arange(count), np.ones(count), np.ones(count))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Weighed:
+    """Weights of moves: those of the best shares, and those of the greatest lower bound."""
+
+    best: Array
+    proof: Array
+    lower: float
+
+
+def _weighed(errors: Array, moves: Moves) -> _Weighed:
+    """Maximise ``(sum_b sqrt(e_b d_b))^2`` over lambda; of many moves the farthest join."""
+    groups, count = moves.distances.shape
+    roots = np.bincount(moves.group, np.sqrt(np.maximum(errors, 0.0) * moves.norms), groups)
+    reached = (moves.distances.max(axis=1, initial=0.0) > 0) & (roots > 0)
+    everything = moves.distances[reached]
+    parts = (roots / np.sqrt(moves.counts))[reached]
+    even = np.full(count, 1 / count)
+    if not len(everything):
+        return _Weighed(even, even, 0.0)
+    chosen = np.arange(count)
+    if count > LISTED:
+        first = parts / np.sqrt(everything.max(axis=1))
+        longest = np.argsort(-(first @ everything))[:ADDED]
+        chosen = np.unique(np.concatenate([everything.argmax(axis=1), longest]))
+    found = _Weighed(even, even, 0.0)
+    start: Array | None = None
+    for _ in range(ROUNDS):
+        some = _balanced(parts, everything[:, chosen], start)
+        best, proof = np.zeros(count), np.zeros(count)
+        best[chosen], proof[chosen] = some.best, some.proof
+        found = _Weighed(best, proof if some.lower > found.lower else found.proof, some.lower)
+        moved = (parts / np.sqrt(everything @ best)) @ everything
+        if float(moved.max()) <= float(moved[chosen].max()) * (1 + TOLERANCE):
+            break
+        more = np.argsort(-moved)[:ADDED]
+        chosen = np.unique(np.concatenate([np.flatnonzero(best > KEPT * best.max()), more]))
+        start = np.maximum(best[chosen], 1e-6 / len(chosen))
+    return found
+
+
+def _balanced(parts: Array, table: Array, start: Array | None) -> _Weighed:
+    """The same for a table of few moves."""
+    proved: list[Array] = []
+    lower = 0.0
+
+    def diagonal(lam: Array) -> Array:
+        nonlocal lower
+        out = np.asarray(lam * (table.T @ (parts / np.sqrt(table @ lam))))
+        now = float(out.sum()) ** 2 / float(lam.sum())
+        if now > lower:
+            lower = now
+            proved[:] = [lam / lam.sum()]
+        return out
+
+    found = certified_optimum(diagonal, table.shape[1], TOLERANCE, start=start)
+    return _Weighed(found.v / found.v.sum(), proved[0], lower)
+
+
+def _shares(errors: Array, each: Array) -> Array:
+    """``s_b^2 ~ sqrt(e_b / d_b)``, or next to no noise where ``d_b = 0``."""
+    errors = np.maximum(errors, NEGLIGIBLE * float(errors.max()))
+    moved = each > 0
+    squares = np.ones(len(errors))
+    squares[moved] = np.sqrt(errors[moved] / each[moved])
+    squares[moved] /= float(squares[moved] @ each[moved])
+    if not moved.any():
+        return squares
+    total = float((errors[moved] / squares[moved]).sum())
+    squares[~moved] = WIDEST**2 * float(squares[moved].max())
+    if total > 0:
+        squares[~moved] = np.minimum(errors[~moved] / (FREE * total), squares[~moved])
+    return np.asarray(np.sqrt(squares), dtype=np.float64)
+
+
+def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strategy:
+    """All shares in closed form from the weights of moves; the bound holds for every strategy."""
+    uniform = _uniform_moves(strategy, drops)
+    moves = strategy.moves(2, drops)
+    options: list[Marginals] = []
+    bound = 0.0
+    for known in (uniform,) if moves is None else (uniform, moves):
+        errors = strategy.block_errors()
+        found = _weighed(errors, known)
+        below = found.lower
+        if objective == "max":
+            below = 0.0
+            for _ in range(ALTERNATIONS):
+                errors, worst = strategy.largest_errors(known.each(found.proof))
+                below = max(below, worst)
+                found = _weighed(errors, known)
+        options.append(strategy.with_shares(_shares(errors, known.each(found.best))))
+        bound = max(bound, below)
+    options.append(strategy)
+    best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
+    return replace(
+        best, replace_one_bound=bound, objective=objective, bound=strategy.bound_for(objective)
+    )
+
+
+def _uniform_moves(strategy: Marginals, drops: bool) -> Moves:
+    """Two cells drawn at random: ``2 |M_A|^2 / (1 - 1/N)`` on average, for all pieces but {}."""
+    known = strategy.lattice
+    norms, cells = strategy.piece_norms, strategy.asked_cells
+    group = np.minimum(np.arange(known.pieces), 1)
+    counts = np.bincount(group).astype(np.float64)
+    distances = np.array([[0.0], [2 / (1 - 1 / cells)]])[: len(counts)]
+    if drops:
+        distances = np.concatenate([distances, np.ones((len(counts), 1))], axis=1)
+    return Moves(distances * counts[:, None], group, norms, counts)
+
+
+def _orbit_bound(strategy: Factorization, objective: Objective, drops: bool) -> float:
+    """The bound with ``L = diag(u) - u u'``, u in proportion to the weights of the orbits.
+
+    Between cells of weights u_i and u_j, of sum 1, the weight of a pair is u_i u_j, in all
+    ``(1 - sum u^2) / 2``. L differs from the diagonal in the sector of class sums alone, where it
+    takes out the direction of the total; a record in no cell is a cell of weight u_0, column 0.
+    """
+    try:
+        problem = orbit_problem(strategy.workload)
+    except PlanError:
+        return 0.0
+    if problem is None or strategy.weights is None:
+        return 0.0
+    cells = problem.cells
+    v = strategy.weights / float(cells @ strategy.weights)
+    best = 0.0
+    for outside in DROPPED if drops else (0.0,):
+        u = (1 - outside) * v
+        pairs = (1 - outside**2 - float(cells @ u**2)) / 2
+        if pairs > 0:
+            best = max(best, problem.trace(u, 1.0) ** 2 / pairs)
+    return best / strategy.workload.queries if objective == "max" else best

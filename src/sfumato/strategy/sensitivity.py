@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far each kind of replaced record moves every measured block.
+
+Replacing a record moves the histogram by ``e_i - e_j``, or by ``e_i`` alone where one of the two
+records falls in no cell. The loss is ``max over moves of sum_b s_b |M_b d|^2``: one move for all
+blocks together, where adding up the diameters of the blocks would take a different move for each.
+Two descriptions of all moves at once:
+
+* small domains: all pairs of cells, from the columns of the blocks;
+* marginals: the columns of a piece A have inner product ``|M_A|^2 prod x_i``, over the attributes
+  of A in which the cells differ, ``x_i = -1 / (n_i - 1)``. So only the set of attributes in which
+  two cells differ matters. Attributes of one size that are asked alike are exchangeable, and of
+  these only the number that differ: their sum over the sets of k is a Krawtchouk-like sum.
+
+Docs: docs/proofs/measuring.md, "Diameters".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb, prod
+
+import numpy as np
+
+from sfumato.solve.lattice import Lattice
+from sfumato.types import Array, Integers
+from sfumato.workload.sensitivity import ROUND_UP, greatest_column_power
+from sfumato.workload.terms import Product, Term
+
+__all__ = [
+    "Moves",
+    "l1_diameter",
+    "pair_moves",
+    "set_moves",
+    "squared_diameter",
+]
+
+
+CELLS = 160  # of the domain, up to which all pairs are listed
+ENTRIES = 2**22  # blocks times moves
+KINDS = 2**16  # ways in which two cells of marginals can differ
+# Distances are differences of sums of at most 2^21 squares: their error is below this part of the
+# greatest distance of the block, which no centred column exceeds.
+DIFFERENCE = 2.0**-30
+TINY = 2.0**-44  # of the sum: a distance of cells that do not differ at all
+EXACT = 2.0**52  # columns of such integers are floats, and so are their differences
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """``distances[g, v]``: by how much move v moves the blocks of group g, at scale 1.
+
+    Squared in L2, for Gaussian noise; in L1, for Laplace noise, as they are.
+    ``group[b]`` is the group of block b and ``norms[b]`` what its scale is multiplied by;
+    ``counts[g]`` is the number of blocks of a whole group: blocks that are not there count as
+    well, at the greatest scale of those that are, so the distance is never too small.
+    """
+
+    distances: Array
+    group: Integers
+    norms: Array
+    counts: Array
+
+    def greatest(self, scales: Sequence[float]) -> float:
+        """An upper bound on ``max_v sum_b scales[b] |M_b d_v|^p``; exact where groups are alike."""
+        each = np.zeros(len(self.distances))
+        np.maximum.at(each, self.group, np.asarray(scales, dtype=np.float64) * self.norms)
+        found = float((each @ self.distances).max(initial=0.0))
+        return found * ROUND_UP + DIFFERENCE * float(each @ self.distances.max(axis=1, initial=0.0))
+
+    def each(self, weights: Array) -> Array:
+        """The mean of ``|M_b d|^2`` of every block over moves of these weights."""
+        means = (self.distances @ weights) / self.counts
+        return np.asarray(means[self.group] * self.norms, dtype=np.float64)
+
+
+def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> Moves | None:
+    """All pairs of cells of a small domain; None where they are too many.
+
+    Distances are squared for p = 2, and in L1 for p = 1.
+    """
+    domain = terms[0].domain
+    names = domain.in_order(frozenset().union(*(t.attributes for t in terms)))
+    shape = [domain[n].size for n in names]
+    cells = prod(shape)
+    if cells > CELLS or len(terms) * cells * (cells + 1) // 2 > ENTRIES:
+        return None
+    if any(t.slack or t.is_wide for t in terms):
+        return None
+    if any(t.greatest * 2.0**t.fraction_bits >= EXACT for t in terms):
+        return None  # long columns that are nearly equal would seem not to differ
+    first, second = np.triu_indices(cells, 1)
+    places = np.unravel_index(np.arange(cells), shape) if shape else ()
+    rows = []
+    for term in terms:
+        if term.rows * prod(term.shape) > ENTRIES:
+            return None
+        columns = _columns(term)
+        kept = [places[names.index(n)] for n in term.attributes]
+        at = np.ravel_multi_index(kept, term.shape) if kept else np.zeros(cells, dtype=np.int64)
+        between = _squares_between(columns) if p == 2 else _sums_between(columns)
+        alone = (np.abs(columns) ** p).sum(axis=0)[at] if drops else np.zeros(0)
+        rows.append(np.concatenate([between[at[first], at[second]], alone]))
+    distances = np.unique(np.array(rows), axis=1)
+    ones = np.ones(len(terms))
+    return Moves(distances, np.arange(len(terms)), ones, ones)
+
+
+def _squares_between(columns: Array) -> Array:
+    centred = columns - columns[:, :1]
+    gram = centred.T @ centred
+    own = np.diag(gram)
+    return np.maximum(own[:, None] + own[None, :] - 2 * gram, 0.0)
+
+
+def _sums_between(columns: Array) -> Array:
+    """Columns of whole steps: differences are exact, and the sum of r of them to r 2^-53."""
+    from scipy.spatial.distance import cdist
+
+    return np.asarray(cdist(columns.T, columns.T, "cityblock"), dtype=np.float64)
+
+
+def _columns(term: Term) -> Array:
+    """The matrix of a term over the cells of its attributes."""
+    if isinstance(term, Product):
+        out: Array = np.ones((1, 1))
+        for _, queries in term.factors:
+            out = np.asarray(np.kron(out, queries.dense()), dtype=np.float64)
+        return out
+    units = np.eye(prod(term.shape), dtype=np.int64)
+    return np.stack([np.asarray(term.answer(u.reshape(term.shape))) for u in units], axis=1)
+
+
+def set_moves(
+    known: Lattice, sizes: Array, norms: Array, scales: Array, drops: bool
+) -> Moves | None:
+    """By the attributes in which two cells differ; None where there are too many ways.
+
+    ``norms`` are the squared columns of the pieces; the scales only say which attributes are alike.
+    """
+    used = np.unique(known.levels[1][:, 0]) if len(known.levels) > 1 else np.zeros(0, dtype=int)
+    alike = [np.array([i]) for i in used]
+    if len(used) > 16 or known.pieces * 2 ** len(used) > ENTRIES:
+        alike = _alike(known, sizes, norms * scales, used)
+    kinds = prod(len(c) + 1 for c in alike)
+    if kinds > KINDS:
+        return None
+    keys, group = _orbits(known, alike, len(sizes))
+    if len(keys) * kinds > 2 * ENTRIES:
+        return None
+    differing = np.unravel_index(np.arange(kinds), [len(c) + 1 for c in alike]) if alike else ()
+    full, inner = np.ones(len(keys)), np.ones((len(keys), kinds))
+    for members, chosen, moved in zip(alike, keys.T, differing, strict=True):
+        n, x = len(members), -1.0 / (float(sizes[members[0]]) - 1)
+        most = int(chosen.max(initial=0))
+        sums = [
+            [
+                sum(comb(s, t) * comb(n - s, k - t) * x**t for t in range(k + 1))
+                for s in range(n + 1)
+            ]
+            for k in range(most + 1)
+        ]
+        inner *= np.array(sums)[chosen][:, moved]
+        full *= np.array([comb(n, k) for k in range(most + 1)], dtype=np.float64)[chosen]
+    distances = np.maximum(2 * (full[:, None] - inner), 0.0)
+    distances[np.abs(distances) < TINY * full[:, None]] = 0.0
+    if drops:
+        distances = np.concatenate([distances, full[:, None]], axis=1)
+    return Moves(distances, group, norms, full)
+
+
+def _alike(known: Lattice, sizes: Array, weights: Array, used: Integers) -> list[Integers]:
+    """Attributes of one size whose pieces weigh the same, level by level, up to rounding."""
+    sums = np.zeros((len(known.levels), len(sizes)))
+    first = 0
+    for j, rows in enumerate(known.levels):
+        own = weights[first : first + len(rows)]
+        for column in rows.T:
+            sums[j] += np.bincount(column, own, len(sizes))
+        first += len(rows)
+    with np.errstate(divide="ignore"):
+        shown = np.round(np.log2(sums[:, used]), 6)
+    keys = np.concatenate([sizes[used][None, :], shown])
+    label = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    return [used[label == k] for k in range(int(label.max(initial=-1)) + 1)]
+
+
+def _orbits(
+    known: Lattice, alike: Sequence[Integers], attributes: int
+) -> tuple[Integers, Integers]:
+    """How many attributes of each kind a piece has: the different answers, and which is whose."""
+    kind = np.zeros(attributes, dtype=np.int64)
+    for k, members in enumerate(alike):
+        kind[members] = k
+    rows = []
+    for level in known.levels:
+        counts = np.zeros((len(level), len(alike)), dtype=np.int64)
+        for column in level.T:
+            counts[np.arange(len(level)), kind[column]] += 1
+        rows.append(counts)
+    found = np.concatenate(rows)
+    if not alike:
+        return np.zeros((1, 0), dtype=np.int64), np.zeros(len(found), dtype=np.int64)
+    keys, group = np.unique(found, axis=0, return_inverse=True)
+    return keys, group.reshape(-1)
+
+
+# --------------------
+# How far one replaced record can move a measured block: the diameter of its columns.
+#
+# Replacing a record moves the histogram by ``e_i - e_j``, so what counts is ``max_ij |M_i -
+# M_j|_2^2 = max (G_ii + G_jj - 2 G_ij)`` with ``G = M'M``, not twice the longest column squared.
+# Blocks add up; the maximum of a sum is at most the sum of the maxima. A block that only reads the
+# total does not move at all, if no record can be dropped.
+#
+# Columns that are nearly equal and long would cancel in that difference: coefficients 2^30 and
+# 2^30 + 1 have Gram entries that floats cannot tell apart, and the block would seem to be a public
+# total. Where entries are known, columns are therefore compared after the first one is taken off,
+# in integers; elsewhere the rounding of the Gram matrix is added unless it is proved to have none.
+# 0 is returned for blocks that no move changes, and for no others.
+#
+# Laplace noise asks for the diameter in L1. Coefficients are whole steps of ``2^-bits``, and ``|k|
+# <= k^2`` for whole k: the squared diameter counted in steps is a bound, exact for coefficients 0
+# and 1. Where entries are given, so is the sum of what each row spans, exact for a single row.
+
+
+def squared_diameter(term: Term) -> float:
+    """An upper bound on ``max_ij |M_i - M_j|_2^2`` of one block, rounded up; exact for tables."""
+    longest = greatest_column_power([term], [1.0], 2).power
+    bounds = [longest * (2.0 if term.is_nonnegative else 4.0)]
+    own = term.squared_diameter()
+    return min(bounds if own is None else [*bounds, own * ROUND_UP])
+
+
+def l1_diameter(term: Term) -> float:
+    """An upper bound on ``max_ij |M_i - M_j|_1`` of one block, rounded up; exact for 0 and 1."""
+    longest = greatest_column_power([term], [1.0], 1).power
+    bounds = [2 * longest, squared_diameter(term) * 2.0**term.fraction_bits]
+    own = term.l1_diameter()
+    return min(bounds if own is None else [*bounds, own * ROUND_UP])

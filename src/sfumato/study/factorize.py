@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimal factorization of a given matrix, with its certificate: for study and comparison.
+
+``F = R M`` with ``||R||_F ||M||_{1->2} / sqrt(k)`` (root mean square error at unit noise) or
+``||R||_{2->inf} ||M||_{1->2}`` (largest error) within the certificate of the least value: gamma(F)
+and gamma_2(F), Definition 2.2 in the lecture notes of Smith and Ullman on factorization. Equal
+columns are merged first, which loses nothing, and equal rows become weights. Releases do not use
+floats like these; see ``factorization.py`` and ``factorize.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import sqrt
+from typing import TYPE_CHECKING, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.solve.nuclear import best_root
+from sfumato.types import Array, Integers, Objective, SearchProgress
+from sfumato.workload.workload import Workload, spread
+
+if TYPE_CHECKING:
+    from sfumato.strategy.biased import ApproximateFactorization
+
+__all__ = [
+    "MatrixFactorization",
+    "factorize",
+]
+
+
+LARGEST = 2**26  # entries of a matrix that is held
+GREATEST = 1e60  # coefficient: squares of squares stay within floats
+OFF = 1e-8  # of its greatest coefficient: what may be missing from a query in R M
+APPROXIMATE_TOLERANCE = 1e-3  # what the search for biased strategies is made for
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFactorization:
+    """``F = R M``; ``lower_bound`` is below what any R and M reach, ``gamma`` is what these reach.
+
+    ``weights`` say how much every query matters; None stands for ones.
+    """
+
+    R: Array
+    M: Array
+    lower_bound: float
+    objective: Objective = "rmse"
+    weights: Array | None = field(default=None, repr=False)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """``||M||_{1->2}``: the longest column of M."""
+        return float(np.sqrt((self.M**2).sum(axis=0).max()))
+
+    @cached_property
+    def variances(self) -> Array:
+        """The variance of every answer when M is measured with noise of its sensitivity."""
+        return np.asarray((self.R**2).sum(axis=1) * self.sensitivity**2, dtype=np.float64)
+
+    @cached_property
+    def gamma(self) -> float:
+        """The error at unit noise: ``sqrt(sum w^2 var / sum w^2)``, or ``max w sqrt(var)``."""
+        squares = np.ones(len(self.R)) if self.weights is None else self.weights**2
+        weighted = squares * self.variances
+        if self.objective == "max":
+            return sqrt(float(weighted.max()))
+        return sqrt(float(weighted.sum() / squares.sum()))
+
+    @property
+    def certificate(self) -> float:
+        """``gamma / lower_bound``: at least 1, and how far this may be from the best."""
+        return self.gamma / self.lower_bound
+
+    def __repr__(self) -> str:
+        k, m = len(self.R), self.M.shape[1]
+        what = "gamma" if self.objective == "rmse" else "largest error"
+        return (
+            f"MatrixFactorization({k:,} queries, {m:,} cells, {len(self.M):,} measured: "
+            f"{what} {self.gamma:.5f}, certificate {self.certificate:.5f})"
+        )
+
+
+@overload
+def factorize(
+    queries: object,
+    tolerance: float = ...,
+    progress: SearchProgress | None = ...,
+    *,
+    objective: Objective = ...,
+    weights: npt.ArrayLike | None = ...,
+    alpha: None = ...,
+    noise: None = ...,
+    offset: None = ...,
+) -> MatrixFactorization: ...
+
+
+@overload
+def factorize(
+    queries: object,
+    tolerance: float = ...,
+    progress: SearchProgress | None = ...,
+    *,
+    objective: Objective = ...,
+    weights: npt.ArrayLike | None = ...,
+    alpha: float | None = ...,
+    noise: float | None = ...,
+    offset: Array | Literal["best"] | None = ...,
+) -> MatrixFactorization | ApproximateFactorization: ...
+
+
+def factorize(
+    queries: object,
+    tolerance: float = 1e-4,
+    progress: SearchProgress | None = None,
+    *,
+    objective: Objective = "rmse",
+    weights: npt.ArrayLike | None = None,
+    alpha: float | None = None,
+    noise: float | None = None,
+    offset: Array | Literal["best"] | None = None,
+) -> MatrixFactorization | ApproximateFactorization:
+    """Factorize a matrix (dense or scipy sparse, a row per query) or a small workload.
+
+    ``objective`` is "rmse" or "max", the largest error. ``weights`` has a number per query; a
+    workload brings its own. With ``alpha`` (a bias per record) or ``noise`` (its variance at unit
+    sensitivity over n^2; ``offset`` is a public guess) answers may be biased: ``biased.py``.
+
+    >>> import numpy as np
+    >>> found = factorize(np.ones((5, 8)))
+    >>> round(found.gamma, 6)
+    1.0
+    """
+    if objective not in ("rmse", "max"):
+        raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
+    if alpha is not None or noise is not None or offset is not None:
+        if objective == "max" or weights is not None:
+            raise PlanError("alpha, noise and offset are for the plain root mean square error")
+        return _approximate(_dense(queries), alpha, noise, offset, tolerance, progress)
+    matrix = _dense(queries)
+    asked = _weights(queries, weights, len(matrix))
+    columns, where = np.unique(matrix, axis=1, return_inverse=True)
+    counted = np.abs(columns).max(axis=0) > 0  # a column of zeros needs no measuring
+    kept = columns[:, counted]
+    rows, number = np.unique(kept, axis=0, return_inverse=True)
+    number = number.reshape(-1).astype(np.int64)
+    matters = _summed(asked, number, len(rows), objective)
+    used = (np.abs(rows).max(axis=1) > 0) & (matters > 0)
+    if not used.any():
+        raise WorkloadError("no query that is not zero has a weight above 0")
+    root = best_root(rows[used], matters[used], objective, tolerance, progress)
+    measured = root.mixing @ rows[used]
+    r = _read_off(rows, measured)[number]
+    wide = np.zeros((len(measured), len(counted)))
+    wide[:, counted] = measured
+    scale = 1.0 if objective == "max" else float((asked**2).sum())
+    return MatrixFactorization(
+        r,
+        np.ascontiguousarray(wide[:, where.reshape(-1)]),
+        sqrt(root.lower / scale),
+        objective,
+        None if bool((asked == 1).all()) else asked,
+    )
+
+
+def _approximate(
+    matrix: Array,
+    alpha: float | None,
+    noise: float | None,
+    offset: Array | Literal["best"] | None,
+    tolerance: float,
+    progress: SearchProgress | None,
+) -> ApproximateFactorization:
+    """Bias within ``alpha``, or traded against noise."""
+    from sfumato.strategy.biased import bounded_bias, least_worst_case
+
+    if (alpha is None) == (noise is None):
+        raise PlanError("give either alpha, a bound on the bias, or noise; offset goes with noise")
+    coarse = max(tolerance, APPROXIMATE_TOLERANCE)
+    if noise is not None:
+        return least_worst_case(matrix, noise, offset, coarse, progress)
+    if offset is not None or alpha is None:
+        raise PlanError("offset goes with noise: a bound on the bias needs no guess")
+    return bounded_bias(matrix, alpha, coarse, progress)
+
+
+def _summed(asked: Array, number: Integers, count: int, objective: str) -> Array:
+    """The weight of every distinct query: squares add up, or the greatest counts."""
+    if objective == "max":
+        out = np.zeros(count)
+        np.maximum.at(out, number, asked)
+        return out
+    return np.sqrt(np.bincount(number, weights=asked**2, minlength=count))
+
+
+def _read_off(rows: Array, measured: Array) -> Array:
+    """R with ``F = R M``, by an orthogonal basis of the rows of M."""
+    from scipy.linalg import solve_triangular
+
+    basis, triangle = np.linalg.qr(measured.T)
+    found = solve_triangular(triangle, (rows @ basis).T).T
+    sizes = np.abs(rows).max(axis=1)
+    off = float((np.abs(found @ measured - rows).max(axis=1) / np.where(sizes > 0, sizes, 1)).max())
+    if off > OFF:
+        raise PlanError(
+            f"R M differs from F by {off:.1e} of a query: one of weight 0 does not follow from the "
+            "others, or queries differ too little; change the weights or scale the queries"
+        )
+    return np.asarray(found, dtype=np.float64)
+
+
+def _weights(queries: object, weights: object, count: int) -> Array:
+    if weights is None:
+        if isinstance(queries, Workload):
+            return np.concatenate([np.full(t.rows, t.weight) for t in queries.terms])
+        return np.ones(count)
+    given = np.asarray(weights)
+    if given.dtype.kind not in "biuf" or given.shape != (count,):
+        raise WorkloadError(
+            f"weights need a number for each of the {count:,} queries, got shape {given.shape} of "
+            f"{given.dtype}"
+        )
+    asked = given.astype(np.float64)
+    if not (np.isfinite(asked).all() and (asked >= 0).all() and asked.any()):
+        raise WorkloadError("weights must be finite numbers, none below 0 and not all of them 0")
+    return asked
+
+
+def _check(rows: int, cells: int) -> None:
+    if rows * cells > LARGEST:
+        raise TooLarge(
+            f"a matrix of {rows:,} queries on {cells:,} cells has {rows * cells:,} entries "
+            f"({8 * rows * cells / 2**30:,.1f} GiB), more than {LARGEST:,}; sf.plan factorizes a "
+            "workload without building it"
+        )
+
+
+def _dense(queries: object) -> Array:
+    from scipy.sparse import issparse
+
+    if isinstance(queries, Workload):
+        return _of_workload(queries)
+    if issparse(queries):
+        _check(*queries.shape)  # type: ignore[attr-defined]
+        queries = queries.toarray()  # type: ignore[attr-defined]
+    matrix = np.asarray(queries)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise WorkloadError(
+            f"factorize needs a matrix of numbers with a row per query, got shape {matrix.shape} "
+            f"of {matrix.dtype}"
+        )
+    _check(*matrix.shape)
+    matrix = matrix.astype(np.float64)
+    if not np.isfinite(matrix).all() or not matrix.any():
+        raise WorkloadError("factorize needs finite numbers, not all of them zero")
+    sizes = np.abs(matrix[matrix != 0])
+    if float(sizes.max()) > GREATEST or float(sizes.min()) < 1 / GREATEST:
+        raise WorkloadError(
+            f"factorize takes numbers of size {1 / GREATEST:.0e} to {GREATEST:.0e}, or 0; got "
+            f"{sizes.min():.3g} to {sizes.max():.3g}: scale the queries"
+        )
+    return matrix
+
+
+def _of_workload(workload: Workload) -> Array:
+    """The matrix of a workload, from queries or from cells, whichever are fewer."""
+    domain = workload.domain
+    _check(workload.queries, domain.size)
+    if domain.size <= workload.queries:
+        unit = np.eye(domain.size).reshape(domain.size, *domain.shape)
+        return np.array([workload.evaluate(cell) for cell in unit]).T
+    rows = [
+        spread(term.adjoint(one), domain, term.attributes).reshape(-1)
+        for term in workload.terms
+        for one in np.eye(term.rows)
+    ]
+    return np.array(rows, dtype=np.float64)

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private multiplicative weights: what its theorem promises, and what it does on made-up data.
+
+A distribution p over the cells, uniform at first, answers every query while it is right. Above
+Threshold says when it is not; then the query is answered with Laplace noise and p is multiplied by
+``exp(-+eta q)`` (M. Hardt, G. Rothblum 2010, "A multiplicative weights mechanism for
+privacy-preserving data analysis"; C. Dwork, A. Roth 2014, Algorithm 6). Errors are fractions of n
+records, for all k queries at once, with probability ``1 - beta``.
+
+Let u be the greatest range of a query and ``Delta`` how far one record moves one, over n; suppose
+that no noise exceeds nu. With the threshold ``3 nu``:
+
+* a query that passes is off by at most ``4 nu``, and so is one that is answered with noise;
+* one that fails is off by ``e >= 2 nu``, on the side that the noisy answer says. By Hoeffding's
+  lemma a step eta lowers ``KL(data || p)`` by ``eta e - eta^2 u^2 / 8`` at least, which is ``8 nu^2
+  / u^2`` for ``eta = 8 nu / u^2``. It starts at ``ln m`` or less for m cells, so that at most
+  ``c = min(k, ln m u^2 / (8 nu^2))`` queries fail.
+
+A run of AboveThreshold at e_0 has noise ``Lap(2 Delta/e_0)`` on the threshold and ``Lap(4
+Delta/e_0)`` on each of the k queries; c + 1 runs are begun. By the union bound nothing exceeds nu
+when ``nu = Delta (2 ln(3(c+1)/beta) + 4 ln(3k/beta)) / e_0``, and the c answers need noise of
+``e_1 = Delta ln(3c/beta) / nu`` only. The cost is ``(c+1) e_0 + c e_1``, or in zCDP ``((c+1) e_0^2
++ c e_1^2) / 2`` (M. Bun, T. Steinke 2016). Solved for nu this is the theorem of the notes, n of
+order ``log k sqrt(log m log(1/delta)) / (alpha^2 epsilon)``, with its constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf, isfinite, log, pi, sqrt
+
+import numpy as np
+
+from sfumato.errors import PlanError
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.gaussian import float_down
+from sfumato.refine.draws import Draws
+from sfumato.types import Array
+
+__all__ = [
+    "Experts",
+    "Weights",
+    "best_rate",
+    "multiplicative_weights",
+    "rows_needed",
+    "simulated_weights",
+]
+
+
+_STEPS = 200  # of bisection
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Private multiplicative weights with its parameters, all as fractions of n records.
+
+    No error exceeds ``error`` with probability ``1 - beta``; that is ``spread`` where the theorem
+    says nothing, as any two answers differ by no more.
+    """
+
+    error: float
+    noise: float
+    threshold: float
+    updates: int
+    first_epsilon: float
+    second_epsilon: float
+
+
+def multiplicative_weights(
+    queries: int,
+    cells: int,
+    n: float,
+    budget: Budget,
+    *,
+    beta: float = 0.05,
+    spread: float = 1.0,
+    sensitivity: float = 1.0,
+) -> Weights:
+    """The least error that the theorem promises for k queries on m cells and n records.
+
+    ``spread`` is the greatest ``max q - min q`` and ``sensitivity`` how far a neighbour moves a
+    query, in counts.
+    """
+    _check(queries=queries, cells=cells, n=n, beta=beta, spread=spread, sensitivity=sensitivity)
+    if beta >= 1:
+        raise PlanError(f"beta must be between 0 and 1, got {beta!r}")
+    rho, epsilon = _losses(budget)
+    moved = sensitivity / n
+
+    def tried(nu: float) -> Weights | None:
+        return _parameters(queries, cells, nu, moved, spread, beta, rho, epsilon)
+
+    low, high = 0.0, spread / 4
+    best = tried(high)
+    if best is None:
+        return Weights(spread, spread, inf, 0, 0.0, 0.0)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        found = tried(middle) if middle > 0 else None
+        if found is None:
+            low = middle
+        else:
+            high, best = middle, found
+        if high - low <= 1e-9 * high:
+            break
+    return best
+
+
+def rows_needed(queries: int, cells: int, alpha: float, budget: Budget, **given: float) -> int:
+    """The least n, to one part in 10^6, for which the error is at most alpha."""
+    _check(alpha=alpha)
+    high = 1.0
+    while multiplicative_weights(queries, cells, high, budget, **given).error > alpha:
+        high *= 2
+        if high > 2.0**200:
+            raise PlanError(f"no number of records reaches an error of {alpha!r}")
+    low = high / 2
+    while high - low > max(0.5, 1e-6 * high):
+        middle = (low + high) / 2
+        is_enough = multiplicative_weights(queries, cells, middle, budget, **given).error <= alpha
+        low, high = (low, middle) if is_enough else (middle, high)
+    return ceil(high)
+
+
+def _losses(budget: Budget) -> tuple[float, float]:
+    """The greatest rho of pure parts that the budget allows, and its greatest pure epsilon.
+
+    ``rho``-zCDP implies ``(rho + 2 sqrt(rho ln(1/delta)), delta)``-DP (Bun, Steinke 2016, Prop.
+    1.3). A part of pure e is mu-GDP for some mu below ``sqrt(pi/2) e``, so parts of ``sum e^2/2 =
+    mu^2/pi`` are mu-GDP together.
+    """
+    epsilon = float_down(budget.pure_epsilon)
+    mu = budget.gaussian_mu
+    if mu is None:
+        return 0.0, epsilon
+    if budget.rho is not None:
+        return float_down(budget.rho), epsilon
+    rho = mu**2 / pi
+    if budget.delta and budget.epsilon is not None:
+        needed = -log(float(budget.delta))
+        rho = max(rho, (sqrt(needed + float(budget.epsilon)) - sqrt(needed)) ** 2)
+    return rho, epsilon
+
+
+def _parameters(
+    queries: int,
+    cells: int,
+    nu: float,
+    moved: float,
+    spread: float,
+    beta: float,
+    rho: float,
+    epsilon: float,
+) -> Weights | None:
+    """The mechanism whose noise stays below nu, if the budget pays for it."""
+    updates = min(queries, int(log(cells) * spread**2 / (8 * nu**2)))
+    first = moved * (2 * log(3 * (updates + 1) / beta) + 4 * log(3 * queries / beta)) / nu
+    second = moved * log(3 * max(updates, 1) / beta) / nu
+    runs = updates + 1
+    is_pure = runs * first + updates * second <= epsilon
+    is_concentrated = (runs * first**2 + updates * second**2) / 2 <= rho
+    if not (is_pure or is_concentrated):
+        return None
+    return Weights(min(4 * nu, spread), nu, 3 * nu, updates, first, second)
+
+
+def simulated_weights(
+    matrix: Array, histogram: Array, weights: Weights, sensitivity: float, draws: Draws
+) -> Array:
+    """The answers, as counts, of the mechanism on made-up data; ``matrix`` has a row per query.
+
+    The histogram must be public: the noise is repeatable and protects nothing.
+    """
+    n = float(histogram.sum())
+    m = matrix.shape[1]
+    if not weights.first_epsilon:  # the theorem promises nothing: uniform answers
+        return np.asarray(matrix.sum(axis=1) * (n / m), dtype=np.float64)
+    moved = sensitivity / n
+    truth = matrix @ (histogram / n)
+    spread = float((matrix.max(axis=1) - matrix.min(axis=1)).max())
+    step = 8 * weights.noise / spread**2
+    logs = np.zeros(m)
+    shares = np.full(m, 1 / m)
+    noises = draws.laplaces(len(truth)) * 4 * moved / weights.first_epsilon
+    level = weights.threshold + draws.laplaces(1)[0] * 2 * moved / weights.first_epsilon
+    out = np.empty(len(truth))
+    left = weights.updates
+    for i, query in enumerate(matrix):
+        guess = float(query @ shares)
+        out[i] = guess
+        if left and abs(truth[i] - guess) + noises[i] >= level:
+            noisy = truth[i] + draws.laplaces(1)[0] * moved / weights.second_epsilon
+            out[i] = noisy
+            logs += np.sign(noisy - guess) * step * query
+            shares = np.exp(logs - logs.max())
+            shares /= shares.sum()
+            level = weights.threshold + draws.laplaces(1)[0] * 2 * moved / weights.first_epsilon
+            left -= 1
+    return out * n
+
+
+def _check(**parameters: float) -> None:
+    for name, value in parameters.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not value > 0 or not (isinstance(value, int) or isfinite(value)):
+            raise PlanError(f"{name} must be a finite number above 0, got {value!r}")
+
+
+# --------------------
+# Hedge: shares of trust in experts, multiplied by ``exp(-rate loss)`` after every loss.
+#
+# |   x_t(i) = w_t(i) / sum_j w_t(j),    w_{t+1}(i) = w_t(i) exp(-rate l_t(i))
+#
+# Freund, Schapire 1997, "A decision-theoretic generalization of on-line learning and an
+# application to boosting". For losses with ``rate l >= -1`` and any expert i (for losses of at
+# least 0: Theorem 1.5 of E. Hazan, "Introduction to online convex optimization"):
+#
+# |   sum_t x_t . l_t  <=  sum_t l_t(i)  +  rate sum_t x_t . l_t^2  +  log(1 / x_1(i)) / rate
+#
+# which for even shares at the start is ``log N / rate``. The right side is linear in the weights
+# of experts, so the same holds against any mixture p of them, with ``KL(p || x_1) / rate`` at the
+# end. Private multiplicative weights (``histogram.py``) are Hedge with cells as experts and
+# questions as losses. Public arithmetic only.
+
+
+class Experts:
+    """Shares of N experts, even at first unless told, and what they have cost.
+
+    >>> experts = Experts(2, rate=1.0)
+    >>> experts.learn(np.array([1.0, 0.0]))
+    0.5
+    >>> experts.shares.round(3).tolist()
+    [0.269, 0.731]
+    """
+
+    def __init__(self, count: int, rate: float, shares: Array | None = None) -> None:
+        if not rate > 0 or rate == inf:
+            raise PlanError(f"the rate of learning must be a finite number above 0, got {rate!r}")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise PlanError(f"there must be at least one expert, got {count!r}")
+        first = np.full(count, 1.0 / count) if shares is None else np.asarray(shares, np.float64)
+        if first.shape != (count,) or not (first >= 0).all() or not 0 < first.sum() < inf:
+            raise PlanError(f"the first shares must be {count} numbers of at least 0, not all 0")
+        self.rate = float(rate)
+        with np.errstate(divide="ignore"):
+            self._logs = np.log(first / first.sum())
+        self._first = self._logs.copy()
+        self._losses = np.zeros(count)
+        self._own = self._squares = 0.0
+
+    @property
+    def shares(self) -> Array:
+        """The share of each expert; they sum to 1."""
+        raised = np.exp(self._logs - self._logs.max())
+        return np.asarray(raised / raised.sum())
+
+    def learn(self, losses: Array) -> float:
+        """Suffer the losses of the experts, each by its share, and move the shares."""
+        found = np.asarray(losses, dtype=np.float64)
+        if found.shape != self._logs.shape or not np.isfinite(found).all():
+            raise PlanError(f"there must be one finite loss for each of {self._logs.size} experts")
+        if self.rate * float(found.min()) < -1:
+            raise PlanError("a loss below -1 / rate is outside what the regret bound covers")
+        shares = self.shares
+        own = float(shares @ found)
+        self._own += own
+        self._squares += float(shares @ found**2)
+        self._losses += found
+        self._logs = self._logs - self.rate * found
+        return own
+
+    @property
+    def loss(self) -> float:
+        """What all losses so far have cost."""
+        return self._own
+
+    def regret(self, mixture: Array) -> float:
+        """How much more that was than what a fixed mixture of experts would have cost."""
+        return self._own - float(np.asarray(mixture, dtype=np.float64) @ self._losses)
+
+    def regret_bound(self, mixture: Array) -> float:
+        """The most that `regret` can be: ``rate sum x . l^2 + KL(mixture || first shares) / rate``.
+
+        Freund, Schapire 1997; Hazan, Theorem 1.5, by ``exp(-z) <= 1 - z + z^2`` for ``z >= -1``.
+        """
+        held = np.asarray(mixture, dtype=np.float64)
+        used = held > 0
+        apart = float(held[used] @ (np.log(held[used]) - self._first[used]))
+        return self.rate * self._squares + apart / self.rate
+
+
+def best_rate(experts: int, rounds: int) -> float:
+    """The rate for losses in [0, 1]: ``sqrt(log N / T)``, regret at most ``2 sqrt(T log N)``.
+
+    >>> round(best_rate(100, 1000), 4)
+    0.0679
+    """
+    if experts < 2 or rounds < 1:
+        raise PlanError(f"a rate needs 2 experts and 1 round, got {experts} and {rounds}")
+    return min(1.0, sqrt(log(experts) / rounds))

@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well the projection mechanism will answer, before anything is spent.
+
+The mechanism: answer with Gaussian noise, ``y = a + sigma G``, and return the point p of ``n K``
+nearest to y, K the hull of the columns (A. Nikolov, K. Talwar, L. Zhang 2013, "The geometry of
+differential privacy: the sparse and approximate cases"). For every data set of n records, every
+subspace E of dimension j and its complement E':
+
+    E |p - a|^2 <= ((sqrt(A) + sqrt(A + 4 B)) / 2)^2,   A = j sigma^2,   B = n sigma l*(P_E' K)
+
+j = 0 is the theorem of the notes, ``n sigma l*(K)``; E the whole space of the hull gives
+``d sigma^2``, no more than without projection. In between, E takes the few directions in which K is
+long.
+
+Proof. p is nearest to y in the convex set n K, which holds a, so ``|p - a|^2 <= <p - a, sigma G>``.
+Split G into its parts in E and E': the first is at most ``|p - a| sigma |P_E G|``; the second has
+mean ``sigma E <p, P_E' G> - 0 <= n sigma E h_K(P_E' G) = B``. So ``r^2 <= r x + y`` with ``E x^2 =
+A``, ``E y <= B``; for every t in (0, 1) ``r^2 <= (x^2 / (4 t) + y) / (1 - t)``. Take expectations,
+then the best t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, inf, isfinite, log, sqrt
+
+import numpy as np
+
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.errors import PlanError, TooLarge, WorkloadError
+from sfumato.planning.calibrate import calibrate
+from sfumato.planning.forecast import Forecast
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.privacy.budget import Budget, check_neighbours
+from sfumato.refine.consistency import LISTED, has_wide, objective_fit, refined_listed
+from sfumato.refine.draws import Draws
+from sfumato.refine.grid import Grid
+from sfumato.refine.problem import Quadratic
+from sfumato.refine.widths import (
+    Hull,
+    Width,
+    dimension_bound,
+    drawn_noise,
+    gaussian_width,
+    half_diameter,
+    principal,
+    student,
+)
+from sfumato.solve.effort import ADDED_UP, STEPS_PER_SECOND, effort, must_stop
+from sfumato.study.multiplicative_weights import Weights, multiplicative_weights
+from sfumato.types import Array, Neighbours
+from sfumato.workload.queries import DENSE_LIMIT
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "AfterProjection",
+    "ProjectionForecast",
+    "Split",
+    "after_projection",
+    "forecast_projection",
+    "gaussian_noise",
+]
+
+
+DRAWS = 256
+MOST_RECORDS = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The width of the hull across ``dimension`` directions that are left to the noise."""
+
+    dimension: int
+    width: float
+    upper: float
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionForecast:
+    """What theory says of the projection mechanism; errors are root mean squares, in counts.
+
+    ``noise`` is sigma, the error without projection. Bounds hold for every data set of ``records``
+    records, with probability ``width.level`` over the draws of the width.
+    """
+
+    workload: Workload
+    budget: Budget
+    neighbours: Neighbours
+    records: int
+    noise: float
+    dimension: int
+    width: Width
+    splits: tuple[Split, ...]
+    unit: PrivacyUnit | None = None
+
+    @property
+    def queries(self) -> int:
+        """k."""
+        return self.workload.queries
+
+    @property
+    def bound(self) -> float:
+        """No data set of this many records has a greater error."""
+        return self.bound_at(self.records)
+
+    @property
+    def estimate(self) -> float:
+        """The bound with widths as they were drawn, not as they are at most."""
+        return sqrt(min(self._squares(self.records, is_upper=False)) / self.queries)
+
+    def __float__(self) -> float:
+        return self.bound
+
+    @property
+    def gain(self) -> float:
+        """How many times less error than without projection the theory promises; 1 or more."""
+        return self.noise / self.bound if self.bound else inf
+
+    def bound_at(self, records: float) -> float:
+        """The bound for another number of records, at the same noise."""
+        return sqrt(min(self._squares(records, is_upper=True)) / self.queries)
+
+    def _squares(self, n: float, is_upper: bool) -> list[float]:
+        # No two answers of n records are farther apart than this.
+        out = [min(4 * self._half_diameter**2, self.queries * self._spread**2) * n**2]
+        for split in self.splits:
+            a = split.dimension * self.noise**2
+            b = n * self.noise * (split.upper if is_upper else split.width)
+            out.append(((sqrt(a) + sqrt(a + 4 * b)) / 2) ** 2)
+        return out
+
+    @cached_property
+    def _half_diameter(self) -> float:
+        return half_diameter(self.workload)
+
+    @cached_property
+    def _spread(self) -> float:
+        """The greatest range of a query."""
+        pairs = [t.coefficient_bounds() for t in self.workload.terms]
+        return max(float((high - low).max()) for low, high in pairs)
+
+    @property
+    def moved(self) -> float:
+        """How far neighbours move a single query."""
+        rows = 1 if self.unit is None else self.unit.rows
+        greatest = max(t.greatest for t in self.workload.terms)
+        if self.neighbours == "add-remove":
+            return rows * greatest
+        # A replaced record may fall in no cell, where a rule of the domain drops it.
+        kept = self.unit is None and self.workload.domain.keeps_every_record
+        return rows * (self._spread if kept else max(self._spread, greatest))
+
+    @property
+    def crossover(self) -> float:
+        """Below this many records ``n sigma l*(K)`` is less than ``d sigma^2``."""
+        return self.dimension * self.noise / self.width.upper if self.width.upper else inf
+
+    def rows_needed(self, alpha: float) -> int:
+        """The least number of records with an error of at most ``alpha`` of them."""
+        return _least_rows(lambda n: self.bound_at(n) / n, alpha)
+
+    def weights(self, records: float | None = None, beta: float = 0.05) -> Weights:
+        """Private multiplicative weights at the same budget (errors as fractions of records)."""
+        spread = self._spread
+        if not spread:
+            return Weights(0.0, 0.0, inf, 0, 0.0, 0.0)
+        return multiplicative_weights(
+            self.queries,
+            self.workload.domain.cells(n for t in self.workload.terms for n in t.attributes),
+            self.records if records is None else records,
+            self.budget,
+            beta=beta,
+            spread=spread,
+            sensitivity=self.moved,
+        )
+
+    def weights_crossover(self, beta: float = 0.05) -> float | None:
+        """The least n, up to 10^15, from which multiplicative weights promise less; if any.
+
+        They promise it of every query with probability ``1 - beta``; projection of the root mean
+        square.
+        """
+        grid = [10 ** (e / 4) for e in range(61)]
+
+        def is_less(n: float) -> bool:
+            return self.weights(n, beta).error < (1 - 1e-9) * self.bound_at(n) / n
+
+        first = next((i for i, n in enumerate(grid) if is_less(n)), None)
+        if first is None:
+            return None
+        low, high = grid[max(first - 1, 0)], grid[first]
+        for _ in range(40):
+            middle = sqrt(low * high)
+            low, high = (low, middle) if is_less(middle) else (middle, high)
+        return high
+
+
+def forecast_projection(
+    workload: Workload,
+    budget: Budget,
+    records: int,
+    neighbours: Neighbours = "add-remove",
+    *,
+    unit: PrivacyUnit | None = None,
+    draws: int | None = None,
+    level: float = 0.95,
+) -> ProjectionForecast:
+    """The error of Gaussian answers projected onto what ``records`` records can answer.
+
+    Privacy: a function of public inputs. The number of records must be public (with ``add-remove``
+    neighbours: declared, not counted).
+
+    >>> import sfumato as sf
+    >>> work = sf.conjunctions(sf.Domain({f"q{i}": 2 for i in range(8)}), 3)
+    >>> forecast = forecast_projection(work, sf.Budget(epsilon=1, delta=1e-6), 100)
+    >>> forecast.bound < forecast.noise / 2.5
+    True
+    """
+    neighbours = check_neighbours(neighbours)
+    if isinstance(records, bool) or not isinstance(records, int | np.integer):
+        raise WorkloadError(f"records must be a whole number of 1 or more, got {records!r}")
+    if not 1 <= records <= MOST_RECORDS:
+        raise WorkloadError(f"records must be from 1 to {MOST_RECORDS:,}, got {records!r}")
+    width = gaussian_width(workload, draws=draws, level=level)
+    noise = gaussian_noise(workload, budget, neighbours, unit)
+    dimension = dimension_bound(workload)
+    splits = [Split(0, width.value, width.upper), Split(dimension, 0.0, 0.0)]
+    splits += _between(workload, DRAWS if draws is None else draws, level)
+    return ProjectionForecast(
+        workload, budget, neighbours, int(records), noise, dimension, width, tuple(splits), unit
+    )
+
+
+def gaussian_noise(
+    workload: Workload, budget: Budget, neighbours: Neighbours, unit: PrivacyUnit | None = None
+) -> float:
+    """sigma of Gaussian noise that is the same on every query, calibrated as a release is."""
+    mu = budget.gaussian_mu
+    if mu is None:
+        raise PlanError("projection of Gaussian answers needs delta > 0, rho or mu in the budget")
+    build, noise = MECHANISMS["gaussian"]
+    strategy = build(workload, noise, "rmse")
+    return max(n.scale for n in calibrate(strategy, mu, neighbours, unit))
+
+
+def _between(workload: Workload, draws: int, level: float) -> list[Split]:
+    """Splits by the principal directions of the columns, where these can be written out."""
+    hull = Hull.of(workload)
+    if not draws or not hull.is_small or hull.cells < 2:
+        return []
+    along = principal(hull, dimension_bound(workload))
+    if along is None:
+        return []
+    rank = len(along)
+    normals = Draws(f"splits {workload.digest()}").normals(rank * draws).reshape(rank, draws)
+    dimensions = sorted({2**i for i in range(rank.bit_length()) if 2**i < rank} | {0})
+    # Half of what may fail is left to the width without a split.
+    beta = (1 - level) / (2 * len(dimensions))
+    out = [Split(rank, 0.0, 0.0)]
+    reached = along.T @ normals
+    done = 0
+    for j in dimensions[: rank + 1]:
+        reached -= along[done:j].T @ normals[done:j]
+        done = j
+        # Half the diameter of what is left is at most its radius about the mean.
+        slope = float(np.sqrt((along[j:] ** 2).sum(axis=0).max(initial=0.0)))
+        found = float((reached.max(axis=0) - reached.min(axis=0)).mean() / 2)
+        out.append(Split(j, found, found + slope * sqrt(2 * log(1 / beta) / draws)))
+    return out
+
+
+def _least_rows(share_at: Callable[[float], float], alpha: float) -> int:
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not isfinite(alpha):
+        raise PlanError(f"alpha must be a number above 0, got {alpha!r}")
+    if not alpha > 0:
+        raise PlanError(f"alpha must be a number above 0, got {alpha!r}")
+    high = 1.0
+    while share_at(high) > alpha:
+        high *= 2
+        if high > 2.0**200:
+            raise PlanError(f"no number of records reaches an error of {alpha!r} of them")
+    low = high / 2
+    while high - low > max(0.5, 1e-9 * high):
+        middle = (low + high) / 2
+        low, high = (low, middle) if share_at(middle) <= alpha else (middle, high)
+    return ceil(high)
+
+
+# --------------------
+# The error of a planned release after projection, before anything is spent.
+#
+# Let ``y = a + Z`` be the unbiased answers to n records, p the nearest answers that data can have,
+# r their distance from the truth and h the reach ``max(0, h_K(Z))`` of the hull along the noise,
+# all in the norm of the objective. As in ``widths.py``, ``r^2 <= <p - a, Z>``.
+#
+# * n public: ``E r^2 <= n E h_K(Z)``, and no two answers of n records are farther apart than the
+#   ranges of the queries let them be.
+# * n private: p lies in the cone of all data and has a total N. Let q have ``<q, f_x> = 1`` for
+#   the
+#   column of every cell: ``N - n = <q, p - a> <= |q| r``. So ``r^2 <= N h - <a, Z> <= |q| h r + n
+#   h -
+#   <a, Z>``, and, as in ``projection_forecast.py``,
+#
+# |     E r^2 <= ((sqrt(A) + sqrt(A + 4 B)) / 2)^2,     A = |q|^2 E h^2,     B = n E h.
+#
+# Both at most ``E |Z|^2``, the error without projection (Nikolov, Talwar, Zhang 2013, "The
+# geometry of differential privacy: the sparse and approximate cases"). The means are of draws:
+# each bound has the end of Student's interval. Beside it stands what the release itself does on
+# made-up data.
+
+MOST_QUERIES = 2**22
+PROJECTED_PLAN_DRAWS = 32
+LEAST_DRAWS = 8
+LEVEL = 0.95
+RUNS = 4
+DRAWN = 10**5  # made-up records; more are as many times heavier
+STEPS = 6 * STEPS_PER_SECOND  # multiplications
+SPLITS = 500  # times that tables which no order of elimination keeps small are added up
+
+
+@dataclass(frozen=True, slots=True)
+class AfterProjection:
+    """Root mean square errors in counts, every query weighing as in the objective.
+
+    ``without`` is the error of the unbiased answers, ``bound`` no less than that of their
+    projection for any ``records`` records, ``estimate`` that of ``runs`` releases of made-up
+    records. ``note`` says why there is no estimate.
+    """
+
+    records: int
+    without: float
+    bound: float
+    estimate: float | None
+    runs: int
+    note: str = ""
+
+    def describe(self) -> str:
+        """In words."""
+        least = f"at most {self.bound:,.4g} for any {self.records:,} records"
+        if not self.bound < self.without:
+            least += ", as without projection"
+        if self.estimate is None:
+            return f"{least}; {self.note}"
+        return f"about {self.estimate:,.4g} counts for made-up records, {least}"
+
+    def as_json(self) -> dict[str, object]:
+        """The same as a document."""
+        return {
+            "records": self.records,
+            "without": self.without,
+            "bound": self.bound,
+            "estimate": self.estimate,
+            "runs": self.runs,
+            "note": self.note,
+        }
+
+
+def after_projection(forecast: Forecast, records: int, steps: float = STEPS) -> AfterProjection:
+    """The forecast for a public (or guessed) number of records, in about so many multiplications.
+
+    Privacy: a function of public inputs; a guess of the number of records, not a count, is asked.
+    """
+    if isinstance(records, bool) or not isinstance(records, int | np.integer):
+        raise PlanError(f"records must be a whole number of 1 or more, got {records!r}")
+    if not 1 <= records <= MOST_RECORDS:
+        raise PlanError(f"records must be from 1 to {MOST_RECORDS:,}, got {records!r}")
+    n, work = int(records), forecast.workload
+    if forecast.strategy.records is not None:
+        return AfterProjection(
+            n, forecast.rmse, forecast.rmse, None, 0, "answers with a bias are not tried out"
+        )
+    totals, _ = forecast.strategy.group_variances(forecast.block_variances)
+    squares = [t.weight**2 for t in work.terms]
+    heavy = sum(s * t.rows for s, t in zip(squares, work.terms, strict=True))
+    without = sqrt(sum(s * v for s, v in zip(squares, totals, strict=True)) / heavy)
+    if work.queries > MOST_QUERIES:
+        note = f"{work.queries:,} queries are too many to try out (the limit is {MOST_QUERIES:,})"
+        return AfterProjection(n, without, without, None, 0, note)
+    farthest = _farthest(work, n) if forecast.total_is_public else inf
+    bound = min(without, sqrt(min(farthest, _bound(forecast, n, steps / 2)) / heavy))
+    share, runs, note = _tried(forecast, n, steps / 2)
+    estimate = None if share is None else min(bound, without * sqrt(share))
+    return AfterProjection(n, without, bound, estimate, runs, note)
+
+
+def _weights(workload: Workload) -> Array:
+    return np.concatenate([np.full(t.rows, t.weight**2) for t in workload.terms])
+
+
+def _farthest(workload: Workload, n: int) -> float:
+    """No two answers of n records have a greater squared distance."""
+    ranges = [(t.weight, *t.coefficient_bounds()) for t in workload.terms]
+    return sum((n * w) ** 2 * float(((high - low) ** 2).sum()) for w, low, high in ranges)
+
+
+def _bound(forecast: Forecast, n: int, steps: float) -> float:
+    """A bound on ``E r^2``; infinite where the hull cannot be searched in so many steps."""
+    is_known = forecast.total_is_public
+    try:
+        hull = Hull.of(forecast.workload)
+        squared_q = 0.0 if is_known else _shortest(forecast.workload)
+        if not isfinite(squared_q):
+            return inf
+        weights = _weights(forecast.workload)
+        source = Draws(f"reach {forecast.workload.digest()} {forecast.mechanism}")
+        found = []
+        # Numbers that are added up cost more than multiplications in large products.
+        each = 2 * ADDED_UP * hull.effort * (SPLITS if hull.order is None else 1)
+        for z in drawn_noise(forecast, source, PROJECTED_PLAN_DRAWS):
+            along, against = _reach(hull, weights * z)
+            # The noise is symmetric: both ends are draws of the reach.
+            if is_known:
+                found.append(((along + against) / 2, 0.0))
+            else:
+                ends = np.maximum(0.0, [along, against])
+                found.append((float(ends.mean()), float((ends**2).mean())))
+            if len(found) * each > steps:
+                break
+    except TooLarge:
+        return inf
+    if len(found) < LEAST_DRAWS:
+        return inf
+    drawn = np.array(found)
+    spread = student(len(found), 1 - LEVEL) * drawn.std(axis=0, ddof=1) / sqrt(len(found))
+    first, second = drawn.mean(axis=0) + spread
+    a, b = squared_q * float(second), n * float(first)
+    return ((sqrt(a) + sqrt(a + 4 * b)) / 2) ** 2
+
+
+def _reach(hull: Hull, direction: Array) -> tuple[float, float]:
+    """Upper bounds on ``h_K`` along a direction and against it."""
+    if hull.is_small:
+        along = direction @ hull.matrix
+        return float(along.max()), float(-along.min())
+    _, high = hull.reach(direction)
+    return float(high[0]), float(high[1])
+
+
+def _shortest(workload: Workload) -> float:
+    """``|q|^2`` in the norm of the objective for a q that counts the records; infinite if none.
+
+    Made of the groups whose columns all have one sum s, such as tables. A group of k answers and
+    weight w counts alone with ``q = 1 / s``, of squared length ``k / (s w)^2`` in the dual norm;
+    the shortest mixture of several has a length of the inverse of the sum of the inverses.
+    """
+    inverses = 0.0
+    for term in workload.terms:
+        sums = term.adjoint(np.ones(term.rows))
+        if sums.size and sums.min() > 0 and sums.max() - sums.min() <= 1e-12 * sums.max():
+            inverses += term.weight**2 * float(sums.max()) ** 2 / term.rows
+    return 1 / inverses if inverses else inf
+
+
+def _tried(forecast: Forecast, n: int, steps: float) -> tuple[float | None, int, str]:
+    """``sum |released - a|^2 / sum |Z|^2`` over made-up releases, how many, or why there is none.
+
+    A ratio, because both vary together and the mean below is known.
+    """
+    work = forecast.workload
+    if has_wide(work) or any(t.rows > DENSE_LIMIT for t in work.terms):
+        return None, 0, "too large for a histogram to be fitted, so not tried out"
+    fit = objective_fit(work, [np.zeros(t.rows) for t in work.terms])
+    grid = Grid.of(fit)
+    if grid.size > LISTED:
+        note = f"{grid.size:,} kinds of cells are more than {LISTED:,}, so not tried out"
+        return None, 0, note
+    weights, ends = _weights(work), np.cumsum([t.rows for t in work.terms])[:-1]
+    label = f"made up {work.digest()} {forecast.mechanism} {n}"
+    shares = _skewed(grid.size, label)
+    quadratic = Quadratic(fit, grid)
+    before: list[float] = []
+    after: list[float] = []
+    with effort("tried", steps=steps) as made:
+        for run, noise in enumerate(drawn_noise(forecast, Draws(f"{label} noise"), RUNS)):
+            truth = _made_up(quadratic, shares, n, f"{label} {run}")
+            left = max(steps / 60, steps - made.spent)
+            rows = n if forecast.total_is_public else None
+            found = refined_listed(forecast, np.split(truth + noise, ends), rows, steps=left)
+            if found is not None:
+                before.append(float(weights @ noise**2))
+                after.append(float(weights @ (np.concatenate(found.answers) - truth) ** 2))
+            if must_stop():
+                break
+    if not any(before):
+        return None, 0, "projections take longer than a forecast should, so none was tried out"
+    return sum(after) / sum(before), len(after), ""
+
+
+def _skewed(size: int, label: str) -> Array:
+    """Shares 1, 1/2, 1/3, ... in an arbitrary order of the cells."""
+    order = np.argsort(Draws(label).uniforms(size), kind="stable")
+    out = 1 / (1.0 + order)
+    return np.asarray(out / out.sum(), dtype=np.float64)
+
+
+def _made_up(quadratic: Quadratic, shares: Array, n: int, label: str) -> Array:
+    """The answers to n made-up records."""
+    drawn = Draws(label).counts(shares, min(n, DRAWN))
+    cells = np.flatnonzero(drawn)
+    weights = drawn[cells].astype(np.float64) * (n / min(n, DRAWN))
+    return quadratic.answers(quadratic.stack_of(cells, weights))

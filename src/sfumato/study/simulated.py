@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mechanisms tried out on made-up data, to set beside what theory says of them.
+
+The data are drawn from a public surrogate: a skewed or uniform law over the cells, or a table that
+the caller says is public. Draws are repeatable and protect nothing; no table of records is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf, sqrt
+from typing import Literal
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.errors import WorkloadError
+from sfumato.planning.forecast import Forecast
+from sfumato.refine.draws import Draws
+from sfumato.refine.project import project
+from sfumato.refine.shrink import PublicRecords
+from sfumato.refine.widths import Hull, drawn_noise
+from sfumato.study.multiplicative_weights import simulated_weights
+from sfumato.study.projection_forecast import ProjectionForecast
+from sfumato.types import Array, Integers
+from sfumato.workload.build import explicit
+from sfumato.workload.queries import repeated
+from sfumato.workload.workload import Workload
+
+__all__ = [
+    "MadeUp",
+    "Measured",
+    "SurrogateRecords",
+    "made_up",
+    "measure_forecast",
+    "measure_noise",
+    "measure_projected",
+    "measure_projection",
+    "measure_weights",
+    "resampled",
+]
+
+
+Surrogate = Literal["skewed", "uniform"]
+
+RUNS = 8
+DRAWN = 10**5  # records that are drawn one by one; more are the surrogate's shares exactly
+CLOSE = 1e-4  # of what a projection moves, squared: its gap
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The root mean square error of ``runs`` runs, in counts; ``standard_error`` is its own."""
+
+    rmse: float
+    standard_error: float
+    runs: int
+
+    def __float__(self) -> float:
+        return self.rmse
+
+
+@dataclass(frozen=True, eq=False)
+class MadeUp:
+    """Made-up histograms over the classes of cells that a workload tells apart."""
+
+    hull: Hull
+    shares: Array
+    label: str
+
+    @classmethod
+    def of(cls, workload: Workload, surrogate: Surrogate | Array = "skewed") -> MadeUp:
+        """``"skewed"``: shares 1, 1/2, 1/3, ... in an arbitrary order of the cells."""
+        hull = Hull.of(workload)
+        size = hull.matrix.shape[1]  # refused if it cannot be written out
+        label = f"made up {workload.digest()}"
+        if not isinstance(surrogate, str):
+            shares = _given(hull, surrogate)
+        elif surrogate == "uniform":
+            shares = np.ones(size)
+        elif surrogate == "skewed":
+            order = np.argsort(Draws(label).uniforms(size), kind="stable")
+            shares = 1 / (1.0 + order)
+        else:
+            raise WorkloadError(
+                f"surrogate must be 'skewed', 'uniform' or a public table, got {surrogate!r}"
+            )
+        return cls(hull, shares / shares.sum(), label)
+
+    @cached_property
+    def flat(self) -> Workload:
+        """The same queries as one group over one attribute: quicker to project."""
+        cells = Domain({"cell": self.hull.matrix.shape[1]})
+        return explicit(cells, ["cell"], self.hull.matrix)
+
+    def histogram(self, records: int, run: int) -> Array:
+        """Records of one run."""
+        if records > DRAWN:
+            return self.shares * records
+        return self.draws("data", run, records).counts(self.shares, records).astype(np.float64)
+
+    def draws(self, what: str, run: int, records: int) -> Draws:
+        """The randomness of one run."""
+        return Draws(f"{self.label}|{what}|{run}|{records}")
+
+
+def _given(hull: Hull, table: Array) -> Array:
+    """A public table over the domain as one over the classes of the asked attributes."""
+    domain = hull.workload.domain
+    numbers = np.asarray(table, dtype=np.float64)
+    if numbers.shape != domain.shape:
+        raise WorkloadError(
+            f"the surrogate has shape {numbers.shape}, the domain has {domain.shape}"
+        )
+    if not np.isfinite(numbers).all() or numbers.min() < 0 or not numbers.sum() > 0:
+        raise WorkloadError("a surrogate has finite counts of 0 or more, and not only zeros")
+    unasked = tuple(i for i, n in enumerate(domain.names) if n not in hull.names)
+    out = numbers.sum(axis=unasked)
+    for axis, name in enumerate(hull.names):
+        of = hull.class_of[name]
+        merged = np.zeros((int(of.max()) + 1, *np.delete(out.shape, axis)))
+        np.add.at(merged, of, np.moveaxis(out, axis, 0))
+        out = np.moveaxis(merged, 0, axis)
+    return np.asarray(out.reshape(-1), dtype=np.float64)
+
+
+def measure_forecast(
+    forecast: Forecast, made_up: MadeUp, records: int, runs: int = RUNS
+) -> Measured:
+    """The error of a planned linear mechanism with its noise; unbiased, so data do not matter."""
+    return measure_noise(forecast, made_up.draws(f"noise {forecast.mechanism}", 0, records), runs)
+
+
+def measure_noise(
+    forecast: Forecast, source: Draws, runs: int = RUNS, *, by_weight: bool = False
+) -> Measured:
+    """The error of a planned linear mechanism: noise is drawn and reconstructed, as often as asked.
+
+    Answers are exact but for the noise, whatever the data; so no data are needed. All queries
+    weigh the same, or as their groups do: then it is ``weighted_rmse`` that is drawn.
+    """
+    weights = None
+    if by_weight:
+        weights = np.concatenate([repeated(t.weight**2, t.rows) for t in forecast.workload.terms])
+    drawn = drawn_noise(forecast, source, runs)
+    return _measured([float(np.average(noise**2, weights=weights)) for noise in drawn])
+
+
+def measure_projected(
+    forecast: Forecast, made_up: MadeUp, records: int, runs: int = RUNS
+) -> Measured:
+    """The error of its answers projected onto the hull, all queries weighing the same."""
+    source = made_up.draws(f"projected {forecast.mechanism}", 0, records)
+    errors = []
+    for run, noise in enumerate(drawn_noise(forecast, source, runs)):
+        truth = made_up.hull.matrix @ made_up.histogram(records, run)
+        found = project(truth + noise, made_up.flat, records, gap=CLOSE)
+        errors.append(float(np.mean((found.answers - truth) ** 2)))
+    return _measured(errors)
+
+
+def measure_projection(
+    forecast: ProjectionForecast,
+    made_up: MadeUp,
+    records: int | None = None,
+    runs: int = RUNS,
+) -> Measured:
+    """The error of Gaussian answers that were projected onto the hull of so many records."""
+    n = forecast.records if records is None else records
+    matrix = made_up.hull.matrix
+    errors = []
+    for run in range(runs):
+        truth = matrix @ made_up.histogram(n, run)
+        noise = forecast.noise * made_up.draws("noise", run, n).normals(len(truth))
+        found = project(truth + noise, made_up.flat, n, gap=CLOSE)
+        errors.append(float(np.mean((found.answers - truth) ** 2)))
+    return _measured(errors)
+
+
+def measure_weights(
+    forecast: ProjectionForecast,
+    made_up: MadeUp,
+    records: int | None = None,
+    runs: int = RUNS,
+) -> Measured:
+    """The error of private multiplicative weights with the parameters of its theorem."""
+    n = forecast.records if records is None else records
+    matrix = made_up.hull.matrix
+    weights = forecast.weights(n)
+    errors = []
+    for run in range(runs):
+        h = made_up.histogram(n, run)
+        draws = made_up.draws("weights", run, n)
+        answers = simulated_weights(matrix, h, weights, forecast.moved, draws)
+        errors.append(float(np.mean((answers - matrix @ h) ** 2)))
+    return _measured(errors)
+
+
+def _measured(squares: list[float]) -> Measured:
+    runs = len(squares)
+    mean = float(np.mean(squares))
+    # The error of a root is that of the square over twice the root.
+    spread = float(np.std(squares, ddof=1)) / sqrt(runs) if runs > 1 else inf
+    rmse = sqrt(mean)
+    return Measured(rmse, spread / (2 * rmse) if rmse else 0.0, runs)
+
+
+# --------------------
+# Records that nobody has, or that everybody may see, to try mechanisms on before spending.
+#
+# Made-up records are a mixture: a few kinds of records, the first the most frequent, each with
+# skewed shares (1, 1/2, 1/3, ... in an arbitrary order) in every attribute. So attributes hang
+# together, on domains of any size. Every run makes up another population. Public records are drawn
+# from, with replacement. Draws are repeatable; no table of anybody's records is read.
+
+KINDS = (1, 2, 4, 8)  # of records, run by run
+
+
+@dataclass(frozen=True, eq=False)
+class SurrogateRecords:
+    """``records`` records: ``codes[:, i]`` are cells of attribute i of the domain, all alike."""
+
+    domain: Domain
+    codes: Integers
+    records: int
+
+    @cached_property
+    def weight(self) -> float:
+        """How many records a row stands for."""
+        return self.records / max(1, len(self.codes))
+
+    def table(self, names: tuple[str, ...]) -> Array:
+        """The counts over some attributes."""
+        shape = tuple(self.domain[n].size for n in names)
+        columns = [self.codes[:, self.domain.index(n)] for n in names]
+        if not names:
+            return np.array(float(self.records))
+        at = np.ravel_multi_index(columns, shape)
+        counts = np.bincount(at, minlength=int(np.prod(shape))).reshape(shape)
+        return np.asarray(counts * self.weight, dtype=np.float64)
+
+    def answers(self, workload: Workload) -> list[Array]:
+        """The true answers, group by group."""
+        return [np.asarray(t.answer(self.table(t.attributes))) for t in workload.terms]
+
+
+def made_up(domain: Domain, records: int, run: int, label: str) -> SurrogateRecords:
+    """The made-up records of one run."""
+    draws = Draws(f"surrogate {label} {run} {records}")
+    kinds = KINDS[run % len(KINDS)]
+    rows = min(records, DRAWN)
+    of = _drawn(draws, 1 / np.arange(1.0, kinds + 1), rows)
+    columns = []
+    for attribute in domain:
+        column = np.zeros(rows, dtype=np.int64)
+        for kind in range(kinds):
+            order = np.argsort(draws.uniforms(attribute.size), kind="stable")
+            here = np.flatnonzero(of == kind)
+            column[here] = _drawn(draws, 1 / (1.0 + order), len(here))
+        columns.append(column)
+    return SurrogateRecords(domain, np.column_stack(columns), records)
+
+
+def resampled(
+    domain: Domain, public: PublicRecords, records: int, run: int, label: str
+) -> SurrogateRecords:
+    """As many records of public ones, drawn with replacement."""
+    draws = Draws(f"public {label} {run} {records}")
+    chosen = _drawn(draws, public.weights, min(records, DRAWN))
+    columns = [public.codes[chosen, public.attributes.index(n)] for n in domain.names]
+    return SurrogateRecords(domain, np.column_stack(columns), records)
+
+
+def _drawn(draws: Draws, shares: Array, count: int) -> Integers:
+    """Independent places with these shares."""
+    edges = np.cumsum(shares, dtype=np.float64)
+    at = np.searchsorted(edges, draws.uniforms(count) * edges[-1], side="right")
+    return np.asarray(np.minimum(at, len(shares) - 1), dtype=np.int64)

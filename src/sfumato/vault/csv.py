@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CSV files, block by block: what a record is, so that no record reaches into another.
+
+The readers of engines let an unclosed quote swallow the lines after it, split a text at the line
+ends in its quotes, and drop what they cannot read, so that one person's bytes decide how many
+records there are. Here a file is read by one of two rules, and where these differ the steward says
+which one holds (docs/proofs/csv.md):
+
+    lines      no text holds a line end: every line after the first is a record, whatever is in it
+    rfc4180    a writer put texts with delimiters, quotes or line ends in quotes, and doubled the
+               quotes inside: a record ends at the first line end outside quotes
+
+Undeclared, a file is read only if both rules give the same records: each of its lines is of the
+grammar of RFC 4180 on its own. A file that is not as declared is refused as a whole, in words that
+depend on nothing but its name.
+
+A record whose values cannot be told (not UTF-8, a zero byte, more than 16 MiB, another number of
+values than the first line, under ``lines`` also quotes that do not close) is a record of nulls; an
+empty line is a record of empty values, which mean null too. No record is dropped.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from io import BufferedReader
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.errors import TableError
+from sfumato.text import shown
+from sfumato.vault.sensitive import sealed
+from sfumato.vault.warehouse import CsvRule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "blocks",
+    "header",
+]
+
+
+LONGEST_HEADER: Final = 1 << 20
+LONGEST_RECORD: Final = 1 << 24
+BLOCK_BYTES: Final = 1 << 24
+NULLS_AT_ONCE: Final = 1 << 20
+MOST_SKIPPED: Final = 1000  # records of a block that Arrow leaves out, microseconds each
+
+_DELIMITERS: Final = ",;\t|"
+_QUOTE, _FEED, _RETURN = b'"\n\r'
+_MARK: Final = b"\xef\xbb\xbf"  # a byte order mark
+_SWAPPED: Final = bytes.maketrans(b"\r\n", b"\n\r")
+
+
+def header(path: str) -> tuple[str, list[str]]:
+    """The delimiter and the column names, both from the first line alone."""
+
+    def first_line() -> str:
+        with _opened(path) as file:
+            return _first_line(file.read(LONGEST_HEADER)).decode("utf-8-sig")
+
+    line = sealed(first_line, f"{shown(path)} cannot be read as text in UTF-8; save it as UTF-8")
+    if not line.strip():
+        raise TableError(f"{shown(path)} has no first line with the names of the columns; add one")
+    if len(line.encode()) >= LONGEST_HEADER:
+        raise TableError(f"the first line of {shown(path)} is longer than a mebibyte; shorten it")
+    is_tsv = Path(path.lower().removesuffix(".gz")).suffix == ".tsv"
+    delimiter = "\t" if is_tsv else max(_DELIMITERS, key=line.count)
+    reader = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+    names = sealed(
+        lambda: [name.strip() for name in next(reader)],
+        f"the first line of {shown(path)} does not hold column names (which hold no line ends)",
+    )
+    if not all(names):
+        raise TableError(
+            f"the first line of {shown(path)} leaves a column without a name; name each"
+        )
+    return delimiter, names
+
+
+def blocks(
+    paths: Sequence[str],
+    width: int,
+    delimiter: str,
+    wanted: Sequence[int],
+    rule: CsvRule | None = None,
+    name: str = "the CSV file",
+) -> Iterator[pa.Table]:
+    """The values of some columns (by number) of all records, as texts, a few MiB at a time.
+
+    Records of nulls come last; the order of records means nothing.
+
+    Args:
+        paths: The files, each with a first line of column names.
+        width: How many columns there are.
+        delimiter: What stands between two values.
+        wanted: The numbers of the columns to be read.
+        rule: Which lines are a record, as the steward declares; None if nothing is declared.
+        name: What to call the table in a refusal.
+
+    Raises:
+        TableError: The bytes are not as declared. It is raised after the last block, so that
+            neither its words nor what was read before it tell where.
+
+    Privacy: the records are a function of the file, and by the theorems of docs/proofs/csv.md one
+    record more, less or another in its place changes no other one.
+    Neighbours: files that differ in one line (``lines``); files written from tables that differ in
+    one record, whatever its values (``rfc4180``); undeclared, both.
+    """
+    import pyarrow as pa
+
+    scan = _Scan(delimiter, rule)
+    for path in paths:
+        with _opened(path) as file:
+            is_swapped = _ends_in_returns(file.read(LONGEST_HEADER))
+        for text, ends in scan.whole_records(path, is_swapped):
+            readable = scan.readable(text, ends)
+            table = _parsed(readable, width, delimiter, wanted, scan)
+            if table is None:
+                readable = scan.of_width(readable, width)
+                table = _parsed(readable, width, delimiter, wanted, scan)
+            assert table is not None  # noqa: S101  every record has as many values as columns
+            yield _swapped_back(table) if is_swapped else table
+    while scan.unreadable:
+        size = min(scan.unreadable, NULLS_AT_ONCE)
+        scan.unreadable -= size
+        yield pa.table({f"x{i}": pa.nulls(size, pa.string()) for i in wanted})
+    if not scan.is_as_declared:
+        raise TableError(_refusal(name, rule))
+
+
+def _refusal(name: str, rule: CsvRule | None) -> str:
+    if rule is not None:
+        return (
+            f'{name} is declared as csv = "rfc4180" and is not: a quote is not closed, or a value '
+            "holds one without being in quotes with its quotes doubled; write the file anew with a "
+            'writer that does so, or as Parquet, or declare csv = "lines" if no text holds a line '
+            "end"
+        )
+    return (
+        f"{name} holds a quote that is open at the end of a line, or that a writer of RFC 4180 "
+        "would have doubled, so that its lines may not be its records; declare how it was "
+        'written: csv = "lines" if no text holds a line end (every line is a record), or '
+        'csv = "rfc4180" if texts with line ends stand in quotes, with quotes doubled; in Python '
+        'sf.CsvSource(path, "lines") or sf.CsvSource(path, "rfc4180"); or write it as Parquet'
+    )
+
+
+def _opened(path: str) -> gzip.GzipFile | BufferedReader:
+    """The bytes of a file, unpacked."""
+    if path.lower().endswith(".gz"):
+        return gzip.GzipFile(path, "rb")
+    return Path(path).open("rb")
+
+
+def _first_line(start: bytes) -> bytes:
+    return start.replace(b"\r", b"\n").partition(b"\n")[0]
+
+
+def _ends_in_returns(start: bytes) -> bool:
+    """Whether carriage returns end the records: one ends the first line, and no line feed follows.
+
+    A public matter: the rest of the file is not looked at.
+    """
+    after = start[len(_first_line(start)) :]
+    return bool(after) and not after.lstrip(b"\r").startswith(b"\n")
+
+
+@dataclass
+class _Scan:
+    """Cuts files into records, and sees whether they are as declared."""
+
+    delimiter: str
+    rule: CsvRule | None
+    unreadable: int = 0  # records of nulls
+    is_as_declared: bool = True
+    values: re.Pattern[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A quoted value with blanks around it, or one that does not begin with a quote.
+        comma = re.escape(self.delimiter.encode())
+        barred = comma if self.rule == "lines" else comma + b'"'
+        self.values = re.compile(
+            rb'(?: *+"((?:[^"]++|"")*+)" *+|((?! *+")[^%b]*+))(%b|\Z)' % (barred, comma)
+        )
+
+    def whole_records(
+        self, path: str, is_swapped: bool
+    ) -> Iterator[tuple[bytes, npt.NDArray[np.intp]]]:
+        """Blocks of whole records after the first line, with the places of their last bytes."""
+        with _opened(path) as file:
+            rest, is_header, overlong = b"", True, None
+            while chunk := file.read(BLOCK_BYTES):
+                if is_swapped:
+                    chunk = chunk.translate(_SWAPPED)
+                if is_header:
+                    _, feed, chunk = chunk.partition(b"\n")
+                    is_header = not feed
+                if overlong is not None:
+                    end = overlong.end(chunk)
+                    if end is None:
+                        continue
+                    overlong = None
+                    self.unreadable += 1
+                    chunk = chunk[end:]
+                text = rest + chunk
+                ends = self.ends(text)
+                if ends.size:
+                    yield text, ends
+                    rest = text[int(ends[-1]) + 1 :]
+                elif len(text) > LONGEST_RECORD:
+                    overlong, rest = _Overlong(self), b""
+                    overlong.end(text)
+                else:
+                    rest = text
+            if overlong is not None:
+                self.unreadable += 1
+                if overlong.end(b"\n") is None:
+                    self.is_as_declared = False
+            elif rest:
+                rest += b"\n"
+                ends = self.ends(rest)
+                if ends.size:
+                    yield rest, ends
+                else:
+                    self.is_as_declared = False
+
+    def ends(self, text: bytes) -> npt.NDArray[np.intp]:
+        """The line feeds that end records in a text that begins with one."""
+        data = np.frombuffer(text, dtype=np.uint8)
+        feeds = np.flatnonzero(data == _FEED)
+        if self.rule == "lines" or b'"' not in text:
+            return feeds
+        quotes = np.flatnonzero(data == _QUOTE)
+        is_outside = np.searchsorted(quotes, feeds) % 2 == 0
+        if self.rule is None and not is_outside.all():
+            self.is_as_declared = False
+        ends: npt.NDArray[np.intp] = feeds[is_outside]
+        return ends
+
+    def readable(self, text: bytes, ends: npt.NDArray[np.intp]) -> bytes:
+        """The records that can be split without a look at any other; the others are counted."""
+        text = text[: int(ends[-1]) + 1]
+        data = np.frombuffer(text, dtype=np.uint8)
+        lengths = np.diff(ends, prepend=-1)
+        is_bad = lengths > LONGEST_RECORD
+        if b"\0" in text:
+            is_bad[np.searchsorted(ends, np.flatnonzero(data == 0))] = True
+        starts = ends - lengths + 1
+        if not _is_utf8(text):
+            for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+                is_bad[i] |= not _is_utf8(text[start:end])
+        is_odd = self._odd(text, data, ends)
+        again: list[bytes] = []
+        for i in np.flatnonzero(is_odd).tolist():
+            values = self._split(text[starts[i] : ends[i]].rstrip(b"\r"))
+            if values is None:
+                is_bad[i] = True
+                self.is_as_declared = self.is_as_declared and self.rule == "lines"
+            elif not is_bad[i]:
+                again.append(_plain(values, self.delimiter.encode()))
+        self.unreadable += int(is_bad.sum())
+        if not (is_bad | is_odd).any():
+            return text
+        return data[np.repeat(~(is_bad | is_odd), lengths)].tobytes() + b"".join(again)
+
+    def _odd(
+        self, text: bytes, data: npt.NDArray[np.uint8], ends: npt.NDArray[np.intp]
+    ) -> npt.NDArray[np.bool_]:
+        """The records that Arrow may not read as we do.
+
+        In a record, quotes open and close in turn. An opening one must follow a delimiter, a
+        record or a quote (that closed: a doubled one); a closing one must be followed by one of
+        these; and the last one must close. A carriage return must stand in quotes or be the last
+        byte before the line feed.
+        """
+        is_odd = np.zeros(ends.size, dtype=np.bool_)
+        quotes = np.flatnonzero(data == _QUOTE) if b'"' in text else np.zeros(0, dtype=np.intp)
+        record = np.searchsorted(ends, quotes)
+        per_record = np.bincount(record, minlength=ends.size)
+        before = np.cumsum(per_record) - per_record
+        if quotes.size:
+            is_closing = (np.arange(quotes.size) - before[record]) % 2 == 1
+            is_border = np.zeros(256, dtype=np.bool_)
+            is_border[[_FEED, _QUOTE, ord(self.delimiter)]] = True
+            # Position -1, before the first record of the block, is the line feed at its end.
+            is_placed = is_border[data[np.where(is_closing, quotes + 1, quotes - 1)]]
+            at = np.flatnonzero(~is_placed & is_closing)
+            at = at[data[quotes[at] + 1] == _RETURN]
+            is_placed[at] = quotes[at] + 2 == ends[record[at]]
+            is_odd |= per_record % 2 == 1
+            is_odd[record[~is_placed]] = True
+        if b"\r" in text:
+            returns = np.flatnonzero(data == _RETURN)
+            returns = returns[data[returns + 1] != _FEED]  # the block ends in a line feed
+            of = np.searchsorted(ends, returns)
+            is_outside = (np.searchsorted(quotes, returns) - before[of]) % 2 == 0
+            is_odd[of[is_outside]] = True
+        return is_odd
+
+    def of_width(self, text: bytes, width: int) -> bytes:
+        """The records of so many values, of those that `readable` gives; the others are counted."""
+        data = np.frombuffer(text, dtype=np.uint8)
+        ends = self.ends(text)
+        lengths = np.diff(ends, prepend=-1)
+        commas = np.flatnonzero(data == ord(self.delimiter))
+        quotes = np.flatnonzero(data == _QUOTE)  # an even number in each record
+        commas = commas[np.searchsorted(quotes, commas) % 2 == 0]
+        values = np.bincount(np.searchsorted(ends, commas), minlength=ends.size) + 1
+        is_empty = np.isin(data[ends - lengths + 1], [_FEED, _RETURN])
+        is_bad = (values != width) & ~is_empty
+        self.unreadable += int(is_bad.sum())
+        chosen: bytes = data[np.repeat(~is_bad, lengths)].tobytes()
+        return chosen
+
+    def _split(self, record: bytes) -> list[bytes] | None:
+        """The values of a record, None if its quotes do not enclose values."""
+        values: list[bytes] = []
+        place = 0
+        while match := self.values.match(record, place):
+            quoted, bare, delimiter = match.groups()
+            values.append(bare if quoted is None else quoted.replace(b'""', b'"'))
+            if not delimiter:
+                return values
+            place = match.end()
+        return None
+
+
+class _Overlong:
+    """Looks for the end of a record that is too long to be held."""
+
+    def __init__(self, scan: _Scan) -> None:
+        self.scan = scan
+        self.state = "text" if scan.rule == "lines" else "start"
+        self.delimiter = ord(scan.delimiter)
+        marks = b"\n" if scan.rule == "lines" else b'"\n' + scan.delimiter.encode()
+        self.marks = re.compile(b"[" + re.escape(marks) + b"]")
+
+    def end(self, chunk: bytes) -> int | None:
+        """The place after the record, None if it goes on after these bytes."""
+        place = 0
+        while place < len(chunk):
+            if self.state == "quoted":
+                place = self._closed(chunk, place)
+                continue
+            if self.state == "text":
+                mark = self.marks.search(chunk, place)
+                if mark is None:
+                    return None
+                place = mark.start()
+            byte = chunk[place]
+            place += 1
+            if byte == _FEED:
+                return place
+            self.state = self._after(byte)
+        return None
+
+    def _closed(self, chunk: bytes, place: int) -> int:
+        """The place after the next quote, or after the chunk."""
+        quote = chunk.find(b'"', place)
+        end = len(chunk) if quote < 0 else quote
+        if self.scan.rule is None and chunk.find(b"\n", place, end) >= 0:
+            self.scan.is_as_declared = False
+        if quote >= 0:
+            self.state = "closing"
+        return end + (quote >= 0)
+
+    def _after(self, byte: int) -> str:
+        if byte == self.delimiter:
+            return "start"
+        if byte == _QUOTE and self.state in ("start", "closing"):
+            return "quoted"
+        if byte == ord(" ") and self.state in ("start", "closing", "closed"):
+            return "start" if self.state == "start" else "closed"
+        if byte == _RETURN and self.state in ("closing", "closed", "ending"):
+            return "ending"
+        if byte == _QUOTE or self.state not in ("start", "text"):
+            self.scan.is_as_declared = False
+        return "text"
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _plain(values: Sequence[bytes], delimiter: bytes) -> bytes:
+    """A record with all its values in quotes."""
+    return delimiter.join(b'"%b"' % value.replace(b'"', b'""') for value in values) + b"\n"
+
+
+def _parsed(
+    text: bytes, width: int, delimiter: str, wanted: Sequence[int], scan: _Scan
+) -> pa.Table | None:
+    """The values of the records; those with another number of values are counted.
+
+    None if there are too many of them: they are to be taken out first.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    names = [f"x{i}" for i in range(width)]
+    if not text:
+        return pa.table({names[i]: pa.array([], pa.string()) for i in wanted})
+    count = 0
+
+    def skipped(_: object) -> str:
+        nonlocal count
+        count += 1
+        return "skip" if count <= MOST_SKIPPED else "error"
+
+    # Arrow takes one mark away from what it is given; were it a record's own, what the record says
+    # would hang on whether another one stands before it.
+    text = _MARK + text
+    try:
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(text),
+            read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(text) + 1),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=delimiter,
+                newlines_in_values=scan.rule == "rfc4180",
+                ignore_empty_lines=False,
+                invalid_row_handler=skipped,
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                include_columns=[names[i] for i in wanted],
+                check_utf8=False,  # done, record by record
+            ),
+        )
+    except pa.ArrowInvalid:
+        if count <= MOST_SKIPPED:
+            raise
+        return None
+    scan.unreadable += count
+    return table
+
+
+def _swapped_back(table: pa.Table) -> pa.Table:
+    """The values of a file whose records end in carriage returns, which were read as line feeds."""
+    import pyarrow as pa
+
+    def column(values: pa.ChunkedArray) -> pa.Array:
+        texts = pa.concat_arrays(values.chunks)
+        validity, offsets, data = texts.buffers()
+        data = data and pa.py_buffer(data.to_pybytes().translate(_SWAPPED))
+        return pa.Array.from_buffers(
+            pa.string(), len(texts), [validity, offsets, data], offset=texts.offset
+        )
+
+    return pa.table({name: column(table[name]) for name in table.column_names})

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DuckDB: the engine for files, dataframes and everything else that has none of its own."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from sfumato.vault.engine import EXACT_DIGITS, Columns, Engine, fresh_name, quoted, quoted_text
+from sfumato.workload.scans import CELLS_TOGETHER
+
+if TYPE_CHECKING:
+    import ibis.expr.datatypes as dt
+    import pyarrow as pa
+    from ibis.backends import BaseBackend
+
+__all__ = [
+    "DuckDB",
+]
+
+
+_CONFIG: Final = {
+    "temp_directory": "",  # never write rows or hash tables of counts to disk
+    "autoinstall_known_extensions": "false",  # never fetch code over the network
+    "preserve_insertion_order": "false",
+}
+_GREATEST_WORD: Final = 2**63 - 1
+_ROWS_AT_ONCE: Final = 2**20
+_MOST_BINS: Final = 64
+_NANOSECONDS: Final = 9  # digits after the second
+_HELD_DAYS: Final = ("-290307-01-01", "294247-01-01")  # microseconds in 64 bits reach a bit further
+_BLANKS: Final = " \t\n\r\v\f"
+
+
+class DuckDB(Engine):
+    """A DuckDB connection behind ibis.
+
+    >>> DuckDB.start().fetch("SELECT 6 * 7 AS answer", ["answer"])["answer"].tolist()
+    [42]
+    """
+
+    __slots__ = ("backend",)
+
+    name: ClassVar[str] = "DuckDB"
+    cells_together: ClassVar[int] = CELLS_TOGETHER["duckdb"]
+
+    def __init__(self, backend: BaseBackend) -> None:
+        self.backend = backend
+
+    @classmethod
+    def start(cls) -> DuckDB:
+        """An engine of our own, in memory."""
+        import ibis
+
+        engine = cls(ibis.duckdb.connect(**_CONFIG))
+        # A notebook would show a bar of DuckDB's own. Where the package that draws it is missing,
+        # the bar is off, and DuckDB refuses every statement about it: so ask first.
+        if engine.fetch_texts("SELECT current_setting('enable_progress_bar')::VARCHAR") == ["true"]:
+            engine.run("SET enable_progress_bar = false")
+        return engine
+
+    def close(self) -> None:
+        """Let go of all files and temporary tables."""
+        self.backend.disconnect()
+
+    def run(self, statement: str) -> None:
+        """Run a statement; what it says about its rows is taken and thrown away."""
+        self.backend.raw_sql(statement).fetchall()
+
+    def batches(
+        self,
+        query: str,
+        names: Sequence[str],
+        most: int | None = None,  # noqa: ARG002
+    ) -> Iterator[Columns]:
+        """The named columns of a query, a million rows at a time."""
+        for batch in self.backend.con.sql(query).to_arrow_reader(_ROWS_AT_ONCE):
+            yield {
+                name: np.asarray(batch.column(name).to_numpy(zero_copy_only=False), dtype=np.int64)
+                for name in names
+            }
+
+    def fetch_texts(self, query: str) -> list[str]:
+        """The only column of a query over the engine's catalogue."""
+        return [row[0] for row in self.backend.raw_sql(query).fetchall()]
+
+    def view(self, query: str) -> str:
+        """A named query; nothing is read yet."""
+        name = fresh_name()
+        self.run(f"CREATE TEMP VIEW {name} AS {query}")
+        return name
+
+    def types(self, name: str) -> dict[str, dt.DataType]:
+        """The columns of a table or a view, with their types."""
+        return dict(self.backend.table(name).schema())
+
+    def upload(self, columns: pa.Table) -> str:
+        """A table in memory, scanned in place."""
+        name = fresh_name()
+        self.replace(name, columns)
+        return name
+
+    def replace(self, name: str, columns: pa.Table) -> None:
+        """Let another table of the same columns stand behind the name."""
+        self.backend.con.register(name, columns)
+
+    def keep(self, query: str) -> str:
+        """A temporary table in the memory of the engine."""
+        name = fresh_name()
+        self.run(f"CREATE TEMP TABLE {name} AS {query}")
+        return name
+
+    def complete(self, query: str, columns: Sequence[str]) -> str:
+        """The same, with each column made once.
+
+        DuckDB moves a condition below the expressions that it looks at, and so would evaluate each
+        of them twice. It moves none that looks at a random column.
+        """
+        if not columns:
+            return query
+        conditions = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+        return (
+            f"SELECT * EXCLUDE (fence) FROM (SELECT *, random() AS fence FROM ({query}) AS q) "  # noqa: S608
+            f"AS fenced WHERE CASE WHEN fence >= 0 THEN {conditions} END"
+        )
+
+    def add(self, name: str, query: str) -> None:
+        """Put further rows into a temporary table."""
+        self.run(f"INSERT INTO {name} {query}")
+
+    def drop(self, name: str) -> None:
+        """Forget a temporary table."""
+        self.run(f"DROP TABLE IF EXISTS {name}")
+
+    def forget(self, name: str) -> None:
+        """Let go of a table in memory."""
+        self.backend.con.unregister(name)
+
+    def parquet(self, paths: Sequence[str]) -> str:
+        """Parquet files of one schema, one after the other."""
+        return self.view(
+            f"SELECT * FROM read_parquet({_list(paths)}, hive_partitioning = false)"  # noqa: S608
+        )
+
+    def attach(self, path: str) -> list[str]:
+        """Open a DuckDB file for reading; the ``schema.table`` names in it."""
+        self.run(f"ATTACH {quoted_text(path)} AS source (READ_ONLY)")
+        return self.fetch_texts(
+            "SELECT table_schema || '.' || table_name FROM information_schema.tables "
+            "WHERE table_catalog = 'source' ORDER BY 1"
+        )
+
+    def is_stored(self, database: str | None, schema: str | None, table: str) -> bool:
+        """Whether a name is that of a table with rows of its own, and of no view."""
+        places = {"table_catalog": database, "table_schema": schema, "table_name": table}
+        wanted = " AND ".join(
+            f"lower({column}) = lower({quoted_text(name)})"
+            for column, name in places.items()
+            if name
+        )
+        kinds = self.fetch_texts(f"SELECT table_type FROM information_schema.tables WHERE {wanted}")  # noqa: S608
+        return bool(kinds) and set(kinds) <= {"BASE TABLE", "LOCAL TEMPORARY"}
+
+    def attached(self, schema: str, table: str) -> str:
+        """One table of the attached file."""
+        return self.view(f"SELECT * FROM source.{quoted(schema)}.{quoted(table)}")  # noqa: S608
+
+    # Expressions.
+
+    def quotient(self, dividend: str, divisor: int) -> str:
+        """The whole part of a quotient."""
+        return f"({dividend} // {divisor})"
+
+    def position(self, values: Sequence[str], key: str) -> str:
+        """The place in a list."""
+        return f"(list_position([{', '.join(values)}], {key}) - 1)"
+
+    def bin(self, value: str, edges: Sequence[float]) -> str | None:
+        """By halving; many bins are joined, which DuckDB does by sorting."""
+        return self.halved(value, edges) if len(edges) - 1 <= _MOST_BINS else None
+
+    def whole(self, column: str, kind: dt.DataType) -> str:
+        """As a word; unsigned ones that are greater become the greatest."""
+        if kind.is_uint64():
+            column = f"LEAST({column}, {_GREATEST_WORD})"
+        return column if kind.is_int64() else f"CAST({column} AS BIGINT)"
+
+    def number(self, column: str, kind: dt.DataType) -> str:
+        """As a float; DuckDB rounds long decimals twice, so they go by their digits."""
+        if kind.is_floating():
+            column = _seen(column)
+            return f"CASE WHEN isnan({column}) THEN NULL ELSE CAST({column} AS DOUBLE) END"
+        if kind.is_decimal() and (kind.precision or 38) > EXACT_DIGITS:
+            column = f"CAST({column} AS VARCHAR)"
+        return f"CAST({column} AS DOUBLE)"
+
+    def text(self, column: str, kind: dt.DataType) -> str:  # noqa: ARG002
+        """As text, without the collation that a column may have."""
+        return f'(CAST({column} AS VARCHAR) COLLATE "C")'
+
+    def moment(self, column: str, kind: dt.DataType) -> str:
+        """By the calendar up to the ends; DuckDB's dates go further than its times."""
+        if kind.is_timestamp():
+            sort = "TIMESTAMP" if kind.timezone is None else "TIMESTAMPTZ"
+            column = column if kind.scale == 6 else f"CAST({column} AS {sort})"
+        else:
+            sort = "DATE"
+        zone = "" if sort != "TIMESTAMPTZ" else " 00:00:00+00"
+        low, high = (f"{sort} '{year}-01-01{zone}'" for year in ("0001", "10000"))
+        inside = f"CASE WHEN {column} >= {low} AND {column} < {high} THEN {column} END"
+        return self.ranged_moment(column, sort, zone, f"epoch_us({inside})")
+
+    def identifier(self, column: str, kind: dt.DataType) -> str:
+        """The same, with times told apart to the nanosecond.
+
+        What lies beyond the years that microseconds hold came here as the nearest that they do, so
+        it names nobody: null. Two units under one text would take each other's rows away.
+        """
+        told = super().identifier(column, kind)
+        if not kind.is_timestamp():
+            return told
+        if kind.scale == _NANOSECONDS:
+            return f"CAST({column} AS VARCHAR)"
+        sort, zone = ("TIMESTAMP", "") if kind.timezone is None else ("TIMESTAMPTZ", "+00")
+        low, high = (f"{sort} '{day} 00:00:00{zone}'" for day in _HELD_DAYS)
+        return f"CASE WHEN {column} >= {low} AND {column} < {high} THEN {told} END"
+
+    def float_identifier(self, column: str) -> str:
+        """By DuckDB's own text of a fraction."""
+        seen = _seen(column)
+        return self.whole_or(seen, f"isnan({seen})", f"CAST({seen} AS {self.string})")
+
+    def decimal_identifier(self, column: str, kind: dt.DataType) -> str:
+        """As digits."""
+        text = f"CAST({column} AS {self.string})"
+        return f"rtrim(rtrim({text}, '0'), '.')" if kind.scale else self.text(column, kind)
+
+    def hashed(self, text: str) -> str:
+        """In hexadecimal digits."""
+        return f"sha256({text})"
+
+    # Columns without types: texts that the schema gives a meaning.
+
+    def bare(self, text: str) -> str:
+        """A text without the blanks around it."""
+        return f"TRIM({text}, {quoted_text(_BLANKS)})"
+
+    def read_as(self, text: str, kind: str) -> str:
+        """What a text stands for; null if for nothing of that kind."""
+        return f"TRY_CAST({text} AS {kind})"
+
+
+def _seen(column: str) -> str:
+    """A float column whose values are looked at.
+
+    Parquet files state the least and the greatest value of a column, without NaN; DuckDB takes that
+    for all there is, and answers comparisons (and ``isnan``) with it. It knows nothing of a TRY.
+    """
+    return f"TRY({column})"
+
+
+def _list(paths: Sequence[str]) -> str:
+    # Absolute, so that no path can be taken for a network address; escaped, so that none can be
+    # taken for a pattern.
+    exact = (glob.escape(str(Path(path).absolute())) for path in paths)
+    return "[" + ", ".join(map(quoted_text, exact)) + "]"

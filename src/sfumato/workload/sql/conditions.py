@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a SQL condition to a condition over cells, with SQL's three truth values.
+
+A comparison with a missing value is neither true nor false, so NOT of it does not hold either.
+``condition(node, wanted)`` gives the cells where the node is true (``wanted``) or is false (not
+``wanted``); NOT swaps the two, AND and OR follow De Morgan, and only the leaves look at cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from math import isfinite
+
+import numpy as np
+from sqlglot import exp
+
+from sfumato.domain.attributes import MOST_LISTED, Attribute, Comparison, Level, Value
+from sfumato.domain.domain import Domain
+from sfumato.errors import SqlError, TooLarge
+from sfumato.text import did_you_mean, listing, shown
+from sfumato.types import Integers, Mask
+from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or
+from sfumato.workload.sql.parse import as_written, only, refuse, without_brackets
+
+__all__ = [
+    "COMPARES",
+    "NOTHING",
+    "Asked",
+    "Names",
+    "condition",
+    "conjunction",
+    "constant",
+]
+
+
+NOTHING = Not(Everything())
+
+COMPARES = (
+    "conditions are made of comparisons of a column with constants (=, <>, <, <=, >, >=, BETWEEN, "
+    "IN, IS NULL), AND, OR, NOT, TRUE and FALSE"
+)
+
+_COMPARISONS: dict[type[exp.Expression], Comparison] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_NEGATED: dict[Comparison, Comparison] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">=": "<",
+    ">": "<=",
+    "<=": ">",
+}
+_MIRRORED: dict[Comparison, Comparison] = {
+    "=": "=",
+    "!=": "!=",
+    "<": ">",
+    ">": "<",
+    "<=": ">=",
+    ">=": "<=",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A column: an attribute, or a level of it."""
+
+    attribute: Attribute
+    level: Level | None = None
+
+    def __post_init__(self) -> None:
+        if self.attribute.size > MOST_LISTED:
+            raise TooLarge(
+                f"column {self.attribute.name!r} has {self.attribute.size:,} cells, the most that "
+                f"are listed one by one are {MOST_LISTED:,}: give it wider bins"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.attribute.name}.{self.level.name}" if self.level else self.attribute.name
+
+    @property
+    def known(self) -> Mask:
+        """The cells that are not NULL: not missing, or in some group of the level."""
+        known = self.groups >= 0
+        if self.level is None and self.attribute.missing_code is not None:
+            known[self.attribute.missing_code] = False
+        return known
+
+    @property
+    def groups(self) -> Integers:
+        """The group of every cell, -1 for none; without a level, every cell is a group."""
+        if self.level is None:
+            return np.arange(self.attribute.size, dtype=np.int64)
+        extra = (-1,) * (self.attribute.size - self.attribute.value_count)
+        return np.array(self.level.group_of + extra, dtype=np.int64)
+
+    def select(self, comparison: Comparison, value: Value) -> Mask:
+        """The cells where the comparison holds."""
+        if self.level is None:
+            return self.attribute.select(comparison, value)
+        if comparison not in ("=", "!="):
+            raise SqlError(f"groups of {self} have no order: use =, <> or IN, not {comparison}")
+        groups = self.level.groups
+        if value not in groups:
+            raise SqlError(
+                f"{self} has no group {shown(value)}; it has {listing(groups)}"
+                f"{did_you_mean(value, groups)}"
+            )
+        same = self.groups == groups.index(str(value))
+        return np.asarray(same if comparison == "=" else self.known & ~same)
+
+    def where(self, cells: Mask, text: str) -> Condition:
+        """True in these cells."""
+        codes = tuple(np.flatnonzero(cells).tolist())
+        return In(self.attribute.name, codes, f"{self} {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the columns of a SELECT may be called: ``tables`` are the names of its table."""
+
+    domain: Domain
+    tables: tuple[str, ...]
+
+    def resolve(self, column: exp.Expression) -> Asked:
+        """``attribute``, ``table.attribute``, ``attribute.level`` or ``table.attribute.level``."""
+        if not isinstance(column, exp.Column):
+            refuse(column)
+        only(column, "this", "table", "db")
+        if isinstance(column.this, exp.Star):
+            refuse(column.this)
+        path = [part.name for part in (column.args.get("db"), column.args.get("table")) if part]
+        name = column.this.name
+        if len(path) > 1 and not self._is_table(path.pop(0)):
+            raise self._unknown(as_written(column))
+        if path:
+            found = self._attribute(path[0])
+            if found is not None and self._level(found, name) is not None:
+                return Asked(found, self._level(found, name))
+            if not self._is_table(path[0]):
+                dotted = self._attribute(f"{path[0]}.{name}")
+                if dotted is not None:
+                    return Asked(dotted)
+                if found is None:
+                    raise self._unknown(f"{path[0]}.{name}")
+                found.level(name)  # raises: lists the levels there are
+        return self._alone(name, column)
+
+    def _alone(self, name: str, column: exp.Column) -> Asked:
+        found = self._attribute(name)
+        if found is not None:
+            return Asked(found)
+        before, dot, after = name.rpartition(".")
+        inner = self._attribute(before) if dot else None
+        if inner is not None:
+            level = self._level(inner, after)
+            return Asked(inner, level or inner.level(after))
+        if getattr(column.this, "quoted", False):
+            raise self._unknown(name, "; text is written in single quotes")
+        raise self._unknown(name)
+
+    def _attribute(self, name: str) -> Attribute | None:
+        if name in self.domain:
+            return self.domain[name]
+        near = [n for n in self.domain.names if n.casefold() == name.casefold()]
+        if len(near) > 1:
+            raise SqlError(f"column {shown(name)} is one of {', '.join(near)}; write it exactly")
+        return self.domain[near[0]] if near else None
+
+    def _level(self, attribute: Attribute, name: str) -> Level | None:
+        levels = attribute.levels
+        exact = [v for v in levels if v.name == name]
+        near = [v for v in levels if v.name.casefold() == name.casefold()]
+        return exact[0] if exact else near[0] if len(near) == 1 else None
+
+    def _is_table(self, name: str) -> bool:
+        return name.casefold() in self.tables
+
+    def _unknown(self, name: str, advice: str = "") -> SqlError:
+        names = self.domain.names
+        return SqlError(
+            f"unknown column {shown(name)}; the columns are {listing(names, 30)}"
+            f"{did_you_mean(name, names)}{advice}"
+        )
+
+
+def condition(node: exp.Expression, names: Names, wanted: bool = True) -> Condition:
+    """The cells where a SQL condition is true, or is false."""
+    node = without_brackets(node)
+    if isinstance(node, exp.Not):
+        only(node, "this")
+        return condition(node.this, names, not wanted)
+    if isinstance(node, exp.And | exp.Or):
+        parts = [condition(part, names, wanted) for part in _chain(node)]
+        joined = And if isinstance(node, exp.And) == wanted else Or
+        return joined(tuple(parts))
+    if isinstance(node, exp.Boolean):
+        return Everything() if bool(node.this) == wanted else NOTHING
+    if isinstance(node, exp.Null):
+        return NOTHING
+    if isinstance(node, exp.Column):
+        return _boolean_column(names.resolve(node), wanted)
+    if isinstance(node, exp.Is):
+        return _is(node, names, wanted)
+    if isinstance(node, exp.In):
+        return _in(node, names, wanted)
+    if isinstance(node, exp.Between):
+        return _between(node, names, wanted)
+    for kind, comparison in _COMPARISONS.items():
+        if isinstance(node, kind):
+            return _comparison(node, comparison if wanted else _NEGATED[comparison], names)
+    return refuse(node, COMPARES)
+
+
+def constant(node: exp.Expression) -> Value:
+    """A number, text, truth value, date or time that is written out."""
+    node = without_brackets(node)
+    if isinstance(node, exp.Neg):
+        value = constant(node.this)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise SqlError(f"{as_written(node)} is not a number")
+        return -value
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Literal):
+        return str(node.this) if node.is_string else _number(str(node.this))
+    if isinstance(node, exp.Cast) and type(node) is exp.Cast:
+        return _moment(node)
+    if isinstance(node, exp.Column):
+        raise SqlError(
+            f"{as_written(node)} is a column where a constant is needed: {COMPARES}; text is "
+            "written in single quotes"
+        )
+    return refuse(node, COMPARES)
+
+
+def _chain(node: exp.Expression) -> list[exp.Expression]:
+    """The parts of a AND b AND c ..., without one call per part."""
+    parts: list[exp.Expression] = []
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if type(part) is type(node):
+            only(part, "this", "expression")
+            waiting += [part.expression, part.this]
+        else:
+            parts.append(part)
+    return parts
+
+
+def _comparison(node: exp.Expression, comparison: Comparison, names: Names) -> Condition:
+    only(node, "this", "expression")
+    left, right = without_brackets(node.this), without_brackets(node.expression)
+    if isinstance(right, exp.Column) and isinstance(left, exp.Column):
+        names.resolve(left), names.resolve(right)
+        raise SqlError(f"{as_written(node)} compares two columns: {COMPARES}")
+    if isinstance(right, exp.Column):
+        left, right, comparison = right, left, _MIRRORED[comparison]
+    if not isinstance(left, exp.Column):
+        return _compare_constants(constant(left), comparison, constant(right))
+    column, value = names.resolve(left), constant(right)
+    return column.where(column.select(comparison, value), f"{comparison} {value}")
+
+
+def _compare_constants(left: Value, comparison: Comparison, right: Value) -> Condition:
+    """``1 = 1``, as programs write it."""
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        raise SqlError(f"{shown(left)} and {shown(right)} cannot be compared; {COMPARES}")
+    below, same = left < right, left == right
+    holds = {
+        "=": same,
+        "!=": not same,
+        "<": below,
+        "<=": below or same,
+        ">": not (below or same),
+        ">=": not below,
+    }
+    return Everything() if holds[comparison] else NOTHING
+
+
+def _boolean_column(column: Asked, wanted: bool) -> Condition:
+    if column.level is not None or column.attribute.kind != "boolean":
+        raise SqlError(f"{column} alone is not a condition, as it is not boolean; {COMPARES}")
+    return column.where(column.select("=", wanted), f"= {wanted}")
+
+
+def _is(node: exp.Is, names: Names, wanted: bool) -> Condition:
+    only(node, "this", "expression")
+    column, what = names.resolve(without_brackets(node.this)), without_brackets(node.expression)
+    if isinstance(what, exp.Null):
+        cells = column.known if not wanted else ~column.known
+        return column.where(cells, "is missing" if wanted else "is not missing")
+    if not isinstance(what, exp.Boolean) or column.attribute.kind != "boolean":
+        raise SqlError(f"{as_written(node)}: IS takes NULL, or TRUE or FALSE on a boolean column")
+    cells = column.select("=", bool(what.this))
+    word = f"is {'' if wanted else 'not '}{bool(what.this)}"
+    return column.where(cells if wanted else ~cells, word)
+
+
+def _in(node: exp.In, names: Names, wanted: bool) -> Condition:
+    only(node, "this", "expressions", "query")
+    if node.args.get("query"):
+        refuse(exp.Subquery())
+    column = names.resolve(without_brackets(node.this))
+    values = [constant(e) for e in node.expressions]
+    if not values:
+        raise SqlError(f"the list after IN of {column} is empty; list at least one value")
+    cells = column.select("=", values[0])
+    for value in values[1:]:
+        cells = cells | column.select("=", value)
+    text = f"in ({', '.join(map(str, values))})"
+    if wanted:
+        return column.where(cells, text)
+    return column.where(column.known & ~cells, f"not {text}")
+
+
+def _between(node: exp.Between, names: Names, wanted: bool) -> Condition:
+    only(node, "this", "low", "high")
+    column = names.resolve(without_brackets(node.this))
+    low, high = constant(node.args["low"]), constant(node.args["high"])
+    text = f"between {low} and {high}"
+    if wanted:
+        return column.where(column.select(">=", low) & column.select("<=", high), text)
+    return column.where(column.select("<", low) | column.select(">", high), f"not {text}")
+
+
+def _number(text: str) -> int | float:
+    digits = text.replace("_", "")
+    try:
+        value = int(digits) if digits.isdigit() and len(digits) <= 38 else float(digits)
+    except ValueError:
+        raise SqlError(f"{shown(text)} is not a number") from None
+    if not isfinite(value):
+        raise SqlError(f"{shown(text)} is too large a number")
+    return value
+
+
+def _moment(node: exp.Cast) -> Value:
+    """``DATE '2024-01-31'`` or ``TIMESTAMP '2024-01-31 12:00:00'``."""
+    only(node, "this", "to")
+    kind = getattr(getattr(node.args["to"], "this", None), "name", "")
+    text = without_brackets(node.this)
+    readers = {"DATE": date.fromisoformat}
+    readers |= dict.fromkeys(("TIMESTAMP", "DATETIME", "TIMESTAMPNTZ"), datetime.fromisoformat)
+    if kind not in readers or not isinstance(text, exp.Literal) or not text.is_string:
+        refuse(node)
+    try:
+        return readers[kind](str(text.this))
+    except ValueError:
+        raise SqlError(
+            f"{shown(str(text.this))} is not a {kind.lower()} such as "
+            f"'2024-01-31{'' if kind == 'DATE' else ' 12:00:00'}'"
+        ) from None
+
+
+def conjunction(conditions: Sequence[Condition]) -> list[Condition]:
+    """The parts of an AND of conditions, nested ones opened."""
+    parts: list[Condition] = []
+    waiting = list(reversed(conditions))
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, And):
+            waiting += reversed(part.parts)
+        else:
+            parts.append(part)
+    return parts

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From one SELECT to a workload.
+
+A WHERE that is a conjunction of conditions on one attribute each becomes a product: grouped
+attributes cell by cell, filtered ones as one row of coefficients. Anything else is tabulated over
+the cells of the attributes that it looks at together, or counted condition by condition.
+
+WHERE decides which groups appear, among the public cells; the data never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from sfumato.domain.domain import Domain
+from sfumato.domain.values import base_of, joined
+from sfumato.errors import SqlError
+from sfumato.text import shown
+from sfumato.workload.predicates import Condition, Everything
+from sfumato.workload.sql.aggregates import MOST_WRITTEN, Aggregate, Grouped, aggregate, linear_term
+from sfumato.workload.sql.conditions import Asked, Names, condition
+from sfumato.workload.sql.parse import as_written, only, parsed_select, refuse, without_brackets
+from sfumato.workload.terms import Said, Term
+from sfumato.workload.workload import Ratio, Workload
+
+__all__ = [
+    "select_workload",
+    "sql",
+    "sql_condition",
+    "where_condition",
+]
+
+
+def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool = False) -> Workload:
+    """The queries of one SELECT."""
+    select = parsed_select(text)
+    domain = base_of(domain)
+    names = Names(domain, _tables(select))
+    where = select.args.get("where")
+    among = condition(where.this, names) if where is not None else Everything()
+    columns, aggregates = _asked(select, names, in_bins)
+    grouped = _grouped(domain, columns)
+    suffix = _suffix(columns, where)
+    summed = [one.value.domain for one in aggregates if one.value.domain is not None]
+    domain = joined([domain, *summed])
+    terms: list[Term] = []
+    ratios: list[Ratio] = []
+    told = "" if where is None else as_written(where.this, MOST_WRITTEN)
+    for one in aggregates:
+        label = _label(one, suffix, name, len(aggregates) > 1)
+        if one.divisor is None:
+            title = Said(label, one.written, told, binned=one.binned)
+            terms.append(linear_term(domain, title, grouped, among, one.value))
+            continue
+        what = "sum"
+        if one.mean is None:
+            ratios.append(Ratio(label, len(terms), len(terms) + 1, hidden=one.hidden))
+        else:
+            ratios.append(one.mean.ratio(label, len(terms)))
+            what = f"sum of {one.mean.text}"
+        for part, linear in ((what, one.value), ("number", one.divisor)):
+            binned = "" if part == "number" else one.binned
+            title = Said(f"{label}: {part}", f"{one.written}: {part}", told, binned=binned)
+            terms.append(linear_term(domain, title, grouped, among, linear))
+    return Workload(domain, tuple(t.in_its_own_unit() for t in terms), tuple(ratios))
+
+
+def where_condition(domain: Domain, text: str) -> Condition:
+    """A condition as it stands after WHERE."""
+    if not isinstance(text, str) or not text.strip():
+        raise SqlError(f'a condition is a text such as "age >= 25", got {shown(text)}')
+    # Parsed here and never sent to an engine; what is more than a condition is refused below.
+    select = parsed_select(f"SELECT COUNT(*) FROM data WHERE {text}")  # noqa: S608
+    if select.args.get("group") or not select.args.get("where"):
+        raise SqlError(f"{shown(text)} is more than a condition; leave out all that follows it")
+    return condition(select.args["where"].this, Names(domain, ("data",)))
+
+
+def _tables(select: exp.Select) -> tuple[str, ...]:
+    """The names of the table: its own and its alias."""
+    source = select.args.get("from") or select.args.get("from_")
+    if source is None:
+        raise SqlError("the SELECT names no table; write FROM and any name")
+    table = source.this
+    if not isinstance(table, exp.Table):
+        refuse(table)
+    if not isinstance(table.this, exp.Identifier):
+        refuse(table.this)
+    only(table, "this", "alias", "db", "catalog")
+    alias = table.args.get("alias")
+    if alias is not None:
+        only(alias, "this")
+    return tuple(n.casefold() for n in (table.name, table.alias) if n)
+
+
+def _asked(select: exp.Select, names: Names, in_bins: bool) -> tuple[list[Asked], list[Aggregate]]:
+    """The grouped columns and the aggregates."""
+    plain: list[Asked] = []
+    titles: dict[str, Asked] = {}
+    listed: list[Asked | None] = []
+    aggregates: list[Aggregate] = []
+    for node in select.expressions:
+        inner = without_brackets(node.this if isinstance(node, exp.Alias) else node)
+        if isinstance(inner, exp.Column):
+            column = names.resolve(inner)
+            plain.append(column)
+            listed.append(column)
+            if isinstance(node, exp.Alias):
+                titles[node.alias.casefold()] = column
+        else:
+            aggregates.append(aggregate(node, names, in_bins))
+            listed.append(None)
+    columns = _group_by(select, names, titles, listed)
+    for column in plain:
+        if column not in columns:
+            raise SqlError(f"column {column} is selected but not in GROUP BY; add it there")
+    for column in columns:
+        if column not in plain:
+            raise SqlError(f"column {column} is in GROUP BY but not selected; add it to SELECT")
+    if not aggregates:
+        raise SqlError("the SELECT asks for no aggregate; add COUNT(*), SUM(...) or AVG(...)")
+    return columns, aggregates
+
+
+def _group_by(
+    select: exp.Select, names: Names, titles: dict[str, Asked], listed: Sequence[Asked | None]
+) -> list[Asked]:
+    group = select.args.get("group")
+    if group is None:
+        return []
+    only(group, "expressions")
+    columns: list[Asked] = []
+    for given in group.expressions:
+        node = without_brackets(given)
+        if isinstance(node, exp.Literal) and not node.is_string:
+            column = _numbered(str(node.this), listed)
+        elif isinstance(node, exp.Column) and _is_title(node, names, titles):
+            column = titles[node.name.casefold()]
+        else:
+            column = names.resolve(node)
+        if any(column.attribute == c.attribute for c in columns):
+            raise SqlError(f"GROUP BY names {column.attribute.name!r} twice")
+        columns.append(column)
+    return columns
+
+
+def _is_title(node: exp.Column, names: Names, titles: dict[str, Asked]) -> bool:
+    is_plain = not node.args.get("table")
+    return is_plain and node.name.casefold() in titles and node.name not in names.domain
+
+
+def _numbered(text: str, listed: Sequence[Asked | None]) -> Asked:
+    """``GROUP BY 1``: the first column of the SELECT."""
+    position = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    found = listed[position - 1] if 1 <= position <= len(listed) else None
+    if found is None:
+        raise SqlError(f"GROUP BY {text[:20]} is not the number of a selected column")
+    return found
+
+
+def _grouped(domain: Domain, columns: Sequence[Asked]) -> tuple[Grouped, ...]:
+    by_name = {c.attribute.name: c for c in columns}
+    return tuple(Grouped(by_name[n]) for n in domain.in_order(by_name))
+
+
+def _suffix(columns: Sequence[Asked], where: exp.Expression | None) -> str:
+    by = f" by {', '.join(map(str, columns))}" if columns else ""
+    return by + (f" where {as_written(where.this)}" if where is not None else "")
+
+
+def _label(one: Aggregate, suffix: str, name: str | None, several: bool) -> str:
+    """The given name; else the alias; else what was written."""
+    if name is not None:
+        return f"{name}: {one.label}" if several else name
+    return one.label if one.is_named else one.label + suffix
+
+
+# --------------------
+# Counting queries written in SQL.
+#
+# The text is parsed with sqlglot and turned into terms over the domain; nothing that a person
+# typed reaches an engine, and what is not a linear query is refused with the name of the
+# construct.
+
+
+def sql(domain: Domain, text: str, name: str | None = None, *, in_bins: bool = False) -> Workload:
+    """The linear queries of one SELECT: counts, sums and means, by groups, under conditions.
+
+    There is one group of queries per aggregate, with one query per combination of public cells
+    of the grouped columns: which groups appear does not depend on the data. ``AVG`` becomes a sum,
+    a number of records and their ratio. The table may have any name. Sums and means are of the
+    values themselves, clamped to the range of the schema; with ``in_bins`` every record counts as
+    the middle of its bin instead, and the labels say so.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
+    >>> work = sf.sql(domain, "SELECT sex, COUNT(*) AS n FROM t WHERE age >= 25 GROUP BY sex")
+    >>> [(term.name, term.rows) for term in work.terms]
+    [('n', 2)]
+    """
+
+    return select_workload(domain, text, name, in_bins)
+
+
+def sql_condition(domain: Domain, text: str) -> Condition:
+    """The condition that SQL would write after WHERE.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
+    >>> str(sql_condition(domain, "NOT (age < 25 OR sex = 1)"))
+    'age >= 25 and sex != 1'
+    """
+
+    return where_condition(domain, text)

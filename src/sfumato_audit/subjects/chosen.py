@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mechanisms that choose: by scores, and round by round with measurements between.
+
+The rounds of adaptive releases run as they are, with the estimates they learn: a release is some
+milliseconds, so runs are few and budgets large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import get_args
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.measurement import Transcript
+from sfumato.planning.adaptive_costs import Spending, moves_of
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
+from sfumato.privacy.selection import ChoiceNoise, choice_cost
+from sfumato.random import WordSource, integers_below
+from sfumato.refine.learn import Learner
+from sfumato.run.rounds import Task, adaptive_rounds, boosting_rounds
+from sfumato.types import Array, Neighbours
+from sfumato.vault.select import ExactTables, read_answers, read_tables, report_noisy_max
+from sfumato.vault.sensitive import Sensitive
+from sfumato.workload.build import marginals, prefixes
+from sfumato.workload.workload import Workload
+from sfumato_audit.bounds import Claim
+from sfumato_audit.events import Score
+from sfumato_audit.examine import Pair, Sampler, Subject, Table
+from sfumato_audit.subjects.measured import opened
+
+__all__ = [
+    "chosen_subjects",
+]
+
+
+Scores = tuple[int, ...]
+Place = tuple[int, ...]
+
+RATE = Fraction(1, 2)  # scores that move by 1: epsilon = 1
+PLACES = 12
+SLOW_CHOICE = 16
+NEIGHBOURS: Neighbours = "add-remove"
+MODEL_ROWS = 200  # that an estimate is kept on: public arithmetic, of which little is enough here
+OCCASIONS = 3  # of measuring one place
+WIDTH = 4  # values of one measurement, at most
+SELECT = "sfumato.vault.select"
+LAWS: tuple[ChoiceNoise, ...] = get_args(ChoiceNoise)
+
+
+def chosen_subjects() -> tuple[Subject[Scores] | Subject[Table], ...]:
+    """All choices, and all adaptive methods with both kinds of noise."""
+    return (*_choices(), *_rounds())
+
+
+def _choices() -> tuple[Subject[Scores], ...]:
+    known: dict[str, str] = {"gumbel": "exponential mechanism", "exponential": "permute-and-flip"}
+    names = {noise: known.get(noise, "report-noisy-max") for noise in LAWS}
+    return (
+        _choice("gumbel", "exponential mechanism, as epsilon", Cost.pure(2 * RATE), _ANY),
+        *(_choice(w, names[w], choice_cost(w, RATE, 1), _ANY) for w in LAWS),
+        *(_choice(w, names[w], choice_cost(w, 2 * RATE, 1, True), _MONOTONE) for w in LAWS),
+    )
+
+
+_LEVEL = (5,) * PLACES
+_MONOTONE = (
+    Pair("equal scores, one up", _LEVEL, (6, *_LEVEL[1:])),
+    Pair("equal scores, all but one up", _LEVEL, (5, *(6,) * (PLACES - 1))),
+)
+_ANY = (
+    Pair("equal scores, or one up and all others down", _LEVEL, (6, *(4,) * (PLACES - 1))),
+    Pair("equal scores, or one down and all others up", _LEVEL, (4, *(6,) * (PLACES - 1))),
+    Pair("one far ahead, or less so", (8, *(0,) * (PLACES - 1)), (7, *(1,) * (PLACES - 1))),
+)
+
+
+def _choice(
+    noise: ChoiceNoise, name: str, cost: Cost, pairs: Sequence[Pair[Scores]]
+) -> Subject[Scores]:
+    """One choice among scores that move by at most 1 each, in any direction or all in one."""
+    is_any = pairs is _ANY
+    rate = RATE if is_any else 2 * RATE
+
+    def sampler(scores: Scores) -> Sampler:
+        exact = Sensitive(np.array(scores, dtype=np.int64))
+
+        def run(runs: int, words: WordSource) -> Array:
+            places = [report_noisy_max(exact, rate, words, noise) for _ in range(runs)]
+            return np.array(places, dtype=np.float64)[:, None]
+
+        return run
+
+    doors = {"gumbel": "exponential_mechanism", "exponential": "permute_and_flip"}
+    covers = {f"choice:{noise}", f"{SELECT}.report_noisy_max"}
+    covers |= {f"{SELECT}.{doors[noise]}"} if noise in doors else set()
+    shown = name if is_any else f"{name}, monotone"
+    random = _random_scores if is_any else None
+    return Subject(
+        shown, Claim.of(cost), pairs, sampler, frozenset(covers), random, None, SLOW_CHOICE
+    )
+
+
+def _random_scores(words: WordSource) -> Pair[Scores]:
+    scores = integers_below(8, PLACES, words)
+    moved = scores + integers_below(3, PLACES, words) - 1
+    return Pair("scores at random", tuple(scores.tolist()), tuple(moved.tolist()))
+
+
+def _rounds() -> tuple[Subject[Table], ...]:
+    work = prefixes(Domain({"one": 3}), "one")  # the first cell counts in every query
+    cube = marginals(Domain({"one": 2, "two": 2, "three": 2}), 2)
+    gaussian, laplace = Budget(mu=2), Budget(epsilon=2)
+    return (
+        _adaptive("boosting", work, gaussian, _boosting, "boosting", 400),
+        _adaptive("adaptive tables", cube, gaussian, _tables, "tables", 200),
+        _adaptive("adaptive tables, pure", cube, laplace, _tables, "tables", 200),
+    )
+
+
+Prepared = Callable[[WordSource], Transcript]
+Prepare = Callable[[Table, Workload, Budget], Prepared]
+
+
+def _adaptive(
+    name: str, work: Workload, budget: Budget, prepare: Prepare, method: str, slowness: int
+) -> Subject[Table]:
+    """An adaptive method: what was chosen and measured, in order."""
+    first = (0,) * len(work.domain)
+    last = tuple(size - 1 for size in work.domain.shape)
+    few = (last,) * 3
+    pairs = (Pair("a few records, one in the first cell more", few, (*few, first)),)
+
+    def sampler(table: Table) -> Sampler:
+        draw = prepare(table, work, budget)
+        return lambda runs, words: np.array(
+            [_row(draw(words), method, places) for _ in range(runs)]
+        )
+
+    places = _places(method, work)
+    covers = frozenset({f"method:{method}"}) | COVERED[method]
+    claim = Claim.of(Spending.of(budget).cost)
+
+    def hint(pair: Pair[Table]) -> Score:
+        return _likelihood(pair, work, places, method)
+
+    return Subject(name, claim, pairs, sampler, covers, None, hint, slowness)
+
+
+COVERED = {
+    "boosting": frozenset(
+        {
+            "sfumato.run.rounds.boosting_rounds",
+            f"{SELECT}.ExactAnswers.measure_some",
+            f"{SELECT}.SummedErrors.draw",
+        }
+    ),
+    "tables": frozenset(
+        {
+            "sfumato.run.rounds.adaptive_rounds",
+            f"{SELECT}.ExactTables.choose",
+            f"{SELECT}.ExactTables.measure",
+        }
+    ),
+}
+
+
+def _boosting(table: Table, work: Workload, budget: Budget) -> Prepared:
+    exact, rows = read_answers(opened(work.domain, table), work, NEIGHBOURS)
+    return lambda words: boosting_rounds(
+        exact, rows, work, NEIGHBOURS, None, 2, 2, Spending.of(budget), words
+    )[0]
+
+
+def _tables(table: Table, work: Workload, budget: Budget) -> Prepared:
+    domain = work.domain
+    sets = [term.attributes for term in work.terms]
+    asked = [*((name,) for name in domain.names), *sets]
+    exact, rows = read_tables(opened(domain, table), domain, asked, NEIGHBOURS)
+    return lambda words: _tables_run(exact, rows, domain, sets, budget, words)
+
+
+def _tables_run(
+    exact: ExactTables,
+    rows: int | None,
+    domain: Domain,
+    sets: list[tuple[str, ...]],
+    budget: Budget,
+    words: WordSource,
+) -> Transcript:
+    """One loop with an estimate of its own."""
+    task = Task(
+        Learner(domain, rows, rows=MODEL_ROWS), dict.fromkeys(sets, 1), 1, moves_of(NEIGHBOURS)
+    )
+    return adaptive_rounds(exact, rows, task, Spending.of(budget), words)
+
+
+def _places(method: str, work: Workload) -> dict[Place, int]:
+    """Everything that a step can measure: the number of records, queries, or tables."""
+    each: list[Place]
+    if method == "boosting":
+        each = [(q,) for q in range(work.queries)]
+    else:
+        sets = [(name,) for name in work.domain.names] + [t.attributes for t in work.terms]
+        each = [tuple(work.domain.index(name) for name in names) for names in sets]
+    return {place: i for i, place in enumerate([(), *each])}
+
+
+def _row(transcript: Transcript, method: str, places: dict[Place, int]) -> Array:
+    """A transcript as a row: what every place gave the first few times, and with which noise.
+
+    NaN where a place was not asked; the scale of Laplace noise is shown as negative.
+    """
+    out = np.full((2, len(places), OCCASIONS, WIDTH), np.nan)
+    seen = dict.fromkeys(places, 0)
+    for step in transcript.steps:
+        values, law = step.measurement.values, step.measurement.noise
+        scale = law.scale if law.noise == "gaussian" else -law.scale
+        parts = [(step.place, values)]
+        if method == "boosting" and step.place:
+            parts = [((q,), values[i : i + 1]) for i, q in enumerate(step.place)]
+        for place, found in parts:
+            if seen[place] < OCCASIONS:
+                out[0, places[place], seen[place], : found.size] = found
+                out[1, places[place], seen[place], : found.size] = scale
+            seen[place] += 1
+    rows = np.nan if transcript.rows is None else float(transcript.rows)
+    return np.append(out.ravel(), rows)
+
+
+def _likelihood(pair: Pair[Table], work: Workload, places: dict[Place, int], method: str) -> Score:
+    """The log-likelihood ratio of everything that was measured (not of what was chosen)."""
+    left, right = (_centres(t, work, places, method) for t in (pair.left, pair.right))
+
+    def score(outputs: Array) -> Array:
+        values, scales = outputs[:, :-1].reshape(len(outputs), 2, *left.shape).swapaxes(0, 1)
+        far, near = np.abs(values - right), np.abs(values - left)
+        gaussian = (far**2 - near**2) / (2 * scales**2)
+        ratio = np.where(scales > 0, gaussian, (far - near) / -scales)
+        return np.asarray(np.nansum(ratio, axis=(1, 2, 3)))
+
+    return score
+
+
+def _centres(table: Table, work: Workload, places: dict[Place, int], method: str) -> Array:
+    """The exact value of every place."""
+    domain = work.domain
+    codes = np.array(table, dtype=np.int64).reshape(len(table), len(domain))
+    histogram = np.zeros(domain.shape)
+    np.add.at(histogram, tuple(codes.T), 1)
+
+    def counts(names: tuple[str, ...]) -> Array:
+        left_out = tuple(i for i, n in enumerate(domain.names) if n not in names)
+        return np.asarray(histogram.sum(axis=left_out)).ravel()
+
+    asked = [np.asarray(t.answer(counts(t.attributes).reshape(t.shape))) for t in work.terms]
+    out = np.zeros((len(places), OCCASIONS, WIDTH))
+    for place, i in places.items():
+        if not place:
+            found = counts(())
+        elif method == "boosting":
+            found = np.concatenate(asked)[place[0] : place[0] + 1]
+        else:
+            found = counts(tuple(domain.names[k] for k in place))
+        out[i, :, : found.size] = found
+    return out

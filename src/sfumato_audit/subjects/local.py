@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Randomized response: the report of one client, whose code is replaced by another."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sfumato.privacy.cost import Cost
+from sfumato.random import WordSource
+from sfumato.study.local_model import RandomizedResponse, encode_table
+from sfumato.types import Array
+from sfumato_audit.bounds import Claim
+from sfumato_audit.examine import Pair, Sampler, Subject, Table
+
+__all__ = [
+    "local_subjects",
+]
+
+
+Code = tuple[int]
+SIZES = (2, 3)
+ROOM = "sfumato.study.local_model"
+ENCODE = f"{ROOM}.RandomizedResponse.encode"
+
+
+def local_subjects() -> tuple[Subject[Code] | Subject[Table], ...]:
+    """One bit, one of eight codes, and a row of two attributes."""
+    return (_response(2), _response(8), _row())
+
+
+def _response(size: int) -> Subject[Code]:
+    response = RandomizedResponse(1, size)
+
+    def sampler(code: Code) -> Sampler:
+        return lambda runs, words: _column(response.encode(np.full(runs, code[0]), words))
+
+    pairs = (
+        Pair("first code becomes last", (0,), (size - 1,)),
+        Pair("first code becomes second", (0,), (1,)),
+    )
+    name = f"randomized response of {size} codes"
+    covers = frozenset({ENCODE, f"{ROOM}.RandomizedResponse", f"{ROOM}.keep_threshold"})
+    return Subject(name, Claim.of(Cost.pure(1)), pairs, sampler, covers)
+
+
+def _row() -> Subject[Table]:
+    def sampler(table: Table) -> Sampler:
+        codes = np.array(table, dtype=np.int64)
+
+        def run(runs: int, words: WordSource) -> Array:
+            reports = encode_table(np.tile(codes, (runs, 1)), SIZES, 1, words)
+            return reports.astype(np.float64)
+
+        return run
+
+    pairs = (
+        Pair("one attribute of a row changes", ((0, 0),), ((0, 1),)),
+        Pair("both attributes change", ((0, 0),), ((1, 2),)),
+    )
+    covers = frozenset({"sfumato.study.local_model.encode_table", ENCODE})
+    return Subject("randomized response of rows", Claim.of(Cost.pure(1)), pairs, sampler, covers)
+
+
+def _column(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Array:
+    return values.astype(np.float64)[:, None]

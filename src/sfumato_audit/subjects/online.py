@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked one at a time: watched series of counts, and corrected predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from math import exp
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.ledger.account import Account
+from sfumato.planning.sparse_plans import SparsePlan, plan_sparse
+from sfumato.privacy.budget import Budget
+from sfumato.privacy.cost import Cost
+from sfumato.random import WordSource
+from sfumato.run.correct import Correction, correct
+from sfumato.run.watch import Watch, watch
+from sfumato.types import Array
+from sfumato.vault.noise import rounded_gaussian
+from sfumato.vault.select import read_answers
+from sfumato.vault.sensitive import Sensitive
+from sfumato.vault.sparse import Discoverer, times
+from sfumato.workload.build import marginals
+from sfumato_audit.bounds import Claim
+from sfumato_audit.examine import Pair, Sampler, Subject, Table
+from sfumato_audit.subjects.measured import opened
+
+__all__ = [
+    "LANES",
+    "filter_subject",
+    "online_subjects",
+]
+
+
+Counts = tuple[int, ...]
+
+LANES = Budget(epsilon=3, delta="0.3", pure="2.7")  # large: what is too much must be seen
+FIRST = Budget(epsilon="0.3", delta="0.3")  # the first Gaussian answer, which fills its lane
+UNLUCKY = 1.0  # the loss above which pure noise tells more than Gaussian noise
+STEPS = 16  # grid steps of one count
+SLOW_WATCH = 48
+SLOW_DESK = 240
+VAULT = "sfumato.vault"
+DAYS: tuple[Pair[Counts], ...] = (
+    Pair("low counts, one record more on the first day", (0,) * 6, (1, *(0,) * 5)),
+    Pair("low counts, one record more on every day", (0,) * 6, (1,) * 6),
+    Pair("high counts, one record less on every day", (2,) * 6, (1,) * 6),
+)
+
+
+def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
+    """Watches and corrections, with pure budgets and with others."""
+    # Large budgets, as runs are slow and so few: a loss of 2 could not be seen.
+    pure, gaussian = Budget(epsilon=6), Budget(mu=4)
+    return (
+        _watch("watch, pure", pure),
+        _watch("watch", gaussian),
+        _watch("watch, killed half way", gaussian, is_killed=True),
+        _alerts("sf.watch, pure", pure),
+        _alerts("sf.watch", gaussian),
+        _correction("sf.correct, pure", pure),
+        _correction("sf.correct", gaussian),
+        filter_subject("ledger: Gaussian and pure noise from two lanes", LANES),
+        filter_subject("ledger: one currency after Gaussian noise", LANES.promise),
+    )
+
+
+def filter_subject(
+    name: str, total: Budget, second: Budget | None = None, *, is_broken: bool = False
+) -> Subject[Counts]:
+    """A Gaussian answer, and then what the account of a total still admits and tells most.
+
+    Pure noise (randomized response) where the first answer was unlucky, Gaussian noise elsewhere;
+    with lanes both. ``second`` is another total, whose account is asked for the Gaussian noise.
+    """
+    first = Fraction(FIRST.gaussian_mu or 0.0) ** 2
+    left = Account(total).plus(Cost.gaussian(first)).remaining()
+    other = left if second is None else Account(second).plus(Cost.gaussian(first)).remaining()
+    pure, rest = float(left.pure_epsilon), other.gaussian_mu or 0.0
+
+    def sampler(counts: Counts) -> Sampler:
+        def run(runs: int, words: WordSource) -> Array:
+            seen = counts[0] + _gaussian(FIRST.gaussian_mu or 0.0, runs, words)
+            loss = (seen - 0.5) * float(first)
+            is_unlucky = loss > UNLUCKY
+            flipped = words.words(runs) < np.uint64(2**63 / (1 + exp(pure)) * 2)
+            bits = np.where(flipped, 1 - counts[0], counts[0]).astype(np.float64)
+            gaussian = np.zeros(runs)
+            if rest:
+                gaussian = (counts[0] + _gaussian(rest, runs, words) - 0.5) * rest**2
+            pure_loss = pure * (2 * bits - 1)
+            told = np.where(is_unlucky, pure_loss, gaussian)
+            return np.stack([loss, is_unlucky, told], axis=1)
+
+        return run
+
+    assert total.epsilon is not None  # noqa: S101
+    claim = Claim("epsilon", float(total.epsilon), float(total.delta or 0))
+    pairs = [Pair("a record more", (1,), (0,))]
+    hint = lambda _: _whole_loss  # noqa: E731
+    return Subject(name, claim, pairs, sampler, hint=hint, is_broken=is_broken)
+
+
+def _gaussian(mu: float, runs: int, words: WordSource) -> Array:
+    """Gaussian noise of deviation 1/mu, on a grid of 2^-12."""
+    return rounded_gaussian(Fraction(4096) / Fraction(mu), runs, words) / 4096.0
+
+
+def _whole_loss(outputs: Array) -> Array:
+    """The privacy loss of all that was told."""
+    return np.asarray(outputs[:, 0] + outputs[:, 2])
+
+
+def _watch(name: str, budget: Budget, *, is_killed: bool = False) -> Subject[Counts]:
+    """Counts against limits of 1, two alerts with their numbers; the state is restored half way.
+
+    If the process is killed then, the next sparse vector goes on instead.
+    """
+    plan = plan_sparse(budget, 2, 6, STEPS, is_monotone=True, with_numbers=True)
+
+    def sampler(counts: Counts) -> Sampler:
+        half = len(counts) // 2
+        parts: list[Sensitive[Sequence[int]]] = [Sensitive(counts[:half]), Sensitive(counts[half:])]
+        return lambda runs, words: np.array(
+            [_watched(plan, parts, half, words, is_killed) for _ in range(runs)]
+        )
+
+    doors = ["Discoverer", "Discoverer.test_many", "Discoverer.numbers"]
+    doors.append("Discoverer.after_loss" if is_killed else "Discoverer.restored")
+    covers = frozenset(f"{VAULT}.discover.{door}" for door in doors)
+    claim = Claim.of(plan.cost)
+    return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_WATCH)
+
+
+def _alerts(name: str, budget: Budget) -> Subject[Counts]:
+    """The same by ``sf.watch``: alerts where a count is 1 or more, with their numbers."""
+
+    def planned() -> Watch:
+        return watch(6, budget, 1, alerts=2, counts=True)
+
+    def sampler(counts: Counts) -> Sampler:
+        plan, exact = planned(), Sensitive[Sequence[int]](counts)
+        return lambda runs, words: np.array(
+            [_told(plan.drawn(exact, words), "alerts", plan.steps) for _ in range(runs)]
+        )
+
+    covers = frozenset({"sfumato.run.watch.watch", "sfumato.run.watch.Watch.drawn"})
+    claim = Claim.of(planned().plan.cost)
+    return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_DESK)
+
+
+def _correction(name: str, budget: Budget) -> Subject[Table]:
+    """Four counts predicted by the answer before them, two of them corrected."""
+    work = marginals(Domain({"age": 4}), 1)
+
+    def planned() -> Correction:
+        return correct(work, budget, 1, corrections=2)
+
+    def sampler(table: Table) -> Sampler:
+        plan = planned()
+        exact, _ = read_answers(opened(work.domain, table), work, plan.neighbours)
+
+        def run(runs: int, words: WordSource) -> Array:
+            drawn = [plan.drawn(exact, _as_before, None, words) for _ in range(runs)]
+            return np.array([_told(each, "corrected", work.queries) for each in drawn])
+
+        return run
+
+    few = ((3,),) * 4
+    pairs = (
+        Pair("four records, one in the first cell more", few, (*few, (0,))),
+        Pair("two records in the first cell, or three", ((0,),) * 2, ((0,),) * 3),
+    )
+    covers = frozenset({"sfumato.run.correct.correct", "sfumato.run.correct.Correction.drawn"})
+    claim = Claim.of(planned().plan.cost)
+    return Subject(name, claim, pairs, sampler, covers, None, lambda _: _sum, SLOW_DESK)
+
+
+def _as_before(_: int, given: Sequence[float]) -> float:
+    return given[-1] if given else 0.0
+
+
+def _told(stored: bytes, found: str, steps: int) -> list[float]:
+    """What is stored of a watch or a correction: per step whether it was found, and its number."""
+    told = json.loads(stored)
+    numbers = dict(zip(told[found], told["numbers"], strict=True))
+    row: list[float] = []
+    for step in range(steps):
+        is_found = float(step in numbers) if step < told["tested"] else np.nan
+        row += [is_found, numbers.get(step, np.nan)]
+    return row
+
+
+def _sum(outputs: Array) -> Array:
+    """All numbers together: a record more moves them up."""
+    return np.asarray(np.nansum(outputs[:, 1::2], axis=1))
+
+
+def _watched(
+    plan: SparsePlan,
+    parts: list[Sensitive[Sequence[int]]],
+    half: int,
+    words: WordSource,
+    is_killed: bool,
+) -> list[float]:
+    finder: Discoverer | None = Discoverer(plan, words)
+    row: list[float] = []
+    for i, part in enumerate(parts):
+        if i and finder is not None:
+            finder = (
+                Discoverer.after_loss(plan, finder.begun, words)
+                if is_killed
+                else Discoverer.restored(plan, finder.state(), words)
+            )
+        steps = times(part, STEPS)
+        if finder is None:
+            row += [np.nan] * (2 * half)
+            continue
+        found = finder.test_many(steps, [STEPS] * half) if finder.left else []
+        places = [place for place, is_above in enumerate(found) if is_above]
+        told = dict(zip(places, finder.numbers(steps, places) or [], strict=True))
+        for place in range(half):
+            row += [float(found[place]) if place < len(found) else np.nan]
+            row += [float(told.get(place, np.nan))]
+    return row

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same query asked again and again: noise for each answer, or one measurement for all.
+
+The smallest example of a factorization ``F = R M``: F has k equal rows, M is one of them, R a
+column of ones. Gaussian noise for F has a scale of sqrt(k) times that for M (A. Smith, J. Ullman,
+lecture notes on factorization and projection, section 2.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from html import escape
+from math import sqrt
+from typing import Final
+
+import numpy as np
+
+from sfumato.domain.domain import Domain
+from sfumato.planning.forecast import Forecast
+from sfumato.planning.planner import choose
+from sfumato.privacy.budget import Budget
+from sfumato.random import WordSource, system_words
+from sfumato.run.linear import Plan, plan
+from sfumato.study.factorize import MatrixFactorization, factorize
+from sfumato.types import Array
+from sfumato.vault.noise import rounded_gaussian
+from sfumato.workload.build import explicit
+from sfumato_web.learn.drawing import Axis, Plot, number, picture
+
+__all__ = [
+    "MOST",
+    "QUERY",
+    "Repeated",
+    "repeated",
+    "unit_noise",
+]
+
+
+MOST: Final = 64  # times that it may be asked
+QUERY: Final = (1, 1, 0, 0, 1)
+COUNTS: Final = (34, 21, 55, 13, 8)  # made up
+DELTA: Final = Fraction(1, 10**6)
+GRID: Final = 2**20  # steps of one standard deviation of the noise that is kept
+SHOWN: Final = 8  # rows of a matrix that are drawn
+
+
+def unit_noise(size: int, words: WordSource | None = None) -> Array:
+    """Standard normal noise from the vault, on a fine grid.
+
+    A page keeps it while a control moves, so that what changes is the scale and not the luck.
+    """
+    drawn = rounded_gaussian(Fraction(GRID), size, system_words() if words is None else words)
+    return drawn / GRID
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """One query asked ``times`` times; ``noise`` has one number for each and one for the last."""
+
+    times: int
+    epsilon: float
+    apart: Forecast
+    once: Plan
+    noise: Array
+
+    @property
+    def truth(self) -> int:
+        """The exact answer on the made-up counts."""
+        return int(np.dot(QUERY, COUNTS))
+
+    def answers_apart(self) -> Array:
+        """Every answer with noise of its own."""
+        return np.asarray(self.truth + self.apart.rmse * self.noise[: self.times])
+
+    def single_answer(self) -> float:
+        """One measurement, given as the answer every time."""
+        return float(self.truth + self.once.rmse * self.noise[-1])
+
+    def matrices(self) -> MatrixFactorization:
+        """``F = R M`` as the library finds it, M scaled to the query."""
+        found = factorize(np.tile(QUERY, (self.times, 1)))
+        scale = float(found.M[0].max()) or float(found.M[0].min())
+        return MatrixFactorization(found.R * scale, found.M / scale, found.lower_bound)
+
+    def answers_figure(self) -> str:
+        """All answers beside the truth."""
+        reach = 3.0 * _plans(MOST, self.epsilon)[0].rmse
+        plot = Plot(
+            Axis("asked for the n-th time", 0, self.times + 1),
+            Axis("answer, in counts", self.truth - reach, self.truth + reach),
+        )
+        x = range(1, self.times + 1)
+        plot.rule(y=float(self.truth))
+        apart = self.answers_apart()
+        plot.dots(list(zip(x, apart.tolist(), strict=True)), "red", name="noise for each answer")
+        once = self.single_answer()
+        plot.line([(0, once), (self.times + 1, once)], "blue", "measured once")
+        return plot.svg(
+            f"{self.times} answers with noise of their own, between {number(float(apart.min()))} "
+            f"and {number(float(apart.max()))}, and one measurement of {number(once)}; the truth "
+            f"is {self.truth}"
+        )
+
+    def error_figure(self) -> str:
+        """Error against the number of times."""
+        ks = [1, 2, 4, 8, 16, 32, MOST]
+        plans = [_plans(k, self.epsilon) for k in ks]
+        top = 1.05 * max(p.rmse for p, _ in plans)
+        plot = Plot(
+            Axis("times that it is asked, k", 1, MOST),
+            Axis("standard error of one answer, in counts", 0, top),
+        )
+        fine = np.linspace(1, MOST, 40)
+        one = plans[0][0].rmse
+        plot.line([(k, one * sqrt(k)) for k in fine], "red", "noise for each answer")
+        plot.line([(k, one) for k in (1, MOST)], "blue", "measured once")
+        plot.dots([(k, p.rmse) for k, (p, _) in zip(ks, plans, strict=True)], "red")
+        plot.dots([(k, p.rmse) for k, (_, p) in zip(ks, plans, strict=True)], "blue")
+        plot.rule(x=self.times, name=f"k = {self.times}")
+        return plot.svg(
+            f"Standard error against the number of times: {number(self.apart.rmse)} counts with "
+            f"noise for each of {self.times} answers, {number(self.once.rmse)} if measured once"
+        )
+
+    def matrix_figure(self) -> str:
+        """F = R M, drawn as squares."""
+        found = self.matrices()
+        shown = min(self.times, SHOWN)
+        parts, x = [], 8.0
+        full = np.tile(QUERY, (self.times, 1)).astype(np.float64)
+        tall = 26.0 + 18 * shown
+        for name, matrix, sign in (("F", full, "="), ("R", found.R, "\u00d7"), ("M", found.M, "")):
+            rows = matrix[:shown]
+            top = 26.0 + 9 * (shown - len(rows))
+            parts += _grid(name, rows, x, top)
+            x += 18 * matrix.shape[1] + 14
+            if sign:
+                parts.append(f'<text class="ink" x="{x}" y="{tall / 2 + 16}">{sign}</text>')
+                x += 22
+        more = self.times - shown
+        if more:
+            parts.append(f'<text x="8" y="{tall + 16}">and {more} more equal rows</text>')
+        about = f"F with {self.times} equal rows is a column of ones times one row"
+        return picture(460, tall + 24, parts, about)
+
+    def notices(self) -> list[str]:
+        """What there is to see, with the numbers of this setting."""
+        ratio = self.apart.rmse / self.once.rmse
+        return [
+            f"The same budget pays for both. With noise for each answer its standard error is "
+            f"{number(self.apart.rmse)} counts, measured once it is {number(self.once.rmse)}: "
+            f"{number(ratio)} times less, which is the square root of {self.times}.",
+            "The average of all the noisy answers is about as good as the one measurement: asking "
+            "again buys nothing, it only spreads the budget over copies.",
+            f"The factorization was found by the library, not told to it: M has "
+            f"{len(self.matrices().M)} row, and its certificate "
+            f"{self.matrices().certificate:.4f} says that no other way to measure errs less.",
+        ]
+
+
+def repeated(times: int, epsilon: float, noise: Array) -> Repeated:
+    """A query asked so often at (epsilon, 10^-6); ``noise`` from `unit_noise`, MOST + 1 long."""
+    apart, once = _plans(times, epsilon)
+    return Repeated(times, epsilon, apart, once, noise)
+
+
+@lru_cache(maxsize=512)
+def _plans(times: int, epsilon: float) -> tuple[Forecast, Plan]:
+    """The plan with noise on every copy, and the best factorization."""
+    cells = Domain({"cell": len(QUERY)})
+    work = explicit(cells, ["cell"], np.tile(QUERY, (times, 1)))
+    budget = Budget(epsilon=Fraction(epsilon).limit_denominator(1000), delta=DELTA)
+    # A plan asks a query once, however often it was written; here it is to be asked again.
+    apart = choose(work, budget, "add-remove", mechanism="gaussian")
+    return apart, plan(work, budget, mechanism="factorization", cache=False)
+
+
+def _grid(name: str, matrix: Array, left: float, top: float) -> list[str]:
+    out = [f'<text class="ink" x="{left}" y="{top - 8}">{escape(name)}</text>']
+    for i, row in enumerate(matrix):
+        for j, value in enumerate(row):
+            look = 'class="f-blue"' if abs(value) > 1e-9 else 'class="hair"'
+            at = f'x="{left + 18 * j:g}" y="{top + 18 * i:g}" width="16" height="16" rx="2"'
+            out.append(f"<rect {look} {at}><title>{value:.3g}</title></rect>")
+    return out

@@ -1,0 +1,496 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page Ask: one question at a time, with its interval, paid or free."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from html import escape
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from nicegui import ui
+from pydantic import ValidationError
+
+from sfumato.app.show import counts
+from sfumato.errors import SfumatoError
+from sfumato.text import sentence
+from sfumato_web.page.layout import Chart, Visitor, card, empty, facts, page, table, told, words
+from sfumato_web.server.models import AskAsked
+from sfumato_web.server.problems import Problem, not_valid, problem_of
+
+if TYPE_CHECKING:
+    from sfumato.domain.attributes import Attribute, Value
+    from sfumato.domain.domain import Domain
+    from sfumato_web.server.dataset import Guarded
+
+__all__ = [
+    "Asked",
+    "advice",
+    "ask",
+    "counting_sql",
+    "history",
+    "listed_values",
+    "register",
+    "takes_questions",
+]
+
+
+# --------------------
+# Questions of the page Ask: how they are written, asked and refused; without what is shown.
+
+
+MOST_LISTED: Final = 60  # values that a control lists
+KEPT: Final = 100  # questions of one login and dataset that are shown again
+
+_ADVICE: Final = {
+    "sql": "Nothing was spent. Ask for COUNT, SUM or AVG of the columns that are listed here, with "
+    "WHERE and GROUP BY. The controls above write such a question.",
+    "request": "Nothing was spent. Write one SELECT of at most 4,000 characters.",
+    "too-large": "Nothing was spent. Ask for fewer groups at once, or for a release.",
+    "budget-exhausted": "Answers that were given before stay readable and cost nothing. Of several "
+    "that were asked for at once, those found before the budget ran out are stored: ask for them "
+    "one by one. For new ones ask your curator for more, or for a release.",
+    "frozen": "Nothing was spent. Answers that were given before stay readable.",
+    "too-many": "Nothing was spent. Wait a moment, then ask again.",
+    "unavailable": "An answer that is not shown was not given. Ask again later.",
+}
+
+
+def advice(code: str) -> str:
+    """What to do about a refusal."""
+    return _ADVICE.get("sql" if code == "workload" else code, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as it was written, and its answers as they are stored."""
+
+    sql: str
+    answers: tuple[Mapping[str, Any], ...]
+    was_stored: bool
+
+    @property
+    def how(self) -> str:
+        """Paid or free; an answer that was there before is neither."""
+        if self.was_stored:
+            return "stored"
+        paid = sum(a["how"] == "paid" for a in self.answers)
+        if paid == 0:
+            return "free"
+        return "paid" if paid == len(self.answers) else f"{paid} of {len(self.answers)} paid"
+
+    @property
+    def what_it_cost(self) -> str:
+        """The same in a sentence."""
+        if self.was_stored:
+            return "It was answered before, so it cost nothing: this is the same answer."
+        if self.how == "free":
+            return "The public estimate was tested and is near the truth: it cost nothing."
+        if self.how == "paid":
+            return "The estimate was too far off: fresh noise was drawn and paid for."
+        return f"The estimate was too far off for some: {self.how} for."
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the groups, and what was computed where that is more than one thing."""
+        names = tuple(dict.fromkeys(name for a in self.answers for name in a["groups"]))
+        is_one = len({a["aggregate"] for a in self.answers}) == 1
+        return names if is_one and names else (*names, "computed")
+
+    def cells(self, answer: Mapping[str, Any]) -> tuple[str, ...]:
+        """The group of an answer, as texts in the order of the columns."""
+        told = {**{n: str(v) for n, v in answer["groups"].items()}, "computed": answer["aggregate"]}
+        return tuple(told.get(name, "") for name in self.columns)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """For a table: the columns of the groups, answer, interval, paid or free."""
+        return [
+            (*self.cells(a), counts(a["value"]), interval_of(a), a["how"]) for a in self.answers
+        ]
+
+    def labels(self) -> list[str]:
+        """A text for each answer, none twice: rows of a chart are never added up."""
+        texts = [", ".join(self.cells(a)) for a in self.answers]
+        seen: dict[str, int] = {}
+        out = []
+        for text in texts:
+            seen[text] = seen.get(text, 0) + 1
+            out.append(text if seen[text] == 1 else f"{text} ({seen[text]})")
+        return out
+
+
+def interval_of(answer: Mapping[str, Any]) -> str:
+    """The interval of an answer in words."""
+    if answer["low"] is None or answer["high"] is None:
+        return "no promise"
+    return f"{counts(answer['low'])} to {counts(answer['high'])}"
+
+
+def takes_questions(dataset: Guarded) -> bool:
+    """Whether a dataset has a session."""
+    return dataset.dataset.session is not None
+
+
+def history(visitor: Visitor, dataset: Guarded) -> list[Asked]:
+    """What this login has asked of a dataset, newest first; it is gone when they sign out."""
+    kept: Any = visitor.login.drafts.setdefault(f"asked {dataset.name}", [])
+    found: list[Asked] = kept
+    return found
+
+
+async def ask(visitor: Visitor, dataset: Guarded, text: str) -> Asked:
+    """Ask as over HTTP: the same checks, the same line, the same grid of times.
+
+    Asked twice, a question gets its stored answer: a second click cannot spend anything.
+
+    Privacy: that of ``Asking.ask``.
+    """
+    visitor.check()
+    try:
+        asked = AskAsked(sql=text)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        raise not_valid(faults) from None
+    began = visitor.now()
+    try:
+        asking = dataset.asking
+        await asking.key(asked.sql, visitor.who)  # read in its own line
+        was_stored = await dataset.on_session(visitor.who, asking.was_answered, asked.sql)
+        body = await asking.ask(asked.sql, visitor.who, None)
+    finally:
+        await visitor.on_grid(began)
+    found = Asked(asked.sql, tuple(json.loads(body)["answers"]), was_stored)
+    kept = history(visitor, dataset)
+    kept[:] = [found, *(a for a in kept if a.sql != found.sql)][:KEPT]
+    return found
+
+
+def listed_values(attribute: Attribute) -> list[str] | None:
+    """The declared values of an attribute as SQL constants, if they are few."""
+    if attribute.value_count > MOST_LISTED or attribute.kind not in ("category", "boolean"):
+        return None
+    return [constant(attribute.value_label(code)) for code in range(attribute.value_count)]
+
+
+def counting_sql(
+    domain: Domain,
+    name: str | None = None,
+    *,
+    values: Sequence[str] = (),
+    low: float | None = None,
+    high: float | None = None,
+    by: str | None = None,
+) -> str:
+    """A count in SQL: where an attribute has one of some constants or lies in a range, by another.
+
+    >>> import sfumato as sf
+    >>> counting_sql(sf.Domain({"age": 90, "sex": 2}), "age", low=18, high=64, by="sex")
+    'SELECT "sex", COUNT(*) FROM data WHERE "age" BETWEEN 18 AND 64 GROUP BY "sex"'
+    """
+    conditions = []
+    if name is not None:
+        column = _name(domain[name].name)
+        if values:
+            conditions.append(
+                f"{column} = {values[0]}"
+                if len(values) == 1
+                else f"{column} IN ({', '.join(values)})"
+            )
+        elif low is not None and high is not None:
+            conditions.append(f"{column} BETWEEN {low:.15g} AND {high:.15g}")
+        elif low is not None or high is not None:
+            sign, end = (">=", low) if high is None else ("<=", high)
+            conditions.append(f"{column} {sign} {end:.15g}")
+    what, group = "COUNT(*)", ""
+    if by is not None:
+        what, group = f"{_name(by)}, COUNT(*)", f" GROUP BY {_name(by)}"
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    # A text for people, which is then read like any other; no database ever gets it.
+    return f"SELECT {what} FROM data{where}{group}"  # noqa: S608
+
+
+def constant(value: Value) -> str:
+    """A value of the schema as a constant of SQL."""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value)
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def problem_words(problem: Problem) -> tuple[str, str]:
+    """What is said about a refusal: the words of the server, and what to do."""
+    return sentence(problem.message), advice(problem.code)
+
+
+EVERYONE = "(all records)"
+NOTHING = "(no groups)"
+
+
+def register() -> None:
+    """Make the page."""
+
+    @page("/ask", "Ask", "One question at a time. What the public estimate knows costs nothing.")
+    async def _ask(visitor: Visitor) -> None:
+        theirs = [d for d in visitor.datasets if takes_questions(d)]
+        if not theirs:
+            empty(
+                "No dataset of yours takes single questions",
+                "Its curator has to give them a budget. Plan a release instead.",
+            )
+            return
+        await _Asking(visitor, theirs).build()
+
+
+class _Asking:
+    """The question to the left, what is left and what was answered to the right."""
+
+    def __init__(self, visitor: Visitor, datasets: list[Guarded]) -> None:
+        self.visitor, self.datasets, self.dataset = visitor, datasets, datasets[0]
+        self.is_asking = False
+
+    async def build(self) -> None:
+        with ui.element("div").classes("split"):
+            with ui.element("div").classes("stack loose"):
+                self._build_question()
+                with card("Columns", "What a record may look like: public, from the schema."):
+                    self.columns = ui.element("div")
+            with ui.element("div").classes("stack loose"):
+                with card("What is left"):
+                    self.left = ui.element("div").classes("stack").props("aria-live=polite")
+                self.answers = ui.element("div").classes("stack loose").props("aria-live=polite")
+        await self._choose(self.dataset.name)
+
+    def _build_question(self) -> None:
+        with card("Your question"):
+            if len(self.datasets) > 1:
+                names = [d.name for d in self.datasets]
+                ui.select(
+                    names,
+                    label="Dataset",
+                    value=names[0],
+                    on_change=lambda e: self._choose(e.value),
+                ).props('aria-label="Dataset"')
+            self.about = words("", "note")
+            self.controls = ui.element("div").classes("stack")
+            # With its value from the start: a later one would come upon what is being typed.
+            first = counting_sql(self.dataset.dataset.domain)
+            self.text = (
+                ui.textarea("Question in SQL", value=first)
+                .props('autogrow spellcheck=false aria-label="Question in SQL"')
+                .classes("mono")
+                .on("keydown.ctrl.enter", self.ask)
+            )
+            with ui.element("div").classes("line"):
+                self.button = ui.button("Ask", on_click=self.ask)
+                ui.button("What would it cost?", on_click=self.forecast).props("outline")
+            self.status = ui.element("div").classes("stack").props("aria-live=polite")
+
+    async def _choose(self, name: str) -> None:
+        self.dataset = self.visitor.dataset(name)
+        self.about.content = escape(self.dataset.dataset.about)
+        self.status.clear()
+        self._build_controls()
+        self._show_columns()
+        await self._show()
+
+    # a question by controls
+
+    def _build_controls(self) -> None:
+        domain = self.dataset.dataset.domain
+        self.controls.clear()
+        with self.controls:
+            with ui.element("div").classes("halves tight"):
+                self.where = ui.select(
+                    [EVERYONE, *domain.names], label="Count records where", value=EVERYONE
+                ).props('aria-label="Count records where"')
+                self.by = ui.select(
+                    [NOTHING, *domain.names], label="For each", value=NOTHING
+                ).props('aria-label="For each"')
+            self.condition = ui.element("div")
+        self.where.on_value_change(self._build_condition)
+        self.by.on_value_change(self._write)
+        self._build_condition()
+
+    def _build_condition(self) -> None:
+        """Values to choose from, or the ends of a range."""
+        self.values: ui.select | None = None
+        self.ends: list[ui.number] = []
+        self.condition.clear()
+        if self.where.value != EVERYONE:
+            attribute = self.dataset.dataset.domain[self.where.value]
+            listed = listed_values(attribute)
+            with self.condition:
+                if listed is not None:
+                    self.values = ui.select(
+                        listed, label="is one of", multiple=True, value=[], on_change=self._write
+                    ).props('use-chips aria-label="is one of"')
+                elif attribute.kind in ("integer", "numeric"):
+                    with ui.element("div").classes("halves tight"):
+                        self.ends = [
+                            ui.number(name, on_change=self._write) for name in ("from", "to")
+                        ]
+                else:
+                    words("Write the condition on a time in SQL below.", "note")
+        self._write()
+
+    def _write(self) -> None:
+        """The question of the controls, as SQL in its place."""
+        low, high = (e.value for e in self.ends) if self.ends else (None, None)
+        self.text.value = counting_sql(
+            self.dataset.dataset.domain,
+            None if self.where.value == EVERYONE else self.where.value,
+            values=[] if self.values is None else self.values.value,
+            low=low,
+            high=high,
+            by=None if self.by.value == NOTHING else self.by.value,
+        )
+
+    def _show_columns(self) -> None:
+        rows = []
+        for attribute in self.dataset.dataset.domain:
+            first = str(attribute.value_label(0))
+            last = str(attribute.value_label(attribute.value_count - 1))
+            rows.append((attribute.name, attribute.kind, f"{first} ... {last}"))
+        self.columns.clear()
+        with self.columns:
+            table(("column", "kind", "values"), rows, "Columns of the dataset", texts=3)
+
+    # asking
+
+    async def ask(self) -> None:
+        """Ask; while that is under way another click does nothing, later ones cost nothing."""
+        if self.is_asking:
+            return
+        self.is_asking = True
+        self.button.disable()
+        try:
+            with told(self.status, clear=True):
+                try:
+                    await ask(self.visitor, self.dataset, self.text.value or "")
+                except (Problem, SfumatoError) as error:
+                    _refused(problem_of(error))
+            await self._show()
+        finally:
+            self.is_asking = False
+            self.button.enable()
+
+    async def forecast(self) -> None:
+        """What asking would cost; spends nothing."""
+        with told(self.status, clear=True):
+            try:
+                found = await self.visitor.work(self.dataset.asking.forecast, self.text.value or "")
+            except (Problem, SfumatoError) as error:
+                _refused(problem_of(error))
+                return
+            _forecast(cast(list[dict[str, Any]], found["questions"]))
+
+    async def _show(self) -> None:
+        """What is left, and everything asked so far."""
+        dataset, name = self.dataset, self.visitor.who.name
+        with told(self.left, clear=True):
+            self.visitor.check()
+            left, share = await dataset.on_session(
+                self.visitor.who,
+                lambda: (
+                    dataset.asking.session.left(name),
+                    float(dataset.book.remaining(name).share),
+                ),
+            )
+            gauge("Budget left", share, "of what you may spend, releases and questions together")
+            part = left.paid_answers / max(left.updates, 1)
+            more = "what the estimate does not know is refused" if not left.paid_answers else ""
+            note = f"{left.paid_answers} of {left.updates}" + (f": {more}" if more else "")
+            gauge("Paid answers left", part, note)
+        with told(self.answers, clear=True):
+            kept = history(self.visitor, dataset)
+            if not kept:
+                empty("No answers yet", "Ask, and the answer appears here with its interval.")
+            for number, one in enumerate(kept):
+                self._answer(one, is_newest=number == 0)
+
+    def _answer(self, one: Asked, *, is_newest: bool) -> None:
+        with card("Answer" if is_newest else "Earlier answer", one.what_it_cost) as panel:
+            panel.classes("answer")
+            ui.html(f"<code>{escape(one.sql)}</code>", sanitize=False, tag="p")
+            first = one.answers[0]
+            level = f"{first['level']:.0%}" if first["level"] is not None else ""
+            if len(one.answers) == 1:
+                note = f"{interval_of(first)}, with {level} confidence"
+                facts([("Answer", counts(first["value"]), note), ("Cost", one.how, "")])
+            else:
+                words(f"{len(one.answers)} answers, {one.how}; intervals of {level}.", "note")
+                if is_newest:
+                    _bars(one)
+                heads = (*one.columns, "answer", "interval", "how")
+                table(heads, one.rows(), "Answers", texts=len(one.columns))
+
+            def again() -> None:
+                self.text.value = one.sql
+
+            if not is_newest:
+                with ui.element("div").classes("line"):
+                    ui.button("Edit this question", on_click=again).props("outline dense")
+
+
+def gauge(name: str, share: float, note: str) -> None:
+    """A bar that shows how much is left."""
+    percent = round(100 * min(max(share, 0.0), 1.0), 1)
+    ui.html(
+        f'<div class="gauge-head"><span>{escape(name)}</span><b>{percent:g}%</b></div>'
+        f'<div class="gauge" role="meter" aria-label="{escape(name, quote=True)}" '
+        f'aria-valuemin="0" aria-valuemax="100" aria-valuenow="{percent:g}">'
+        f'<span style="width: {percent:g}%"></span></div><p class="note">{escape(note)}</p>',
+        sanitize=False,
+    )
+
+
+def _refused(problem: Problem) -> None:
+    """A refusal: what came and what is allowed, then what to do."""
+    message, what_to_do = problem_words(problem)
+    inside = f"<p>{escape(message)}</p><p>{escape(what_to_do)}</p>"
+    ui.html(inside, sanitize=False).classes("trouble").props("role=alert")
+
+
+def _forecast(questions: list[dict[str, Any]]) -> None:
+    """The forecast of a question, or the widest of several."""
+    words("Nothing was spent to say this.", "promise")
+    free, paid = (max(float(q[k]) for q in questions) for k in ("free_bound", "paid_bound"))
+    known = sum(bool(q["is_stored"]) for q in questions)
+    now = questions[0]["value"] if len(questions) == 1 else None
+    facts(
+        [
+            *([("Estimate now", counts(now), "not tested yet")] if now is not None else []),
+            ("If the estimate is right", "free", f"within {counts(free)} of the truth"),
+            ("If it is not", "paid", f"within {counts(paid)} of the truth"),
+            ("Answered before", f"{known} of {len(questions)}", "these cost nothing"),
+        ]
+    )
+
+
+def _bars(one: Asked) -> None:
+    import pandas as pd
+
+    from sfumato.release.charts import interval_bars
+
+    names = one.labels()
+    frame = pd.DataFrame(
+        {
+            "group": names,
+            "value": [a["value"] for a in one.answers],
+            "low": [a["low"] for a in one.answers],
+            "high": [a["high"] for a in one.answers],
+        }
+    )
+    drawn = interval_bars(frame, "group", width="container")
+    Chart(drawn, f"Bars of {len(names)} answers with their intervals")

@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every request of a browser passes here: cookie, origin, rate, size; and every page leaves here.
+
+The JSON routes take a token with each request, which no other site can make a browser send. The
+page has a cookie instead, so it is guarded against requests that other sites start:
+
+* the cookie is HttpOnly, SameSite=Strict, and Secure where the proxy speaks TLS;
+* whatever may change something (POST, the websocket) must name this host as its Origin;
+* a websocket speaks for the pages of its own login only, whatever ids it names;
+* all of it is under ``/page``; nothing there answers to a token, nothing elsewhere to the cookie.
+
+What leaves has a content security policy that lets the browser speak to this server only. NiceGUI
+writes scripts into the page, which get a nonce, and compiles its templates in the browser, which
+needs 'unsafe-eval' (so does Vega) and inline styles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html import escape
+from http.cookies import CookieError, SimpleCookie
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from sfumato_web.server.config import Analyst
+from sfumato_web.server.middleware import PAGE
+from sfumato_web.server.problems import Problem, no_token, too_many
+from sfumato_web.server.server_limits import Rates
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from sfumato_web.server.state import House
+
+__all__ = [
+    "COOKIE",
+    "LIFE_SECONDS",
+    "LOGIN",
+    "PREFIX",
+    "Login",
+    "Logins",
+    "Porch",
+    "login_page",
+]
+
+
+# --------------------
+# The login: a plain form that needs no script.
+
+
+def login_page(after: str, is_wrong: bool = False) -> str:
+    """The form; ``after`` is where a known token leads."""
+    wrong = (
+        '<p class="trouble" role="alert" id="wrong">Nobody holds this token. Copy it whole, from '
+        "<code>sfu_</code> to its end, or ask your curator for a new one.</p>"
+        if is_wrong
+        else ""
+    )
+    said = ' aria-describedby="wrong" aria-invalid="true"' if is_wrong else ""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Sign in · sfumato</title>
+<link rel="stylesheet" href="/page/assets/style.css">
+<link rel="icon" href="/page/favicon.ico">
+</head>
+<body class="plain">
+<main class="door">
+<h1 class="mark">sfumato</h1>
+<p class="lead">Private answers, as sharp as mathematics allows.</p>
+<form method="post" action="/page/login?next={escape(after, quote=True)}">
+{wrong}
+<label for="token">Your token</label>
+<input id="token" name="token" type="password" required autofocus autocomplete="current-password"
+ maxlength="200" spellcheck="false"{said}>
+<button type="submit">Sign in</button>
+</form>
+<p class="note">Tokens come from the curator of the server. Yours is exchanged for a cookie that
+ends after half an hour without use; it is kept nowhere.</p>
+</main>
+</body>
+</html>
+"""
+
+
+# --------------------
+# Who is signed in to the page: a random cookie stands for a token that was shown once.
+#
+# Logins are held in memory, by the hash of their cookie: a restart signs everybody out, and
+# nothing that is written down lets anybody in. A login ends when nobody used it for a while.
+
+LIFE_SECONDS: Final = 30 * 60.0  # without use
+MOST_LOGINS: Final = 16  # of one analyst; the oldest ends
+MOST_PAGES: Final = 1_000  # of one login, to which a socket can belong
+
+
+@dataclass(eq=False)
+class Login:
+    """One browser of one analyst; ``drafts`` is what they were planning, by dataset.
+
+    ``pages`` are the ids of the pages that were made for this login, the newest of them: only its
+    own sockets may speak for them.
+    """
+
+    who: Analyst
+    used: float
+    is_over: bool = False
+    drafts: dict[str, object] = field(default_factory=dict)
+    pages: dict[str, None] = field(default_factory=dict)
+
+    def add_page(self, page: str) -> None:
+        """Remember a page that was made for this login."""
+        self.pages[page] = None
+        while len(self.pages) > MOST_PAGES:
+            del self.pages[next(iter(self.pages))]
+
+
+class Logins:
+    """All logins of the server."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._open: dict[str, Login] = {}
+
+    def begin(self, who: Analyst) -> str:
+        """A new login; returns its cookie."""
+        self._end_old()
+        theirs = [key for key, login in self._open.items() if login.who is who]
+        for key in theirs[: len(theirs) + 1 - MOST_LOGINS]:
+            self._end(key)
+        cookie = secrets.token_urlsafe(32)
+        self._open[_digest(cookie)] = Login(who, self._clock())
+        return cookie
+
+    def find(self, cookie: str) -> Login | None:
+        """The login of a cookie, which counts as use of it; None if there is none."""
+        login = self._open.get(_digest(cookie))
+        return login if login is not None and self.use(login) else None
+
+    def use(self, login: Login) -> bool:
+        """Whether a login still holds; it then holds for another while."""
+        now = self._clock()
+        if login.is_over or now - login.used > LIFE_SECONDS:
+            login.is_over = True
+            return False
+        login.used = now
+        return True
+
+    def end(self, cookie: str) -> None:
+        """Sign out."""
+        self._end(_digest(cookie))
+
+    def _end(self, key: str) -> None:
+        login = self._open.pop(key, None)
+        if login is not None:
+            login.is_over = True
+
+    def _end_old(self) -> None:
+        now = self._clock()
+        old = [k for k, login in self._open.items() if now - login.used > LIFE_SECONDS]
+        for key in old:
+            self._end(key)
+
+
+def _digest(cookie: str) -> str:
+    # Only hashes of secrets are looked up, so time tells nothing of a cookie.
+    return hashlib.sha256(cookie.encode("utf-8", "replace")).hexdigest()
+
+
+PREFIX: Final = PAGE
+COOKIE: Final = "sfumato"
+LOGIN: Final = "sfumato.login"
+SOCKETS: Final = f"{PREFIX}/_nicegui_ws/"
+CONNECTION: Final = f"{PREFIX}/connection"
+OPEN: Final = frozenset({f"{PREFIX}/assets/style.css", f"{PREFIX}/favicon.ico"})
+
+MOST_SOCKETS: Final = 16  # of one analyst
+MESSAGES: Final = (50.0, 400)  # of one socket: a second, and at once
+GUESSES: Final = (2.0, 20)  # of unknown tokens: a second, and at once
+TOO_MANY_TABS: Final = (
+    f"You have {MOST_SOCKETS} pages of this server open already, so this one is not connected. "
+    "Close another one, and it goes on by itself."
+)
+_NEXT: Final = re.compile(rf"{PREFIX}(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
+_SCRIPT: Final = re.compile(rb"<script(?=[\s>])")
+
+_HEADERS: Final = (
+    # With no-referrer, browsers would hide the origin of the login's own form.
+    (b"referrer-policy", b"same-origin"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+
+
+def policy(nonce: str | None) -> str:
+    """The content security policy; without a nonce no script runs at all."""
+    scripts = "'none'" if nonce is None else f"'self' 'nonce-{nonce}' 'unsafe-eval'"
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+class Porch:
+    """The application around the page."""
+
+    def __init__(self, app: ASGIApp, house: House, clock: Callable[[], float] = monotonic) -> None:
+        self.app, self.house, self.logins = app, house, Logins(clock)
+        self._clock, self._guesses = clock, Rates(*GUESSES, clock)
+        self._sockets: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a browser in, or send it to the login."""
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        login = self.logins.find(_cookie(headers.get("cookie", "")))
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send, headers, login)
+        else:
+            await self._request(scope, receive, send, headers, login)
+
+    async def _request(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        headers: dict[str, str],
+        login: Login | None,
+    ) -> None:
+        """One request over HTTP; a refusal is raised for the gate to send."""
+        path, method = scope["path"], scope["method"]
+        leave = _Leaving(send).send
+        if method not in ("GET", "HEAD"):
+            _check_change(path, method, headers)
+        if path == f"{PREFIX}/login":
+            found = await self._login(scope, receive, headers)
+            await found(scope, receive, leave)
+        elif path == f"{PREFIX}/logout" and method == "POST":
+            self.logins.end(_cookie(headers.get("cookie", "")))
+            gone = _to(f"{PREFIX}/login")
+            gone.delete_cookie(COOKIE, path=PREFIX)
+            await gone(scope, receive, leave)
+        elif path == CONNECTION:
+            state = self._state(login, parse_qs(scope.get("query_string", b"").decode("latin-1")))
+            await JSONResponse(state)(scope, receive, leave)
+        elif path.startswith(SOCKETS):
+            raise Problem(404, "not-found", "the page speaks over websockets only")
+        elif path in OPEN:
+            await self.app(scope, receive, leave)
+        elif login is None:
+            if path.startswith(f"{PREFIX}/_nicegui"):
+                raise no_token()
+            await _to(f"{PREFIX}/login?next={quote(path)}")(scope, receive, leave)
+        elif path in ("/", PREFIX, f"{PREFIX}/"):
+            await _to(f"{PREFIX}/plan")(scope, receive, leave)
+        else:
+            if not path.startswith(f"{PREFIX}/_nicegui/"):
+                self._count(login)
+            scope[LOGIN] = login
+            await self.app(scope, receive, leave)
+
+    def _state(self, login: Login | None, asked: dict[str, list[str]]) -> dict[str, str]:
+        """Why a page has no connection, for the script that tells people; says nothing else."""
+        if login is None:
+            return {"state": "signed-out"}
+        if (asked.get("client_id") or [""])[0] not in login.pages:
+            return {"state": "unknown"}
+        if self._sockets[login.who.name] >= MOST_SOCKETS:
+            return {"state": "too-many", "message": TOO_MANY_TABS}
+        return {"state": "fine"}
+
+    def _count(self, login: Login) -> None:
+        wait = self.house.rates.wait(login.who.name)
+        if wait > 0:
+            raise too_many(math.ceil(wait))
+
+    async def _login(self, scope: Scope, receive: Receive, headers: dict[str, str]) -> Response:
+        """The form, or what came in it."""
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        after = (asked.get("next") or [""])[0]
+        after = after if _NEXT.fullmatch(after) else f"{PREFIX}/plan"
+        if scope["method"] != "POST":
+            return Response(login_page(after), media_type="text/html")
+        body = (await receive()).get("body", b"")  # the gate has read it and knows its size
+        token = (parse_qs(body.decode("latin-1")).get("token") or [""])[0].strip()
+        who = self.house.tokens.holder(f"Bearer {token}")
+        if who is None:
+            wait = self._guesses.wait("")
+            if wait > 0:
+                raise too_many(math.ceil(wait))
+            return Response(login_page(after, is_wrong=True), 401, media_type="text/html")
+        wait = self.house.rates.wait(who.name)
+        if wait > 0:
+            raise too_many(math.ceil(wait))
+        found = _to(after)
+        found.set_cookie(
+            COOKIE,
+            self.logins.begin(who),
+            path=PREFIX,
+            httponly=True,
+            samesite="strict",
+            # Only ever makes the cookie stricter, so it does not matter who says it.
+            secure=headers.get("x-forwarded-proto") == "https",
+        )
+        return found
+
+    async def _socket(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        headers: dict[str, str],
+        login: Login | None,
+    ) -> None:
+        """The websocket of a page: of somebody signed in, from this site, not too many."""
+        is_fine = scope["path"].startswith(SOCKETS) and _is_own(headers)
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        is_theirs = login is not None and set(asked.get("client_id", ())) <= set(login.pages)
+        if (
+            not is_fine
+            or not is_theirs
+            or login is None
+            or self._sockets[login.who.name] >= MOST_SOCKETS
+        ):
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        messages = Rates(*MESSAGES, self._clock)
+
+        async def limited() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive" and (
+                messages.wait("") > 0 or not self.logins.use(login)
+            ):
+                await send({"type": "websocket.close", "code": 1008})
+                return {"type": "websocket.disconnect", "code": 1008}
+            return message
+
+        scope[LOGIN] = (
+            login  # whatever is said over this socket has to be about pages of this login
+        )
+        self._sockets[login.who.name] += 1
+        try:
+            await self.app(scope, limited, send)
+        finally:
+            self._sockets[login.who.name] -= 1
+
+
+def _check_change(path: str, method: str, headers: dict[str, str]) -> None:
+    """Two forms change something; no other site may send them."""
+    if method != "POST" or path not in (f"{PREFIX}/login", f"{PREFIX}/logout"):
+        raise Problem(405, "method", "the page is read with GET", headers={"Allow": "GET, HEAD"})
+    if not _is_own(headers):
+        raise Problem(403, "origin", "this request was started by another site; open the page")
+
+
+def _to(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303)
+
+
+def _cookie(header: str) -> str:
+    try:
+        found = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def _is_own(headers: dict[str, str]) -> bool:
+    """Whether a request was started by a page of this host."""
+    origin = urlsplit(headers.get("origin", ""))
+    return origin.scheme in ("http", "https") and origin.netloc == headers.get("host")
+
+
+class _Leaving:
+    """The way out of one response: security headers for all, a nonce for the scripts of a page."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start: Message | None = None
+        self._parts: list[bytes] = []
+        self._nonce = secrets.token_urlsafe(16)
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on; the parts of a page are held until it is whole."""
+        if message["type"] == "http.response.start":
+            headers = [(k, v) for k, v in message.get("headers", ()) if k != b"content-length"]
+            kind = dict(headers).get(b"content-type", b"")
+            if kind.startswith(b"text/html") and b"x-nicegui-content" in dict(headers):
+                self._start = {**message, "headers": headers}
+                return
+            await self._send({**message, "headers": _with(list(message.get("headers", ())), None)})
+        elif self._start is not None:
+            self._parts.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                await self._whole()
+        else:
+            await self._send(message)
+
+    async def _whole(self) -> None:
+        assert self._start is not None  # noqa: S101
+        body = _SCRIPT.sub(f'<script nonce="{self._nonce}"'.encode(), b"".join(self._parts))
+        headers = [*self._start["headers"], (b"content-length", str(len(body)).encode())]
+        await self._send({**self._start, "headers": _with(headers, self._nonce)})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def _with(headers: list[tuple[bytes, bytes]], nonce: str | None) -> list[tuple[bytes, bytes]]:
+    """The headers of a response and those that all have."""
+    if b"cache-control" not in dict(headers):
+        headers = [*headers, (b"cache-control", b"no-store")]
+    return [*headers, (b"content-security-policy", policy(nonce).encode()), *_HEADERS]

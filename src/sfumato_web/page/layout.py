@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frame of every page: who is there, where they are, and how things are shown.
+
+Read ``__init__.py`` for how a page is written with it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from nicegui import ui
+from starlette.requests import Request
+
+from sfumato.app.failures import place_of
+from sfumato.errors import SfumatoError
+from sfumato.text import sentence
+from sfumato_web.page.auth import LOGIN, PREFIX, Login, Logins
+from sfumato_web.server.middleware import HOUSE
+from sfumato_web.server.problems import Problem, problem_of, too_many
+
+if TYPE_CHECKING:
+    from sfumato.release.charts import Chart as Drawn
+    from sfumato_web.server.config import Analyst
+    from sfumato_web.server.dataset import Guarded
+    from sfumato_web.server.state import House
+
+__all__ = [
+    "LIBRARY",
+    "LOGINS",
+    "NAVIGATION",
+    "Chart",
+    "Visitor",
+    "card",
+    "empty",
+    "facts",
+    "facts_html",
+    "labelled",
+    "page",
+    "say",
+    "table",
+    "table_html",
+    "told",
+    "trouble",
+    "visitor_of",
+    "words",
+]
+
+
+LOG: Final = logging.getLogger("sfumato.page")
+LOGINS: Final = "sfumato.logins"
+LOOK: Final = "sfumato_look"
+NAVIGATION: Final = ("Plan", "Release", "Ask", "Ledger", "Learn")
+
+_TURN: Final = f"""() => {{
+  const dark = !Quasar.Dark.isActive;
+  Quasar.Dark.set(dark);
+  document.cookie = "{LOOK}=" + (dark ? "dark" : "light")
+    + ";path={PREFIX};max-age=31536000;samesite=strict";
+  emit(dark);
+}}"""
+
+T = TypeVar("T")
+E = TypeVar("E", bound=ui.element)
+Builder = Callable[["Visitor"], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Visitor:
+    """Who looks at a page, and the server it is a page of."""
+
+    house: House
+    login: Login
+    logins: Logins
+    request: Request
+
+    @property
+    def who(self) -> Analyst:
+        """The analyst who is signed in."""
+        return self.login.who
+
+    @property
+    def datasets(self) -> list[Guarded]:
+        """The datasets that are open to them."""
+        return [d for d in self.house.datasets.values() if d.name in self.who.datasets]
+
+    def dataset(self, name: str) -> Guarded:
+        """A dataset that is theirs; any other name is refused in the same words."""
+        return self.house.dataset(self.who, name)
+
+    def check(self) -> None:
+        """Every action begins with this: the login still holds, and the rate is kept.
+
+        The same rate as for requests over HTTP: whoever has a token and a browser has it once.
+        """
+        if not self.logins.use(self.login):
+            ui.navigate.to("/login")
+            raise Problem(401, "signed-out", "you were signed out; sign in again")
+        wait = self.house.rates.wait(self.who.name)
+        if wait > 0:
+            raise too_many(math.ceil(wait))
+
+    def now(self) -> float:
+        """When an action began, for ``on_grid``."""
+        return self.house.grid.clock()
+
+    async def on_grid(self, began: float) -> None:
+        """Answers that touched data are shown on the grid of times, as over HTTP."""
+        await self.house.grid.wait(began)
+
+    async def work(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run what can take long in a worker of the server; refuse when too many wait."""
+        self.check()
+        return await self.house.work(self.who, function, *arguments)
+
+    async def on_ledger(
+        self, dataset: Guarded, function: Callable[..., T], *arguments: object
+    ) -> T:
+        """Run what reads the ledger of a dataset off the event loop; it waits for no plan."""
+        self.check()
+        return await dataset.on_ledger(self.who, function, *arguments)
+
+
+def page(path: str, title: str, lead: str = "", at: str = "") -> Callable[[Builder], Builder]:
+    """Make a function of the visitor the page at ``path``, inside the frame.
+
+    ``at`` is the entry of the navigation it belongs to; parameters of the path are in
+    ``visitor.request.path_params``. A refusal while building is shown in its place.
+    """
+
+    def made(build: Builder) -> Builder:
+        async def built(request: Request) -> None:
+            visitor = visitor_of(request)
+            visitor.login.add_page(ui.context.client.id)
+            ui.page_title(f"{title} · sfumato")
+            with _frame(visitor, at or title):
+                with ui.element("div").classes("title"):
+                    ui.html(escape(title), sanitize=False, tag="h1")
+                    if lead:
+                        ui.html(escape(lead), sanitize=False, tag="p").classes("lead")
+                with told(ui.element("div").classes("stack loose")):
+                    made_now = build(visitor)
+                    if inspect.isawaitable(made_now):
+                        await made_now
+
+        ui.page(path, response_timeout=60.0)(built)
+        return build
+
+    return made
+
+
+def visitor_of(request: Request) -> Visitor:
+    """Who sent a request that the porch let in."""
+    scope = request.scope
+    return Visitor(scope[HOUSE], scope[LOGIN], scope[LOGINS], request)
+
+
+@contextmanager
+def _frame(visitor: Visitor, at: str) -> Iterator[None]:
+    """Header, navigation, and the place of the page itself."""
+    look = ui.dark_mode({"dark": True, "light": False}.get(visitor.request.cookies.get(LOOK, "")))
+    with ui.header(fixed=False).classes("top"), ui.element("div").classes("top-inside"):
+        ui.html(_navigation(at), sanitize=False).style("display: contents")
+        with ui.element("div").classes("whoami"):
+            who = f'{escape(visitor.who.name)} <span class="role">· {visitor.who.role}</span>'
+            ui.html(who, sanitize=False, tag="span")
+            turn = ui.element("button").classes("quiet").props('type=button title="Light or dark"')
+            turn.props('aria-label="Switch between light and dark"')
+            # The server is told as well: whatever it sends next would else bring the old look back.
+            turn.on("click", lambda event: look.set_value(bool(event.args)), js_handler=_TURN)
+            with turn:
+                ui.html("&#9680;", sanitize=False, tag="span").props("aria-hidden=true")
+            ui.html(
+                f'<form method="post" action="{PREFIX}/logout">'
+                '<button class="quiet" type="submit">Sign out</button></form>',
+                sanitize=False,
+                tag="div",
+            )
+    # Quasar's own page around it is the landmark "main".
+    with ui.element("div").classes("page").props("id=main tabindex=-1"):
+        yield
+
+
+def _navigation(at: str) -> str:
+    links = "".join(
+        f'<a href="{PREFIX}/{name.lower()}"{" aria-current=page" if name == at else ""}>{name}</a>'
+        for name in NAVIGATION
+    )
+    skip = '<a class="skip" href="#main">Skip to the page</a>'
+    mark = f'<a class="mark" href="{PREFIX}/plan">sfumato</a>'
+    return f'{skip}{mark}<nav class="pages" aria-label="Pages">{links}</nav>'
+
+
+@contextmanager
+def card(title: str, note: str = "", level: int = 2) -> Iterator[ui.element]:
+    """A panel with a heading; what is made inside stands in it."""
+    with ui.element("section").classes("card") as panel:
+        panel.props["aria-label"] = title
+        with ui.element("div").classes("card-head"):
+            ui.html(escape(title), sanitize=False, tag=f"h{level}")
+            if note:
+                words(note, "note")
+        yield panel
+
+
+def words(text: str, kind: str = "") -> ui.html:
+    """A paragraph of plain text; kinds: note, lead, promise, warning."""
+    return ui.html(escape(text), sanitize=False, tag="p").classes(kind)
+
+
+def say(element: ui.html, text: str) -> None:
+    """Another text in the place of ``words``."""
+    element.set_content(escape(text))
+
+
+def trouble(message: str) -> ui.html:
+    """A refusal, read out at once by screen readers."""
+    said = ui.html(escape(message), sanitize=False, tag="p").classes("trouble")
+    return said.props("role=alert")
+
+
+def empty(title: str, text: str) -> ui.element:
+    """What a place says while there is nothing in it."""
+    with ui.element("div").classes("empty") as found:
+        ui.html(escape(title), sanitize=False, tag="h2")
+        words(text)
+    return found
+
+
+@contextmanager
+def told(where: ui.element, *, clear: bool = False) -> Iterator[ui.element]:
+    """Work inside a place; a refusal is shown there in the words of the server, nothing else is.
+
+    With ``clear`` the place is emptied first. Unexpected errors go to the log, by type and place.
+    """
+    if clear:
+        where.clear()
+    with where:
+        try:
+            yield where
+        except Exception as error:
+            problem = problem_of(error)
+            if not isinstance(error, Problem | SfumatoError):
+                LOG.error("unexpected %s at %s", type(error).__name__, place_of(error))
+            elif problem.status == 503:
+                LOG.error("%s: %s", type(error).__name__, error)
+            trouble(sentence(problem.message))
+
+
+def facts(rows: Iterable[tuple[str, str, str]]) -> ui.html:
+    """Name, value and remark, side by side."""
+    return ui.html(facts_html(rows), sanitize=False, tag="dl").classes("facts")
+
+
+def facts_html(rows: Iterable[tuple[str, str, str]]) -> str:
+    """The inside of ``facts``, to be shown anew with ``set_content``."""
+    return "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(note)}</small></dd></div>"
+        for name, value, note in rows
+    )
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    label: str,
+    *,
+    texts: int = 1,
+    chosen: int | None = None,
+) -> ui.html:
+    """A table of plain texts, the first ``texts`` (and any called note) to the left.
+
+    ``label`` names it for screen readers; ``chosen`` is the number of a row that stands out.
+    """
+    inside = table_html(columns, rows, label, texts=texts, chosen=chosen)
+    return labelled(ui.html(inside, sanitize=False).classes("wide tall").props("tabindex=0"), label)
+
+
+def table_html(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    label: str,
+    *,
+    texts: int = 1,
+    chosen: int | None = None,
+) -> str:
+    """The inside of ``table``, to be shown anew with ``set_content``."""
+
+    def cells(row: Sequence[str], tag: str, more: str = "") -> str:
+        is_text = [i < texts or name == "note" for i, name in enumerate(columns)]
+        kinds = [("label" if yes else "figure") + more for yes in is_text]
+        pairs = zip(kinds, row, strict=True)
+        return "".join(f'<{tag} class="{k}">{escape(c)}</{tag}>' for k, c in pairs)
+
+    body = "".join(
+        f"<tr>{cells(row, 'td', ' chosen' if i == chosen else '')}</tr>"
+        for i, row in enumerate(rows)
+    )
+    head = f"<thead><tr>{cells(columns, 'th')}</tr></thead>"
+    name = escape(label, quote=True)
+    return f'<table class="plain" aria-label="{name}">{head}<tbody>{body}</tbody></table>'
+
+
+def labelled(element: E, label: str, role: str = "region") -> E:
+    """Name an element for screen readers; any text will do."""
+    element.props["aria-label"] = label
+    element.props["role"] = role
+    return element
+
+
+# --------------------
+# A chart on the page: the Altair charts of reports and notebooks, drawn in the browser by Vega.
+
+
+LIBRARY = f"{PREFIX}/assets/vega.js"
+Spec = dict[str, Any]
+
+
+class Chart(ui.element, component="assets/sfumato_chart.js"):
+    """A chart that can be shown anew; ``label`` is what a screen reader says of it.
+
+    Charts made with ``width="container"`` are as wide as their place.
+    """
+
+    def __init__(self, drawn: Drawn | Spec | None, label: str) -> None:
+        super().__init__()
+        self._props["library"] = LIBRARY
+        self.show(drawn, label)
+
+    def show(self, drawn: Drawn | Spec | None, label: str) -> None:
+        """Show another chart in the same place."""
+        self._props["label"] = label
+        spec = drawn if drawn is None or isinstance(drawn, dict) else drawn.to_dict()
+        self._props["spec"] = None if spec is None else _spec(spec)
+        self.update()
+
+
+def _spec(chart: Spec) -> Spec:
+    """Without the default look, which the page gives, and the address of the schema."""
+    return {k: v for k, v in chart.items() if k not in ("config", "$schema")}

@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page Plan: see the error before anything is spent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from nicegui import background_tasks, ui
+
+from sfumato.app.show import STOPPED, counts, neighbours_in_words
+from sfumato.domain.domain import domain_from
+from sfumato.errors import SchemaError
+from sfumato.toml import parse_toml
+from sfumato_web.page.confirm import Confirm
+from sfumato_web.page.forecasts import Preview, Rescaled, rescaled
+from sfumato_web.page.layout import (
+    Chart,
+    Visitor,
+    card,
+    empty,
+    facts_html,
+    labelled,
+    page,
+    table,
+    table_html,
+    told,
+    words,
+)
+from sfumato_web.page.plan_draft import DELTAS, EPSILONS, Draft, Subject, draft_of
+from sfumato_web.page.question_card import Questions
+from sfumato_web.page.slider import slider
+
+if TYPE_CHECKING:
+    from sfumato.domain.domain import Domain
+    from sfumato.run.linear import Plan
+    from sfumato_web.server.config import Analyst
+    from sfumato_web.server.dataset import Guarded
+
+__all__ = [
+    "Tables",
+    "register",
+]
+
+
+# --------------------
+# The card of the table: one of the server's datasets, or a schema at hand to plan with.
+#
+# Tables are not uploaded: a copy under another name would be a second budget for the same people.
+# A schema is public, so anybody may bring one; there is then nothing to release.
+
+
+OWN: Final = "A schema of my own (plan only)"
+MOST_TEXT: Final = 60_000  # characters of a schema
+_EXAMPLE: Final = """[domain.age]
+kind = "integer"
+min = 0
+max = 110
+
+[domain.sex]
+kind = "category"
+values = ["Female", "Male"]
+"""
+_READ_FILE: Final = """(event) => {
+  const file = event.target.files[0];
+  if (file && file.size < 60000) file.text().then((text) => emit(text));
+}"""
+_PUBLIC: Final = (
+    "Ranges and lists of values must be public knowledge: the form, a code book, a legal limit. "
+    "What is read off the data reveals which values occur."
+)
+
+
+class Tables:
+    """Which domain is planned for; ``changed`` is called when it is another one."""
+
+    def __init__(
+        self, visitor: Visitor, draft: Draft, changed: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.visitor, self.draft, self.changed = visitor, draft, changed
+
+    def build(self) -> None:
+        """The card."""
+        names = {d.name: d.name for d in self.visitor.datasets}
+        with card("Table", "Tables stay where they are; the server counts them only to release."):
+            ui.select(
+                {**names, "": OWN}, value=self.draft.table, label="Table", on_change=self._choose
+            )
+            self.inside = ui.element("div").classes("stack")
+            self.problem = ui.element("div").props("aria-live=polite")
+        self._show()
+
+    def subject(self) -> Subject | None:
+        """What is planned for, if anything can be."""
+        limits = self.visitor.house.config.limits
+        if self.draft.table:
+            guarded = self.visitor.dataset(self.draft.table)
+            return Subject(guarded.dataset.domain, limits, guarded)
+        return None if self.draft.domain is None else Subject(self.draft.domain, limits, None)
+
+    async def _choose(self, event: object) -> None:
+        self.draft.table = str(getattr(event, "value", "") or "")
+        self.problem.clear()
+        self._show()
+        await self.changed()
+
+    def _show(self) -> None:
+        self.inside.clear()
+        with self.inside:
+            if self.draft.table:
+                self._show_dataset(self.visitor.dataset(self.draft.table))
+            else:
+                self._show_own()
+
+    def _show_dataset(self, found: Guarded) -> None:
+        about = [found.dataset.about] if found.dataset.about else []
+        protected = neighbours_in_words(found.dataset.neighbours, found.dataset.unit)
+        words(". ".join([*about, f"Protected: {protected}."]), "note")
+        with ui.expansion(f"{len(found.dataset.domain)} attributes").props("dense"):
+            _schema_table(found.dataset.domain)
+            if self.visitor.who.is_curator:
+                words(
+                    "Another schema for this table can be drafted from its column types; no row "
+                    "is read.",
+                    "note",
+                )
+                ui.button("Draft a schema", on_click=lambda: self._draft(found)).props("outline")
+
+    def _show_own(self) -> None:
+        words(_PUBLIC, "warning")
+        self.text = ui.textarea("Schema (TOML)", value=self.draft.schema or _EXAMPLE)
+        self.text.props('input-class="mono" rows=9 spellcheck=false')
+        with ui.element("div").classes("line"):
+            ui.button("Use this schema", on_click=self._use)
+            pick = ui.element("input").props('type=file accept=".toml" aria-label="Schema file"')
+            pick.classes("file").on("change", self._loaded, js_handler=_READ_FILE)
+        if self.draft.domain is not None:
+            _schema_table(self.draft.domain)
+
+    def _loaded(self, event: object) -> None:
+        text = getattr(event, "args", "")
+        self.text.set_value(str(text)[:MOST_TEXT])
+
+    async def _use(self) -> None:
+        with told(self.problem, clear=True):
+            self.visitor.check()
+            text = str(self.text.value or "")
+            if len(text) > MOST_TEXT:
+                raise SchemaError(f"a schema has at most {MOST_TEXT:,} characters; shorten it")
+            self.draft.schema = text
+            self.draft.domain = await asyncio.to_thread(_domain, text)
+            self._show()
+            await self.changed()
+
+    async def _draft(self, found: Guarded) -> None:
+        """Privacy: column names and types are public; no row is read."""
+        from sfumato.domain.draft import draft
+        from sfumato.vault.tables import open_table
+
+        with told(self.problem, clear=True):
+            opened = await self.visitor.work(open_table, found.dataset.source)
+            made = draft(opened.column_types, untyped=opened.untyped)
+            self.draft.table, self.draft.schema, self.draft.domain = "", made.text, None
+            self._show()
+            with self.problem:
+                for warning in made.warnings:
+                    words(warning, "note")
+            await self.changed()
+
+
+def _domain(text: str) -> Domain:
+    return domain_from(parse_toml(text, "the schema"))
+
+
+def _schema_table(domain: Domain) -> None:
+    table(
+        ["attribute", "kind", "cells"],
+        [(a.name, a.kind, f"{a.size:,}") for a in domain],
+        "Attributes of the schema",
+        texts=2,
+    )
+
+
+REST_SECONDS = 0.35  # after which a slider is taken to rest
+
+
+def register() -> None:
+    """Make the page."""
+
+    @page("/plan", "Plan", "See the error before you spend.")
+    async def _plan(visitor: Visitor) -> None:
+        await _Planning(visitor).build()
+
+
+class _Planning:
+    """Controls to the left, the forecast to the right."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        self.visitor, self.draft = visitor, draft_of(visitor)
+        self.tables = Tables(visitor, self.draft, self.retabled)
+        self.questions = Questions(visitor, self.draft, self.replan)
+        self.confirm = Confirm(visitor, self.draft)
+        self.plan: Plan | None = None
+        self.preview: Preview | None = None
+        self.ratio = 1.0
+        self.is_picked = False  # whether somebody chose what the preview shows
+        self._wanted = self._moves = 0
+        self._is_planning = False
+
+    async def build(self) -> None:
+        """Everything; the forecast follows when the browser is there."""
+        with ui.element("div").classes("split"):
+            with ui.element("div").classes("stack loose"):
+                self.tables.build()
+                self.questions.build()
+            with ui.element("div").classes("stack loose") as self.right:
+                self._build_forecast()
+        subject = self.tables.subject()
+        await self.questions.set_domain(None if subject is None else subject.domain)
+        ui.context.client.on_connect(self.replan)
+
+    # the budget
+
+    def _build_budget(self) -> None:
+        draft = self.draft
+        with ui.element("div").classes("halves tight"):
+            slider("Epsilon", EPSILONS, draft.epsilon, partial(self._slid, "epsilon"))
+            deltas = ["0 (pure)" if d == "0" else d for d in DELTAS]
+            slider("Delta", deltas, draft.delta, partial(self._slid, "delta"))
+
+    def _slid(self, which: str, value: int) -> None:
+        """While the slider moves: the same strategy at another budget, at once."""
+        setattr(self.draft, which, value)
+        scaled = None if self.plan is None else rescaled(self.plan, self.draft.budget)
+        if scaled is not None:
+            self._show(scaled)
+        self.confirm.stale()
+        self._moves += 1
+        background_tasks.create(self._settle(self._moves), name="settle")
+
+    async def _settle(self, move: int) -> None:
+        """Once the slider rests, plan for where it stands: another way may be better there."""
+        await asyncio.sleep(REST_SECONDS)
+        if move == self._moves:
+            await self.replan()
+
+    # the forecast
+
+    def _build_forecast(self) -> None:
+        with card("Forecast") as self.forecast:
+            words(
+                "Nothing is spent here: a plan reads no data. Smaller budgets protect people "
+                "better, and answers are less exact.",
+                "promise",
+            )
+            self._build_budget()
+            self.status = ui.element("div").props("aria-live=polite").classes("stack")
+            self.facts = ui.html("", sanitize=False, tag="dl").classes("facts")
+            self.confirm.build()
+        self.empty = empty("No questions yet", "Add one, and its error is forecast here.")
+        with card("Preview", "Made-up people with the error bars of this plan.") as self.pictured:
+            with ui.element("div").classes("line"):
+                self.group = ui.select({}, label="Answers", on_change=self._show_chart)
+                self.group.on("update:model-value", self._picked)
+                self.group.classes("grow")
+                self.records = ui.number(
+                    "Made-up people", value=self.draft.records, min=1, max=10**9, format="%.0f"
+                )
+                self.records.on("change", self._repeople)
+            self.chart = Chart(None, "Preview")
+        with card("By question", "Typical and largest error of a group, in counts.") as self.groups:
+            self.group_table = _table_place("Forecast by group of questions")
+        with card("Ways to answer", "Every mechanism that was tried.") as self.ways:
+            self.way_table = _table_place("Mechanisms side by side")
+        self._unveil(False)
+
+    def _unveil(self, has_plan: bool) -> None:
+        for part in (self.facts, self.pictured, self.groups, self.ways):
+            part.set_visibility(has_plan)
+        self.empty.set_visibility(not self.draft.entries)
+        self.confirm.unveil(has_plan)
+
+    async def retabled(self) -> None:
+        """Another table: its questions and its plan."""
+        subject = self.tables.subject()
+        await self.questions.set_domain(None if subject is None else subject.domain)
+        await self.replan()
+
+    async def replan(self) -> None:
+        """Plan for what is asked now; what changes meanwhile is planned next, one at a time."""
+        self._wanted += 1
+        if self._is_planning:
+            return
+        self._is_planning = True
+        self.right.classes(add="busy")
+        try:
+            mine = 0
+            while mine != self._wanted:
+                mine = self._wanted
+                await self._plan_once(mine)
+        finally:
+            self._is_planning = False
+            self.right.classes(remove="busy")
+
+    async def _plan_once(self, mine: int) -> None:
+        subject = self.tables.subject()
+        if not self.draft.entries or subject is None:
+            self.plan = None
+            self.status.clear()
+            self._unveil(False)
+            return
+        with told(self.status, clear=True):
+            self.empty.set_visibility(False)
+            if self.plan is None:
+                words("Planning: mechanisms are built and compared.", "note")
+            asked = self.draft.asked()
+            how = (subject, asked, self.draft.records, self.visitor.who)
+            found = await self.visitor.work(_planned, *how)
+            if mine == self._wanted:
+                self.status.clear()
+                self.plan, self.preview = found
+                self._show_plan()
+                await self.confirm.offer(subject.guarded, self.plan)
+
+    def _show_plan(self) -> None:
+        assert self.plan is not None  # noqa: S101
+        assert self.preview is not None  # noqa: S101
+        self._unveil(True)
+        options = {str(t): name for t, name in self.preview.groups.items()}
+        is_kept = self.is_picked and self.group.value in options
+        value = self.group.value if is_kept else next(iter(options), None)
+        self.group.set_options(options, value=value)
+        self.pictured.set_visibility(bool(options))
+        self._show(Rescaled(self.plan, self.plan.budget, 1.0))
+
+    def _show(self, scaled: Rescaled) -> None:
+        self.ratio = scaled.ratio
+        self.facts.set_content(facts_html(_facts(scaled)))
+        groups = [(n, f"{k:,}", counts(rmse), counts(most)) for n, k, rmse, most in scaled.groups]
+        self.group_table.set_content(
+            table_html(["group", "answers", "typical", "largest"], groups, "Forecast by group")
+        )
+        ways = scaled.candidates
+        chosen = next((i for i, way in enumerate(ways) if way[3]), None)
+        rows = [(n, counts(e), "chosen" if is_it else why) for n, e, why, is_it in ways]
+        self.way_table.set_content(
+            table_html(["mechanism", "typical", "note"], rows, "Mechanisms", chosen=chosen)
+        )
+        self._show_chart()
+
+    def _show_chart(self) -> None:
+        if self.preview is None or self.group.value is None or self.plan is None:
+            return
+        group = int(self.group.value)
+        name = self.preview.groups.get(group)
+        if name is not None:
+            label = f"Preview of {name} on made-up people, with intervals of 95%"
+            self.chart.show(self.preview.spec(group, self.ratio), label)
+
+    def _picked(self) -> None:
+        self.is_picked = True
+
+    def _repeople(self) -> None:
+        self.draft.records = max(1, int(self.records.value or 1))
+        if self.plan is not None:
+            self.preview = Preview(self.plan, self.draft.records)
+            self._show_chart()
+
+
+def _planned(
+    subject: object, asked: dict[str, object], records: int, who: Analyst
+) -> tuple[Plan, Preview]:
+    """In a worker: the plan, and the first of its charts."""
+    from sfumato_web.page.plan_draft import Subject
+
+    assert isinstance(subject, Subject)  # noqa: S101
+    plan = subject.plan(asked, who)
+    preview = Preview(plan, records)
+    for group in list(preview.groups)[:1]:
+        preview.spec(group, 1.0)
+    return plan, preview
+
+
+def _facts(scaled: Rescaled) -> list[tuple[str, str, str]]:
+    plan = scaled.plan
+    stopped = [("Stopped early", "yes", STOPPED)] if plan.stopped_early else []
+    return [
+        ("Typical error", f"± {counts(scaled.rmse)}", "counts, root mean square"),
+        ("Largest error", f"± {counts(scaled.largest)}", "counts, of the worst answer"),
+        ("How good", *_certificate(plan)),
+        ("Answers", f"{plan.workload.queries:,}", f"by {plan.mechanism}"),
+        *stopped,
+    ]
+
+
+def _certificate(plan: Plan) -> tuple[str, str]:
+    """How far from the best possible, in words."""
+    known = plan.certificate
+    if known is None:
+        return "not known", "no lower bound for this workload and noise"
+    over = known - 1
+    if over < 0.0005:
+        return "the best possible", "certified: within 0.05%"
+    if over < 0.1:
+        return f"within {over:.1%}", "of the best possible, certified"
+    note = "the least possible error, at most"
+    if plan.strategy.noise == "laplace":
+        note += "; the bound is loose for Laplace noise"
+    return f"{known:.2f} x", note
+
+
+def _table_place(label: str) -> ui.html:
+    return labelled(ui.html("", sanitize=False).classes("wide tall").props("tabindex=0"), label)

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions of many analysts, answered together: one thread, one commit for all that wait.
+
+SQL is read in a thread of its own, in turn for each analyst, and the question put in line; another
+thread takes some of each analyst's that wait, asks the session at once and hands the answers back.
+An answer is in the ledger before it is handed back. What nobody waits for any more is not asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Condition, Lock, Thread
+from typing import TYPE_CHECKING
+
+from sfumato.app.asking import forecasts_document
+from sfumato.errors import BudgetExhausted
+from sfumato.ledger.entries import request_key
+from sfumato.session.session_answers import bare_name
+from sfumato.workload.sql.plain_count import plain_count
+from sfumato.workload.sql.statements import sql
+from sfumato_web.server.models import canonical
+from sfumato_web.server.problems import Problem, exhausted, key_reused
+from sfumato_web.server.scheduler import Scheduler
+from sfumato_web.server.server_limits import check_questions
+
+if TYPE_CHECKING:
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.session.session import Session
+    from sfumato.session.session_answers import Answer
+    from sfumato.workload.question import Question
+    from sfumato_web.server.config import Analyst
+    from sfumato_web.server.metrics import Metrics
+    from sfumato_web.server.responses import Shelf
+    from sfumato_web.server.server_limits import Limits
+
+__all__ = [
+    "Asking",
+    "without_words",
+]
+
+
+AT_ONCE = 256  # requests in one round
+OF_EACH = 32  # requests of one analyst in one round, while others wait
+TEXTS = 2**14  # texts that are not read again, as far as
+TEXT_BYTES = 2**26  # their questions take no more memory than this
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A text as the questions it asks.
+
+    Attributes:
+        key: by which the answers can be read again: of the one question, or of the list of them as
+            this asker wrote it.
+        view: of the body, which has the asker's own words.
+        former: the key that a list had when it did not depend on the words.
+    """
+
+    key: str
+    view: str
+    former: str
+    questions: tuple[Question, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """About the memory that it takes: an attribute can have a million cells."""
+        arrays = [a for q in self.questions for a in (q.table, *q.class_of)]
+        return 1_000 + sum(a.nbytes for a in arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request in line, and where its body goes."""
+
+    read: Read
+    analyst: str
+    name: str | None
+    loop: asyncio.AbstractEventLoop
+    body: asyncio.Future[bytes]
+
+
+class _Line:
+    """Requests in line, by analyst; taken in turns."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._waiting: OrderedDict[str, deque[Waiting]] = OrderedDict()
+        self._is_over = False
+
+    def put(self, waiting: Waiting) -> None:
+        """One more, at the end of the analyst's own line."""
+        with self._changed:
+            self._waiting.setdefault(waiting.analyst, deque()).append(waiting)
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Nothing more will be put in line; what waits is still taken."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+
+    def take(self) -> list[Waiting]:
+        """Wait for requests and take the next round of them; none when it is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_over)
+            most = AT_ONCE if len(self._waiting) == 1 else OF_EACH
+            batch: list[Waiting] = []
+            for analyst in list(self._waiting):
+                line = self._waiting[analyst]
+                batch += [line.popleft() for _ in range(min(most, AT_ONCE - len(batch), len(line)))]
+                del self._waiting[analyst]
+                if line:  # behind all others
+                    self._waiting[analyst] = line
+                if len(batch) >= AT_ONCE:
+                    break
+            return batch
+
+
+class Asking:
+    """The session of one dataset, for many callers."""
+
+    def __init__(
+        self,
+        dataset: str,
+        session: Session,
+        book: Ledger,
+        limits: Limits,
+        shelf: Shelf,
+        metrics: Metrics,
+    ) -> None:
+        self.dataset, self.session, self.book = dataset, session, book
+        self._limits, self._shelf, self._metrics = limits, shelf, metrics
+        self._texts: OrderedDict[str, Read] = OrderedDict()
+        self._text_bytes = 0
+        self._reading = Lock()
+        self._readers = Scheduler(1, 1, limits.concurrent, f"reading {dataset}")
+        self._line = _Line()
+        self._thread = Thread(target=self._run, name=f"asking {dataset}", daemon=True)
+        self._thread.start()
+
+    def read(self, text: str) -> Read:
+        """The questions of a text; refused if there are too many or they cannot be asked."""
+        with self._reading:  # workers read texts, too
+            known = self._texts.get(text)
+            if known is not None:
+                self._texts.move_to_end(text)
+                return known
+        plain = plain_count(self.session.domain, text)
+        questions = self._parsed(text) if plain is None else (plain,)
+        keys = [question.key for question in questions]
+        words = [
+            [q.name, q.aggregate, q.condition, [[n, str(v)] for n, v in q.groups]]
+            for q in questions
+        ]
+        view = request_key({"questions": keys, "words": words})
+        former = keys[0] if len(keys) == 1 else request_key({"questions": keys})
+        key = keys[0] if len(keys) == 1 else view
+        return self._known(text, Read(key, view, former, questions))
+
+    def _known(self, text: str, read: Read) -> Read:
+        """Remember a text that was read; the one that was not asked for longest is forgotten."""
+        with self._reading:
+            before = self._texts.pop(text, None)
+            self._texts[text] = read
+            self._text_bytes += read.nbytes - (0 if before is None else before.nbytes)
+            while len(self._texts) > 1 and (
+                len(self._texts) > TEXTS or self._text_bytes > TEXT_BYTES
+            ):
+                self._text_bytes -= self._texts.popitem(last=False)[1].nbytes
+        return read
+
+    def _parsed(self, text: str) -> tuple[Question, ...]:
+        workload = sql(self.session.domain, text, in_bins=True)
+        check_questions(workload, self._limits)
+        return self.session.read_all(workload)
+
+    async def ask(self, text: str, who: Analyst, name: str | None) -> bytes:
+        """The body that answers a text: the stored one, or a new one."""
+        with self._reading:
+            known = self._texts.get(text)
+        is_at_hand = known is not None and (name is not None or len(known.questions) == 1)
+        if known is not None and is_at_hand:
+            read = known
+            held = None if name is not None else self._shelf.recent(self.dataset, read.view)
+        else:
+            read, held = await self._readers.run(who.name, partial(self._begun, text, name))
+        if held is not None:
+            self._metrics.answered(self.dataset, "stored")
+            return held
+        loop = asyncio.get_running_loop()
+        body: asyncio.Future[bytes] = loop.create_future()
+        self._line.put(Waiting(read, who.name, name, loop, body))
+        return await body
+
+    async def key(self, text: str, who: Analyst) -> str:
+        """The key of a text, which is read in a thread."""
+        return (await self._readers.run(who.name, partial(self.read, text))).key
+
+    def _begun(self, text: str, name: str | None) -> tuple[Read, bytes | None]:
+        """In a thread: the questions of a text, and the body that was kept for them."""
+        read = self.read(text)
+        return read, None if name is not None else self._held(read)
+
+    def _held(self, read: Read) -> bytes | None:
+        """A body at hand; single answers are the session's to keep, lists of them the shelf's."""
+        held = self._shelf.recent if len(read.questions) == 1 else self._shelf.body
+        return held(self.dataset, read.view)
+
+    def was_answered(self, text: str) -> bool:
+        """Whether all questions of a text have stored answers, whoever asked them."""
+        return all(self.session.answer(q.key) is not None for q in self.read(text).questions)
+
+    def stored(self, key: str) -> bytes | None:
+        """The body of an answer that was given before, by its key."""
+        known = self._shelf.body(self.dataset, key)
+        if known is not None:
+            return without_words(known)
+        answer = self.session.answer(key)
+        return None if answer is None else self._body(key, [answer])
+
+    def forecast(self, text: str) -> dict[str, object]:
+        """What asking would cost and how good the answers would be; spends nothing."""
+        read = self.read(text)
+        found = [self.session.estimate(question) for question in read.questions]
+        told = forecasts_document(self.session, found)
+        return {"key": read.key, "dataset": self.dataset, **told}
+
+    def close(self) -> None:
+        """Answer what waits, then put the session to rest."""
+        self._readers.close()
+        self._line.end()
+        self._thread.join()
+        self.session.close()
+
+    def _run(self) -> None:
+        while batch := self._line.take():
+            self._answer(batch)
+
+    def _answer(self, batch: list[Waiting]) -> None:
+        """Answer a batch; whatever happens, everybody who waits hears of it."""
+        batch = [w for w in batch if not w.body.cancelled()]
+        if not batch:
+            return
+        found: dict[int, bytes | Exception] = {}
+        try:
+            asked = self._named(batch, found)
+            for analyst in dict.fromkeys(w.analyst for w in asked):
+                theirs = [w for w in asked if w.analyst == analyst]
+                found |= self._asked(theirs, analyst)
+        except Exception as error:
+            found |= {id(w): error for w in batch if id(w) not in found}
+        handed = [(w.body, found[id(w)]) for w in batch]
+        with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            batch[0].loop.call_soon_threadsafe(_hand_over, handed)
+
+    def _named(self, batch: list[Waiting], found: dict[int, bytes | Exception]) -> list[Waiting]:
+        """Bind the idempotency keys of a batch; those that meant another request are refused."""
+        named = [w for w in batch if w.name is not None]
+        if not named:
+            return batch
+        for keys in ([w.read.key for w in named], [w.read.former for w in named]):
+            bound = self._shelf.bind(
+                (w.analyst, str(w.name), f"{self.dataset} {key}")
+                for w, key in zip(named, keys, strict=True)
+            )
+            named = [w for w, is_ok in zip(named, bound, strict=True) if not is_ok]
+            if not named:
+                return batch
+        found |= {id(w): key_reused() for w in named}
+        return [w for w in batch if id(w) not in found]
+
+    def _asked(self, theirs: list[Waiting], analyst: str) -> dict[int, bytes | Exception]:
+        """Ask all questions of one analyst at once.
+
+        Privacy: that of ``Session.ask_many``; what is sent is its answers.
+        """
+        flat = [question for w in theirs for question in w.read.questions]
+        answers = iter(self.session.ask_many(flat, analyst=analyst))
+        found: dict[int, bytes | Exception] = {}
+        for waiting in theirs:
+            parts = [next(answers) for _ in waiting.read.questions]
+            faults = [p for p in parts if isinstance(p, Exception)]
+            if faults:
+                found[id(waiting)] = self._refusal(faults[0], analyst)
+            else:
+                good = [p for p in parts if not isinstance(p, Exception)]
+                found[id(waiting)] = self._kept(waiting.read, good)
+        return found
+
+    def _refusal(self, fault: Exception, analyst: str) -> Exception:
+        if isinstance(fault, BudgetExhausted):
+            return exhausted(str(fault), self.book.remaining(analyst))
+        return fault
+
+    def _kept(self, read: Read, answers: list[Answer]) -> bytes:
+        """The body; the session keeps single answers for ever, the shelf keeps lists of them."""
+        for answer in answers:
+            self._metrics.answered(self.dataset, answer.how)
+        body = self._body(read.key, answers)
+        if len(answers) == 1:
+            return self._shelf.remember(self.dataset, read.view, body)
+        return self._shelf.keep([(self.dataset, read.view, body)])[0]
+
+    def _body(self, key: str, answers: Iterable[Answer]) -> bytes:
+        told = [answer.as_json() for answer in answers]
+        return canonical({"key": key, "dataset": self.dataset, "answers": told})
+
+
+def without_words(body: bytes) -> bytes:
+    """A kept body; lists of answers that were once kept under one key for all lose their words."""
+    if b'"answers":[' not in body[:1_000] or b'"groups":' in body[:2_000]:
+        return body  # a release, or a list in the words of who asks
+    told = json.loads(body)
+    bare = [{**answer, "question": bare_name(answer["key"])} for answer in told["answers"]]
+    return canonical({**told, "answers": bare})
+
+
+def _hand_over(handed: list[tuple[asyncio.Future[bytes], bytes | Exception]]) -> None:
+    for body, found in handed:
+        if body.cancelled():
+            continue
+        if isinstance(found, Exception):
+            body.set_exception(found)
+        else:
+            body.set_result(found)
+
+
+def no_session() -> Problem:
+    """A dataset that takes no questions."""
+    return Problem(
+        404,
+        "no-session",
+        "this dataset takes no single questions, its curator has not given them a budget; ask for "
+        "a release instead",
+    )

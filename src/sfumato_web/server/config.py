@@ -1,0 +1,633 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration of the server: what is served, to whom, and how much of it.
+
+    [server]             host, port, state, grid_milliseconds, page
+    [limits]             see limits.py
+    [datasets.NAME]      a spec, or source, domain, ledger and budget; and a session
+    [analysts.NAME]      token (its hash), role, datasets, allowance
+
+Reading it touches no data. Every fault is a ``SchemaError`` with the file and the line. The keys
+are described in docs/server.md.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sfumato.app.given import (
+    Amount,
+    PlannedTable,
+    budget_from,
+    named_domain,
+    source_from,
+    table_from,
+    total_from,
+    unit_from,
+)
+from sfumato.app.spec import LedgerSpec, SessionTable, ledger_place, read_spec
+from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
+from sfumato.errors import LedgerError, SchemaError, SfumatoError
+from sfumato.ledger.ledger import Ledger, Terms, check_total, obey_total
+from sfumato.privacy.budget import Budget
+from sfumato.text import did_you_mean, listing
+from sfumato.toml import STRICT, KeyPath, TomlFile, read_toml, validated
+from sfumato.types import Neighbours
+from sfumato.vault.warehouse import CsvRule, CsvSource, SqlSource
+from sfumato_web.server.server_limits import Limits
+from sfumato_web.server.tokens import HASH
+
+if TYPE_CHECKING:
+    from sfumato.domain.domain import Domain
+    from sfumato.workload.constraints import Constraints
+
+__all__ = [
+    "Analyst",
+    "Config",
+    "DatasetConfig",
+    "Role",
+    "SessionConfig",
+    "check_address",
+    "faults",
+    "is_larger",
+    "larger_in_words",
+    "open_book",
+    "read_config",
+]
+
+
+Role = Literal["analyst", "curator"]
+Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(**STRICT)
+
+
+class _Amounts(_Table):
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
+    mu: Amount | None = None
+
+
+class _Server(_Table):
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8321
+    state: Text = "server.state"
+    grid_milliseconds: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] = 10.0
+    page: bool = True
+
+
+class _TotalAmounts(_Amounts):
+    pure: Amount | None = None
+    planned: list[PlannedTable] | None = None
+
+
+class _Session(SessionTable, _Amounts):
+    pass
+
+
+class _Dataset(_Table):
+    about: str = ""
+    spec: Text | None = None
+    source: Text | None = None
+    query: Text | None = None
+    csv: CsvRule | None = None
+    name: Text | None = None
+    domain: Text | None = None
+    neighbours: Literal["add-remove", "replace-one"] = "add-remove"
+    unit: Text | None = None
+    rows_per_unit: Annotated[int, Field(ge=1)] | None = None
+    ledger: Text | None = None
+    create: bool = False
+    budget: _TotalAmounts | None = None
+    session: _Session | None = None
+
+
+class _Analyst(_Table):
+    token: Text
+    role: Role = "analyst"
+    datasets: list[str] | Literal["all"] = Field(default_factory=list)
+    allowance: dict[str, _TotalAmounts] = Field(default_factory=dict)
+
+
+class _File(_Table):
+    server: _Server = _Server()
+    limits: Limits = Limits()
+    datasets: dict[Name, _Dataset] = Field(default_factory=dict)
+    analysts: dict[Name, _Analyst] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What single questions may spend, and how they are answered (``sf.open_session``)."""
+
+    budget: Budget
+    public: str | None
+    asked: SessionTable
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetConfig:
+    """A table that is served: where it is, what its records may look like, what it may spend.
+
+    ``total`` is that of its ledger; ``is_total_told`` says whether the file ``told_by`` gives it as
+    such, so that a ledger with another one is brought to it or refused. ``create`` allows the
+    server to create the ledger.
+    """
+
+    name: str
+    about: str
+    source: str | SqlSource | CsvSource
+    table_id: str
+    domain: Domain
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    ledger: str
+    total: Budget | None
+    session: SessionConfig | None
+    constraints: Constraints | None = None
+    create: bool = False
+    is_total_told: bool = False
+    told_by: str = "the configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Analyst:
+    """Somebody who holds a token: which datasets are theirs, and how much of each."""
+
+    name: str
+    token: str
+    role: Role
+    datasets: frozenset[str]
+    allowances: Mapping[str, Budget]
+
+    @property
+    def is_curator(self) -> bool:
+        """Whether this person may see all of a ledger and freeze a dataset."""
+        return self.role == "curator"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that ``sfumato serve`` needs to know."""
+
+    host: str
+    port: int
+    state: Path
+    grid: float
+    limits: Limits
+    datasets: Mapping[str, DatasetConfig]
+    analysts: tuple[Analyst, ...]
+    page: bool = True
+
+
+def read_config(path: str | Path) -> Config:
+    """The server that a configuration file describes."""
+    file = read_toml(path)
+    tables = validated(_File, file.data, file, ())
+    if not tables.datasets:
+        raise file.error("there is nothing to serve; add a table [datasets.NAME] with a spec in it")
+    if not tables.analysts:
+        raise file.error(
+            "nobody may ask; add a table [analysts.NAME] with token = the hash that "
+            "`sfumato token` prints"
+        )
+    datasets = {
+        name: _dataset(file, name, table, tables.limits) for name, table in tables.datasets.items()
+    }
+    _check_ledgers(file, datasets)
+    analysts = tuple(_analyst(file, n, t, datasets) for n, t in tables.analysts.items())
+    _check_tokens(file, analysts)
+    return Config(
+        host=tables.server.host,
+        port=tables.server.port,
+        state=_beside(file, tables.server.state),
+        grid=tables.server.grid_milliseconds / 1000,
+        limits=tables.limits,
+        datasets=datasets,
+        analysts=analysts,
+        page=tables.server.page,
+    )
+
+
+def _beside(file: TomlFile, path: str) -> Path:
+    return (file.folder or Path()) / path
+
+
+def _dataset(file: TomlFile, name: str, table: _Dataset, limits: Limits) -> DatasetConfig:
+    at: KeyPath = ("datasets", name)
+    found = (
+        _from_keys(file, name, table, at)
+        if table.spec is None
+        else _from_spec(file, name, table, table.spec, at)
+    )
+    if found.domain.size > limits.cells:
+        raise file.error(
+            f"its domain has {found.domain.size:,} cells, limits.cells allows {limits.cells:,}; "
+            "raise the limit, or serve fewer attributes",
+            at,
+        )
+    return found
+
+
+def _from_spec(
+    file: TomlFile, name: str, table: _Dataset, named: str, at: KeyPath
+) -> DatasetConfig:
+    for key in sorted(table.model_fields_set - {"spec", "about", "session"}):
+        raise file.error(f"the spec says this already; leave {key} out", (*at, key))
+    try:
+        spec = read_spec(_beside(file, named), asks=False)
+        source = spec.table()
+    except SchemaError as error:
+        raise file.error(str(error), (*at, "spec")) from None
+    if spec.ledger is None:
+        raise file.error(
+            f"{named} names no ledger, and a server must remember what it spends; add a table "
+            '[ledger] with path = "NAME.ledger" to it',
+            (*at, "spec"),
+        )
+    table_id = spec.name or _public_name(source)
+    whose = (spec.domain, spec.neighbours, spec.unit)
+    ledger: LedgerSpec = spec.ledger
+    total = ledger.total or spec.budget
+    session = _session(file, table.session, at, ledger.total)
+    return DatasetConfig(
+        name,
+        table.about,
+        source,
+        table_id,
+        *whose,
+        ledger.path,
+        total,
+        session,
+        spec.constraints,
+        ledger.create,
+        ledger.total is not None,
+        str(spec.path),
+    )
+
+
+def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> DatasetConfig:
+    for key in ("source", "domain", "ledger", "budget"):
+        if getattr(table, key) is None:
+            raise file.error(
+                f"the key '{key}' is missing; a dataset is a spec, or source, domain, ledger and "
+                "budget",
+                at,
+            )
+    source = table_from(file, table.source, table.query, table.csv, at)
+    assert source is not None  # noqa: S101  the loop above
+    assert table.domain is not None  # noqa: S101
+    assert table.ledger is not None  # noqa: S101
+    assert table.budget is not None  # noqa: S101
+    ledger = ledger_place(file, table.ledger, file.folder or Path(), (*at, "ledger"))
+    total = total_from(file, table.budget, (*at, "budget"))
+    return DatasetConfig(
+        name=name,
+        about=table.about,
+        source=source,
+        table_id=table.name or _public_name(source),
+        domain=named_domain(file, table.domain, (*at, "domain")),
+        neighbours=table.neighbours,
+        unit=unit_from(file, table.unit, table.rows_per_unit, at),
+        ledger=ledger,
+        total=total,
+        session=_session(file, table.session, at, total),
+        create=table.create,
+        is_total_told=True,
+        told_by=file.name,
+    )
+
+
+def _session(
+    file: TomlFile, table: _Session | None, at: KeyPath, total: Budget | None
+) -> SessionConfig | None:
+    if table is None:
+        return None
+    where = (*at, "session")
+    public = source_from(file, table.public, (*where, "public"))
+    budget = budget_from(file, table, where)
+    _check_within(file, budget, total, "the session", where)
+    return SessionConfig(budget, public, table)
+
+
+def _check_within(
+    file: TomlFile, part: Budget, total: Budget | None, whose: str, at: KeyPath
+) -> None:
+    """Refuse a part that is larger than the whole: it could never be spent, and promises more."""
+    if total is not None and is_larger(part, total):
+        raise file.error(larger_in_words(whose, part, total), at)
+
+
+def is_larger(part: Budget, total: Budget) -> bool:
+    """Whether a part may spend more than the whole, in a parameter that both have."""
+    names = ("epsilon", "delta", "rho", "mu")
+    pairs = [(getattr(part, name), getattr(total, name)) for name in names]
+    return any(a is not None and b is not None and a > b for a, b in pairs)
+
+
+def larger_in_words(whose: str, part: Budget, total: Budget) -> str:
+    """What to do about it."""
+    return (
+        f"{whose} may spend {part.describe()}, the whole table only {total.describe()}; lower it, "
+        "or give the table more"
+    )
+
+
+def _public_name(source: str | SqlSource | CsvSource) -> str:
+    from sfumato.vault.tables import public_name
+
+    return public_name(source)
+
+
+def _analyst(
+    file: TomlFile, name: str, table: _Analyst, datasets: Mapping[str, DatasetConfig]
+) -> Analyst:
+    at: KeyPath = ("analysts", name)
+    if not HASH.fullmatch(table.token):
+        raise file.error(
+            "expected the hash of a token, written sha256: and 64 digits, never the token itself; "
+            "`sfumato token` makes both",
+            (*at, "token"),
+        )
+    theirs = list(datasets) if table.datasets == "all" else list(table.datasets)
+    for place, wanted in enumerate(theirs):
+        if wanted not in datasets:
+            raise file.error(
+                f"there is no dataset {wanted!r}{did_you_mean(wanted, datasets)}; there are: "
+                f"{listing(list(datasets))}",
+                (*at, "datasets", place),
+            )
+    for wanted in table.allowance:
+        if wanted not in theirs:
+            raise file.error(
+                f"an allowance for {wanted!r}, which is none of their datasets; add it to "
+                "datasets, or leave the allowance out",
+                (*at, "allowance", wanted),
+            )
+    allowances = {
+        wanted: total_from(file, amounts, (*at, "allowance", wanted))
+        for wanted, amounts in table.allowance.items()
+    }
+    for wanted, budget in allowances.items():
+        whole = datasets[wanted].total if datasets[wanted].is_total_told else None
+        _check_within(file, budget, whole, f"{name!r}", (*at, "allowance", wanted))
+    return Analyst(name, table.token, table.role, frozenset(theirs), allowances)
+
+
+def _check_tokens(file: TomlFile, analysts: tuple[Analyst, ...]) -> None:
+    seen: dict[str, str] = {}
+    for analyst in analysts:
+        if analyst.token in seen:
+            raise file.error(
+                f"this token is also that of {seen[analyst.token]!r}; make one for each person "
+                "with `sfumato token`",
+                ("analysts", analyst.name, "token"),
+            )
+        seen[analyst.token] = analyst.name
+
+
+def _check_ledgers(file: TomlFile, datasets: Mapping[str, DatasetConfig]) -> None:
+    """Two names for one table would be two budgets for the same people.
+
+    Compared are the files and the tables of databases that rows come from, whatever the path, the
+    link, the glob, the address, the view or the query by which they are read.
+    """
+    for one, other in combinations(datasets.values(), 2):
+        key = ""
+        if _is_same_place(one.ledger, other.ledger):
+            key = "ledger"
+        elif _share_data(one, other):
+            key = "source"
+        if key:
+            raise file.error(
+                f"has the same {key} as {one.name!r}, or reads some of the same data; one table is "
+                "served under one name, with one ledger, whatever the query",
+                ("datasets", other.name),
+            )
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    """Whether two ledgers are one: the same address, or paths of one file."""
+    if "://" in one or "://" in other:
+        return one == other
+    places = [_file_places(path) for path in (one, other)]
+    return bool(places[0] & places[1])
+
+
+def _file_places(path: str) -> set[str]:
+    """A file by the path that all links end at, and by its device and inode."""
+    places = {os.path.realpath(path)}
+    with suppress(OSError):
+        about = Path(path).stat()
+        places.add(f"inode {about.st_dev}:{about.st_ino}")
+    return places
+
+
+def _share_data(one: DatasetConfig, other: DatasetConfig) -> bool:
+    """Whether two sources read the same files or tables; a server is asked only if both do."""
+    from sfumato.vault.identity import data_identity, shares_data
+
+    sources = (one.source, other.source)
+    found = [data_identity(source, connect=False) for source in sources]
+    if shares_data(*found):
+        return True
+    servers = [{d.place for d in each if d.kind == "postgres"} for each in found]
+    if not servers[0] & servers[1]:
+        return False
+    return shares_data(*(data_identity(source) for source in sources))
+
+
+# --------------------
+# Whether a configuration can be served: what it names is opened, and obeyed or refused.
+#
+# `faults` opens the address, the state, and of every dataset its ledger, its table, the columns
+# and the session, and returns in words all that would stop or surprise the server; it writes
+# nothing. `open_book` opens the ledger of a dataset when the server starts, and brings its total
+# and its allowances to what the configuration says, or refuses.
+
+
+def open_book(dataset: DatasetConfig, config: Config) -> Ledger:
+    """Return the ledger of a dataset, as the configuration wants it.
+
+    A missing one is created only where the configuration says so. A lowered total takes effect and
+    is recorded, one that is not lower is refused with the command that sets it. Allowances are
+    given, changed and withdrawn as they stand in the file.
+
+    Raises:
+        LedgerError: If it is missing, damaged, of another table, unit or neighbour relation, or has
+            a total that is not at least the configuration's.
+    """
+    terms = _terms(dataset)
+    if dataset.create and not Ledger.exists(dataset.ledger):
+        book = terms.open_or_create(dataset.ledger, keep_open=True)
+    else:
+        book = terms.open(dataset.ledger, keep_open=True, advice=_advice(dataset))
+        book.check_unit(terms.unit)
+        if dataset.is_total_told:
+            obey_total(book, dataset.total or terms.total, dataset.told_by)
+    _set_allowances(book, config, dataset.name)
+    return book
+
+
+def _terms(dataset: DatasetConfig) -> Terms:
+    from sfumato.vault.tables import name_of, public_name
+
+    total = dataset.total
+    if total is None and Ledger.exists(dataset.ledger):
+        total = Ledger.open(dataset.ledger).budget
+    if total is None:
+        raise LedgerError(
+            f"dataset {dataset.name!r}: its spec asks for an error, not for a budget, so the total "
+            "of its ledger is not known; add epsilon and delta to its table [ledger]"
+        )
+    if dataset.session is not None:  # so that its first paid answer leaves the rest to pure noise
+        total = total.reserving(dataset.session.budget)
+    own = public_name(dataset.source)
+    name = name_of(dataset.source) if dataset.table_id == own else dataset.table_id
+    return Terms(name or own, dataset.neighbours, unit_of(dataset.unit), total)
+
+
+def _advice(dataset: DatasetConfig) -> str:
+    return f"\nor say create = true for dataset {dataset.name!r} in {dataset.told_by}"
+
+
+def _set_allowances(book: Ledger, config: Config, name: str) -> None:
+    """Write the allowances of the configuration into the ledger, where they are not so already."""
+    held = {a.analyst: a.budget for a in book.allowances()}
+    for analyst in config.analysts:
+        wanted = analyst.allowances.get(name)
+        if wanted == held.get(analyst.name):
+            continue
+        if wanted is None:
+            book.withdraw(analyst.name)
+        else:
+            book.allow(analyst.name, wanted)
+
+
+def faults(config: Config) -> list[str]:
+    """Return all that would stop or surprise a server of this configuration; writes nothing."""
+    listed = [*_told(partial(check_address, config.host, config.port)), *_state(config.state)]
+    for dataset in config.datasets.values():
+        for check in (partial(_check_ledger, config=config), _check_table, _check_session):
+            words = _told(partial(check, dataset))
+            listed += [f"dataset {dataset.name!r}: {each}" for each in words]
+    return listed
+
+
+def _told(check: Callable[[], None]) -> Iterator[str]:
+    try:
+        check()
+    except SfumatoError as error:
+        yield str(error)
+
+
+def check_address(host: str, port: int) -> None:
+    """Refuse an address that nobody could be answered at, before anything is opened."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(address, family=family).close()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise SfumatoError(
+            f"{host}, port {port} cannot be served ({reason}); stop the server that is there, give "
+            "another --port, or change [server] of the configuration"
+        ) from None
+
+
+def _state(path: Path) -> Iterator[str]:
+    """What is wrong with the state file; one that is not there yet is made by the server."""
+    from sfumato_web.server.responses import Shelf
+
+    advice = "name another file in [server] state, or make it usable"
+    if not path.parent.is_dir():
+        yield f"the folder of the server's state {path} does not exist; create it, or {advice}"
+    elif not path.exists():
+        if not os.access(path.parent, os.W_OK):
+            yield f"the folder of the server's state {path} cannot be written; {advice}"
+    elif not path.is_file() or not os.access(path, os.R_OK | os.W_OK):
+        yield f"the server's state {path} is no file that can be written; {advice}"
+    else:
+        yield from _told(lambda: Shelf(path, 0).close())
+
+
+def _check_ledger(dataset: DatasetConfig, config: Config) -> None:
+    terms = _terms(dataset)
+    if dataset.create and not Ledger.exists(dataset.ledger):
+        folder = Path(dataset.ledger).parent
+        if "://" not in dataset.ledger and not _can_be_made(folder):
+            raise LedgerError(
+                f"the ledger {dataset.ledger} cannot be created in {folder}; make the folder "
+                "writable, or name another place"
+            )
+        return
+    book = terms.open(dataset.ledger, advice=_advice(dataset))
+    try:
+        book.check_unit(terms.unit)
+        if dataset.is_total_told:
+            check_total(book, dataset.total or terms.total, dataset.told_by)
+        else:
+            _check_parts(dataset, config, book.budget)
+        book.check()
+    finally:
+        book.close()
+
+
+def _check_parts(dataset: DatasetConfig, config: Config, total: Budget) -> None:
+    """Refuse a session or an allowance that is larger than what the ledger has in all."""
+
+    parts = {repr(a.name): a.allowances.get(dataset.name) for a in config.analysts}
+    parts["the session"] = None if dataset.session is None else dataset.session.budget
+    for whose, part in parts.items():
+        if part is not None and is_larger(part, total):
+            raise LedgerError(larger_in_words(whose, part, total))
+
+
+def _can_be_made(folder: Path) -> bool:
+    """Whether files can be made in a folder, or the folder itself."""
+    there = next((part for part in (folder, *folder.parents) if part.exists()), Path())
+    return there.is_dir() and os.access(there, os.W_OK)
+
+
+def _check_table(dataset: DatasetConfig) -> None:
+    """Open the table and look at the names and types of its columns; reads no row."""
+    from sfumato.vault.encode import check_columns
+    from sfumato.vault.tables import open_table
+
+    check_columns(open_table(dataset.source), dataset.domain, dataset.unit)
+
+
+def _check_session(dataset: DatasetConfig) -> None:
+    from sfumato.session.session_plan import plan_session
+    from sfumato.vault.encode import check_columns
+    from sfumato.vault.tables import open_table
+
+    wanted = dataset.session
+    if wanted is None:
+        return
+    asked = wanted.asked
+    plan_session(
+        dataset.domain,
+        wanted.budget,
+        dataset.neighbours,
+        unit=dataset.unit,
+        questions=asked.questions,
+        updates=asked.updates,
+        records=asked.records,
+        level=asked.level,
+        learning=asked.learning,
+    )
+    if wanted.public is not None:
+        check_columns(open_table(wanted.public), dataset.domain, None)

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What requests and answers look like, for validation and for the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from sfumato.ledger.account import Remaining
+    from sfumato.ledger.entries import Entry
+    from sfumato.release.release import Release
+
+__all__ = [
+    "Answer",
+    "AskAsked",
+    "DatasetShown",
+    "Estimated",
+    "FreezeAsked",
+    "LedgerShown",
+    "PlanAsked",
+    "PlanShown",
+    "Readiness",
+    "ReleaseAsked",
+    "Released",
+    "SchemaShown",
+    "Trouble",
+    "canonical",
+    "columns_of",
+    "entry_document",
+    "remaining_document",
+]
+
+
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)] | Annotated[str, Field(max_length=40)]
+_WORKLOAD = [{"marginals": 1}, {"prefix": "age", "by": ["sex"]}]
+_SQL = "SELECT COUNT(*) FROM data WHERE age >= 65"
+
+
+MOST_REASON = 200  # characters
+
+
+def _reason(text: str) -> str:
+    text = text.strip()
+    if not 0 < len(text) <= MOST_REASON or not text.isprintable():
+        raise ValueError(
+            f"say why, in one line of 1 to {MOST_REASON} printable characters; it is written into "
+            "the ledger and stays there"
+        )
+    return text
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BudgetAsked(_Asked):
+    """Exactly one of epsilon (with or without delta), rho and mu."""
+
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
+    mu: Amount | None = None
+
+
+class PlanAsked(_Asked):
+    """What to forecast: the tables of ``[[workload]]`` in a spec, as JSON objects."""
+
+    workload: Annotated[
+        list[dict[str, Any]], Field(min_length=1, max_length=64, examples=[_WORKLOAD])
+    ]
+    budget: Annotated[BudgetAsked, Field(examples=[{"epsilon": 0.5, "delta": 1e-9}])]
+    objective: Literal["rmse", "max"] = "rmse"
+    mechanism: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+
+
+class ReleaseAsked(PlanAsked):
+    """What to release; projection and level are free, the rest is paid for once."""
+
+    project: bool | Literal["nearest", "bounds"] = True
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+
+
+class AskAsked(_Asked):
+    """One linear query in SQL; the table may have any name."""
+
+    sql: Annotated[str, Field(min_length=1, max_length=4_000, examples=[_SQL])]
+
+
+class FreezeAsked(_Asked):
+    """Why a dataset is frozen or opened again; it is written into the ledger."""
+
+    reason: Annotated[
+        str,
+        Field(
+            examples=["quarterly review"],
+            json_schema_extra={"minLength": 1, "maxLength": MOST_REASON},
+        ),
+        AfterValidator(_reason),
+    ]
+
+
+class Trouble(BaseModel):
+    """A refusal: a code for programs, words for people."""
+
+    error: Annotated[str, Field(examples=["budget-exhausted"])]
+    message: str
+    remaining: dict[str, float | None] | None = None
+
+
+class Readiness(BaseModel):
+    """Whether everything that answers need can be opened."""
+
+    status: Annotated[str, Field(examples=["ready"])]
+    parts: Annotated[
+        dict[str, str],
+        Field(examples=[{"state": "ok", "ledgers": "ok", "tables": "1 of 2 cannot be used"}]),
+    ]
+
+
+class DatasetShown(BaseModel):
+    """A dataset that is open to the caller."""
+
+    name: str
+    about: str
+    attributes: int
+    cells: Annotated[str, Field(description="the number of cells; a text, it may be large")]
+    neighbours: str
+    is_frozen: Annotated[bool | None, Field(description="null: its ledger cannot be read now")]
+    paid_answers: Annotated[
+        int | None,
+        Field(description="questions that can still be paid for; null: no session, or it is busy"),
+    ]
+    remaining: Annotated[
+        dict[str, float | None] | None,
+        Field(description="what the caller may still spend; null: its ledger cannot be read now"),
+    ]
+
+
+class AttributeShown(BaseModel):
+    """A column and what it may hold; ``levels`` are its hierarchies."""
+
+    name: str
+    kind: str
+    size: int
+    levels: list[str]
+
+
+class SchemaShown(BaseModel):
+    """The public domain of a dataset; ``toml`` has all of it, as a schema file."""
+
+    name: str
+    neighbours: str
+    unit: dict[str, Any] | None
+    attributes: list[AttributeShown]
+    toml: str
+
+
+class PlanShown(BaseModel):
+    """A forecast; the keys are those of ``sfumato plan --json``."""
+
+    queries: int
+    mechanism: str
+    rmse: float
+    largest: float
+    certificate: float | None
+    stopped_early: bool
+    budget: dict[str, float]
+    cost: Any
+    groups: list[dict[str, Any]]
+    fits: Annotated[bool, Field(description="whether what remains covers the cost")]
+    ledger: Annotated[
+        dict[str, Any],
+        Field(description="the share it takes and leaves, or what would fit; in words and numbers"),
+    ]
+
+
+class Released(BaseModel):
+    """A release: one list per column, all of one length."""
+
+    key: str
+    dataset: str
+    queries: int
+    mechanism: str
+    rmse: float
+    budget: dict[str, float]
+    cost: Any
+    neighbours: str
+    level: float
+    entry: Annotated[int, Field(description="the debit in the ledger that paid for it")]
+    answers: dict[str, list[Any]]
+
+
+class AnswerShown(BaseModel):
+    """One answer; ``how`` is free or paid, the interval holds the truth with chance ``level``."""
+
+    key: str
+    question: Annotated[str, Field(description="the words of who asks")]
+    aggregate: Annotated[str, Field(description="what was computed, as the asker wrote it")]
+    condition: Annotated[str, Field(description="under which condition, as the asker wrote it")]
+    groups: Annotated[
+        dict[str, Any], Field(description="the group: a value for each column of GROUP BY")
+    ]
+    value: float
+    low: float | None
+    high: float | None
+    level: float | None
+    how: str
+    epoch: int
+    cost: list[dict[str, Any]]
+
+
+class Answer(BaseModel):
+    """The answers to one SELECT, one per group and aggregate."""
+
+    key: str
+    dataset: str
+    answers: list[AnswerShown]
+
+
+class Estimated(BaseModel):
+    """What a SELECT would cost; the keys are those of ``sfumato ask --estimate --json``."""
+
+    key: str
+    dataset: str
+    session: str
+    questions: list[dict[str, Any]]
+    paid_answers_left: int
+
+
+class LedgerShown(BaseModel):
+    """What was spent: of all for a curator, one's own for an analyst."""
+
+    dataset: str
+    budget: dict[str, float]
+    remaining: dict[str, float | None]
+    allowances: list[dict[str, Any]]
+    is_frozen: bool
+    frozen: Annotated[
+        str | None, Field(description="for curators: who froze it, when and why; null: nobody")
+    ]
+    entries: list[dict[str, Any]]
+    next: Annotated[int | None, Field(description="send as ?after= to read on")]
+
+
+# --------------------
+# Documents as they are sent: public numbers as JSON.
+
+
+def canonical(document: object) -> bytes:
+    """A document as the bytes that are sent and kept."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+
+
+def remaining_document(remaining: Remaining) -> dict[str, float | None]:
+    """What one more debit may take: the share of all that is left, and of each lane if there are.
+
+    ``gaussian_epsilon`` is the largest epsilon of Gaussian noise at the delta of the budget.
+    """
+    found = {
+        "share": float(remaining.share),
+        "gaussian_mu": remaining.gaussian_mu,
+        "gaussian_epsilon": None,
+        "pure_epsilon": float(remaining.pure_epsilon),
+    }
+    if remaining.delta and remaining.gaussian_mu is not None:
+        found["gaussian_epsilon"] = float(remaining.epsilon("gaussian"))
+    return found | {f"{lane.kind}_lane": float(lane.left) for lane in remaining.lanes}
+
+
+def columns_of(result: Release, level: float) -> dict[str, list[object]]:
+    """The long table of answers, column by column; a number that is none is null."""
+    table = result.to_arrow(level)
+    return {
+        name: [
+            None if isinstance(value, float) and not isfinite(value) else value
+            for value in column.to_pylist()
+        ]
+        for name, column in zip(table.column_names, table.itercolumns(), strict=True)
+    }
+
+
+def entry_document(entry: Entry) -> dict[str, object]:
+    """A debit and what became of it."""
+    return {
+        "sequence": entry.sequence,
+        "time": entry.time,
+        "analyst": entry.analyst,
+        "state": entry.state,
+        "cost": entry.cost.as_json(),
+        "key": entry.key,
+        "hash": entry.hash,
+    }

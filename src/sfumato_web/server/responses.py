@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was answered, by key: the bytes that were sent, and which idempotency key meant what.
+
+The ledger holds what was paid for and drawn; the shelf holds the answer as it went out, so that it
+goes out again as the same bytes, on any machine and without another look at the table. All of it
+is public. A shelf that is lost loses no budget: answers are made again from the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import Final, Generic, TypeVar
+
+from sfumato.errors import SfumatoError
+
+__all__ = [
+    "Grid",
+    "Newest",
+    "Shelf",
+]
+
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS body (
+    dataset TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (dataset, key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS bound (
+    analyst TEXT NOT NULL, name TEXT NOT NULL, request TEXT NOT NULL, PRIMARY KEY (analyst, name)
+) WITHOUT ROWID;
+"""
+
+
+_REASONS: Final = {
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_CORRUPT": "the file is damaged",
+    "SQLITE_NOTADB": "the file is damaged, or is no database",
+    "SQLITE_READONLY": "the file is read-only",
+    "SQLITE_BUSY": "another process has locked it",
+    "SQLITE_LOCKED": "another connection has locked it",
+    "SQLITE_IOERR": "the disk cannot be read or written",
+    "SQLITE_CANTOPEN": "the file or its folder cannot be opened",
+    "SQLITE_PERM": "the file may not be used",
+}
+
+
+def _reason(error: sqlite3.Error) -> str:
+    """Why a statement failed, for the log: the name of the error, never its text."""
+    name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    kind = "_".join(name.split("_")[:2])
+    return f"{_REASONS[kind]}, {name}" if kind in _REASONS else name
+
+
+class Shelf:
+    """A small database, with the newest bodies in memory (``kept`` bytes of them).
+
+    Only its owner may read the file: it holds who asked what. Whatever goes wrong with it is a
+    ``SfumatoError`` that says why, which callers get as 503 and the log in full.
+    """
+
+    def __init__(self, path: Path, kept: int) -> None:
+        self._lock, self._path = Lock(), path
+        self._kept, self._held = kept, 0
+        self._newest: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        try:
+            _make_private(path)
+            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            # The ledger is the durable record; a body that is lost with the power is made again.
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.executescript(_TABLES)
+        except (sqlite3.Error, OSError) as error:
+            why = _reason(error) if isinstance(error, sqlite3.Error) else error.strerror
+            raise SfumatoError(
+                f"the server's state {path} cannot be opened ({why}); check the folder and its "
+                "permissions, or name another file in [server] state"
+            ) from None
+
+    def body(self, dataset: str, key: str) -> bytes | None:
+        """The bytes that were sent under a key, if any."""
+        place = (dataset, key)
+        with self._using("read"):
+            held = self._newest.get(place)
+            if held is not None:
+                self._newest.move_to_end(place)
+                return held
+            query = "SELECT data FROM body WHERE dataset = ? AND key = ?"
+            row = self._database.execute(query, place).fetchone()
+            return None if row is None else self._remember(place, bytes(row[0]))
+
+    def beginning(self, dataset: str, start: str) -> list[tuple[str, bytes]]:
+        """All keys of a dataset that begin so, with their bytes."""
+        query = "SELECT key, data FROM body WHERE dataset = ? AND substr(key, 1, ?) = ?"
+        with self._using("read"):
+            rows = self._database.execute(query, (dataset, len(start), start)).fetchall()
+        return [(str(key), bytes(data)) for key, data in rows]
+
+    def recent(self, dataset: str, key: str) -> bytes | None:
+        """The bytes that are held in memory under a key, if any."""
+        with self._lock:
+            return self._newest.get((dataset, key))
+
+    def remember(self, dataset: str, key: str, data: bytes) -> bytes:
+        """Hold bytes in memory only: for what the ledger keeps for ever."""
+        with self._lock:
+            return self._remember((dataset, key), data)
+
+    def keep(self, bodies: Iterable[tuple[str, str, bytes]]) -> list[bytes]:
+        """Keep (dataset, key, bytes); where a key is taken, the earlier bytes stay.
+
+        Returns, for each, the bytes that are to be sent.
+        """
+        insert = "INSERT INTO body VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        query = "SELECT data FROM body WHERE dataset = ? AND key = ?"
+        with self._using("written"):
+            kept = []
+            with self._transaction():
+                for dataset, key, data in bodies:
+                    if self._database.execute(insert, (dataset, key, data)).rowcount != 1:
+                        data = bytes(self._database.execute(query, (dataset, key)).fetchone()[0])
+                    kept.append(((dataset, key), data))
+            return [self._remember(place, data) for place, data in kept]
+
+    def bind(self, named: Iterable[tuple[str, str, str]]) -> list[bool]:
+        """Bind idempotency keys: (analyst, name, request). False where it meant another request."""
+        insert = "INSERT INTO bound VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        query = "SELECT request FROM bound WHERE analyst = ? AND name = ?"
+        out = []
+        with self._using("written"), self._transaction():
+            for analyst, name, request in named:
+                is_new = self._database.execute(insert, (analyst, name, request)).rowcount == 1
+                found = self._database.execute(query, (analyst, name)).fetchone()
+                out.append(is_new or found[0] == request)
+        return out
+
+    def check(self) -> None:
+        """Write something that means nothing; raises why, if that cannot be done."""
+        with self._using("written"), self._transaction():
+            version = int(self._database.execute("PRAGMA user_version").fetchone()[0])
+            self._database.execute(f"PRAGMA user_version = {1 - version % 2}")
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._database.close()
+
+    def _remember(self, place: tuple[str, str], data: bytes) -> bytes:
+        if place not in self._newest:
+            self._held += len(data)
+        self._newest[place] = data
+        while self._held > self._kept and len(self._newest) > 1:
+            self._held -= len(self._newest.popitem(last=False)[1])
+        return data
+
+    @contextmanager
+    def _using(self, verb: str) -> Iterator[None]:
+        """Alone with the database; its errors become one that says why."""
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise SfumatoError(
+                    f"the server's state {self._path} cannot be {verb} ({_reason(error)}); make "
+                    "room or restore the file; nothing that was paid for is lost"
+                ) from None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """One transaction: committed at its end, or undone."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # SQLite may have undone it by itself
+                self._database.execute("ROLLBACK")
+            raise
+
+
+def _make_private(path: Path) -> None:
+    """Create the file for its owner alone, or take from others what an earlier version gave them.
+
+    SQLite gives the files beside it the same rights, so those are left from an earlier run only.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        if each.exists() and each.stat().st_mode & 0o077:
+            each.chmod(0o600)
+
+
+# --------------------
+# The newest few things of a kind, by key.
+
+T = TypeVar("T")
+
+
+class Newest(Generic[T]):
+    """At most ``most`` things; the one that was not used for longest goes first.
+
+    >>> kept = Newest[int](2)
+    >>> kept.put("a", 1), kept.put("b", 2), kept.get("a"), kept.put("c", 3), kept.get("b")
+    (1, 2, 1, 3, None)
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, Lock()
+        self._kept: OrderedDict[str, T] = OrderedDict()
+
+    def get(self, key: str) -> T | None:
+        """The thing under a key, if it is still there."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: str, thing: T) -> T:
+        """Keep a thing, and return it."""
+        with self._lock:
+            self._kept[key] = thing
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return thing
+
+
+# --------------------
+# When answers leave: on a grid of times since the request came.
+#
+# How long an answer takes may depend on the noise and on the counts by microseconds; the clock of
+# an analyst shows steps of the grid only (Jin et al. 2022, "Are we there yet? Timing and
+# floating-point attacks on differential privacy systems").
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Steps of ``step`` seconds; clock and sleep are passed in for tests."""
+
+    step: float
+    clock: Callable[[], float] = monotonic
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+
+    def due(self, arrived: float, now: float) -> float:
+        """The first time of the grid that is not before ``now``, at least one step after arrival.
+
+        >>> Grid(0.25).due(10.0, 10.3)
+        10.5
+        """
+        return arrived + self.step * max(1, math.ceil((now - arrived) / self.step))
+
+    async def wait(self, arrived: float) -> None:
+        """Sleep until the next time of the grid."""
+        while (left := self.due(arrived, now := self.clock()) - now) > 0:
+            await self.sleep(left)
+            if self.clock() >= now + left:
+                return
