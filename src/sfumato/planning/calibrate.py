@@ -11,11 +11,11 @@ same bound because what is measured lies on the grid (Ghosh, Roughgarden, Sundar
 
 Neighbours: ``add-remove`` moves h by one cell, so the maximum is over columns of M.
 ``replace-one`` moves it by ``e_i - e_j``: mu^2 takes the squared diameter of the columns of all
-blocks together where the moves can be listed (``sensitivity.py``), else the sum of those of the blocks
-(``sensitivity.py``), never more than 2 (for coefficients without negative ones) or 4 times the longest
-column; epsilon takes the diameter in L1, never more than twice the longest. Where a rule of the
-domain or the source itself drops records, or a person may have fewer rows than allowed, the
-replaced record can fall in no cell at all: then both take at least the longest column. A
+blocks together where the moves can be listed (``sensitivity.py``), else the sum of those of the
+blocks (``sensitivity.py``), never more than 2 (for coefficients without negative ones) or 4 times
+the longest column; epsilon takes the diameter in L1, never more than twice the longest. Where a
+rule of the domain or the source itself drops records, or a person may have fewer rows than allowed,
+the replaced record can fall in no cell at all: then both take at least the longest column. A
 privacy unit of r rows moves h by r such steps at once: r times the norm. Public totals, which no
 move changes, may have next to no noise (``replace_one.py``).
 

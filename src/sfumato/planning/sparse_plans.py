@@ -54,7 +54,8 @@ __all__ = [
 # two Laplace laws epsilon goes in parts ``1 : (2c)^(2/3)``, and ``1 : c^(2/3)`` for monotone
 # scores (Lyu, Su, Li 2017, "Understanding the sparse vector technique for differential privacy",
 # section 4.2). Scales are rounded up, so what a law costs is at most what was given. How well it
-# then finds what is above: ``planning/sparse_plans.py``. Proof page: ``docs/proofs/sparse-vector.md``.
+# then finds what is above: ``planning/sparse_plans.py``. Proof page:
+# ``docs/proofs/sparse-vector.md``.
 
 FALSE_ALARM: Final = Fraction(1, 2**20)
 """How often Gaussian query noise finds a score above that is as far below as can be."""

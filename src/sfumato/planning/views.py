@@ -2,8 +2,8 @@
 """A strategy for the normal form of a workload, seen through the groups that were asked.
 
 Equal queries get equal plans however they were written: what is measured is planned for the normal
-form (`workload/normal_form.py`), and every asked query has its place there. Here are the answers, and
-all that is known of their errors, in the places where they were asked.
+form (`workload/normal_form.py`), and every asked query has its place there. Here are the answers,
+and all that is known of their errors, in the places where they were asked.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ level-quantile of ``|e|``, the interval ``[a - c, a + c]`` holds the true answer
 is a whole number, not negative, nor more than the number of records where that is public; it is 0
 where no record can be, and what is published where something is), so cutting both the answer and
 its interval to that set moves neither away from the truth: coverage stays. Published answers agree
-with each other where a projection was found (``refine/consistency.py``); their errors are correlated
-with their values, so intervals are those of the unbiased answers, widened where a published value
-would lie outside its own (``refine/intervals.py``).
+with each other where a projection was found (``refine/consistency.py``); their errors are
+correlated with their values, so intervals are those of the unbiased answers, widened where a
+published value would lie outside its own (``refine/intervals.py``).
 """
 
 from __future__ import annotations

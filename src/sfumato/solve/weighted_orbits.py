@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The least largest error of a union of products, through its symmetries.
 
-The problem of ``orbits.py`` with a weight on every orbit of queries (``weighted_orbits.py``): the Gram
-matrix of a sector follows the weights, and the variance of a query is the sum over the sectors it
-reaches. ``nuclear.py`` finds the weights; the sectors they end with are an ``OrbitProblem`` again,
-so the strategy is measured like any other factorization.
+The problem of ``orbits.py`` with a weight on every orbit of queries (``weighted_orbits.py``): the
+Gram matrix of a sector follows the weights, and the variance of a query is the sum over the sectors
+it reaches. ``nuclear.py`` finds the weights; the sectors they end with are an ``OrbitProblem``
+again, so the strategy is measured like any other factorization.
 
 Where the workload reads the same backwards (ranges, windows, tables), mirrored cells and queries
 share a weight, and every eigenvalue problem falls into an even and an odd one of half the size.

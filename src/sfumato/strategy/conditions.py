@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many conditions over more kinds of cells than can be listed: weights that are proved.
 
-``factorize.py`` needs all different columns of the queries. Conditions spread over many attributes have
-too many; here the sensitivity is bounded without them. With x the truth values of the conditions
-at a cell and weights g > 0 such that ``L = g'x <= 1`` at every cell (``workload/clauses.py``),
-measure
+``factorize.py`` needs all different columns of the queries. Conditions spread over many attributes
+have too many; here the sensitivity is bounded without them. With x the truth values of the
+conditions at a cell and weights g > 0 such that ``L = g'x <= 1`` at every cell
+(``workload/clauses.py``), measure
 
     M = (I - c u u') diag(sqrt g) F,   u = sqrt(g / G),  G = sum_q g_q,  1 - (1 - c)^2 = t,
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries as decision diagrams over classes of cells: how ``decision_diagram.py`` walks through a domain.
+"""Queries as decision diagrams over classes of cells, and the distinct columns they have.
 
 Conjunctions of conditions on single attributes, and complements of such, are bits: a bit stays set
 while the conjunction is possible. Everything else (tables, given coefficients, other conditions)
@@ -415,6 +415,6 @@ def _too_many(reading: Reading, queries: int, count: int) -> TooLarge:
     counts = " x ".join(f"{n:,}" for n in reading.class_counts)
     return TooLarge(
         f"{queries:,} queries tell {counts} classes of cells apart, and {count:,} or more of their "
-        f"combinations; at most {COLUMNS_MOST_ENTRIES // max(queries, 1):,} are solved as one matrix: ask "
-        "about fewer attributes at once"
+        f"combinations; at most {COLUMNS_MOST_ENTRIES // max(queries, 1):,} are solved as one "
+        "matrix: ask about fewer attributes at once"
     )

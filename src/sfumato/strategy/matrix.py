@@ -2,12 +2,12 @@
 """The certified optimum of any workload that is one matrix of moderate rank.
 
 Conditions over astronomically many cells, given coefficients and products, alone or together: cells
-with equal columns are merged (``decision_diagram.py``), equal queries become one with the sum of their
-squared weights, and the optimal ``M = H F`` is found on what is left (``nuclear.py``). H is then
-rewritten for independent asked queries F_B and rounded to integers C, so that ``M = C F_B`` can be
-measured exactly (``measured.py``). C is invertible, so the span of the queries is kept, whatever was
-rounded: with ``F = T F_B`` the answers ``T C^-1 y`` are unbiased. The sensitivity and the diameter
-are those of the integers, over all different columns.
+with equal columns are merged (``decision_diagram.py``), equal queries become one with the sum of
+their squared weights, and the optimal ``M = H F`` is found on what is left (``nuclear.py``). H is
+then rewritten for independent asked queries F_B and rounded to integers C, so that ``M = C F_B``
+can be measured exactly (``measured.py``). C is invertible, so the span of the queries is kept,
+whatever was rounded: with ``F = T F_B`` the answers ``T C^-1 y`` are unbiased. The sensitivity and
+the diameter are those of the integers, over all different columns.
 """
 
 from __future__ import annotations

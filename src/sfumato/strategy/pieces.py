@@ -309,8 +309,8 @@ def _is_below(
 #
 # The splits are those of the mean error with the queries of every attribute weighted for the
 # largest error of that attribute alone, and the terms by what the program gave them. The largest
-# error is no less than any weighted mean, so the bound of ``subset_bounds.py`` on that mean is one on
-# it; so is the bound of every term alone.
+# error is no less than any weighted mean, so the bound of ``subset_bounds.py`` on that mean is one
+# on it; so is the bound of every term alone.
 
 MOST_ENTRIES = 2**24  # pairs of a worst query and a piece
 ROUNDS = 2  # times that the splits follow the weights of the terms

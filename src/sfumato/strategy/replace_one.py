@@ -252,7 +252,7 @@ def _reaching(form: Array) -> Array:
 
 
 def _helped(problem: _Problem, form: Array, bound: float) -> Array:
-    """Queries that err by more than the optimum of all are measured as well: see ``factorize.py``."""
+    """Queries that err by more than the optimum are measured as well: ``solve/nuclear.py``."""
     far = problem.errors(form) > bound * (1 + HELPED)
     if not far.any() or bound <= 0:
         return form

@@ -7,8 +7,8 @@ with ``f^1/2 = (1 - z^w)^1/2 (1 - z)^-1/2``, whose coefficients fall like n^(-3/
 the kernel is cut after a few widths and rounded to integers, M has a row wherever the kernel meets
 a cell (``windows.py``), and R is least squares, ``F X^-1 M'``: unbiased whatever was rounded
 or cut, and the certificate counts what it cost. What is lost to the optimum is at the two ends,
-a share of about w / cells; ``subset_bounds.py`` has the bound. Other attributes, asked cell by cell,
-repeat the whole along every line.
+a share of about w / cells; ``subset_bounds.py`` has the bound. Other attributes, asked cell by
+cell, repeat the whole along every line.
 
 References: Fichtenberger, Henzinger, Upadhyay 2023, "Constant matters: fine-grained error bound
 on differentially private continual observation", for the square root of the symbol of counting.

@@ -422,7 +422,8 @@ def _checked_number(queries: int) -> int:
 # The second step of the local model, at the collector. Reports are already private, so everything
 # here is arithmetic on public numbers and costs nothing more.
 #
-# S. Warner, 1965, "Randomized response: a survey technique for eliminating evasive answer bias";
+# Papers: S. Warner, 1965, "Randomized response: a survey technique for eliminating evasive answer
+# bias";
 # P. Kairouz, K. Bonawitz, D. Ramage, 2016, "Discrete distribution estimation under local privacy";
 # Y.-X. Wang, lecture notes "Sparse vector technique and linear query release". Proofs of
 # unbiasedness and of the covariance: docs/proofs/randomized-response.md, Claims 2 and 3.

@@ -2,10 +2,10 @@
 """Groups of queries as bytes, in the order in which they were written.
 
 Searches are taken up again under the hash of these bytes, and requests were stored under it before
-`normal_form.py` made one form of all writings. Labels and names do not enter, only what is asked, in
-which order, and how much it matters. A condition enters as
-the truth table over the cells it tells apart, so that ``a AND b`` is ``NOT (NOT b OR NOT a)``;
-only conditions that tell more than 2^16 cells apart enter as they are written.
+`normal_form.py` made one form of all writings. Labels and names do not enter, only what is asked,
+in which order, and how much it matters. A condition enters as the truth table over the cells it
+tells apart, so that ``a AND b`` is ``NOT (NOT b OR NOT a)``; only conditions that tell more than
+2^16 cells apart enter as they are written.
 """
 
 from __future__ import annotations

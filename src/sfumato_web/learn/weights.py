@@ -220,7 +220,7 @@ class Weights:
         return self.experts.regret(np.array(COUNTS) / self.total)
 
     def bound(self) -> float:
-        """The most that the regret can be, by the theorem in ``study/multiplicative_weights.py``."""
+        """The most that the regret can be, by the theorem of ``Hedge``."""
         return self.experts.regret_bound(np.array(COUNTS) / self.total)
 
 
