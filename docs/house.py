@@ -13,8 +13,9 @@ modules, lines
 walk of a release, walk of a question
     what `sys.setprofile` sees of the second ``plan.release`` of the three 2-way tables of a domain
     of 4 x 3 x 5 cells (300 rows, no ledger), and of ``session.ask`` of a new question after a first
-    one (with a ledger): modules and functions that are called, without bodies of modules, lambdas
-    and comprehensions. A *change of room* is a function called for the first time whose room is
+    one (with a ledger, both paid for): modules and functions that are called, without bodies of
+    modules, lambdas and comprehensions. The noise of a release is new each time, and with it one
+    or two of its modules. A *change of room* is a function called for the first time whose room is
     not that of the function before it in this order; it is a *return* if the room was visited
     before. *By modules* counts the same for modules visited for the first time.
 one importer
@@ -482,14 +483,15 @@ def walk(house: House, action: Callable[[], object]) -> Walk:
     return Walk(tuple(steps.values()))
 
 
-def _people() -> tuple[Domain, pd.DataFrame]:
-    """A domain of 4 x 3 x 5 cells, and 300 rows of it."""
+def _people(*, even: bool) -> tuple[Domain, pd.DataFrame]:
+    """A domain of 4 x 3 x 5 cells, and 300 rows: spread evenly, or in five cells."""
     import pandas as pd
 
     import sfumato as sf
 
     rows = np.arange(300)
-    frame = pd.DataFrame({"a": rows % 4, "b": rows // 4 % 3, "c": rows // 12 % 5})
+    ab = {"a": rows % 4, "b": rows // 4 % 3} if even else {"a": 1, "b": 2}
+    frame = pd.DataFrame({**ab, "c": rows // 12 % 5})
     return sf.Domain({"a": 4, "b": 3, "c": 5}), frame
 
 
@@ -497,18 +499,21 @@ def walk_of_release(house: House) -> Walk:
     """The second release of the three 2-way tables."""
     import sfumato as sf
 
-    domain, people = _people()
+    domain, people = _people(even=True)
     plan = sf.plan(sf.marginals(domain, 2), sf.Budget(epsilon=1, delta=1e-9))
     plan.release(people)  # what is imported on first use is imported
     return walk(house, lambda: plan.release(people))
 
 
 def walk_of_question(house: House) -> Walk:
-    """A new question in a session with a ledger, after a first one."""
+    """A new question in a session with a ledger, after a first one; both are paid for.
+
+    Nearly without noise, so that it is: nobody expects all the people in so few cells.
+    """
     import sfumato as sf
 
-    domain, people = _people()
-    budget = sf.Budget(epsilon=1, delta=1e-9)
+    domain, people = _people(even=False)
+    budget = sf.Budget(epsilon=100, delta=1e-9)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "people.ledger"
         sf.Ledger.create(path, budget, "people", unit="row")
