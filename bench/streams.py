@@ -19,7 +19,7 @@ import numpy as np
 
 import sfumato as sf
 from bench.tell import Effort
-from sfumato.planning.stream_plans import StreamPlan, plan_stream
+from sfumato.planning.stream_plans import StreamForecast, forecast_stream
 from sfumato.run.stream import Counter
 
 LENGTHS = (64, 256, 1024, 4096, 65536, 1_000_000)
@@ -38,10 +38,10 @@ def best_toeplitz() -> dict[int, float]:
     return found
 
 
-def planned(length: int, width: int | None, strategy: str) -> tuple[StreamPlan, float]:
+def planned(length: int, width: int | None, strategy: str) -> tuple[StreamForecast, float]:
     """A plan and the CPU seconds it took."""
     start = time.process_time()
-    plan = plan_stream(length, sf.Budget(mu=1), width=width, strategy=strategy)
+    plan = forecast_stream(length, sf.Budget(mu=1), width=width, strategy=strategy)
     _ = plan.gamma
     return plan, time.process_time() - start
 
@@ -82,7 +82,7 @@ def laplace() -> None:
     print("| --- " * 4 + "|")
     for length, width in LAPLACE:
         found = [
-            plan_stream(length, sf.Budget(epsilon=1), width=width, strategy=s).rmse
+            forecast_stream(length, sf.Budget(epsilon=1), width=width, strategy=s).rmse
             for s in ("laplace-tree", "tree")
         ]
         print(f"| {length:,} | {width or ''} | {found[0]:.2f} | {found[1]:.2f} |")

@@ -33,9 +33,7 @@ with tempfile.TemporaryDirectory() as folder:
     sf.Ledger.create(ledger, budget, "museum", unit="row")
 
     def opened() -> sf.Session:
-        return sf.open_session(
-            table, domain, budget, ledger=ledger, name="museum", questions=300, records=20_000
-        )
+        return plan.open(table, ledger, name="museum")
 
     with opened() as session:
         for question in questions:

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from sfumato.run.correct import correct as correct
     from sfumato.run.linear import Plan as Plan
     from sfumato.run.stream import Counter as Counter
+    from sfumato.run.stream import plan_stream as plan_stream
     from sfumato.run.watch import Watch as Watch
     from sfumato.run.watch import watch as watch
     from sfumato.session.session import Session as Session
     from sfumato.session.session import open_session as open_session
-    from sfumato.session.session_plan import plan_session as plan_session
+    from sfumato.session.session import plan_session as plan_session
     from sfumato.study.factorize import factorize as factorize
     from sfumato.study.projection_forecast import forecast_projection as forecast_projection
     from sfumato.vault.warehouse import CsvSource as CsvSource
@@ -88,7 +89,8 @@ _HOMES = {
     "means": "sfumato.workload.build",
     "open_session": "sfumato.session.session",
     "plan_adaptive": "sfumato.run.adaptive",
-    "plan_session": "sfumato.session.session_plan",
+    "plan_session": "sfumato.session.session",
+    "plan_stream": "sfumato.run.stream",
     "predicates": "sfumato.workload.build",
     "prefixes": "sfumato.workload.build",
     "product": "sfumato.workload.build",

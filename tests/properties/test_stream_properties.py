@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato.vault.stream_noise as vault
-from sfumato.planning.stream_plans import STRATEGIES, StreamPlan, plan_stream
+from sfumato.planning.stream_plans import STRATEGIES, StreamForecast, forecast_stream
 from sfumato.privacy.budget import Budget
 from sfumato.run.stream import follower
 from sfumato.vault.stream_noise import PrivateStream
@@ -29,11 +29,11 @@ def silence() -> object:
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> tuple[StreamPlan, list[int], int, int]:
+def questions(draw: st.DrawFn) -> tuple[StreamForecast, list[int], int, int]:
     length = draw(st.sampled_from([1, 2, 5, 12, 23]))
     width = draw(st.sampled_from([None, 1, 2, 3, 7]))
     largest = draw(st.sampled_from([1, 3, 1000]))
-    plan = plan_stream(
+    plan = forecast_stream(
         length,
         BUDGET,
         width=width,
@@ -48,7 +48,7 @@ def flat(measurements: list[list[int]]) -> list[int]:
     return [value for step in measurements for value in step]
 
 
-def measured(plan: StreamPlan, values: list[int]) -> list[list[int]]:
+def measured(plan: StreamForecast, values: list[int]) -> list[list[int]]:
     stream = PrivateStream(plan, 1)
     return [stream.measure([v])[0] for v in values]
 
@@ -56,7 +56,7 @@ def measured(plan: StreamPlan, values: list[int]) -> list[list[int]]:
 @settings(max_examples=150, deadline=None)
 @given(questions())
 def test_neighbours_are_no_further_apart_than_the_noise_covers(
-    asked: tuple[StreamPlan, list[int], int, int],
+    asked: tuple[StreamForecast, list[int], int, int],
 ) -> None:
     plan, values, place, added = asked
     other = [v + added * (i == place) for i, v in enumerate(values)]
@@ -71,7 +71,7 @@ def test_neighbours_are_no_further_apart_than_the_noise_covers(
 @settings(max_examples=150, deadline=None)
 @given(questions())
 def test_what_was_measured_gives_back_the_sums(
-    asked: tuple[StreamPlan, list[int], int, int],
+    asked: tuple[StreamForecast, list[int], int, int],
 ) -> None:
     plan, values, _, _ = asked
     public = follower(plan)

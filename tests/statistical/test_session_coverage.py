@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 import sfumato as sf
 from sfumato.session import answering as module
-from sfumato.session.session import begin_session
+from tests.sessions import begin_session
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"age": 12, "sex": 2})

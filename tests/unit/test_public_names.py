@@ -37,6 +37,7 @@ PUBLIC = {
     "plan",
     "plan_adaptive",
     "plan_session",
+    "plan_stream",
     "predicates",
     "prefixes",
     "product",

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import sfumato as sf
 import sfumato.vault.stream_noise as vault
 from sfumato.errors import (
     BudgetExhausted,
@@ -237,3 +238,17 @@ def test_pure_budgets_count_too() -> None:
     counter.add_many([1] * 50)
     assert counter.forecast.cost.pure_epsilon <= 1
     assert counter.forecast.noise.noise == "laplace"
+
+
+def test_a_plan_is_started_as_often_as_it_is_paid_for(tmp_path: Path) -> None:
+    budget = sf.Budget(mu=1)
+    plan = sf.plan_stream(10, budget, dimensions=["a", "b"], many=True)
+    assert repr(plan).startswith("2 x Stream of 10 running totals by optimal")
+    ledger = sf.Ledger.create(tmp_path / "a.ledger", budget, "visits", unit="event")
+    with plan.start(ledger) as counter:
+        assert counter.forecast is plan.forecast
+        assert counter.names == ("a", "b")
+        assert len(counter.add([3, 4])) == 2
+    with pytest.raises(BudgetExhausted):
+        plan.start(ledger)
+    assert len(ledger.entries()) == 1

@@ -58,29 +58,18 @@ class SessionSpec:
 
     def open(self, ledger: Ledger | None, *, dummy: bool = False) -> Session:
         """Open the session; nothing is spent by that."""
-        from sfumato.session.session import open_session
-
         if self.source is None and not dummy:
             raise SchemaError(
                 f"{self.path}: data: the key 'source' is missing, so there is nothing to ask; name "
                 'the table, for example source = "people.parquet" (--dummy works without)'
             )
-        asked = self.asked
-        return open_session(
+        plan = self.asked.plan(self.domain, self.budget, self.neighbours, self.unit)
+        return plan.open(
             self.source,
-            self.domain,
-            self.budget,
-            ledger=None if dummy else ledger,
-            neighbours=self.neighbours,
-            unit=self.unit,
+            None if dummy else ledger,
             public=self.public,
-            questions=asked.questions,
-            updates=asked.updates,
-            records=asked.records,
-            level=asked.level,
-            learning=asked.learning,
             name=self.name,
-            label=asked.label,
+            label=self.asked.label,
             dummy=dummy,
         )
 

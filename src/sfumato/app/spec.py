@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.linear import Plan, Purse
     from sfumato.run.spine import Progress
+    from sfumato.session.session import SessionPlan
     from sfumato.types import Noise
     from sfumato.workload.constraints import Constraints
     from sfumato.workload.workload import Workload
@@ -133,6 +134,24 @@ class SessionTable(_Table):
     learning: Literal["fit", "hedge"] = "fit"
     public: Text | None = None
     label: str = ""
+
+    def plan(
+        self, domain: Domain, budget: Budget, neighbours: Neighbours, unit: PrivacyUnit | None
+    ) -> SessionPlan:
+        """The plan of this session on a table."""
+        from sfumato.session.session import plan_session
+
+        return plan_session(
+            domain,
+            budget,
+            neighbours,
+            unit=unit,
+            questions=self.questions,
+            updates=self.updates,
+            records=self.records,
+            level=self.level,
+            learning=self.learning,
+        )
 
 
 class SpecTables(_Table):

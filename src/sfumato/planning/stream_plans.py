@@ -51,10 +51,10 @@ from sfumato.workload.queries import Prefix
 
 __all__ = [
     "STRATEGIES",
-    "StreamPlan",
+    "StreamForecast",
+    "forecast_stream",
     "optimal_totals",
     "optimal_windows",
-    "plan_stream",
     "square_root",
 ]
 
@@ -314,11 +314,11 @@ SLACK = 1 + Fraction(1, 2**30)  # over float results that err by far less
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StreamPlan:
+class StreamForecast:
     """A strategy for one stream with its noise, its cost and its errors; nothing of it is secret.
 
     >>> from sfumato.privacy.budget import Budget
-    >>> found = plan_stream(64, Budget(mu=1), strategy="optimal")
+    >>> found = forecast_stream(64, Budget(mu=1), strategy="optimal")
     >>> f"{found.rmse:.3f} counts, certificate {found.certificate:.3f}"
     '2.100 counts, certificate 1.000'
     """
@@ -416,7 +416,7 @@ class StreamPlan:
         )
 
 
-def plan_stream(
+def forecast_stream(
     length: int,
     budget: Budget,
     *,
@@ -424,8 +424,8 @@ def plan_stream(
     strategy: str | None = None,
     largest: int = 1,
     neighbours: Neighbours = "add-remove",
-) -> StreamPlan:
-    """The plan of one stream; without ``strategy`` the one with the least forecast error."""
+) -> StreamForecast:
+    """The forecast of one stream; without ``strategy`` the one with the least forecast error."""
     _check(length, budget, width, strategy, largest)
     if width is not None and width >= length:
         width = None
@@ -444,7 +444,7 @@ def _planned(
     neighbours: Neighbours,
     largest: int,
     strategy: str,
-) -> StreamPlan:
+) -> StreamForecast:
     if strategy in ("optimal", "toeplitz") and budget.gaussian_mu is None:
         raise PlanError(
             f"strategy {strategy!r} needs Gaussian noise and the budget is pure "
@@ -463,7 +463,7 @@ def _planned(
         sensitivity = column_norm(shape, columns_squared(shape))
     law: Noise = "laplace" if is_pure else "gaussian"
     noise = _calibrated(shape, sensitivity, law, budget, neighbours, largest)
-    return StreamPlan(
+    return StreamForecast(
         length, width, budget, neighbours, largest, strategy, shape, sensitivity, noise
     )
 
@@ -565,7 +565,7 @@ def _ceiling(scale: float, bits: int) -> int:
     return -(-exact.numerator // exact.denominator)
 
 
-def _candidate(chosen: StreamPlan, name: str) -> Candidate:
+def _candidate(chosen: StreamForecast, name: str) -> Candidate:
     p = chosen
     try:
         found = _planned(p.length, p.width, p.budget, p.neighbours, p.largest, name)

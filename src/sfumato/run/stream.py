@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ldexp
 from operator import index
 from pathlib import Path
@@ -25,9 +26,10 @@ import numpy as np
 
 from sfumato.errors import PlanError, SfumatoError, TableError, TooLarge
 from sfumato.planning.stream_filters import STATE_BITS, Filter, TimeTree, decode
-from sfumato.planning.stream_plans import StreamPlan, plan_stream
+from sfumato.planning.stream_plans import StreamForecast, forecast_stream
 from sfumato.privacy.budget import Budget
 from sfumato.random import system_words
+from sfumato.run.spine import Access, Guarantee, opened
 from sfumato.types import Array, Neighbours
 from sfumato.vault.stream_noise import PrivateStream
 
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Counter",
     "Follower",
+    "StreamPlan",
     "follower",
+    "plan_stream",
 ]
 
 
@@ -54,7 +58,7 @@ __all__ = [
 class FilterFollower:
     """The memories of a filter, fed with measured values instead of exact ones."""
 
-    def __init__(self, plan: StreamPlan, shape: Filter) -> None:
+    def __init__(self, plan: StreamForecast, shape: Filter) -> None:
         self._shape, self._grid_bits = shape, plan.noise.grid_bits
         echoes = 0 if shape.echo is None else shape.echo.size
         self._memories = [0] * shape.banks[0].size
@@ -84,7 +88,7 @@ class FilterFollower:
 class TotalsFollower:
     """A tree for running totals: per level, the nodes since the next larger one ended."""
 
-    def __init__(self, plan: StreamPlan, shape: TimeTree) -> None:
+    def __init__(self, plan: StreamForecast, shape: TimeTree) -> None:
         self._grid_bits = plan.noise.grid_bits
         self._sums = [0] * shape.levels
 
@@ -104,7 +108,7 @@ class TotalsFollower:
 class WindowsFollower:
     """A tree for windows: the last nodes of every level, as many as a window may need."""
 
-    def __init__(self, plan: StreamPlan, shape: TimeTree) -> None:
+    def __init__(self, plan: StreamForecast, shape: TimeTree) -> None:
         self._shape, self._grid_bits = shape, plan.noise.grid_bits
         width = shape.width or shape.length
         sizes = [shape.branching**level for level in range(shape.levels)]
@@ -134,7 +138,7 @@ class WindowsFollower:
 Follower = FilterFollower | TotalsFollower | WindowsFollower
 
 
-def follower(plan: StreamPlan) -> Follower:
+def follower(plan: StreamForecast) -> Follower:
     """The public state of one coordinate before its first step."""
     if isinstance(plan.shape, Filter):
         return FilterFollower(plan, plan.shape)
@@ -144,6 +148,93 @@ def follower(plan: StreamPlan) -> Follower:
 MOST_AT_ONCE = 2**44  # a value is below this, as a table has fewer records
 MOST_STREAMS = 2**20
 MOST_KEPT = 2**25  # numbers that all coordinates may keep together
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamPlan:
+    """Streams that can be started: how they will be answered, and how well.
+
+    ``names`` are those of the streams, ``most`` is the largest value of a step, and ``is_scalar``
+    says that a step brings a number and not a list.
+    """
+
+    forecast: StreamForecast
+    names: tuple[str, ...]
+    most: int
+    is_scalar: bool
+
+    def __repr__(self) -> str:
+        return repr(self.forecast) if self.is_scalar else f"{len(self.names):,} x {self.forecast!r}"
+
+    def start(
+        self,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        name: str = "stream",
+        keep: bool = True,
+    ) -> Counter:
+        """Pay for the streams and start them.
+
+        Args:
+            ledger: What is debited, all at once; every counter is a request of its own.
+            name: What the ledger calls the streams, unless it is given open.
+            keep: Whether answers are remembered, for `Counter.released` and for the ledger.
+
+        Returns:
+            A counter before its first value.
+
+        Raises:
+            BudgetExhausted: The cost does not fit what is left.
+        """
+        counter = Counter.__new__(Counter)
+        counter._start(self, ledger, name, keep)
+        return counter
+
+
+def plan_stream(
+    length: int,
+    budget: Budget,
+    strategy: str | None = None,
+    *,
+    dimensions: int | Sequence[str] = 1,
+    largest: int = 1,
+    many: bool = False,
+    window: int | None = None,
+    neighbours: Neighbours = "add-remove",
+) -> StreamPlan:
+    """Plan noisy running totals of a stream; touches no data and costs nothing.
+
+    Args:
+        length: The most values that may come.
+        budget: What all answers ever given may spend together.
+        strategy: ``"optimal"``, ``"toeplitz"``, ``"tree"`` or ``"laplace-tree"``; None for the
+            least forecast error.
+        dimensions: A number of streams, or their names: every step brings one value for each.
+        largest: The most that one person adds to one value.
+        many: Whether a value is a sum over people, who each add at most ``largest``.
+        window: Answer sums of so many last values, not of all.
+        neighbours: What two streams differ in.
+
+    Returns:
+        A plan, whose ``start`` makes a `Counter`.
+
+    Raises:
+        PlanError: An argument is wrong.
+        TooLarge: The streams need too many numbers.
+
+    >>> plan_stream(100, Budget(mu=1)).forecast.strategy
+    'optimal'
+    """
+    names, is_scalar = _names(dimensions)
+    forecast = forecast_stream(
+        length, budget, width=window, strategy=strategy, largest=largest, neighbours=neighbours
+    )
+    if forecast.state_size * len(names) > MOST_KEPT:
+        raise TooLarge(
+            f"{len(names):,} streams of {forecast.state_size:,} numbers each are more "
+            f"than {MOST_KEPT:,}; use fewer dimensions, or a shorter window"
+        )
+    return StreamPlan(forecast, names, MOST_AT_ONCE - 1 if many else largest, is_scalar)
 
 
 class Counter:
@@ -182,33 +273,34 @@ class Counter:
         name: str = "stream",
         keep: bool = True,
     ) -> None:
-        self._names, self._is_scalar = _names(dimensions)
-        self._plan = plan_stream(
+        plan = plan_stream(
             length,
             budget,
-            width=window,
-            strategy=strategy,
+            strategy,
+            dimensions=dimensions,
             largest=largest,
+            many=many,
+            window=window,
             neighbours=neighbours,
         )
-        kept = self._plan.state_size * len(self._names)
-        if kept > MOST_KEPT:
-            raise TooLarge(
-                f"{len(self._names):,} streams of {self._plan.state_size:,} numbers each are more "
-                f"than {MOST_KEPT:,}; use fewer dimensions, or a shorter window"
-            )
-        self._most = MOST_AT_ONCE - 1 if many else largest
+        self._start(plan, ledger, name, keep)
+
+    def _start(
+        self, plan: StreamPlan, ledger: Ledger | str | Path | None, name: str, keep: bool
+    ) -> None:
+        self._plan, self._names, self._is_scalar = plan.forecast, plan.names, plan.is_scalar
+        self._most = plan.most
         # What can fail for want of memory comes before the debit, all noise after it.
         self._private: PrivateStream | None = PrivateStream(self._plan, len(self._names))
         self._public = [follower(self._plan) for _ in self._names]
-        self._book, self._entry = _debited(self._plan, ledger, name)
+        self._ledger, self._entry = _debited(self._plan, ledger, name)
         self._released: list[list[float]] | None = [] if keep else None
         self._step = 0
         self._last = [0.0] * len(self._names)
         self._lock = Lock()
 
     @property
-    def forecast(self) -> StreamPlan:
+    def forecast(self) -> StreamForecast:
         """The plan: strategy, noise, errors of every step, certificate, the other strategies."""
         return self._plan
 
@@ -274,9 +366,9 @@ class Counter:
             if self._private is None:
                 return
             self._private = None
-            if self._book is not None and self._entry is not None:
-                told = {"steps": self._step, "names": self._names, "answers": self._released}
-                self._book.store(self._entry, json.dumps(told).encode())
+            if self._ledger is not None and self._entry is not None:
+                released = {"steps": self._step, "names": self._names, "answers": self._released}
+                self._ledger.store(self._entry, json.dumps(released).encode())
 
     def _added(self, rows: list[list[int]]) -> list[list[float]]:
         with self._lock:
@@ -382,17 +474,17 @@ def _whole(value: object) -> int | None:
 
 
 def _debited(
-    plan: StreamPlan, ledger: Ledger | str | Path | None, name: str
+    plan: StreamForecast, ledger: Ledger | str | Path | None, name: str
 ) -> tuple[Ledger | None, Entry | None]:
     """Debit the whole stream; every counter is a request of its own, so its key is fresh."""
-    from sfumato.ledger.ledger import Ledger, ledger_of
+    from sfumato.ledger.ledger import Ledger
 
     # An open ledger is that of the stream, whatever it is called there.
-    known_as = ledger.table_id if isinstance(ledger, Ledger) else name
-    book = ledger_of(ledger, known_as, plan.neighbours, plan.budget, "event")
-    if book is None:
+    name = ledger.table_id if isinstance(ledger, Ledger) else name
+    guarantee = Guarantee(plan.budget, plan.neighbours, "event")
+    _, record = opened(Access(None, ledger, name), None, guarantee)
+    if record is None:
         return None, None
     fresh = int(system_words().words(1)[0])
     key = f"stream {plan.digest()[:16]} {fresh:016x}"
-    entry = book.debit(plan.cost, plan.request(), key, unit="event")
-    return book, entry
+    return record, record.debit(plan.cost, plan.request(), key, unit="event")

@@ -36,7 +36,7 @@ from sfumato.ledger.store import is_gone, this_process
 from sfumato.planning.sparse_plans import GRID_BITS, SparsePlan, plan_sparse
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
-from sfumato.run.spine import Access, Guarantee, Progress, Runnable, run
+from sfumato.run.spine import Access, Guarantee, Progress, Runnable, opened, run
 from sfumato.text import STORED
 from sfumato.types import Neighbours
 from sfumato.vault.sensitive import Sensitive
@@ -498,8 +498,8 @@ Found = tuple[int, int | None]
 class _Tests:
     """The running tests of a watch and what its ledger knows of them."""
 
-    def __init__(self, watch: Watch, book: Ledger | None, key: str) -> None:
-        self.watch, self.book, self.key = watch, book, key
+    def __init__(self, watch: Watch, ledger: Ledger | None, key: str) -> None:
+        self.watch, self.ledger, self.key = watch, ledger, key
         self.token, self.owner = secrets.token_hex(8), this_process()
         self.version, self.step, self.begun = 0, 0, 1
         self.alerts: list[Found] = []
@@ -522,15 +522,15 @@ class _Tests:
         """Begin after a debit, go on from a rest, or begin the next sparse vector after a loss."""
         from sfumato.ledger.entries import canonical_json
 
-        book, request = self.book, self.watch.request() | {"begun": self.key}
-        if book is None:
+        ledger, request = self.ledger, self.watch.request() | {"begun": self.key}
+        if ledger is None:
             self.finder = Discoverer(self.watch.plan)
             return
-        entry = book.entry(self.key)
+        entry = ledger.entry(self.key)
         if entry is None or entry.state != "answered":
-            self._begin_new(book, request)
+            self._begin_new(ledger, request)
             return
-        stored = book.state(self.key)
+        stored = ledger.state(self.key)
         if entry.request != canonical_json(request) or stored is None:
             raise LedgerError(
                 f"request key {self.key!r} is of another request; begin this watch with its own"
@@ -549,14 +549,14 @@ class _Tests:
             self._note("use", "in use", following.begun)
             self.begun, self.finder = following.begun, following
 
-    def _begin_new(self, book: Ledger, request: dict[str, object]) -> None:
-        entry = book.debit(self.watch.plan.cost, request, self.key, unit="event")
+    def _begin_new(self, ledger: Ledger, request: dict[str, object]) -> None:
+        entry = ledger.debit(self.watch.plan.cost, request, self.key, unit="event")
         try:
             finder = Discoverer(self.watch.plan)
-            self.entry = book.store(entry, b"begun", states=[self._state("in use", 1)])
+            self.entry = ledger.store(entry, b"begun", states=[self._state("in use", 1)])
         except BaseException:
             with suppress(LedgerError):  # then it stays reserved, and is burnt later
-                book.burn(entry)
+                ledger.burn(entry)
             raise
         self.version, self.finder = 1, finder
 
@@ -599,9 +599,9 @@ class _Tests:
 
     def _store(self, alert: Found | None) -> None:
         """Write an outcome and what is public of the state; refused if another process did."""
-        if self.book is None or self.entry is None:
+        if self.ledger is None or self.entry is None:
             return
-        stored = self.book.keep(
+        stored = self.ledger.keep(
             f"{self.key} step {self.step}",
             {"watch": self.key, "step": self.step},
             json.dumps(alert).encode(),
@@ -619,7 +619,7 @@ class _Tests:
         finder, self.finder = self.finder, None
         if this_process() != self.owner:  # a fork: the threshold is its parent's
             return
-        if finder is not None and self.book is not None and self.entry is not None:
+        if finder is not None and self.ledger is not None and self.entry is not None:
             self.begun = finder.begun
             try:
                 self._note("rest", "at rest", finder.begun, finder.state())
@@ -630,10 +630,10 @@ class _Tests:
         _LIVE.pop(self.token, None)
 
     def _note(self, word: str, phase: str, begun: int, finder: bytes = b"") -> None:
-        assert self.book is not None  # noqa: S101
+        assert self.ledger is not None  # noqa: S101
         assert self.entry is not None  # noqa: S101
         state = self._state(phase, begun, finder)
-        stored = self.book.keep(
+        stored = self.ledger.keep(
             f"{self.key} {word} {state.version}",
             {"watch": self.key, word: state.version},
             b"{}",
@@ -682,11 +682,10 @@ class Watching:
         *,
         take_over: bool = False,
     ) -> None:
-        from sfumato.ledger.ledger import ledger_of
-
         self._watch, self._lock = watch, Lock()
-        book = ledger_of(ledger, name, watch.neighbours, watch.plan.budget, "event")
-        self._tests = _Tests(watch, book, key)
+        guarantee = Guarantee(watch.plan.budget, watch.neighbours, "event")
+        _, record = opened(Access(None, ledger, name, key), None, guarantee)
+        self._tests = _Tests(watch, record, key)
         self._tests.begin(take_over=take_over)
         self._closing = finalize(self, _rest, self._tests)  # also at the end of the process
 

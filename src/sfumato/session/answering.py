@@ -33,7 +33,7 @@ from sfumato.random import WordSource
 from sfumato.session.epochs import Book, Epochs, Waiting
 from sfumato.session.histogram import Estimate, Start
 from sfumato.session.session_answers import Answer, How, bare_name, paid_answer, paid_bytes
-from sfumato.session.session_plan import UNIT, SessionPlan
+from sfumato.session.session_plan import UNIT, SessionParameters
 from sfumato.vault.questions import SCORE_BITS, ExactQuestions, answer_shift, moved_by_one
 from sfumato.workload.question import Question
 
@@ -82,7 +82,7 @@ class Desk:
     def __init__(
         self,
         exact: ExactQuestions,
-        plan: SessionPlan,
+        plan: SessionParameters,
         book: Book,
         start: Start | None,
         words: WordSource,

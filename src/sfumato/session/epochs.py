@@ -30,7 +30,7 @@ from sfumato.ledger.reader import Allowance
 from sfumato.ledger.store import is_gone, this_process
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
-from sfumato.session.session_plan import SessionPlan
+from sfumato.session.session_plan import SessionParameters
 from sfumato.vault.sparse import SparseVector
 
 __all__ = [
@@ -229,7 +229,7 @@ class Epochs:
     """The epochs of one session, as its book has them, and the one that is open here."""
 
     def __init__(
-        self, book: Book, plan: SessionPlan, name: str, words: WordSource, is_taken_over: bool
+        self, book: Book, plan: SessionParameters, name: str, words: WordSource, is_taken_over: bool
     ) -> None:
         self._book, self._plan, self.name, self._words = book, plan, name, words
         self._is_taken_over = is_taken_over

@@ -17,9 +17,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -35,24 +34,18 @@ from sfumato.refine.synthesize import Synthetic
 from sfumato.release.adaptive import AdaptiveRelease
 from sfumato.release.release import Release
 from sfumato.release.synthetic_records import record_frame
+from sfumato.run.spine import Access, Guarantee, opened
 from sfumato.session.answering import Desk, Flight, caught
 from sfumato.session.epochs import Book, MemoryBook
 from sfumato.session.histogram import Learning, Start
 from sfumato.session.session_answers import Answer, Left, QuestionForecast, answer_frame
-from sfumato.session.session_plan import (
-    BETA,
-    GUESSED_RECORDS,
-    LEVEL,
-    QUESTIONS,
-    SessionPlan,
-    plan_session,
-)
+from sfumato.session.session_plan import BETA, GUESSED_RECORDS, LEVEL, QUESTIONS, SessionParameters
 from sfumato.text import shown
 from sfumato.types import Neighbours
 from sfumato.vault.encode import check_columns
 from sfumato.vault.public import check_public
 from sfumato.vault.questions import ExactQuestions, public_cells
-from sfumato.vault.tables import Table, name_of, open_table
+from sfumato.vault.tables import Table, open_table
 from sfumato.workload.build import hidden_in_sums, in_bins
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.sql.statements import sql
@@ -70,8 +63,9 @@ __all__ = [
     "MOST_DUMMY",
     "Asked",
     "Session",
-    "begin_session",
+    "SessionPlan",
     "open_session",
+    "plan_session",
     "start_of",
 ]
 
@@ -95,7 +89,7 @@ class Session:
         self._is_closed = False
 
     @property
-    def plan(self) -> SessionPlan:
+    def plan(self) -> SessionParameters:
         """What is spent, how it is decided, what is promised."""
         return self._desk.plan
 
@@ -355,6 +349,124 @@ def _plain(label: object) -> object:
 MOST_DUMMY = 10**6  # made-up records
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class SessionPlan(SessionParameters):
+    """A session that can be opened: its parameters are public and known before it begins."""
+
+    def open(
+        self,
+        table: object,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        start: Release | AdaptiveRelease | Start | None = None,
+        public: object = None,
+        name: str | None = None,
+        label: str = "",
+        dummy: bool = False,
+        take_over: bool = False,
+    ) -> Session:
+        """Open a session on a table, or go on with the one that its ledger knows.
+
+        Args:
+            table: The guarded table; not opened if ``dummy``.
+            ledger: What is debited epoch by epoch and remembers everything. Without a ledger
+                nothing remembers what was spent: that is the caller's promise.
+            start: An earlier release, from which the estimate starts.
+            public: A table that is declared public, from which the estimate starts.
+            name: The table's in the ledger.
+            label: Tells sessions with equal arguments apart.
+            dummy: Whether the records are made up and nothing is spent.
+            take_over: Go on although the process that has the session may still live, because it
+                is known to be gone.
+
+        Returns:
+            The session; close it when it is to go on in another process.
+        """
+        begun = _start(start, public, table, self.domain)
+        access = Access(table, ledger, name)
+        return self.begin(access, system_words(), begun, label, dummy=dummy, take_over=take_over)
+
+    def begin(
+        self,
+        access: Access,
+        random: WordSource,
+        start: Start | None,
+        label: str = "",
+        *,
+        dummy: bool = False,
+        take_over: bool = False,
+    ) -> Session:
+        """`open` with a start and a source of random words of one's own."""
+        if dummy:
+            made_up = _made_up(self.domain, self.unit, self.records)
+            exact = ExactQuestions(made_up, self.domain, self.neighbours, self.unit)
+            state = (self, MemoryBook(), start, random, self._title(start, label))
+            desk = Desk(exact, *state, is_dummy=True, take_over=False)
+            return Session(desk, desk.forget)
+        guarantee = Guarantee(self.budget, self.neighbours, unit_of(self.unit))
+        table, ledger = opened(access, self.domain, guarantee, keep_open=True)
+        assert table is not None  # noqa: S101
+        with ExitStack() as closing:  # an error may be kept for long, and a connection with it
+            if ledger is not None and ledger is not access.ledger:
+                closing.callback(ledger.close)
+            plan = self.for_source(may_drop_records=table.may_drop_records)
+            title = plan._title(start, label)
+            if ledger is not None and not _has_begun(ledger, title):
+                ledger.check_unit(guarantee.unit)
+            exact = ExactQuestions(table, plan.domain, plan.neighbours, plan.unit)
+            book: Book = MemoryBook() if ledger is None else ledger
+            desk = Desk(
+                exact, plan, book, start, random, title, is_dummy=False, take_over=take_over
+            )
+            closing.callback(desk.forget)
+            return Session(desk, closing.pop_all().close)
+
+    def _title(self, start: Start | None, label: str) -> str:
+        """The name of the session in its ledger."""
+        marks = (self.digest(), "even" if start is None else start.digest(), label)
+        return f"session {hashlib.sha256('|'.join(marks).encode()).hexdigest()[:16]}"
+
+
+def plan_session(
+    domain: Domain,
+    budget: Budget,
+    neighbours: Neighbours = "add-remove",
+    *,
+    unit: PrivacyUnit | None = None,
+    questions: int = QUESTIONS,
+    updates: int | None = None,
+    records: int | None = None,
+    level: float = LEVEL,
+    beta: float = BETA,
+    learning: Learning = "fit",
+    may_drop_records: bool = False,
+) -> SessionPlan:
+    """The parameters of a session, from its budget; touches no data and costs nothing.
+
+    ``questions`` is how many are expected (more may come), ``records`` a public guess of how many
+    there are, ``updates`` the number of answers that are paid for, unless it is to be chosen.
+    ``may_drop_records``: the source is a query, a view or an expression, whose number of records is
+    private under ``replace-one`` neighbours, too. `SessionPlan.open` opens the session.
+
+    >>> plan = plan_session(Domain({"age": 100, "sex": 2}), Budget(epsilon=1), records=50_000)
+    >>> plan.updates, plan.epoch_cost.pure_epsilon * plan.updates <= 1
+    (59, True)
+    """
+    return SessionPlan.of(
+        domain,
+        budget,
+        neighbours,
+        unit=unit,
+        questions=questions,
+        updates=updates,
+        records=records,
+        level=level,
+        beta=beta,
+        learning=learning,
+        may_drop_records=may_drop_records,
+    )
+
+
 def open_session(
     table: object,
     domain: Domain,
@@ -382,9 +494,9 @@ def open_session(
     again with the same arguments, the session goes on where it was. Without a ledger nothing
     remembers what was spent: that is the caller's promise. The estimate starts from an earlier
     release (``start``), from a table that is declared to be ``public``, or even. ``questions``,
-    ``records``, ``updates``, ``learning``: see `plan_session`. ``name`` is the table's in the
-    ledger; ``label`` tells sessions with equal arguments apart. With ``dummy`` the records are made
-    up, ``table`` is not opened and nothing is spent.
+    ``records``, ``updates``, ``learning``: see `plan_session`, whose plan opens the same session.
+    ``name`` is the table's in the ledger; ``label`` tells sessions with equal arguments apart. With
+    ``dummy`` the records are made up, ``table`` is not opened and nothing is spent.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 10, "sex": 2})
@@ -393,22 +505,23 @@ def open_session(
     >>> answer.is_dummy, answer.low <= answer.value <= answer.high
     (True, True)
     """
-    return begin_session(
-        table,
+    plan = plan_session(
         domain,
         budget,
-        system_words(),
-        ledger=ledger,
-        neighbours=neighbours,
+        neighbours,
         unit=unit,
-        start=start,
-        public=public,
         questions=questions,
         updates=updates,
         records=records,
         level=level,
         beta=beta,
         learning=learning,
+    )
+    return plan.open(
+        table,
+        ledger,
+        start=start,
+        public=public,
         name=name,
         label=label,
         dummy=dummy,
@@ -416,62 +529,17 @@ def open_session(
     )
 
 
-def begin_session(
-    table: object,
-    domain: Domain,
-    budget: Budget,
-    words: WordSource,
-    *,
-    ledger: Ledger | str | Path | None = None,
-    neighbours: Neighbours = "add-remove",
-    unit: PrivacyUnit | None = None,
-    start: Release | AdaptiveRelease | Start | None = None,
-    public: object = None,
-    name: str | None = None,
-    label: str = "",
-    dummy: bool = False,
-    take_over: bool = False,
-    **chosen: object,
-) -> Session:
-    """`open_session` with a source of random words of one's own; for tests and the audit."""
-    from sfumato.ledger.ledger import ledger_of
-
-    planned = partial(plan_session, domain, budget, neighbours, unit=unit, **chosen)  # type: ignore[arg-type]
-    plan = planned()
+def _start(start: object, public: object, table: object, domain: Domain) -> Start | None:
+    """What the estimate starts from: an earlier release or a public table, not both."""
     if start is not None and public is not None:
         raise PlanError("a session starts from a release or from a public table, not from both")
     check_public(public, table)
-    guarded = None if dummy else open_table(table)
-    if guarded is not None and guarded.may_drop_records and plan.records_noise is None:
-        plan = planned(may_drop_records=True)
-    begun = start_of(start, domain) if public is None else _public_start(public, domain)
-    marks = (plan.digest(), "even" if begun is None else begun.digest(), label)
-    title = f"session {hashlib.sha256('|'.join(marks).encode()).hexdigest()[:16]}"
-    if guarded is None:
-        made_up = _made_up(domain, unit, chosen.get("records"))
-        exact = ExactQuestions(made_up, domain, plan.neighbours, unit)
-        desk = Desk(exact, plan, MemoryBook(), begun, words, title, is_dummy=True, take_over=False)
-        return Session(desk, desk.forget)
-    check_columns(guarded, domain, unit)
-    whose = (plan.neighbours, budget, unit_of(unit))
-    book = ledger_of(ledger, name_of(table, name), *whose, keep_open=True)
-    is_ours = book is not None and book is not ledger
-    kept: Book = MemoryBook() if book is None else book
-    exact = ExactQuestions(guarded, domain, plan.neighbours, unit)
-    with ExitStack() as opened:  # an error may be kept for long, and a connection with it
-        if book is not None and is_ours:
-            opened.callback(book.close)
-        if book is not None and not _has_begun(book, title):
-            book.check_unit(unit_of(unit))
-        desk = Desk(exact, plan, kept, begun, words, title, is_dummy=False, take_over=take_over)
-        opened.callback(desk.forget)
-        closing = opened.pop_all()
-    return Session(desk, closing.close)
+    return start_of(start, domain) if public is None else _public_start(public, domain)
 
 
-def _has_begun(book: Ledger, title: str) -> bool:
+def _has_begun(ledger: Ledger, title: str) -> bool:
     """Whether the ledger has debits of this session; their answers stay, whatever its unit."""
-    return any(book.entry(f"{title} {first}") is not None for first in ("records 1", "epoch 1"))
+    return any(ledger.entry(f"{title} {first}") is not None for first in ("records 1", "epoch 1"))
 
 
 def start_of(start: object, domain: Domain) -> Start | None:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from math import ceil, log, sqrt
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
@@ -51,10 +51,12 @@ from sfumato.study.multiplicative_weights import Weights, multiplicative_weights
 from sfumato.types import Neighbours
 from sfumato.workload.build import check_domain
 
+if TYPE_CHECKING:
+    from typing import Self
+
 __all__ = [
     "UNIT",
-    "SessionPlan",
-    "plan_session",
+    "SessionParameters",
 ]
 
 
@@ -77,11 +79,12 @@ SPARE: Final = 1 - Fraction(1, 2**20)  # for rounding up to units of the ledger
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SessionPlan:
+class SessionParameters:
     """The public parameters of a session; scales, thresholds and bounds in steps of a person.
 
     ``sparse`` is the law of one epoch, ``noise`` that of its answer, ``records_noise`` that of the
-    number of records (None where it is public).
+    number of records (None where it is public). ``records`` is the public guess of that number and
+    ``fixed_updates`` the number of updates, where somebody gave them.
     """
 
     domain: Domain
@@ -97,6 +100,83 @@ class SessionPlan:
     level: float
     beta: float
     learning: Learning
+    records: int | None = None
+    fixed_updates: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        domain: Domain,
+        budget: Budget,
+        neighbours: Neighbours = "add-remove",
+        *,
+        unit: PrivacyUnit | None = None,
+        questions: int = QUESTIONS,
+        updates: int | None = None,
+        records: int | None = None,
+        level: float = LEVEL,
+        beta: float = BETA,
+        learning: Learning = "fit",
+        may_drop_records: bool = False,
+    ) -> Self:
+        """The parameters of a session, from its budget; touches no data and costs nothing."""
+        if not isinstance(budget, Budget):
+            raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+        check_domain(domain, "a session")
+        unit = check_privacy_unit(unit)
+        neighbours = check_neighbours(neighbours)
+        _check_numbers(questions, updates, records, level, beta)
+        if learning not in ("fit", "hedge"):
+            raise PlanError(f'learning must be "fit" or "hedge", got {learning!r}')
+        spending = Spending.of(budget)
+        is_public = total_is_public(neighbours, domain, unit, may_drop_records)
+        total = SPARE * spending.total
+        first = Fraction(0) if is_public else RECORDS_SHARE * total
+        kind: NoiseKind = "gaussian" if spending.law == "gaussian" else "laplace"
+        left, n = total - first, float(records or GUESSED_RECORDS)
+
+        def tests(count: int) -> tuple[SparseLaw, int]:
+            amount = (1 - ANSWER_SHARE) * left / count
+            law = _sparse(amount, kind, _seldom(questions, count), level)
+            return law, _threshold(law, questions, count, beta, learning)
+
+        chosen = updates or _updates(log(domain.size), n, questions, learning, tests)
+        sparse, threshold = tests(chosen)
+        return cls(
+            domain=domain,
+            budget=budget,
+            neighbours=neighbours,
+            unit=unit,
+            questions=questions,
+            updates=chosen,
+            sparse=sparse,
+            noise=noise_of(ANSWER_SHARE * left / chosen, kind, UNIT),
+            records_noise=None if is_public else noise_of(first, kind, UNIT),
+            threshold=threshold,
+            level=level,
+            beta=beta,
+            learning=learning,
+            records=records,
+            fixed_updates=updates,
+        )
+
+    def for_source(self, *, may_drop_records: bool) -> Self:
+        """This, or one that pays for the number of records, where the source may drop some."""
+        if not may_drop_records or self.records_noise is not None:
+            return self
+        return self.of(
+            self.domain,
+            self.budget,
+            self.neighbours,
+            unit=self.unit,
+            questions=self.questions,
+            updates=self.fixed_updates,
+            records=self.records,
+            level=self.level,
+            beta=self.beta,
+            learning=self.learning,
+            may_drop_records=True,
+        )
 
     def __repr__(self) -> str:
         return (
@@ -199,70 +279,6 @@ class SessionPlan:
         """SHA-256 of the plan: equal plans, equal digests."""
         text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def plan_session(
-    domain: Domain,
-    budget: Budget,
-    neighbours: Neighbours = "add-remove",
-    *,
-    unit: PrivacyUnit | None = None,
-    questions: int = QUESTIONS,
-    updates: int | None = None,
-    records: int | None = None,
-    level: float = LEVEL,
-    beta: float = BETA,
-    learning: Learning = "fit",
-    may_drop_records: bool = False,
-) -> SessionPlan:
-    """The parameters of a session, from its budget; touches no data and costs nothing.
-
-    ``questions`` is how many are expected (more may come), ``records`` a public guess of how many
-    there are, ``updates`` the number of answers that are paid for, unless it is to be chosen.
-    ``may_drop_records``: the source is a query, a view or an expression, whose number of records is
-    private under ``replace-one`` neighbours, too.
-
-    >>> plan = plan_session(Domain({"age": 100, "sex": 2}), Budget(epsilon=1), records=50_000)
-    >>> plan.updates, plan.epoch_cost.pure_epsilon <= 1 / Fraction(plan.updates)
-    (59, True)
-    """
-    if not isinstance(budget, Budget):
-        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
-    check_domain(domain, "a session")
-    unit = check_privacy_unit(unit)
-    neighbours = check_neighbours(neighbours)
-    _check_numbers(questions, updates, records, level, beta)
-    if learning not in ("fit", "hedge"):
-        raise PlanError(f'learning must be "fit" or "hedge", got {learning!r}')
-    purse = Spending.of(budget)
-    is_public = total_is_public(neighbours, domain, unit, may_drop_records)
-    total = SPARE * purse.total
-    first = Fraction(0) if is_public else RECORDS_SHARE * total
-    kind: NoiseKind = "gaussian" if purse.law == "gaussian" else "laplace"
-    left, n = total - first, float(records or GUESSED_RECORDS)
-
-    def tests(count: int) -> tuple[SparseLaw, int]:
-        amount = (1 - ANSWER_SHARE) * left / count
-        law = _sparse(amount, kind, _seldom(questions, count), level)
-        return law, _threshold(law, questions, count, beta, learning)
-
-    chosen = updates or _updates(log(domain.size), n, questions, learning, tests)
-    sparse, threshold = tests(chosen)
-    return SessionPlan(
-        domain=domain,
-        budget=budget,
-        neighbours=neighbours,
-        unit=unit,
-        questions=questions,
-        updates=chosen,
-        sparse=sparse,
-        noise=noise_of(ANSWER_SHARE * left / chosen, kind, UNIT),
-        records_noise=None if is_public else noise_of(first, kind, UNIT),
-        threshold=threshold,
-        level=level,
-        beta=beta,
-        learning=learning,
-    )
 
 
 def _check_numbers(

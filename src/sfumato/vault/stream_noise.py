@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from sfumato.errors import SfumatoError
 from sfumato.planning.stream_filters import VALUE_BITS, Filter, TimeTree, encode
-from sfumato.planning.stream_plans import StreamPlan
+from sfumato.planning.stream_plans import StreamForecast
 from sfumato.random import WordSource, system_words
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Redacted
@@ -37,7 +37,9 @@ class PrivateStream(Redacted):
 
     __slots__ = ("_noise", "_owner", "_plan", "_states", "_step", "_words")
 
-    def __init__(self, plan: StreamPlan, coordinates: int, words: WordSource | None = None) -> None:
+    def __init__(
+        self, plan: StreamForecast, coordinates: int, words: WordSource | None = None
+    ) -> None:
         self._plan = plan
         self._words = system_words() if words is None else words
         self._noise: deque[int] = deque()
@@ -99,7 +101,7 @@ class _FilterState(Redacted):
         self._echoes = [[0] * echoes for _ in range(max(width, 1))]
         self._recent = [0] * width
 
-    def advanced(self, plan: StreamPlan, step: int, value: int) -> Advanced:
+    def advanced(self, plan: StreamForecast, step: int, value: int) -> Advanced:
         """``(M x)_t`` rounded to the grid, and how to make the state after it the present one."""
         shape = plan.shape
         assert isinstance(shape, Filter)  # noqa: S101
@@ -127,7 +129,7 @@ class _TreeState(Redacted):
     def __init__(self, shape: TimeTree) -> None:
         self._open = [0] * shape.levels
 
-    def advanced(self, plan: StreamPlan, step: int, value: int) -> Advanced:
+    def advanced(self, plan: StreamForecast, step: int, value: int) -> Advanced:
         """The sums of the nodes that end with a value, on the grid; and how to go on from there."""
         shape = plan.shape
         assert isinstance(shape, TimeTree)  # noqa: S101

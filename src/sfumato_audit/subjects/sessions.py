@@ -23,7 +23,7 @@ from sfumato.random import WordSource
 from sfumato.session.answering import Desk
 from sfumato.session.epochs import MemoryBook
 from sfumato.session.session import Session
-from sfumato.session.session_plan import SessionPlan, plan_session
+from sfumato.session.session_plan import SessionParameters
 from sfumato.types import Array, Neighbours
 from sfumato.vault.questions import ExactQuestions
 from sfumato.workload.build import predicates
@@ -67,18 +67,18 @@ def _sound(
     return session_subject(name, plan, plan, above, below)
 
 
-def session_plan(budget: Budget, neighbours: Neighbours) -> SessionPlan:
+def session_plan(budget: Budget, neighbours: Neighbours) -> SessionParameters:
     """A session of as many paid answers as there are attributes."""
     asked = 2 * UPDATES
-    return plan_session(
+    return SessionParameters.of(
         DOMAIN, budget, neighbours, questions=asked, updates=UPDATES, records=CELLS * EACH
     )
 
 
 def session_subject(
     name: str,
-    plan: SessionPlan,
-    run_plan: SessionPlan,
+    plan: SessionParameters,
+    run_plan: SessionParameters,
     above: int,
     below: int,
     again: Callable[[WordSource], WordSource] | None = None,
@@ -134,7 +134,10 @@ def _questions() -> tuple[Question, ...]:
 
 
 def _asked(
-    exact: ExactQuestions, plan: SessionPlan, questions: tuple[Question, ...], words: WordSource
+    exact: ExactQuestions,
+    plan: SessionParameters,
+    questions: tuple[Question, ...],
+    words: WordSource,
 ) -> list[float]:
     """What was answered by a new session, and which answers were paid for."""
     desk = Desk(exact, plan, MemoryBook(), None, words, "audit", is_dummy=False, take_over=False)
@@ -149,7 +152,7 @@ def _asked(
     return row
 
 
-def _cost(plan: SessionPlan) -> Cost:
+def _cost(plan: SessionParameters) -> Cost:
     """Everything that a session may debit."""
     parts = plan.epoch_cost.parts * plan.updates
     return Cost(parts + (() if plan.records_cost is None else plan.records_cost.parts))

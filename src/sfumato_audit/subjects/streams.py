@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sfumato.planning.stream_plans import STRATEGIES, StreamPlan, plan_stream
+from sfumato.planning.stream_plans import STRATEGIES, StreamForecast, forecast_stream
 from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, integers_below
 from sfumato.types import Array, Neighbours
@@ -29,15 +29,17 @@ def stream_subjects() -> tuple[Subject[Values], ...]:
     """Every strategy, and windows; added values, and values moved to another step."""
     pure, mu = Budget(epsilon=1), Budget(mu=1)
     plain = [
-        _stream(name, plan_stream(LENGTH, pure if name == "laplace-tree" else mu, strategy=name))
+        _stream(
+            name, forecast_stream(LENGTH, pure if name == "laplace-tree" else mu, strategy=name)
+        )
         for name in STRATEGIES
     ]
-    moved = plan_stream(LENGTH, mu, strategy="optimal", neighbours="replace-one")
-    window = plan_stream(LENGTH, mu, strategy="optimal", width=2)
+    moved = forecast_stream(LENGTH, mu, strategy="optimal", neighbours="replace-one")
+    window = forecast_stream(LENGTH, mu, strategy="optimal", width=2)
     return (*plain, _stream("optimal", moved), _stream("window", window))
 
 
-def _stream(name: str, plan: StreamPlan) -> Subject[Values]:
+def _stream(name: str, plan: StreamForecast) -> Subject[Values]:
     def sampler(values: Values) -> Sampler:
         def run(runs: int, words: WordSource) -> Array:
             private = PrivateStream(plan, runs, words)

@@ -610,24 +610,12 @@ def _check_table(dataset: DatasetConfig) -> None:
 
 
 def _check_session(dataset: DatasetConfig) -> None:
-    from sfumato.session.session_plan import plan_session
     from sfumato.vault.encode import check_columns
     from sfumato.vault.tables import open_table
 
     wanted = dataset.session
     if wanted is None:
         return
-    asked = wanted.asked
-    plan_session(
-        dataset.domain,
-        wanted.budget,
-        dataset.neighbours,
-        unit=dataset.unit,
-        questions=asked.questions,
-        updates=asked.updates,
-        records=asked.records,
-        level=asked.level,
-        learning=asked.learning,
-    )
+    wanted.asked.plan(dataset.domain, wanted.budget, dataset.neighbours, dataset.unit)
     if wanted.public is not None:
         check_columns(open_table(wanted.public), dataset.domain, None)

@@ -582,22 +582,12 @@ def _kinds(mechanism: str | None) -> set[str]:
 
 def _session(dataset: DatasetConfig, wanted: SessionConfig, book: Ledger) -> Session:
     """The session of a dataset, as its configuration wants it; it goes on where it was."""
-    from sfumato import open_session
-
-    asked = wanted.asked
-    return open_session(
+    whose = (dataset.domain, wanted.budget, dataset.neighbours, dataset.unit)
+    plan = wanted.asked.plan(*whose)
+    return plan.open(
         dataset.source,
-        dataset.domain,
-        wanted.budget,
-        ledger=book,
-        neighbours=dataset.neighbours,
-        unit=dataset.unit,
+        book,
         public=wanted.public,
-        questions=asked.questions,
-        updates=asked.updates,
-        records=asked.records,
-        level=asked.level,
-        learning=asked.learning,
         name=dataset.table_id,
-        label=asked.label,
+        label=wanted.asked.label,
     )

@@ -22,13 +22,13 @@ import sfumato as sf
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.session.histogram import Estimate
-from sfumato.session.session import begin_session
-from sfumato.session.session_plan import SessionPlan
+from sfumato.session.session_plan import SessionParameters
 from sfumato.vault import sparse
 from sfumato.vault.questions import ExactQuestions, moved_by_one
 from sfumato.vault.tables import open_table
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.workload import marginal
+from tests.sessions import begin_session
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 3})
@@ -54,7 +54,7 @@ def _score(question: Question, counts: Sequence[int], estimate: Estimate) -> tup
     return abs(256 * _exact(question, counts) - near) // moved, near
 
 
-def _learn(estimate: Estimate, question: Question, steps: int, plan: SessionPlan) -> float:
+def _learn(estimate: Estimate, question: Question, steps: int, plan: SessionParameters) -> float:
     """The noisy answer in counts; the estimate learns it."""
     from sfumato.privacy.noise_laws import laplace_variance
 
@@ -143,7 +143,7 @@ def _log(chance: float) -> float:
 
 
 def _log_chance(
-    counts: Sequence[int], outcomes: Sequence[int | None], plan: SessionPlan
+    counts: Sequence[int], outcomes: Sequence[int | None], plan: SessionParameters
 ) -> tuple[float, int]:
     """The logarithm of the probability of a sequence, and how many epochs it begins.
 
@@ -174,7 +174,7 @@ def _sequences() -> list[tuple[int | None, ...]]:
     return list(product(*each))
 
 
-def _greatest(pair: tuple[list[int], list[int]], plan: SessionPlan) -> float:
+def _greatest(pair: tuple[list[int], list[int]], plan: SessionParameters) -> float:
     """How far the ratio of some sequence exceeds what its epochs were debited for, in epsilon."""
     cost = float(PURE.epoch_cost.pure_epsilon)
     excess = -inf

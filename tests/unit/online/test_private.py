@@ -14,10 +14,11 @@ import pytest
 import sfumato as sf
 from sfumato.errors import SfumatoError
 from sfumato.ledger.ledger import Ledger
-from sfumato.session.session import Session, begin_session
+from sfumato.session.session import Session
 from sfumato.vault import questions as vault
 from sfumato.vault.tables import open_table
 from tests.ledger_home import made
+from tests.sessions import begin_session
 from tests.words import SeededWords
 
 CANARY = 104_729

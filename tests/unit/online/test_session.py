@@ -28,11 +28,12 @@ from sfumato.errors import (
 from sfumato.ledger.account import Account
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.reader import Book
-from sfumato.session.session import Session, begin_session
+from sfumato.session.session import Session
 from sfumato.session.session_answers import Answer
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.questions import ExactQuestions
 from tests.ledger_home import made
+from tests.sessions import begin_session
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"age": 20, "sex": 2})
@@ -566,3 +567,17 @@ def test_a_large_number_for_every_record_is_answered(tmp_path: Path) -> None:
         used = len(Ledger.open(tmp_path / "people.ledger").entries())
         assert session.ask("SELECT SUM(300000) FROM t") == first
         assert len(Ledger.open(tmp_path / "people.ledger").entries()) == used
+
+
+def test_a_plan_opens_the_session_that_its_arguments_open(tmp_path: Path) -> None:
+    ledger = made(tmp_path / "a.ledger", BUDGET, "people")
+    asked = {"questions": 200, "updates": 16, "records": 4000}
+    plan = sf.plan_session(DOMAIN, BUDGET, **asked)
+    with plan.open(TABLE, ledger, name="people") as session:
+        first = session.ask("SELECT COUNT(*) FROM t")
+    with sf.open_session(TABLE, DOMAIN, BUDGET, ledger=ledger, name="people", **asked) as again:
+        assert again.name == session.name
+        assert again.ask("SELECT COUNT(*) FROM t") == first
+    with plan.open(None, dummy=True) as dummy:
+        assert dummy.is_dummy
+        assert dummy.name == session.name

@@ -10,8 +10,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.ledger.ledger import Ledger
-from sfumato.session.session import begin_session
 from sfumato.session.session_answers import Answer, answer_frame, paid_answer
+from tests.sessions import begin_session
 from tests.words import SeededWords
 
 DOMAIN = sf.Domain({"age": 6, "value": 2})

@@ -27,9 +27,9 @@ from sfumato.planning.stream_filters import (
 )
 from sfumato.planning.stream_plans import (
     STRATEGIES,
+    forecast_stream,
     optimal_totals,
     optimal_windows,
-    plan_stream,
     square_root,
 )
 from sfumato.privacy.budget import Budget
@@ -130,13 +130,13 @@ def absorbed(bank: Bank, memories: list[Fraction], new: Fraction) -> list[Fracti
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 17, 64, 200, 1000])
 def test_running_totals_are_within_a_thousandth_of_the_least_error(length: int) -> None:
-    found = plan_stream(length, MU, strategy="optimal")
+    found = forecast_stream(length, MU, strategy="optimal")
     assert found.certificate is not None
     assert 1 - 1e-9 <= found.certificate < 1.001
 
 
 def test_the_bound_of_running_totals_is_below_the_dense_optimum() -> None:
-    found, best = plan_stream(40, MU, strategy="optimal"), factorize(asked(40))
+    found, best = forecast_stream(40, MU, strategy="optimal"), factorize(asked(40))
     assert found.lower_bound <= best.gamma * (1 + 1e-9)
     assert found.gamma >= best.lower_bound * (1 - 1e-9)
     assert found.gamma <= best.gamma * 1.0005
@@ -146,7 +146,7 @@ def test_the_bound_of_running_totals_is_below_the_dense_optimum() -> None:
 def test_windows_are_close_to_the_dense_optimum_and_never_below_their_bound(
     length: int, width: int
 ) -> None:
-    found = plan_stream(length, MU, width=width, strategy="optimal")
+    found = forecast_stream(length, MU, width=width, strategy="optimal")
     best = factorize(asked(length, width))
     assert found.lower_bound <= best.gamma * (1 + 1e-9)
     assert found.gamma >= best.lower_bound * (1 - 1e-9)
@@ -170,7 +170,7 @@ def test_the_closed_bound_of_windows_tends_to_the_lebesgue_constant() -> None:
 
 
 def test_a_longer_stream_keeps_hardly_more_numbers() -> None:
-    sizes = {n: plan_stream(n, MU, strategy="optimal") for n in (1_000, 16_000)}
+    sizes = {n: forecast_stream(n, MU, strategy="optimal") for n in (1_000, 16_000)}
     assert sizes[16_000].state_size <= sizes[1_000].state_size + 4
     shapes = [p.shape for p in sizes.values()]
     assert all(isinstance(s, Filter) for s in shapes)
@@ -179,7 +179,7 @@ def test_a_longer_stream_keeps_hardly_more_numbers() -> None:
 
 
 def test_the_strategies_are_ordered_as_theory_says() -> None:
-    found = {c.mechanism: c for c in plan_stream(500, MU).candidates}
+    found = {c.mechanism: c for c in forecast_stream(500, MU).candidates}
     rmse = {name: found[name].rmse or np.inf for name in STRATEGIES}
     assert rmse["optimal"] < rmse["toeplitz"] < rmse["tree"]
     assert [c.mechanism for c in found.values() if c.is_chosen] == ["optimal"]
@@ -190,7 +190,7 @@ def test_the_root_of_running_totals_errs_as_its_closed_form() -> None:
     n = 300
     c = np.cumprod(np.concatenate([[1.0], (np.arange(1, n) - 0.5) / np.arange(1, n)]))
     squares = np.cumsum(c**2)
-    found = plan_stream(n, MU, strategy="toeplitz")
+    found = forecast_stream(n, MU, strategy="toeplitz")
     assert found.gamma == pytest.approx(sqrt(squares.mean() * squares[-1]), rel=1e-5)
 
 
@@ -234,7 +234,9 @@ def test_the_cost_is_at_least_that_of_the_dense_strategy_and_within_the_budget(
     strategy: str, width: int | None, neighbours: str
 ) -> None:
     budget = Budget(epsilon=1, delta="1e-6")
-    plan = plan_stream(24, budget, width=width, strategy=strategy, largest=3, neighbours=neighbours)
+    plan = forecast_stream(
+        24, budget, width=width, strategy=strategy, largest=3, neighbours=neighbours
+    )
     m = tree_matrix(plan.shape) if isinstance(plan.shape, TimeTree) else dense(plan.shape)[1]
     pairs = 3 * m
     if neighbours == "replace-one":
@@ -260,7 +262,7 @@ def tree_matrix(tree: TimeTree) -> np.ndarray:
 
 def test_rounding_to_the_grid_is_paid_for() -> None:
     """Loss is (|M| D + sqrt(n) (step + 2 slack)) / sigma; without the second part it is less."""
-    plan = plan_stream(1000, Budget(mu=1), strategy="optimal")
+    plan = forecast_stream(1000, Budget(mu=1), strategy="optimal")
     bare = (plan.sensitivity / plan.noise.scale) ** 2
     step = ldexp(1.0, -plan.noise.grid_bits)
     paid = ((plan.sensitivity + sqrt(1000) * step) / plan.noise.scale) ** 2
@@ -268,22 +270,22 @@ def test_rounding_to_the_grid_is_paid_for() -> None:
 
 
 def test_pure_budgets_get_trees_and_refuse_gaussian_strategies() -> None:
-    assert plan_stream(50, Budget(epsilon=1)).strategy == "laplace-tree"
-    assert plan_stream(50, Budget(epsilon=1), strategy="tree").noise.noise == "laplace"
-    assert plan_stream(50, Budget(epsilon=1)).certificate is None
+    assert forecast_stream(50, Budget(epsilon=1)).strategy == "laplace-tree"
+    assert forecast_stream(50, Budget(epsilon=1), strategy="tree").noise.noise == "laplace"
+    assert forecast_stream(50, Budget(epsilon=1)).certificate is None
     with pytest.raises(PlanError, match="pure"):
-        plan_stream(50, Budget(epsilon=1), strategy="optimal")
+        forecast_stream(50, Budget(epsilon=1), strategy="optimal")
 
 
 def test_a_window_as_long_as_the_stream_is_the_running_total() -> None:
-    assert plan_stream(20, MU, width=20).width is None
+    assert forecast_stream(20, MU, width=20).width is None
 
 
 def test_equal_plans_have_equal_digests_and_others_do_not() -> None:
-    first = plan_stream(20, MU, strategy="optimal")
-    assert first.digest() == plan_stream(20, MU, strategy="optimal").digest()
-    assert first.digest() != plan_stream(21, MU, strategy="optimal").digest()
-    assert first.digest() != plan_stream(20, MU, strategy="toeplitz").digest()
+    first = forecast_stream(20, MU, strategy="optimal")
+    assert first.digest() == forecast_stream(20, MU, strategy="optimal").digest()
+    assert first.digest() != forecast_stream(21, MU, strategy="optimal").digest()
+    assert first.digest() != forecast_stream(20, MU, strategy="toeplitz").digest()
 
 
 @pytest.mark.parametrize(
@@ -299,14 +301,14 @@ def test_equal_plans_have_equal_digests_and_others_do_not() -> None:
 )
 def test_wrong_questions_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(PlanError):
-        plan_stream(budget=MU, **wrong)  # type: ignore[arg-type]
+        forecast_stream(budget=MU, **wrong)  # type: ignore[arg-type]
 
 
 def test_what_does_not_fit_is_refused_with_its_size() -> None:
     with pytest.raises(TooLarge, match="5,000,000"):
-        plan_stream(5_000_000, MU)
+        forecast_stream(5_000_000, MU)
     with pytest.raises(TooLarge, match="400,000"):
-        plan_stream(2_000_000, MU, width=400_000, strategy="toeplitz")
+        forecast_stream(2_000_000, MU, width=400_000, strategy="toeplitz")
 
 
 def test_a_bank_that_is_no_chain_is_refused() -> None:

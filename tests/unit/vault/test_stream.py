@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.errors import SfumatoError
-from sfumato.planning.stream_plans import STRATEGIES, StreamPlan, plan_stream
+from sfumato.planning.stream_plans import STRATEGIES, StreamForecast, forecast_stream
 from sfumato.privacy.budget import Budget
 from sfumato.vault.stream_noise import PrivateStream
 from tests.words import SeededWords
@@ -19,8 +19,8 @@ from tests.words import SeededWords
 MU = Budget(mu=1)
 
 
-def planned(strategy: str = "optimal", width: int | None = None) -> StreamPlan:
-    return plan_stream(30, MU, strategy=strategy, width=width, largest=10)
+def planned(strategy: str = "optimal", width: int | None = None) -> StreamForecast:
+    return forecast_stream(30, MU, strategy=strategy, width=width, largest=10)
 
 
 def numbers(held: object) -> int:
