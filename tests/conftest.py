@@ -7,20 +7,17 @@ repeatable: each test and fixture has a stream of its own, keyed by its name.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from itertools import count
 
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from hypothesis import settings
 
-from sfumato import random
 from sfumato.errors import TableError
 from sfumato.vault.spark import spark_session
 from tests.engine_tables import SMALL_SPARK
 from tests.ledger_home import Home
 from tests.postgres_server import NoServer, postgres_server
+from tests.words import key_noise, system_noise
 
 # A plan must not depend on what an earlier run remembered; tests of the cache set a folder.
 os.environ["SFUMATO_CACHE"] = "off"
@@ -60,21 +57,14 @@ def home(request, tmp_path):
 
 
 IS_NEW = os.environ.get("HYPOTHESIS_PROFILE", "repeatable") == "new"
-SYSTEM_STREAM = random._new_stream
 
 
 def _noise_of(name: str) -> None:
     """Key the noise of this process by a name; tests of randomness itself have the real one."""
-    number, here = count(), os.getpid()
-
-    def stream() -> CipherContext:
-        fork = "" if os.getpid() == here else f" in {os.getpid()}"
-        key = hashlib.sha512(f"{name} {next(number)}{fork}".encode()).digest()
-        return Cipher(algorithms.AES256(key[:32]), modes.CTR(key[32:48])).encryptor()
-
-    is_real = IS_NEW or "test_randomness" in name
-    random._new_stream = SYSTEM_STREAM if is_real else stream
-    random.system_words()._forget()
+    if IS_NEW or "test_randomness" in name:
+        system_noise()
+    else:
+        key_noise(name)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -86,7 +76,6 @@ def pytest_fixture_setup(fixturedef, request):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
     if item.get_closest_marker("slow"):  # `make audit`
-        random._new_stream = SYSTEM_STREAM
-        random.system_words()._forget()
+        system_noise()
     else:
         _noise_of(item.nodeid)

@@ -4,13 +4,38 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
+from itertools import count
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
-__all__ = ["GivenWords", "SeededWords"]
+from sfumato import random
+
+__all__ = ["GivenWords", "SeededWords", "key_noise", "system_noise"]
+
+SYSTEM_STREAM = random._new_stream
+
+
+def key_noise(name: str) -> None:
+    """Key the noise of this process by a name: each has a stream of its own, always the same."""
+    number, here = count(), os.getpid()
+
+    def stream() -> CipherContext:
+        fork = "" if os.getpid() == here else f" in {os.getpid()}"
+        key = hashlib.sha512(f"{name} {next(number)}{fork}".encode()).digest()
+        return Cipher(algorithms.AES256(key[:32]), modes.CTR(key[32:48])).encryptor()
+
+    random._new_stream = stream
+    random.system_words()._forget()
+
+
+def system_noise() -> None:
+    """Give this process the noise of the operating system again."""
+    random._new_stream = SYSTEM_STREAM
+    random.system_words()._forget()
 
 
 class SeededWords:

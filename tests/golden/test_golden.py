@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made today is what was made before (`tests/golden/__init__.py`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden import stored
+
+MOST = 40  # differences that are shown
+
+
+@pytest.mark.parametrize("section", stored.SECTIONS)
+def test_nothing_has_changed(section: str) -> None:
+    here, there = stored.environment(), stored.read("environment")
+    assert isinstance(there, dict)
+    other = [n for n in stored.SECTIONS[section] if here[n] != there.get(n)]
+    if other:
+        names = ", ".join(f"{n} {there.get(n)}, here {here[n]}" for n in other)
+        pytest.skip(f"written with another environment: {names}")
+    found = list(stored.differences(stored.read(section), stored.made(section), section))
+    assert not found, "\n".join([*found[:MOST], f"{len(found)} differences in all"])
+
+
+def test_no_golden_file_names_a_module() -> None:
+    for path in stored.DATA.glob("*.json"):
+        text = path.read_text()
+        assert "sfumato." not in text.replace("sfumato.toml", ""), path.name

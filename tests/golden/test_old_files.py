@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ledgers, specs, schemas and releases of earlier versions open, verify and answer, for nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from tests.golden import old
+from tests.golden.people import people
+from tests.golden.stored import differences, environment, plain, read
+
+FOLDERS = sorted(path for path in old.OLD.iterdir() if path.is_dir())
+CASES = [(folder, name) for folder in FOLDERS for name in old.LEDGERS]
+
+
+def _stored(folder: Path) -> dict[str, dict[str, object]]:
+    found = json.loads((folder / "answers.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def _same(expected: object, found: object) -> None:
+    changed = list(differences(expected, found))
+    assert not changed, "\n".join(changed[:40])
+
+
+@pytest.fixture
+def same_arithmetic() -> None:
+    """Certified optima are found again to the bit only where products are summed alike."""
+    here, there = environment()["arithmetic"], read("environment")
+    assert isinstance(there, dict)
+    if here != there["arithmetic"]:
+        pytest.skip(f"written with {there['arithmetic']} arithmetic, this machine has {here}")
+
+
+def test_there_are_files_of_an_earlier_version() -> None:
+    assert FOLDERS
+
+
+@pytest.mark.usefixtures("same_arithmetic")
+@pytest.mark.parametrize(("folder", "name"), CASES, ids=lambda case: getattr(case, "name", case))
+def test_an_old_ledger_answers_what_is_stored_and_spends_nothing(
+    folder: Path, name: str, tmp_path: Path
+) -> None:
+    ledger = sf.Ledger.open(old.restored(folder, name, tmp_path))
+    expected = _stored(folder)[name]
+    assert ledger.verify().head_file_checked
+    _same(expected["state"], old.state_of(ledger))
+    _same(expected["answers"], old.asked_of(name, ledger))
+    before, after = expected["state"], old.state_of(ledger)
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    records = "records"  # a watch or a session that is opened and closed is noted
+    _same({**before, records: None}, {**after, records: None})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_an_old_ledger_goes_on(folder: Path, tmp_path: Path) -> None:
+    ledger = sf.Ledger.open(old.restored(folder, "kinds", tmp_path))
+    before = len(ledger.entries())
+    plan = sf.plan(sf.marginals(old.PEOPLE, [("member",)]), sf.Budget(epsilon="1/8"))
+    plan.release(people(), ledger, name="people")
+    assert len(ledger.entries()) == before + 1
+    assert ledger.verify().problems == ()
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_an_old_ledger_that_is_frozen_takes_no_debit(folder: Path, tmp_path: Path) -> None:
+    ledger = sf.Ledger.open(old.restored(folder, "frozen", tmp_path))
+    plan = sf.plan(sf.marginals(old.PEOPLE, [("member",)]), sf.Budget(epsilon="1/8"))
+    with pytest.raises(Exception, match="frozen by its curator"):
+        plan.release(people(), ledger, name="people")
+    [change, *_] = ledger.changes()
+    assert change.describe().endswith("by ann: one more survey")
+
+
+@pytest.mark.usefixtures("same_arithmetic")
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_old_specs_find_their_answers_and_publish_the_same_files(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for file in old.FILES:
+        shutil.copy(folder / file, tmp_path / file)
+    people().to_csv(tmp_path / "people.csv", index=False)
+    old.restored(folder, "people", tmp_path)
+    _same(_stored(folder)["specs"], old.asked_by_specs(tmp_path))
+    answers, provenance = (folder / "release" / file for file in old.PUBLISHED)
+    out = tmp_path / "release-out"
+    was, now = (pq.read_table(path) for path in (answers, out / answers.name))
+    assert was.schema.equals(now.schema)
+    _same(plain(was.to_pydict()), plain(now.to_pydict()))
+    was, now = (json.loads(path.read_text()) for path in (provenance, out / provenance.name))
+    assert was.keys() == now.keys()
+    _same({**plain(was), "created": None}, {**plain(now), "created": None})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_an_old_schema_is_the_domain_that_it_was(folder: Path) -> None:
+    domain = sf.Domain.from_toml(folder / "people.toml")
+    assert domain == old.PEOPLE
+    assert domain.digest() == old.PEOPLE.digest()
