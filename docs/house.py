@@ -18,6 +18,8 @@ walk of a release, walk of a question
     or two of its modules. A *change of room* is a function called for the first time whose room is
     not that of the function before it in this order; it is a *return* if the room was visited
     before. *By modules* counts the same for modules visited for the first time.
+sizes
+    folders with more than 18 files, ``__init__.py`` left out, and modules of more than 800 lines.
 one importer
     modules, no ``__init__.py``, that exactly one other module imports at run time, and their lines.
 names twice
@@ -81,6 +83,7 @@ SRC = Path(__file__).resolve().parents[1] / "src"
 PARTICIPLES = frozenset({"found", "asked", "known", "told", "kept", "given"})
 KINDS = frozenset({"Term", "QuerySet"})
 LEDGERS = frozenset({"ledger", "budget"})  # the room whose methods debit
+MOST_FILES, MOST_LINES = 18, 800
 ARITHMETIC = frozenset({"Fraction", "int", "float", "sqrt", "log", "comb", "round"})
 
 
@@ -112,6 +115,9 @@ TARGETS = {
         (25, None, None), "data goes through the rooms in their order, not to and fro"
     ),
     "a question: modules / functions": Target((35, None), "the same, for one question"),
+    "folders above 18 files / modules above 800 lines": Target(
+        (0, None), "a folder is taken in at a glance; a module is one concept, and rarely that long"
+    ),
     "modules with one importer / their lines": Target(
         (30, None), "what one module needs belongs to it, unless people look for it by name"
     ),
@@ -223,6 +229,15 @@ class House:
         """The modules, no folder, that exactly one other imports."""
         count = Counter(other for others in self.imports.values() for other in others)
         return [n for n, m in self.modules.items() if count[n] == 1 and not m.is_package]
+
+    def full_folders(self) -> list[str]:
+        """The folders with more files than one takes in at a glance."""
+        files = Counter(m.path.parent for m in self.modules.values() if not m.is_package)
+        return [str(p.relative_to(self.src)) for p, n in files.items() if n > MOST_FILES]
+
+    def long_modules(self) -> list[str]:
+        """The modules with more lines than a concept usually needs."""
+        return [name for name, m in self.modules.items() if m.lines > MOST_LINES]
 
     def module_cycles(self) -> list[list[str]]:
         """Sets of modules that import each other, the packages' own modules left out."""
@@ -535,6 +550,7 @@ def figures(house: House) -> dict[str, tuple[int, ...]]:
         (len(release.modules), len(release.steps)),
         (release.changes, release.returns, release.by_modules),
         (len(question.modules), len(question.steps)),
+        (len(house.full_folders()), len(house.long_modules())),
         (len(single), sum(house.modules[name].lines for name in single)),
         (len(files), len(classes)),
         (len(house.steering_numbers()),),
@@ -563,6 +579,7 @@ def table(values: Mapping[str, tuple[int, ...]]) -> str:
 
 
 LISTS: dict[str, Callable[[House], Collection[object]]] = {
+    "sizes": lambda house: house.full_folders() + house.long_modules(),
     "one-importer": House.one_importer,
     "files": House.file_names_twice,
     "classes": House.class_names_twice,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from docs.house import PARTICIPLES, TARGETS, House, Target, Walk, cycles, table, walk
 
 ROOT = Path(__file__).parents[2]
+PROJECT = ROOT / "pyproject.toml"
 NUMBERS = count()
 
 
@@ -94,6 +96,13 @@ def test_a_module_with_a_single_importer_is_found(build):
         }
     )
     assert short(house.one_importer()) == ["one"]
+
+
+def test_full_folders_and_long_modules_are_found(build):
+    files = {f"a/m{i}.py": "" for i in range(19)}
+    house = build({**files, "b/long.py": "\n" * 801, "b/short.py": "\n" * 800})
+    assert [name.partition("/")[2] for name in house.full_folders()] == ["a"]
+    assert short(house.long_modules()) == ["b.long"]
 
 
 def test_names_that_occur_twice_in_a_package_are_found(build):
@@ -298,3 +307,20 @@ def test_the_picture_of_a_walk_has_a_line_for_every_module(build, images):
     words = words_of(images.walk_picture(walked, [[f"{main}.run"], [f"{main}.vault"]], "T").svg())
     assert words[0] == "T"
     assert words[2:] == ["run", "vault", "runrelease()", "aTable.count<x>()"]
+
+
+def test_the_architecture_page_has_the_layers_of_the_contract_and_all_rooms(images):
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    block = page.split("## The import contract")[1].split("```text\n")[1].split("```")[0]
+    shown = [re.findall(r"\w+", line) for line in block.splitlines()]
+    optional = set(re.findall(r'"\((\w+)\)"', PROJECT.read_text()))
+    contract = [[n.removeprefix("sfumato.") for n in layer] for layer in images.layers(PROJECT)]
+    assert [layer for layer in shown if not set(layer) <= optional] == [
+        layer for layer in contract if not set(layer) <= optional
+    ]
+    table = page.split("| room |")[1].split("\n\n")[0]
+    listed = {
+        name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    assert {name for layer in shown for name in layer} <= listed
+    assert {p.parent.name for p in (ROOT / "src").glob("*/__init__.py")} <= listed | {"sfumato"}
