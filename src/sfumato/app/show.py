@@ -158,7 +158,7 @@ def candidates_table(candidates: Sequence[Candidate]) -> Table:
         ["mechanism", "rmse", "largest", "note"],
         (
             (
-                c.mechanism,
+                c.name,
                 counts(c.rmse),
                 counts(c.largest),
                 "chosen" if c.is_chosen else c.note,
@@ -217,6 +217,7 @@ def plan_document(plan: Forecast, after: AfterProjection | None = None) -> dict[
         "candidates": [
             {
                 "mechanism": c.mechanism,
+                "algorithm": c.algorithm or None,
                 "rmse": c.rmse,
                 "largest": c.largest,
                 "note": c.note,

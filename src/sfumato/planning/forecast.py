@@ -49,13 +49,22 @@ ALL = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A mechanism that was considered: its forecast, or why it does not apply."""
+    """A mechanism that was considered: its forecast, or why it does not apply.
+
+    ``algorithm`` is which of its ways a mechanism took, where it has several.
+    """
 
     mechanism: str
     rmse: float | None
     largest: float | None
     note: str
     is_chosen: bool = False
+    algorithm: str = ""
+
+    @property
+    def name(self) -> str:
+        """The mechanism with its algorithm, for people."""
+        return f"{self.mechanism} ({self.algorithm})" if self.algorithm else self.mechanism
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,7 +321,8 @@ class _Race:
                 self.note(strategy, rough[0])
                 whose = (self.asked, self.neighbours, self.unit, self.may_drop_records)
                 mean, largest = self.strategies.shown_at_unit_loss(strategy, *whose)
-                return Candidate(name, mean / loss, largest / loss, "")
+                algorithm = strategy.algorithm
+                return Candidate(name, mean / loss, largest / loss, "", algorithm=algorithm)
             scales = calibrate(
                 strategy,
                 loss,
@@ -341,7 +342,8 @@ class _Race:
                 may_drop_records=self.may_drop_records,
             )
             shown = entry if self.asked is None else as_asked(entry, self.asked)
-            candidate = Candidate(name, shown.rmse, shown.largest_error, "")
+            errors = (shown.rmse, shown.largest_error)
+            candidate = Candidate(name, *errors, "", algorithm=strategy.algorithm)
         except PlanError as why:
             return Candidate(name, None, None, str(why))
         finally:

@@ -57,6 +57,11 @@ class Viewed(Strategy):
             normal=asked.normal,
         )
 
+    @property
+    def algorithm(self) -> str:
+        """That of the strategy that was planned."""
+        return self.planned.algorithm
+
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The answers of one group, from where they are."""
         return self.normal.gather(term, lambda t: self.planned.answer(t, values))

@@ -147,7 +147,7 @@ def candidates_chart(candidates: Iterable[Candidate], *, width: Width = WIDTH) -
 
     fitting = sorted((c for c in candidates if c.rmse is not None), key=lambda c: c.rmse or 0.0)
     columns = {
-        "x": [c.mechanism for c in fitting],
+        "x": [c.name for c in fitting],
         "v": [c.rmse for c in fitting],
         "m": [c.largest for c in fitting],
         "c": ["chosen" if c.is_chosen else "considered" for c in fitting],

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from math import ceil, prod, sqrt
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -381,6 +381,12 @@ class Strategy(MeasuredQueries, Reconstruction):
     objective: Objective = field(default="rmse", kw_only=True)
     records: int | None = field(default=None, kw_only=True)
     replace_one_bound: float | None = field(default=None, kw_only=True)
+    _algorithm: ClassVar[str] = ""
+
+    @property
+    def algorithm(self) -> str:
+        """Which of the ways of its mechanism found it, where it has several: a name for people."""
+        return self._algorithm
 
     @property
     def norm(self) -> Norm:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isfinite, prod, sqrt
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -324,6 +324,8 @@ LEAST_WEIGHT = 1e-3
 @dataclass(frozen=True, eq=False)
 class Biased(GaussianStrategy):
     """``R y + records * offset``; ``bias`` holds E over the classes of cells, row by query."""
+
+    _algorithm: ClassVar[str] = "matrix"
 
     reconstruction: Array
     offset: Array

@@ -54,6 +54,11 @@ class Blockwise(Strategy):
 
     source: tuple[int, ...]
 
+    @property
+    def algorithm(self) -> str:
+        """Where a mechanism has other ways as well: each group for itself."""
+        return {"factorization": "groups", "laplace-optimum": "templates"}.get(self.mechanism, "")
+
     def _pair(self, term: int) -> tuple[Term, Product | None]:
         """The asked term, and the block it is computed from (None when measured as asked)."""
         asked, block = self.workload.terms[term], self.blocks[self.source[term]].term

@@ -41,6 +41,11 @@ class Combined(Strategy):
     parts: tuple[Strategy, ...]
     places: tuple[tuple[int, int], ...]
 
+    @property
+    def algorithm(self) -> str:
+        """Those of the parts."""
+        return " + ".join(dict.fromkeys(part.algorithm for part in self.parts))
+
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """By the part of the term, from its own blocks."""
         part, local = self.places[term]

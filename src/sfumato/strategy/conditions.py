@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -121,6 +121,8 @@ class Conditions(Mixed):
     ``plain`` measures the same conditions with the same weights, nothing taken away: for replaced
     records.
     """
+
+    _algorithm: ClassVar[str] = "conditions"
 
     plain: Conditions | None = field(default=None, kw_only=True, repr=False)
 

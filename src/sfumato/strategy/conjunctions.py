@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import combinations
 from math import acosh, comb, cosh, inf, sqrt
+from typing import ClassVar
 
 import numpy as np
 
@@ -545,6 +546,8 @@ class ByPolynomial(GaussianStrategy):
 
     ``read`` is the workload as cubes and clauses, ``coefficients`` c_i by width and kind.
     """
+
+    _algorithm: ClassVar[str] = "polynomial"
 
     names: tuple[str, ...]
     masks: Integers

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -55,6 +56,8 @@ class Factorization(GaussianStrategy):
     ``inverses[b]`` takes the mixed rows of block b to class sums: the pseudo-inverse of its matrix.
     ``weights`` are those of the orbits that the lower bound was found with.
     """
+
+    _algorithm: ClassVar[str] = "orbits"
 
     axes: tuple[Axis, ...]
     parts: tuple[Part, ...]
@@ -443,6 +446,8 @@ class FactorBlock:
 @dataclass(frozen=True, eq=False)
 class Factorwise(GaussianStrategy):
     """One term; block ``combinations[b]`` takes one block of every factor."""
+
+    _algorithm: ClassVar[str] = "factorwise"
 
     factors: tuple[tuple[FactorBlock, ...], ...]
     _spreads: dict[tuple[int, int], Array] = field(default_factory=dict, init=False, repr=False)

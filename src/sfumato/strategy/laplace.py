@@ -43,7 +43,6 @@ from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
-    "laplace_error",
     "laplace_optimum",
 ]
 
@@ -82,23 +81,9 @@ def laplace_optimum(workload: Workload, noise: Noise, objective: str) -> Strateg
             reasons.append(str(why))
     if not built:
         raise PlanError("; ".join(dict.fromkeys(reasons)) or "no group is a product")
-    best = min(built, key=lambda strategy: laplace_error(strategy, objective))
+    best = min(built, key=lambda strategy: strategy.weighted_error(objective))
     bound = sum_of_bounds(workload)
     return replace(best, bound=bound if bound > 0 else None)
-
-
-def laplace_error(strategy: Strategy, objective: str = "rmse") -> float:
-    """``sum_q w_q^2 |r_q|^2 ||M||_{1->1}^2``, or the greatest of its summands.
-
-    Never below ``strategy.bound``, which bounds the same sum with the L2 norm in place of the L1
-    norm. Laplace noise of epsilon has ``2 / epsilon^2`` times this variance.
-    """
-    unit = [b.share**-2 for b in strategy.blocks]
-    pairs = list(enumerate(strategy.workload.terms))
-    norm = strategy.sensitivity(1).power
-    if objective == "max":
-        return norm**2 * max(t.weight**2 * strategy.greatest_variance(i, unit) for i, t in pairs)
-    return norm**2 * sum(t.weight**2 * strategy.total_variance(i, unit) for i, t in pairs)
 
 
 class _Designs:

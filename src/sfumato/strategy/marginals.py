@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, combinations
 from math import log, prod
-from typing import overload
+from typing import ClassVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,8 @@ class Marginals(GaussianStrategy):
 
     ``splits`` has the attributes of more than one cell that are asked about, by number.
     """
+
+    _algorithm: ClassVar[str] = "marginals"
 
     lattice: Lattice
     splits: Mapping[int, Split]
@@ -428,6 +430,8 @@ Subset = tuple[str, ...]
 @dataclass(frozen=True, eq=False)
 class WeightedMarginals(Strategy):
     """Block b measures the table of ``tables[b]``; all terms ask for tables."""
+
+    _algorithm: ClassVar[str] = "weighted marginals"
 
     tables: tuple[Subset, ...]
     _parts: dict[Subset, tuple[Integers, Array, Array]] = field(

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
+from typing import ClassVar
 
 import numpy as np
 
@@ -51,6 +52,8 @@ class Mixed(GaussianStrategy):
 
     Queries without a place (-1) are zero on all cells.
     """
+
+    _algorithm: ClassVar[str] = "matrix"
 
     places: tuple[Integers, ...]
     reconstruction: Array

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod, sqrt
+from typing import ClassVar
 
 import numpy as np
 
@@ -435,6 +436,8 @@ BOUND_ACCURACY = 1e-9  # of the root in the lower bound
 @dataclass(frozen=True, eq=False)
 class Ordered(GaussianStrategy):
     """One measured root; every answer is a difference of two running totals."""
+
+    _algorithm: ClassVar[str] = "ordered"
 
     @property
     def rooted(self) -> Rooted:

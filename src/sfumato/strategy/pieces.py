@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, combinations, product
 from math import prod, sqrt
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,6 +54,8 @@ Subset = tuple[str, ...]
 @dataclass(frozen=True, eq=False)
 class Pieces(GaussianStrategy):
     """One block per set of attributes, and how every attribute is split."""
+
+    _algorithm: ClassVar[str] = "pieces"
 
     splits: Mapping[str, Split]
     subsets: tuple[Subset, ...]

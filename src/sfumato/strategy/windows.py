@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -364,6 +364,8 @@ MOST_CELLS = 2**23
 @dataclass(frozen=True, eq=False)
 class Sliding(GaussianStrategy):
     """One measured convolution; every answer is a window of the least-squares estimate."""
+
+    _algorithm: ClassVar[str] = "windows"
 
     along: str
 

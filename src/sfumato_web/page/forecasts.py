@@ -87,7 +87,7 @@ class Rescaled:
             noise = MECHANISMS[c.mechanism].noise if c.mechanism in MECHANISMS else "gaussian"
             ratio = _ratio(self.plan.budget, self.budget, noise)
             error = None if c.rmse is None or ratio is None else c.rmse * ratio
-            found.append((c.mechanism, error, c.note, c.is_chosen))
+            found.append((c.name, error, c.note, c.is_chosen))
         return sorted(found, key=lambda each: (each[1] is None, each[1] or 0.0))
 
 

@@ -98,7 +98,8 @@ def test_a_plan_as_json_has_the_documented_keys(folder: Path, run: Run) -> None:
     assert [c["mechanism"] for c in chosen] == [found["mechanism"]]
     fitting = [c["rmse"] for c in candidates if c["rmse"] is not None]
     assert chosen[0]["rmse"] == min(fitting)
-    assert {*candidates[0]} == {"mechanism", "rmse", "largest", "note", "is_chosen"}
+    keys = {"mechanism", "algorithm", "rmse", "largest", "note", "is_chosen"}
+    assert {*candidates[0]} == keys
     needed = found["resources"]
     assert isinstance(needed, dict)
     assert (needed["engine"], needed["records"]) == ("duckdb", None)

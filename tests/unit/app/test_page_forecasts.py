@@ -49,7 +49,7 @@ def test_candidates_are_scaled_by_their_own_noise():
     assert {MECHANISMS[c.mechanism].noise for c in tried} == {"laplace", "gaussian"}
     for candidate in tried:
         other = sf.plan(WORK, budget, mechanism=candidate.mechanism)
-        assert found[candidate.mechanism] == pytest.approx(other.rmse, rel=2**-14)
+        assert found[candidate.name] == pytest.approx(other.rmse, rel=2**-14)
 
 
 def test_gaussian_noise_cannot_be_scaled_to_a_pure_budget():

@@ -44,6 +44,7 @@ def dense(plan: sf.Plan) -> tuple[np.ndarray, np.ndarray]:
 def test_every_term_is_answered_by_its_part_without_bias() -> None:
     plan = sf.plan(mixed(), sf.Budget(mu=1), mechanism="factorization")
     assert isinstance(planned_strategy(plan.strategy), Combined)
+    assert plan.candidates[0].name == "factorization (orbits + conditions)"
     counts = np.random.default_rng(0).integers(0, 50, size=DOMAIN.shape)
     values = []
     for block in plan.strategy.blocks:

@@ -48,6 +48,27 @@ def test_the_chosen_mechanism_has_the_least_forecast_error() -> None:
         assert getattr(chosen, of) == min(values)
 
 
+@pytest.mark.parametrize(
+    ("work", "algorithm"),
+    [
+        (sf.marginals(DOMAIN, 1), "marginals"),
+        (sf.prefixes(DOMAIN, "age"), "orbits"),
+        (sf.product(sf.Domain({"x": 9, "y": 8}), {"x": "ranges", "y": "prefix"}), "factorwise"),
+        (sf.prefixes(sf.Domain({"x": 600}), "x"), "ordered"),
+        (sf.windows(sf.Domain({"x": 4000}), "x", 30), "windows"),
+        (sf.predicates(DOMAIN, ["age < 20 or sex = 1"]), "matrix"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_candidates_name_the_way_that_a_mechanism_took(work: sf.Workload, algorithm: str) -> None:
+    plan = sf.plan(work, APPROXIMATE, mechanism="factorization")
+    (candidate,) = plan.candidates
+    assert (candidate.mechanism, candidate.algorithm) == (plan.mechanism, algorithm)
+    assert candidate.name == f"factorization ({algorithm})"
+    plain = sf.plan(work, APPROXIMATE, mechanism="gaussian")
+    assert [c.name for c in plain.candidates] == ["gaussian"]
+
+
 def test_a_mechanism_can_be_asked_for_by_name() -> None:
     work = sf.prefixes(DOMAIN, "age")
     assert sf.plan(work, APPROXIMATE, mechanism="gaussian").mechanism == "gaussian"

@@ -14,7 +14,7 @@ from sfumato.errors import PlanError
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.kronecker import fitted_product, wavelet, weighted_tree
-from sfumato.strategy.laplace import laplace_error, laplace_optimum
+from sfumato.strategy.laplace import laplace_optimum
 from sfumato.strategy.marginals import WeightedMarginals, fourier, weighted_marginals
 from sfumato.strategy.subset_bounds import sum_of_bounds
 from sfumato.strategy.templates import Template, best_template, identity_error, template_error
@@ -111,9 +111,9 @@ def test_no_laplace_strategy_beats_the_bound_and_the_optimum_beats_the_groups(wo
     found = built("laplace-optimum", work)
     if found is None:
         return
-    assert laplace_error(found) >= (found.bound or 0.0)
+    assert found.weighted_error() >= (found.bound or 0.0)
     groups = MECHANISMS["laplace-groups"].build(WORKLOADS[work], "laplace", "rmse")
-    assert laplace_error(found) <= laplace_error(groups) * (1 + 1e-3)
+    assert found.weighted_error() <= groups.weighted_error() * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("queries", [Prefix(40), Ranges(40), Windows(40, 16)])
@@ -201,14 +201,14 @@ def test_no_small_change_of_the_shares_of_marginals_errs_less() -> None:
     domain = sf.Domain({"a": 5, "b": 3, "c": 2, "d": 7})
     work = sf.marginals(domain, 2) | 3 * sf.marginals(domain, [("a",)])
     strategy = weighted_marginals(work)
-    best = laplace_error(strategy)
+    best = strategy.weighted_error()
     rng = np.random.default_rng(8)
     for _ in range(100):
         blocks = tuple(
             type(b)(b.term, b.share * float(np.exp(0.1 * rng.normal()))) for b in strategy.blocks
         )
         other = WeightedMarginals("x", "laplace", work, blocks, strategy.tables)
-        assert best <= laplace_error(other) * (1 + 1e-6)
+        assert best <= other.weighted_error() * (1 + 1e-6)
 
 
 def test_small_tables_are_answered_from_a_larger_one() -> None:
@@ -283,7 +283,7 @@ def test_a_very_long_attribute_is_left_to_the_weighted_tree():
         laplace_optimum(work, "laplace", "rmse")
     shorter = sf.ranges(sf.Domain({"x": 2**14}), "x")
     tree, best = (f(shorter, "laplace", "rmse") for f in (weighted_tree, laplace_optimum))
-    assert laplace_error(best) == pytest.approx(laplace_error(tree), rel=1e-9)
+    assert best.weighted_error() == pytest.approx(tree.weighted_error(), rel=1e-9)
 
 
 @pytest.mark.parametrize("most", [99, 999])
@@ -292,7 +292,7 @@ def test_a_count_and_a_sum_need_no_single_cells_under_laplace_noise(most: int) -
     line = sf.Domain([Integer("income", 0, most)])
     work = sf.marginals(line, [()]) | sf.means(line, "income")  # a count, a sum / most, a count
     found = laplace_optimum(work, "laplace", "rmse")
-    assert laplace_error(found) == pytest.approx(2 + 1 + 2, rel=0.01)
+    assert found.weighted_error() == pytest.approx(2 + 1 + 2, rel=0.01)
     shares = np.arange(most + 1) / most
     exact = np.zeros(most + 1, dtype=np.int64)
     exact[[0, most // 3, most]] = 5, 3, 7

@@ -93,7 +93,8 @@ def test_candidates_are_sorted_by_error_and_the_chosen_one_is_marked():
     rows = rows_of(candidates_chart(forecast.candidates).to_dict())
     errors = [float(r["v"]) for r in rows]
     assert errors == sorted(errors)
-    assert [r["x"] for r in rows if r["c"] == "chosen"] == [forecast.mechanism]
+    chosen = next(c for c in forecast.candidates if c.is_chosen)
+    assert [r["x"] for r in rows if r["c"] == "chosen"] == [chosen.name]
 
 
 def test_infinite_ends_are_left_open():
