@@ -33,11 +33,11 @@ from sfumato.refine.shrink import PublicRecords
 from sfumato.refine.widths import drawn_noise, drawn_values
 from sfumato.run.adaptive import AdaptivePlan, plan_adaptive
 from sfumato.run.linear import Plan, plan
+from sfumato.run.public import public_records
 from sfumato.run.rounds import adaptive_rounds
 from sfumato.study.simulated import SurrogateRecords, made_up, resampled
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Names, Neighbours, Progress
-from sfumato.vault.public import public_records
 from sfumato.workload.workload import Workload
 
 __all__ = [

@@ -35,6 +35,7 @@ from sfumato.release.adaptive import AdaptiveRelease
 from sfumato.release.release import Release
 from sfumato.release.synthetic_records import record_frame
 from sfumato.run.spine import Access, Guarantee, opened
+from sfumato.run.public import check_public
 from sfumato.session.answering import Desk, Flight, caught
 from sfumato.session.epochs import Book, MemoryBook
 from sfumato.session.histogram import Learning, Start
@@ -43,7 +44,6 @@ from sfumato.session.session_plan import BETA, GUESSED_RECORDS, LEVEL, QUESTIONS
 from sfumato.text import shown
 from sfumato.types import Neighbours
 from sfumato.vault.encode import check_columns
-from sfumato.vault.public import check_public
 from sfumato.vault.questions import ExactQuestions, public_cells
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload.build import hidden_in_sums, in_bins

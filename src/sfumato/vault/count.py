@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.domain.values import UNIT_BITS, Values, valued
+from sfumato.domain.values import UNIT_BITS, Values, unit_bits, valued
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Integers, Progress
@@ -41,6 +41,7 @@ __all__ = [
     "compile_condition",
     "count_conditions",
     "count_marginals",
+    "count_public",
 ]
 
 
@@ -212,6 +213,16 @@ def count_marginals(
         done += 1
     tell(steps, steps, "counting")
     return Counts(found)
+
+
+def count_public(table: Table, domain: Domain, names: AttributeSet) -> npt.NDArray[np.float64]:
+    """The exact counts, over some attributes, of records that are public by declaration.
+
+    Privacy: none; whoever calls it declares that anybody may see these records.
+    """
+    counted = count_marginals(table, domain, [names], with_values=True)
+    bits = unit_bits(domain, names)
+    return np.ldexp(counted.reveal(names).astype(np.float64), -bits)
 
 
 def count_conditions(

@@ -14,12 +14,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, SfumatoError
-from sfumato.planning.sparse_plans import SparsePlan
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.random import WordSource, system_words
 from sfumato.vault.count import count_marginals
@@ -31,6 +30,7 @@ __all__ = [
     "DAMAGED",
     "Discoverer",
     "SparseVector",
+    "SparseVectors",
     "above_threshold",
     "answer",
     "apart",
@@ -207,6 +207,25 @@ def _read(law: SparseLaw, state: bytes) -> tuple[int, int]:
 AT_ONCE: Final = 4096  # scores whose noise is drawn together
 
 
+class SparseVectors(Protocol):
+    """A plan of tests: ``epochs`` sparse vectors of one law, and the noise of numbers, if any."""
+
+    @property
+    def law(self) -> SparseLaw:
+        """The law of every sparse vector."""
+        ...
+
+    @property
+    def epochs(self) -> int:
+        """How many sparse vectors may be begun, one after the other."""
+        ...
+
+    @property
+    def number(self) -> NoiseLaw | None:
+        """The noise of the number of a discovery; None if none is told."""
+        ...
+
+
 def cell_counts(
     table: Table, domain: Domain, attribute: str, unit: PrivacyUnit | None
 ) -> Sensitive[Sequence[int]]:
@@ -241,7 +260,7 @@ class Discoverer(Redacted):
 
     __slots__ = ("_begun", "_owed", "_plan", "_vector", "_words")
 
-    def __init__(self, plan: SparsePlan, words: WordSource | None = None) -> None:
+    def __init__(self, plan: SparseVectors, words: WordSource | None = None) -> None:
         self._plan = plan
         self._words = system_words() if words is None else words
         self._vector = SparseVector(plan.law, self._words)
@@ -260,7 +279,7 @@ class Discoverer(Redacted):
 
     @classmethod
     def after_loss(
-        cls, plan: SparsePlan, begun: int, words: WordSource | None = None
+        cls, plan: SparseVectors, begun: int, words: WordSource | None = None
     ) -> Discoverer | None:
         """The tests that follow when the sparse vector number ``begun`` was lost; None if none do.
 
@@ -321,12 +340,13 @@ class Discoverer(Redacted):
 
     @classmethod
     def restored(
-        cls, plan: SparsePlan, state: bytes, words: WordSource | None = None
+        cls, plan: SparseVectors, state: bytes, words: WordSource | None = None
     ) -> Discoverer:
         """The tests whose `state` this is; no noise is drawn.
 
         Privacy: as the class says, if the state is continued once only. Neighbours: as there.
         """
+        most = plan.epochs * plan.law.discoveries
         found = cls.__new__(cls)
         found._plan = plan
         found._words = system_words() if words is None else words
@@ -334,7 +354,7 @@ class Discoverer(Redacted):
             kept = json.loads(state)
             found._begun, found._owed = int(kept["begun"]), int(kept["owed"])
             found._vector = SparseVector.restored(plan.law, kept["vector"].encode(), words)
-            if 1 <= found._begun <= plan.epochs and 0 <= found._owed <= plan.discoveries:
+            if 1 <= found._begun <= plan.epochs and 0 <= found._owed <= most:
                 return found
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             pass  # raised below, so that the message carries no context

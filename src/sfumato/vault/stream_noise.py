@@ -13,16 +13,17 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from sfumato.errors import SfumatoError
 from sfumato.planning.stream_filters import VALUE_BITS, Filter, TimeTree, encode
-from sfumato.planning.stream_plans import StreamForecast
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Redacted
 
 __all__ = [
+    "MeasuredStream",
     "PrivateStream",
 ]
 
@@ -32,13 +33,32 @@ BLOCK = 256  # noise is drawn this many steps ahead: it does not depend on the d
 Advanced: TypeAlias = tuple[list[int], Callable[[], None]]
 
 
+class MeasuredStream(Protocol):
+    """What a stream measures at every step, with which noise, for how many steps; public."""
+
+    @property
+    def shape(self) -> Filter | TimeTree:
+        """The measured matrix M."""
+        ...
+
+    @property
+    def noise(self) -> BlockNoise:
+        """The noise of every measured value."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """The number of steps."""
+        ...
+
+
 class PrivateStream(Redacted):
     """What the vault must remember of a stream, for every coordinate: never shown."""
 
     __slots__ = ("_noise", "_owner", "_plan", "_states", "_step", "_words")
 
     def __init__(
-        self, plan: StreamForecast, coordinates: int, words: WordSource | None = None
+        self, plan: MeasuredStream, coordinates: int, words: WordSource | None = None
     ) -> None:
         self._plan = plan
         self._words = system_words() if words is None else words
@@ -101,7 +121,7 @@ class _FilterState(Redacted):
         self._echoes = [[0] * echoes for _ in range(max(width, 1))]
         self._recent = [0] * width
 
-    def advanced(self, plan: StreamForecast, step: int, value: int) -> Advanced:
+    def advanced(self, plan: MeasuredStream, step: int, value: int) -> Advanced:
         """``(M x)_t`` rounded to the grid, and how to make the state after it the present one."""
         shape = plan.shape
         assert isinstance(shape, Filter)  # noqa: S101
@@ -129,7 +149,7 @@ class _TreeState(Redacted):
     def __init__(self, shape: TimeTree) -> None:
         self._open = [0] * shape.levels
 
-    def advanced(self, plan: StreamForecast, step: int, value: int) -> Advanced:
+    def advanced(self, plan: MeasuredStream, step: int, value: int) -> Advanced:
         """The sums of the nodes that end with a value, on the grid; and how to go on from there."""
         shape = plan.shape
         assert isinstance(shape, TimeTree)  # noqa: S101

@@ -28,7 +28,7 @@ from sfumato.refine.shrink import (
 )
 from sfumato.refine.widths import Hull, drawn_noise
 from sfumato.release.release import Release
-from sfumato.vault.public import public_records
+from sfumato.run.public import public_records
 from tests.unit.release.made import measured, planned
 from tests.words import SeededWords
 

@@ -14,8 +14,8 @@ from sfumato.domain.attributes import Integer
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.sparse_vector import NoiseLaw
+from sfumato.run.public import public_records
 from sfumato.vault import questions
-from sfumato.vault.public import public_records
 from sfumato.vault.questions import FINE, ExactQuestions, answer_shift, moved_by_one, public_cells
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import answer

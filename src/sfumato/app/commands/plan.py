@@ -112,7 +112,7 @@ def _advice(
 ) -> Recommendation | None:
     """What is recommended for so many records; None for more queries than can be tried."""
     from sfumato.run.advice import MOST_QUERIES, recommend
-    from sfumato.vault.public import check_public
+    from sfumato.run.public import check_public
 
     check_public(spec.public, spec.source)
     if spec.workload.queries > MOST_QUERIES:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records that the steward declares public, counted by the rules of the domain.
 
-They are read like any table, because only the vault reads tables, but nothing about them is secret:
-the counts go out exact. Whether they are public is the steward's word; nothing can check it, but
-for one thing: the guarded table itself is not (`check_public`).
+They are read like any table, by the vault, but nothing about them is secret: the counts come out
+exact (`vault.count.count_public`). Whether they are public is the steward's word; nothing can check
+it, but for one thing: the guarded table itself is not (`check_public`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.domain.values import unit_bits
 from sfumato.errors import TableError, TooLarge, WorkloadError
 from sfumato.planning.adaptive_costs import asked_domain
 from sfumato.refine.shrink import PublicRecords
 from sfumato.text import listing
 from sfumato.types import Array
-from sfumato.vault.count import count_marginals
+from sfumato.vault.count import count_public
 from sfumato.vault.identity import data_identity, shares_data
 from sfumato.vault.tables import open_table
 from sfumato.workload.workload import Workload
@@ -81,11 +80,7 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
     if isinstance(source, Release | AdaptiveRelease):
         table = _released(source, workload)
     else:
-        counted = count_marginals(
-            open_table(source), workload.domain, [domain.names], with_values=True
-        )
-        bits = unit_bits(domain, domain.names)
-        table = np.ldexp(counted.reveal(domain.names).astype(np.float64), -bits)
+        table = count_public(open_table(source), workload.domain, domain.names)
     if not table.sum() > 0:
         raise WorkloadError("there is no public record that the domain keeps; leave public out")
     codes = np.argwhere(table > 0)
