@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.forecast import Forecast
-from sfumato.refine.consistency import LISTED, TABLES
 from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.scans import (
     CELLS_TOGETHER,
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENGINES",
+    "LISTED",
+    "TABLES",
     "Resources",
     "Step",
     "engine_of",
@@ -58,6 +59,9 @@ ENGINES: dict[EngineName, Rates] = {
     # What 10^7 records take more than 10^6; the rest is Java that warms up.
     "spark": Rates(22.0, 220e-9, 115e-9, False),
 }
+
+LISTED = 2**20  # cells up to which a histogram is fitted
+TABLES = 2**24  # cells of all tables that rows are fitted to, some 140 bytes each; answers too
 
 BASE = 400 * 2**20  # the program, its packages and the buffers of an engine
 NOISE, STORE, ANSWER, WRITE = 35e-9, 120e-9, 25e-9, 650e-9  # seconds of one core per number
@@ -253,7 +257,7 @@ def _noisy(plan: Forecast) -> tuple[Step, Step]:
 
 
 def _project(plan: Forecast) -> Step:
-    """Listed cells, or rows fitted to tables: `refine.refined`; nothing where they are too many."""
+    """Listed cells, or rows fitted to tables (``refine``); nothing where they are too many."""
     domain, terms = plan.workload.domain, plan.workload.terms
     answers = plan.workload.queries
     cells = sum(t.cells for t in terms if not t.is_wide)

@@ -28,7 +28,12 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.forecast import Candidate
-from sfumato.planning.stream_filters import (
+from sfumato.privacy.budget import Budget, check_neighbours
+from sfumato.privacy.cost import Cost
+from sfumato.privacy.noise_laws import BlockNoise
+from sfumato.solve.nuclear import certified_optimum
+from sfumato.solve.tridiagonal import inverse_gram, inverse_root_poles, pole_count, root_diagonal
+from sfumato.strategy.stream_filters import (
     Filter,
     TimeTree,
     best_laplace_tree,
@@ -41,11 +46,6 @@ from sfumato.planning.stream_filters import (
     rows_squared,
     windows_bound,
 )
-from sfumato.privacy.budget import Budget, check_neighbours
-from sfumato.privacy.cost import Cost
-from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.solve.nuclear import certified_optimum
-from sfumato.solve.tridiagonal import inverse_gram, inverse_root_poles, pole_count, root_diagonal
 from sfumato.types import Array, Integers, Neighbours, Noise
 from sfumato.workload.queries import Prefix
 

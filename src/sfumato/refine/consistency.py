@@ -33,6 +33,7 @@ import numpy as np
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
+from sfumato.planning.resources import LISTED, TABLES
 from sfumato.refine.cells import FLOOR, agreed_total, fit_explicit
 from sfumato.refine.draws import Draws
 from sfumato.refine.grid import Grid, alike
@@ -49,7 +50,6 @@ from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Workload
 
 __all__ = [
-    "LISTED",
     "Projection",
     "Refined",
     "check_projection",
@@ -62,13 +62,11 @@ __all__ = [
 ]
 
 
-LISTED = 2**20  # cells up to which a histogram is fitted
 GAP = 1e-3  # relative: the answers are off by at most 3% of the way they moved
 ENOUGH = 0.02  # or by so much of the expected distance of the unbiased answers from the truth
 STEPS = 60 * STEPS_PER_SECOND  # multiplications, of each search
 MOST_GAMES = 2**12  # cells, and answers, up to which the largest difference is made least
 LARGEST = 0.01  # relative gap of it
-TABLES = 2**24  # cells of all tables that rows are fitted to, some 140 bytes each; answers too
 EXPLAINED = 1.2  # times the expected squared noise
 MOST_PRECISE = 1e-6  # of the greatest variance; better known answers weigh no more
 NEAR = 0.3  # times the expected distance of the unbiased answers from the truth

@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.planning.forecast import Forecast
-from sfumato.refine.consistency import LISTED, Projection, Refined, has_wide, objective_fit
+from sfumato.planning.resources import LISTED
+from sfumato.refine.consistency import Projection, Refined, has_wide, objective_fit
 from sfumato.refine.draws import Draws
 from sfumato.refine.grid import Grid
 from sfumato.refine.widths import drawn_noise

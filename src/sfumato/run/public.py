@@ -3,7 +3,7 @@
 
 They are read like any table, by the vault, but nothing about them is secret: the counts come out
 exact (`vault.count.count_public`). Whether they are public is the steward's word; nothing can check
-it, but for one thing: the guarded table itself is not (`check_public`).
+it, but for one thing: the guarded table itself is not (`vault.identity.check_apart`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.errors import TableError, TooLarge, WorkloadError
+from sfumato.errors import TooLarge, WorkloadError
 from sfumato.planning.adaptive_costs import asked_domain
 from sfumato.refine.shrink import PublicRecords
 from sfumato.text import listing
 from sfumato.types import Array
 from sfumato.vault.count import count_public
-from sfumato.vault.identity import data_identity, shares_data
+from sfumato.vault.identity import check_apart
 from sfumato.vault.tables import open_table
 from sfumato.workload.workload import Workload
 
@@ -37,10 +37,7 @@ MOST_CELLS = 2**22  # of all asked attributes together
 
 
 def check_public(public: object, guarded: object) -> None:
-    """Refuse public records that are read from the guarded table, before anything is read.
-
-    Privacy: none of its own: names only are looked at. Public records are counted without noise, so
-    the guarded table must never be given for them, as a link, through a query, a view or a slice.
+    """Refuse public records that are read from the guarded table; an earlier release is not.
 
     Args:
         public: the source that is declared public, an earlier release, or None.
@@ -52,14 +49,8 @@ def check_public(public: object, guarded: object) -> None:
     from sfumato.release.adaptive import AdaptiveRelease
     from sfumato.release.release import Release
 
-    if public is None or guarded is None or isinstance(public, Release | AdaptiveRelease):
-        return
-    if shares_data(data_identity(public), data_identity(guarded)):
-        raise TableError(
-            "public names the guarded table itself, or something that is read from it; public "
-            "records are counted without noise, so they must be records that anybody may see: "
-            "give another table, or leave public out"
-        )
+    if not isinstance(public, Release | AdaptiveRelease):
+        check_apart(public, guarded)
 
 
 def public_records(source: object, workload: Workload) -> PublicRecords:

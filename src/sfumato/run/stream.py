@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from sfumato.errors import PlanError, SfumatoError, TableError, TooLarge
-from sfumato.planning.stream_filters import STATE_BITS, Filter, TimeTree, decode
 from sfumato.planning.stream_plans import StreamForecast, forecast_stream
 from sfumato.privacy.budget import Budget
 from sfumato.random import system_words
 from sfumato.run.spine import Access, Guarantee, opened
+from sfumato.strategy.stream_filters import STATE_BITS, Filter, TimeTree, decode
 from sfumato.types import Array, Neighbours
 from sfumato.vault.stream_noise import PrivateStream
 

@@ -35,7 +35,6 @@ from sfumato.release.adaptive import AdaptiveRelease
 from sfumato.release.release import Release
 from sfumato.release.synthetic_records import record_frame
 from sfumato.run.spine import Access, Guarantee, opened
-from sfumato.run.public import check_public
 from sfumato.session.answering import Desk, Flight, caught
 from sfumato.session.epochs import Book, MemoryBook
 from sfumato.session.histogram import Learning, Start
@@ -44,6 +43,7 @@ from sfumato.session.session_plan import BETA, GUESSED_RECORDS, LEVEL, QUESTIONS
 from sfumato.text import shown
 from sfumato.types import Neighbours
 from sfumato.vault.encode import check_columns
+from sfumato.vault.identity import check_apart
 from sfumato.vault.questions import ExactQuestions, public_cells
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload.build import hidden_in_sums, in_bins
@@ -533,7 +533,7 @@ def _start(start: object, public: object, table: object, domain: Domain) -> Star
     """What the estimate starts from: an earlier release or a public table, not both."""
     if start is not None and public is not None:
         raise PlanError("a session starts from a release or from a public table, not from both")
-    check_public(public, table)
+    check_apart(public, table)
     return start_of(start, domain) if public is None else _public_start(public, domain)
 
 

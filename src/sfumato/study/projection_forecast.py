@@ -33,8 +33,9 @@ from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.calibrate import calibrate
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.resources import LISTED
 from sfumato.privacy.budget import Budget, check_neighbours
-from sfumato.refine.consistency import LISTED, has_wide, objective_fit, refined_listed
+from sfumato.refine.consistency import has_wide, objective_fit, refined_listed
 from sfumato.refine.draws import Draws
 from sfumato.refine.grid import Grid
 from sfumato.refine.problem import Quadratic

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from sfumato.errors import TableError
 from sfumato.vault.warehouse import TABLE_MARK, CsvSource, PostgresSource, SqlSource, engine_source
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Data",
+    "check_apart",
     "data_identity",
     "shares_data",
 ]
@@ -112,6 +114,29 @@ def shares_data(one: Iterable[Data], other: Iterable[Data]) -> bool:
         if any(_alike(data.table, d.table) for d in places.get((data.kind, data.place), ())):
             return True
     return False
+
+
+def check_apart(public: object, guarded: object) -> None:
+    """Refuse public records that are read from the guarded table, before anything is read.
+
+    Privacy: none of its own: names only are looked at. Public records are counted without noise, so
+    the guarded table must never be given for them, as a link, through a query, a view or a slice.
+
+    Args:
+        public: the source that is declared public, or None.
+        guarded: the source that is protected, or None where there is none.
+
+    Raises:
+        TableError: if both read some file, table or object in memory.
+    """
+    if public is None or guarded is None:
+        return
+    if shares_data(data_identity(public), data_identity(guarded)):
+        raise TableError(
+            "public names the guarded table itself, or something that is read from it; public "
+            "records are counted without noise, so they must be records that anybody may see: "
+            "give another table, or leave public out"
+        )
 
 
 def _alike(one: str, other: str) -> bool:

@@ -16,9 +16,9 @@ from fractions import Fraction
 from typing import Protocol, TypeAlias
 
 from sfumato.errors import SfumatoError
-from sfumato.planning.stream_filters import VALUE_BITS, Filter, TimeTree, encode
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
+from sfumato.strategy.stream_filters import VALUE_BITS, Filter, TimeTree, encode
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Redacted
 

@@ -19,10 +19,10 @@ from typing import Final
 import numpy as np
 
 from sfumato.domain.domain import Domain
-from sfumato.planning.stream_filters import binary_tree
 from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, system_words
 from sfumato.run.linear import plan
+from sfumato.strategy.stream_filters import binary_tree
 from sfumato.strategy.trees import Tree
 from sfumato.types import Array, Integers
 from sfumato.vault.noise import discrete_laplace

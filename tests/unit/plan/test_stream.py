@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.planning.stream_filters import (
+from sfumato.planning.stream_plans import (
+    STRATEGIES,
+    forecast_stream,
+    optimal_totals,
+    optimal_windows,
+    square_root,
+)
+from sfumato.privacy.budget import Budget
+from sfumato.strategy.stream_filters import (
     STATE_BITS,
     VALUE_BITS,
     Bank,
@@ -25,14 +33,6 @@ from sfumato.planning.stream_filters import (
     encode,
     rows_squared,
 )
-from sfumato.planning.stream_plans import (
-    STRATEGIES,
-    forecast_stream,
-    optimal_totals,
-    optimal_windows,
-    square_root,
-)
-from sfumato.privacy.budget import Budget
 from sfumato.study.factorize import factorize
 from tests.unit.plan.dense_streams import ONE, asked, dense
 
