@@ -38,8 +38,8 @@ import cycles
     is left out, and a module beside it is a folder of its own.
 classes that are a plan
     classes at the top of a module with a public name that ends with ``Plan``, or with a method
-    ``release`` or ``begin`` and a field or property ``plan`` or ``cost``; none where a ``Protocol``
-    named ``Runnable`` gives them a common type.
+    ``release`` or ``begin`` and a field or property ``plan`` or ``cost``. Counted are those
+    that are neither derived from a ``Protocol`` named ``Runnable`` nor make a class that is.
 debits
     modules and functions, outside the ledger's room and the audit, that call a method ``debit`` or
     ``answer_once`` of something else than themselves.
@@ -131,7 +131,7 @@ TARGETS = {
     "import cycles / folders in a cycle": Target(
         (0, 0), "what can be read from below can be understood from below"
     ),
-    "classes that are a plan, of no common type": Target(
+    "classes that are a plan, not run as a Runnable": Target(
         (0,), "whatever can be run is checked, debited and stored alike"
     ),
     "modules that debit a ledger": Target((1,), "one place to prove that the debit comes first"),
@@ -274,17 +274,17 @@ class House:
                     numbers.append(f"{module.name}.{name}")
         return numbers
 
-    def kinds(self) -> set[str]:
-        """The names of terms, query sets and all classes derived from them."""
+    def derived(self, roots: Collection[str]) -> set[str]:
+        """The names of some classes and of all that are derived from them."""
         bases = {c.name: {n for b in c.bases for n in names_of(b)} for _, c in self.classes()}
-        kinds = set(KINDS)
-        while more := {name for name, above in bases.items() if above & kinds} - kinds:
-            kinds |= more
-        return kinds
+        names = set(roots)
+        while more := {name for name, above in bases.items() if above & names} - names:
+            names |= more
+        return names
 
     def type_switches(self) -> set[tuple[str, int]]:
         """The lines, as (module, number), that ask for the kind of a term or a query set."""
-        kinds, lines = self.kinds(), set()
+        kinds, lines = self.derived(KINDS), set()
         for module in self.modules.values():
             for node in ast.walk(module.tree):
                 classes: list[ast.expr] = []
@@ -296,10 +296,14 @@ class House:
         return lines
 
     def plans(self) -> list[str]:
-        """The public classes that are a plan; none where they have a common type."""
-        if any(c.name == "Runnable" and _is_protocol(c) for _, c in self.classes()):
-            return []
-        return [c.name for _, c in self.classes() if _is_plan(c)]
+        """The public classes that are a plan, and neither are a Runnable nor make one."""
+        protocols = [c.name for _, c in self.classes() if c.name == "Runnable" and _is_protocol(c)]
+        runnable = self.derived(protocols)
+        return [
+            c.name
+            for _, c in self.classes()
+            if _is_plan(c) and not runnable & ({c.name} | _called(c))
+        ]
 
     def calls(self, *methods: str) -> set[tuple[str, str]]:
         """The (module, function) outside of the ledger's room that call a method of this name."""
@@ -421,6 +425,12 @@ def _is_number(node: ast.expr, names: Collection[str]) -> bool:
 
 def _is_protocol(node: ast.ClassDef) -> bool:
     return "Protocol" in {name for base in node.bases for name in names_of(base)}
+
+
+def _called(node: ast.ClassDef) -> set[str]:
+    """The names of all that a class calls."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    return {name for call in calls for name in names_of(call.func)}
 
 
 def _is_plan(node: ast.ClassDef) -> bool:

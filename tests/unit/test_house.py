@@ -165,13 +165,18 @@ class _HiddenPlan: ...
 """
 
 
-def test_classes_that_are_a_plan_have_a_common_type_or_are_counted(build):
+def test_classes_that_are_a_plan_are_found(build):
     assert build({"a.py": PLANS}).plans() == ["LinearPlan", "Watch"]
 
 
-def test_a_protocol_is_a_common_type(build):
-    protocol = "from typing import Protocol\nclass Runnable(Protocol): ...\n"
-    assert build({"a.py": PLANS, "b.py": protocol}).plans() == []
+def test_a_plan_that_is_or_makes_a_runnable_is_not_counted_and_others_are(build):
+    spine = "from typing import Protocol\nclass Runnable(Protocol): ...\n"
+    assert build({"a.py": PLANS, "spine.py": spine}).plans() == ["LinearPlan", "Watch"]
+    spine += "class WatchRun(Runnable): ...\nclass TableWatch(WatchRun): ...\n"
+    own = "class OwnPlan(Runnable): ...\n"
+    third = "class Third:\n    cost: int\n    def release(self): return run(TableWatch(self))\n"
+    house = build({"b.py": own + third, "spine.py": spine})
+    assert [name for name in house.plans() if name in ("OwnPlan", "Third")] == []
 
 
 def test_debits_are_those_outside_of_the_ledger_and_the_audit(build):
