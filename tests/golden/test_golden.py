@@ -22,6 +22,16 @@ def test_nothing_has_changed(section: str) -> None:
     assert not found, "\n".join([*found[:MOST], f"{len(found)} differences in all"])
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"rmse": 2.5 * (1 + 1e-8)}, {"key": "ac"}, {"more": 1}, {"rows": [1, 3]}, {"rows": [1]}],
+)
+def test_a_change_is_noticed(changed: dict[str, object]) -> None:
+    before = {"rmse": 2.5, "key": "ab", "rows": [1, 2]}
+    assert not list(stored.differences(before, {**before, "rmse": 2.5 * (1 + 1e-11)}))
+    assert len(list(stored.differences(before, {**before, **changed}))) == 1
+
+
 def test_no_golden_file_names_a_module() -> None:
     for path in stored.DATA.glob("*.json"):
         text = path.read_text()
