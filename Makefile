@@ -63,7 +63,7 @@ check: $(VENV)/.dev  ## lint, format, types, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Strict: a broken link or a page that is missing from the navigation fails. tests/unit/test_site.py builds it too.
+# Strict: a broken link or a page that is missing from the navigation fails. tests/whole/test_site.py builds it too.
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(VENV)/.dev  ## the documents as a site in site/, which loads nothing from elsewhere
 	$(BIN)/python -m mkdocs build --strict --quiet

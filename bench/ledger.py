@@ -24,7 +24,7 @@ from sfumato.errors import BudgetExhausted
 from sfumato.ledger.ledger import Ledger
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
-from tests.postgres_server import NoServer, postgres_server
+from tests.shared.postgres_server import NoServer, postgres_server
 
 __all__ = ["Row", "main", "run"]
 

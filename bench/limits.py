@@ -7,7 +7,8 @@
 Of every kind of workload some sizes are planned on both sides of a limit of the planner (queries
 that are solved as one matrix, classes of cells, cells of an attribute, measured values). Every plan
 comes with a lower bound on the error of all strategies; where the error over that bound grows by
-more than 5% from one size to the next, a limit shows: a *jump*. ``tests/unit/plan/test_limits.py``
+more than 5% from one size to the next, a limit shows: a *jump*.
+``tests/unit/planning/test_planner_limits.py``
 checks the quickest.
 """
 

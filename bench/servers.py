@@ -78,7 +78,7 @@ def timed(server: Server | None = None) -> Iterator[Spent]:
 @contextmanager
 def postgres_of(path: Path) -> Iterator[Server]:
     """The rows of a Parquet file as the table ``bare`` of a new server."""
-    from tests.postgres_server import postgres_server
+    from tests.shared.postgres_server import postgres_server
 
     with postgres_server() as address:
         _load(address, path)

@@ -6,7 +6,7 @@
 Sizes are computed from the schema and the request, in Python integers, before anything is built.
 Each input is made beforehand; what is measured is the refusal: CPU time of the fastest of three,
 and the most memory that Python and numpy held meanwhile (tracemalloc, a run of its own).
-``tests/unit/test_sizes.py`` refuses the same list, counting calls in place of seconds.
+``tests/whole/test_sizes.py`` refuses the same list, counting calls in place of seconds.
 """
 
 from __future__ import annotations

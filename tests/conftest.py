@@ -2,7 +2,7 @@
 """What all tests share: repeatable properties, and both databases for ledgers.
 
 Properties see the same examples in every `make test`, and new ones in `make audit`. Noise is as
-repeatable: each test and fixture has a stream of its own, keyed by its name.
+repeatable: each test and fixture has a stream of its own, keyed by its name, wherever its file is.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from hypothesis import settings
 
 from sfumato.errors import TableError
 from sfumato.vault.spark import spark_session
-from tests.engine_tables import SMALL_SPARK
-from tests.ledger_home import Home
-from tests.postgres_server import NoServer, postgres_server
-from tests.words import key_noise, system_noise
+from tests.shared.engine_tables import SMALL_SPARK
+from tests.shared.ledger_home import Home
+from tests.shared.postgres_server import NoServer, postgres_server
+from tests.shared.words import key_noise, system_noise
 
 # A plan must not depend on what an earlier run remembered; tests of the cache set a folder.
 os.environ["SFUMATO_CACHE"] = "off"
@@ -59,8 +59,9 @@ def home(request, tmp_path):
 IS_NEW = os.environ.get("HYPOTHESIS_PROFILE", "repeatable") == "new"
 
 
-def _noise_of(name: str) -> None:
+def _noise_of(name: str, node: pytest.Item | pytest.Collector) -> None:
     """Key the noise of this process by a name; tests of randomness itself have the real one."""
+    is_real = IS_NEW or node.path.name == "test_random.py"
     if IS_NEW or "test_randomness" in name:
         system_noise()
     else:
@@ -69,7 +70,7 @@ def _noise_of(name: str) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef, request):
-    _noise_of(f"{fixturedef.argname} of {request.node.nodeid}")
+    _noise_of(f"{fixturedef.argname} of {request.node.name}", request.node)
     return (yield)
 
 
@@ -78,4 +79,4 @@ def pytest_runtest_call(item):
     if item.get_closest_marker("slow"):  # `make audit`
         system_noise()
     else:
-        _noise_of(item.nodeid)
+        _noise_of(item.name, item)

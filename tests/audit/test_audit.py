@@ -23,7 +23,7 @@ from sfumato_audit.broken import ONE, broken_subjects
 from sfumato_audit.examine import FAST, FULL, KEPT, NO_CHOICE, SHOWN, SURE, Effort, examine
 from sfumato_audit.subjects.local import local_subjects
 from sfumato_audit.subjects.measured import Measuring, measured_subject
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 BROKEN = {s.name: s for s in broken_subjects()}
 BY_INTEGRALS = {"ledger: the better of two filters after the fact"}

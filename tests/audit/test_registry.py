@@ -14,7 +14,7 @@ from sfumato_audit import registry
 from sfumato_audit.broken import broken_subjects
 from sfumato_audit.examine import Effort
 from sfumato_audit.subjects.measured import opened
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 KINDS = ("mechanism:", "method:", "stream:", "choice:", "cost:", "unit:")
 SOURCES = Path(sfumato.__file__).parent

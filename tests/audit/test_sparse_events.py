@@ -18,7 +18,7 @@ from sfumato_audit.bounds import Claim, chance_of_missing, hit_bounds
 from sfumato_audit.broken import broken_subjects
 from sfumato_audit.examine import FAST, KEPT, SHOWN, SURE
 from sfumato_audit.subjects.sparse import STEPS, Worst, sparse_laws, vector_subject
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 LAWS = sparse_laws()
 

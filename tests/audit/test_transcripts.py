@@ -11,7 +11,7 @@ import pytest
 from sfumato_audit import registry
 from sfumato_audit.examine import FAST, examine
 from sfumato_audit.subjects import mwem
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 SCORES = np.array([[3.0, 1.0, 2.5], [0.0, 0.0, 4.0], [2.0, 2.0, 2.0]])
 RATES = np.array([0.7, 1.3, 0.2])

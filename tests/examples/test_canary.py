@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 import sfumato as sf
 from sfumato.app.cli import main
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 CANARY = 104_729
 

@@ -26,7 +26,7 @@ from sfumato.session.epochs import Epochs
 from sfumato.session.session import Session
 from sfumato.vault.questions import ExactQuestions
 from sfumato.vault.sparse import SparseVector
-from tests.ledger_home import made
+from tests.shared.ledger_home import made
 
 DOMAIN = sf.Domain({"age": 20, "sex": 2})
 BUDGET = sf.Budget(epsilon=4, delta=1e-9)

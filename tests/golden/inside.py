@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from sfumato.ledger import store
 from tests.http.served import ADA, CONFIG, CORA, asked, bearer, served, write_served
-from tests.words import key_noise
+from tests.shared.words import key_noise
 
 __all__ = [
     "ADA",

@@ -30,7 +30,7 @@ from tests.http.served import (
 from tests.http.test_ask import ASK, COUNT, SESSION
 from tests.http.test_ask import BAD as BAD_QUESTIONS
 from tests.http.test_refusals import BAD_BODIES, BAD_WORKLOADS
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 
 def _corpus(client: TestClient) -> list[httpx.Response]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from sfumato.errors import TableError
 from sfumato.vault.spark import spark_session
-from tests import postgres_server
-from tests.engine_tables import SMALL_SPARK
+from tests.shared import postgres_server
+from tests.shared.engine_tables import SMALL_SPARK
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -127,11 +127,11 @@ class Trials:
 
     def _anew(self, tests):
         os.chdir(self.copy)
-        address = sys.modules["tests.postgres_server"].postgres_server
+        address = sys.modules["tests.shared.postgres_server"].postgres_server
         for name in [n for n in sys.modules if n.partition(".")[0] in ("tests", "sfumato")]:
             del sys.modules[name]
         sys.path[:0] = [str(self.copy), str(self.copy / "src")]
-        importlib.import_module("tests.postgres_server").postgres_server = address
+        importlib.import_module("tests.shared.postgres_server").postgres_server = address
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
         options = [*OPTIONS, "--assert=plain", f"--basetemp={self.scratch}"]
         return int(pytest.main([*options, *files], plugins=[_Chosen(tests), _Killer(self._killer)]))

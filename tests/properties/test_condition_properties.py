@@ -14,8 +14,8 @@ from sfumato.strategy.matrix import dense
 from sfumato.workload.clauses import heaviest, read_clauses
 from sfumato.workload.terms import Predicates
 from sfumato.workload.workload import Workload
-from tests import strategies as drawn
-from tests.unit.workload.random_conditions import truth
+from tests.shared import strategies as drawn
+from tests.shared.random_conditions import truth
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.workload.predicates import And, Condition, In, Not, Or
-from tests.strategies import counts, workloads
+from tests.shared.strategies import counts, workloads
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.release.release import Release
-from tests.unit.release.made import measured, planned
-from tests.words import SeededWords
+from tests.shared.made_releases import measured, planned
+from tests.shared.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 3, "b": 2, "c": 2})
 WORK = sf.marginals(DOMAIN, 2) | sf.prefixes(DOMAIN, "a", by=["c"])

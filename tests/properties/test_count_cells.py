@@ -18,8 +18,8 @@ from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.vault.count import count_conditions, count_marginals
 from sfumato.vault.tables import open_table
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or
-from tests.domain_strategies import booleans, categories, datetimes, integers, numerics
-from tests.vault_reference import codes_of, marginal
+from tests.shared.domain_strategies import booleans, categories, datetimes, integers, numerics
+from tests.shared.vault_reference import codes_of, marginal
 
 slow_start = settings(
     max_examples=15,

@@ -12,8 +12,8 @@ from sfumato.errors import PlanError
 from sfumato.strategy.decision_diagram import distinct_columns
 from sfumato.strategy.matrix import dense
 from sfumato.workload.workload import Workload
-from tests.strategies import domains, workloads
-from tests.unit.workload.dense import dense_workload
+from tests.shared.dense import dense_workload
+from tests.shared.strategies import domains, workloads
 
 
 @settings(max_examples=80, deadline=None)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sfumato.domain.attributes import Attribute, DateTime, Integer
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
-from tests import domain_strategies as ds
+from tests.shared import domain_strategies as ds
 
 OPERATORS = {
     "=": operator.eq,

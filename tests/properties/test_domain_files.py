@@ -15,7 +15,7 @@ from sfumato.domain.domain import Domain, domain_from
 from sfumato.domain.draft import draft
 from sfumato.errors import SchemaError
 from sfumato.toml import TomlFile, parse_toml, read_toml, toml_key, toml_text
-from tests import domain_strategies as ds
+from tests.shared import domain_strategies as ds
 
 
 @given(ds.domains())

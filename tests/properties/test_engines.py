@@ -31,11 +31,11 @@ from sfumato.vault.spark import Spark
 from sfumato.vault.tables import open_table, public_name
 from sfumato.vault.warehouse import SqlSource
 from sfumato.workload.predicates import And, Everything, In, Not
-from tests.domain_strategies import booleans, categories, datetimes, numerics
-from tests.engine_tables import in_postgres, on_all_engines
 from tests.properties.test_count_cells import fits_words, values, whole
-from tests.vault_reference import codes_of, marginal
-from tests.words import SeededWords
+from tests.shared.domain_strategies import booleans, categories, datetimes, numerics
+from tests.shared.engine_tables import in_postgres, on_all_engines
+from tests.shared.vault_reference import codes_of, marginal
+from tests.shared.words import SeededWords
 
 PEOPLE = Domain(
     [

@@ -13,8 +13,8 @@ import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.workload.workload import Workload
-from tests.strategies import domains, workloads
-from tests.unit.plan.every_mechanism import BUDGETS, dense, replacements
+from tests.shared.every_mechanism import BUDGETS, dense, replacements
+from tests.shared.strategies import domains, workloads
 
 
 @settings(max_examples=120, deadline=None)

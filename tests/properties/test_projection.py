@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from tests.strategies import counts, workloads
-from tests.unit.workload.dense import dense_workload
+from tests.shared.dense import dense_workload
+from tests.shared.strategies import counts, workloads
 
 Total = float | tuple[float, float] | None
 YES_NO = sf.Domain({f"x{i}": 2 for i in range(4)})

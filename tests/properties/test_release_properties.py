@@ -17,7 +17,7 @@ import sfumato as sf
 from sfumato.domain.attributes import Category, Integer
 from sfumato.domain.domain import Domain
 from sfumato.release.report import _table
-from tests.unit.release.made import released
+from tests.shared.made_releases import released
 
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SETS = st.sampled_from(["total", "identity", "prefix", "ranges", "windows(2)"])

@@ -33,7 +33,7 @@ from sfumato.run.linear import Plan
 from sfumato.vault.measure import count
 from sfumato.vault.tables import Table, open_table
 from sfumato.vault.warehouse import SqlSource
-from tests.engine_tables import in_postgres
+from tests.shared.engine_tables import in_postgres
 
 DOMAIN = Domain(
     [

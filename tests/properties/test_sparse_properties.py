@@ -17,7 +17,7 @@ from sfumato.privacy.cost import mu_squared_of
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import SparseVector
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 KINDS = st.sampled_from(["laplace", "gaussian", "exponential"])
 SCALES = st.fractions(Fraction(1, 2), 50, max_denominator=64)

@@ -26,8 +26,8 @@ from sfumato.vault.count import count_marginals
 from sfumato.vault.measure import count
 from sfumato.vault.select import read_answers
 from sfumato.vault.tables import open_table
-from tests.engine_tables import on_all_engines
-from tests.vault_reference import make_source
+from tests.shared.engine_tables import on_all_engines
+from tests.shared.vault_reference import make_source
 
 WHOLE = 2**UNIT_BITS
 WILD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, -5e-324, 1e308, -1e308, 1.7e308]

@@ -16,8 +16,8 @@ from sfumato.workload.canonical import canonical_bytes
 from sfumato.workload.predicates import indicator
 from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.terms import Predicates
-from tests.strategies import conditions, counts, domains, query_sets, terms, workloads
-from tests.unit.workload.dense import cells_of, dense_queries, dense_term, dense_workload, holds
+from tests.shared.dense import cells_of, dense_queries, dense_term, dense_workload, holds
+from tests.shared.strategies import conditions, counts, domains, query_sets, terms, workloads
 
 
 def exact_power(work: sf.Workload, scales: list[float], p: int) -> Fraction:

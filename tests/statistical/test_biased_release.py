@@ -25,9 +25,9 @@ from sfumato.strategy.biased import approximate
 from sfumato.vault.measure import add_noise, exact_values
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import marginal
-from tests.unit.plan.test_biased import dense, forecast_of, reconstruction
-from tests.unit.release.made import measured
-from tests.words import SeededWords
+from tests.shared.made_releases import measured
+from tests.shared.words import SeededWords
+from tests.unit.strategy.test_biased import dense, forecast_of, reconstruction
 
 ALPHA = 1e-6
 LEVEL = 0.95

@@ -12,8 +12,8 @@ from scipy import stats
 
 import sfumato as sf
 from sfumato.release.release import Release
-from tests.unit.release.made import measured, planned, some_counts
-from tests.words import SeededWords
+from tests.shared.made_releases import measured, planned, some_counts
+from tests.shared.words import SeededWords
 
 ALPHA = 1e-6
 LEVEL = 0.9

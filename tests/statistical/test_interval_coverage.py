@@ -13,8 +13,8 @@ from scipy import stats
 
 import sfumato as sf
 from sfumato.release.release import Release
-from tests.unit.release.made import measured, planned
-from tests.words import SeededWords
+from tests.shared.made_releases import measured, planned
+from tests.shared.words import SeededWords
 
 LEVEL, ALPHA = 0.9, 1e-6
 TRIALS = 120

@@ -21,8 +21,8 @@ from sfumato.release.release import Release
 from sfumato.vault.measure import Exact, count, measure
 from sfumato.vault.tables import open_table
 from sfumato.workload.build import in_bins
-from tests.unit.release.made import planned
-from tests.words import SeededWords
+from tests.shared.made_releases import planned
+from tests.shared.words import SeededWords
 
 LEVEL = 0.95
 TRIALS = 400

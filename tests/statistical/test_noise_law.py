@@ -25,7 +25,7 @@ from sfumato.vault.noise import (
     draw,
     rounded_gaussian,
 )
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 ALPHA = 1e-6
 BLOCK = 1 << 21

@@ -12,7 +12,7 @@ from sfumato.measurement import Measurement
 from sfumato.planning.calibrate import calibrate
 from sfumato.strategy.ordered import Ordered, ordered
 from sfumato.vault.measure import add_noise, exact_values
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 RUNS = 400
 CELLS = 96

@@ -16,8 +16,8 @@ from sfumato.domain.attributes import Integer
 from sfumato.domain.domain import Domain
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.release import ranges
-from tests.unit.release.made import measured, planned, released
-from tests.words import SeededWords
+from tests.shared.made_releases import measured, planned, released
+from tests.shared.words import SeededWords
 
 ALPHA = 1e-6
 LEVEL = 0.95

@@ -11,7 +11,7 @@ from scipy.stats import binom
 import sfumato as sf
 from sfumato.session import answering as module
 from tests.sessions import begin_session
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 DOMAIN = sf.Domain({"age": 12, "sex": 2})
 DRAW = np.random.default_rng(8)

@@ -11,7 +11,7 @@ from sfumato.measurement import Measurement
 from sfumato.planning.calibrate import calibrate
 from sfumato.strategy.windows import Sliding, windows
 from sfumato.vault.measure import add_noise, exact_values
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 RUNS = 400
 CELLS, WIDTH = 120, 9

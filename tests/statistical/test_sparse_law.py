@@ -19,7 +19,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.privacy.selection import choice_cost
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import Discoverer
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 RUNS, ALPHA = 1500, 1e-6
 

@@ -13,8 +13,8 @@ from scipy.special import chdtrc
 import sfumato.vault.stream_noise as vault
 from sfumato.privacy.budget import Budget
 from sfumato.run.stream import Counter
-from tests.unit.plan.dense_streams import dense
-from tests.words import SeededWords
+from tests.shared.dense_streams import dense
+from tests.shared.words import SeededWords
 
 ALPHA = 1e-6
 RUNS = 1500

@@ -15,7 +15,7 @@ from sfumato.vault import records
 from sfumato.vault.count import count_marginals
 from sfumato.vault.records import read_records
 from sfumato.vault.tables import open_table
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 ALPHA = 1e-6
 UNITS = 4000

@@ -13,8 +13,8 @@ import pytest
 from sfumato_audit import examine, registry
 from sfumato_audit.broken import broken_subjects
 from sfumato_audit.subjects.local import local_subjects
+from tests.shared.words import SeededWords
 from tests.unit.app.conftest import Ran
-from tests.words import SeededWords
 
 Run = Callable[..., Ran]
 

@@ -16,7 +16,7 @@ from sfumato.app.spec import read_spec
 from sfumato.ledger.ledger import Ledger
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import open_table, public_name
-from tests.engine_tables import in_postgres
+from tests.shared.engine_tables import in_postgres
 from tests.unit.app.conftest import Ran
 
 Run = Callable[..., Ran]

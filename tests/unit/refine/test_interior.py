@@ -12,8 +12,8 @@ from sfumato.refine.grid import Grid
 from sfumato.refine.interior import Chains, Margins, newton_system
 from sfumato.refine.problem import Bound, Quadratic
 from sfumato.refine.reconstruct import fit_answers
+from tests.shared.dense import dense_workload
 from tests.unit.refine.test_project import NAMES, RECORDS, by_clarabel, work_of
-from tests.unit.workload.dense import dense_workload
 
 GAP = 1e-9
 

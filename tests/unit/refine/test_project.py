@@ -15,7 +15,7 @@ from sfumato.refine import problem as problem_module
 from sfumato.refine.grid import Grid
 from sfumato.refine.problem import Quadratic
 from sfumato.refine.reconstruct import fit_answers
-from tests.unit.workload.dense import dense_workload
+from tests.shared.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})
 RECORDS = np.random.default_rng(1).multinomial(50, np.full(24, 1 / 24)).reshape(3, 4, 2)

@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine import local_consistency
 from sfumato.refine.reconstruct import fit_answers
-from tests.unit.refine.test_local import by_convex_program
+from tests.unit.refine.test_local_consistency import by_convex_program
 from tests.unit.refine.test_semidefinite import by_conic_solver
 
 BODIES = ("exact", "local", "semidefinite")

@@ -1,132 +1,323 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The prior around independence: what it estimates, and what it gains."""
+"""Few records and much noise: shrunk answers against the projection and the guesses."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.errors import PlanError
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.refine.cells import fit_explicit
+from sfumato.refine.consistency import expected_square, objective_fit
 from sfumato.refine.draws import Draws
-from sfumato.refine.reconstruct import fit_answers
-from sfumato.refine.rows import fit_rows
-from sfumato.refine.shrink import dispersion, find_prior, shrunk
-from sfumato.refine.synthesize import ReleasedTable
+from sfumato.refine.grid import Grid
+from sfumato.refine.problem import Quadratic
+from sfumato.refine.shrink import (
+    EVEN,
+    INDEPENDENT,
+    PUBLIC,
+    Guesses,
+    PublicRecords,
+    mixture,
+    shrunk_towards,
+)
+from sfumato.refine.widths import Hull, drawn_noise
+from sfumato.release.release import Release
+from sfumato.run.public import public_records
+from tests.shared.made_releases import measured, planned
+from tests.shared.words import SeededWords
 
-DOMAIN = sf.Domain({"a": 12, "b": 10, "c": 8})
-WORK = sf.marginals(DOMAIN, 2)
-TOTAL = 2000
+WORK = sf.marginals(sf.Domain({f"q{i}": 2 for i in range(6)}), 2)
+WIDE = sf.marginals(sf.Domain({"a": 4, "b": 5, "c": 6, "d": 3}), 2)
+MERGED = sf.Domain({"a": 5, "b": 4})
+RUNS = 10
 
 
-def _shares(seed):
-    draw = np.random.default_rng(seed)
-    return {a.name: draw.dirichlet(np.full(a.size, 0.7)) for a in DOMAIN}
+@lru_cache
+def forecast_of(work, epsilon, neighbours="replace-one"):
+    budget = sf.Budget(epsilon=epsilon, delta=1e-6)
+    return planned(work, "gaussian", budget=budget, neighbours=neighbours)
 
 
-def _tables(histogram, error, seed):
-    """Noisy two-way tables, as released."""
-    draw = np.random.default_rng(seed)
+def truth_of(work, kind, n, rng):
+    cells = Hull.of(work).matrix.shape[1]
+    shares = {
+        "one": np.eye(cells)[rng.integers(cells)],
+        "even": np.full(cells, 1 / cells),
+        "skewed": rng.dirichlet(np.full(cells, 0.1)),
+        "independent": _product(work, rng),
+    }[kind]
+    return Hull.of(work).matrix @ rng.multinomial(n, shares)
+
+
+def _product(work, rng):
+    out = np.ones(())
+    for size in work.domain.shape:
+        out = np.multiply.outer(out, rng.dirichlet(np.full(size, 0.7)))
+    return out.reshape(-1)
+
+
+def split(work, answers):
+    return np.split(answers, np.cumsum([t.rows for t in work.terms])[:-1])
+
+
+def shrunk_of(forecast, noisy, total, public=None):
+    work = forecast.workload
+    fit = objective_fit(work, split(work, noisy))
+    plain = fit_explicit(fit, Grid.of(fit), total, gap=1e-3)
+    noise = expected_square(forecast)
+    found = shrunk_towards(forecast, fit, plain, total is not None, noise=noise, public=public)
+    return plain, found
+
+
+@lru_cache
+def squares(work, kind, n, epsilon, neighbours="replace-one"):
+    """Mean squared errors of the projection, of an even histogram of its total, and shrunk."""
+    forecast, rng = forecast_of(work, epsilon, neighbours), np.random.default_rng(7)
+    even = Hull.of(work).matrix.mean(axis=1)
+    total = float(n) if neighbours == "replace-one" else None
     out = []
-    for term in WORK.terms:
-        axes = tuple(i for i, n in enumerate(DOMAIN.names) if n not in term.attributes)
-        exact = histogram.sum(axis=axes)
-        noisy = exact + error * draw.normal(size=exact.shape)
-        out.append((ReleasedTable(term.attributes, noisy, error), exact))
-    return [t for t, _ in out], [e for _, e in out]
+    for noise in drawn_noise(forecast, Draws(f"test {kind} {n}"), RUNS):
+        truth = truth_of(work, kind, n, rng)
+        plain, found = shrunk_of(forecast, truth + noise, total)
+        shrunk = plain.answers if found is None else found.answers
+        tried = (plain.answers, plain.weights.sum() * even, shrunk)
+        out.extend(np.mean((each - truth) ** 2) for each in tried)
+    return np.reshape(out, (RUNS, 3)).mean(axis=0)
 
 
-def _independent(seed):
-    p = _shares(seed)
-    cells = np.einsum("i,j,k->ijk", *p.values()).reshape(-1)
-    drawn = np.random.default_rng(seed).multinomial(TOTAL, cells / cells.sum())
-    return drawn.reshape(DOMAIN.shape).astype(float), p
+@pytest.mark.parametrize("kind", ["one", "even", "skewed"])
+@pytest.mark.parametrize(("n", "neighbours"), [(5, "replace-one"), (40, "add-remove")])
+def test_shrunk_answers_are_hardly_ever_worse_than_the_projection(kind, n, neighbours):
+    projected, _, shrunk = squares(WORK, kind, n, 0.5, neighbours)
+    assert shrunk <= 1.25**2 * projected
 
 
-def _dependent(seed):
-    draw = np.random.default_rng(seed)
-    cells = draw.dirichlet(np.full(int(np.prod(DOMAIN.shape)), 0.02))
-    return draw.multinomial(TOTAL, cells).reshape(DOMAIN.shape).astype(float)
+@pytest.mark.parametrize("kind", ["even", "skewed"])
+def test_with_very_few_records_they_gain_much(kind):
+    projected, even, shrunk = squares(WORK, kind, 5, 0.1)
+    assert shrunk < 0.85**2 * projected
+    assert even < projected  # where even counts are the better guess
 
 
-def test_the_dispersion_of_drawn_differences_is_found():
-    draw = np.random.default_rng(0)
-    expected = draw.gamma(0.5, 100, size=4000)
-    for tau in (5.0, 300.0):
-        differences = np.sqrt(tau * expected + 50.0) * draw.normal(size=4000)
-        assert dispersion(differences, expected, 50.0) == pytest.approx(tau, rel=0.15)
-    assert dispersion(np.sqrt(50.0) * draw.normal(size=4000), expected, 50.0) < 1.5
+def test_with_many_records_they_are_the_projection():
+    for kind in ("one", "skewed"):
+        projected, even, shrunk = squares(WORK, kind, 100_000, 1.0)
+        assert shrunk == projected
+        assert even > 100 * projected  # the twin: an even histogram is far off
 
 
-def test_a_dispersion_blind_to_the_noise_would_be_too_large():
-    """The twin of the test above: leaving the variance out takes noise for dependence."""
-    draw = np.random.default_rng(0)
-    expected = draw.gamma(0.5, 100, size=4000)
-    assert dispersion(np.sqrt(50.0) * draw.normal(size=4000), expected, 1e-9) > 1.5
+def test_independent_attributes_gain_where_even_counts_do_not_help():
+    projected, even, shrunk = squares(WIDE, "independent", 1_000, 1.0)
+    assert shrunk < 0.9**2 * projected
+    assert even > projected
 
 
-def test_tables_of_a_product_give_back_its_shares():
-    shares = _shares(1)
-    histogram = TOTAL * np.einsum("i,j,k->ijk", *shares.values())
-    tables, _ = _tables(histogram, 1e-6, 0)
-    prior = find_prior(DOMAIN, tables, TOTAL)
-    for name, share in shares.items():
-        assert prior.shares[name] == pytest.approx(share, abs=1e-4)
-    assert prior.expected(("a", "b")).sum() == pytest.approx(TOTAL)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_mixture_is_the_least_point_of_the_simplex(seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 5))
+    rows = rng.standard_normal((size, 6))
+    wanted = rng.standard_normal(6)
+    gram, pull = rows @ rows.T, rows @ wanted
+    found = mixture(gram, pull)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1)
+    # The first-order conditions of a convex program: no corner is downhill from the point.
+    slope = gram @ found - pull
+    assert slope.min() >= slope @ found - 1e-9
+    # The twin: another point of the simplex breaks them.
+    even = np.full(size, 1 / size)
+    if np.abs(found - even).max() > 1e-3:
+        slope = gram @ even - pull
+        assert slope.min() < slope @ even - 1e-9
 
 
-def test_shares_are_sharper_than_the_margins_they_come_from():
-    """Every table that holds an attribute helps, and frequent cells of the others most."""
-    better = 0
-    for seed in range(10):
-        histogram, shares = _independent(seed)
-        tables, _ = _tables(histogram, 30.0, seed)
-        prior = find_prior(DOMAIN, tables, TOTAL)
-        margin = tables[0].margin(("a",))
-        plain = np.maximum(margin, 0) / np.maximum(margin, 0).sum()
-        found = np.abs(prior.shares["a"] - shares["a"]).sum()
-        better += found < np.abs(plain - shares["a"]).sum()
-    assert better >= 9
+def test_of_points_that_are_the_same_the_first_is_taken():
+    assert mixture(np.ones((3, 3)), np.ones(3)).tolist() == [1.0, 0.0, 0.0]
 
 
-def test_independent_tables_have_little_dispersion_and_dependent_ones_much():
-    calm, _ = _tables(_independent(3)[0], 20.0, 1)
-    wild, _ = _tables(_dependent(3), 20.0, 1)
-    assert max(find_prior(DOMAIN, calm, TOTAL).tau) < 10
-    assert min(find_prior(DOMAIN, wild, TOTAL).tau) > 20
+def _guesses(work, answers, public=None):
+    forecast = forecast_of(work, 1.0)
+    fit = objective_fit(work, split(work, answers))
+    return Guesses(forecast, Quadratic(fit, Grid.of(fit)), public)
 
 
-def _errors(histogram, error, seed):
-    tables, exact = _tables(histogram, error, seed)
-    weights = [np.full(t.values.size, error**-2) for t in tables]
-    fit = fit_answers(WORK, [t.values.reshape(-1) for t in tables], weights)
-    out = []
-    for asked in (fit, shrunk(fit, tables, TOTAL)):
-        rows = fit_rows(asked, TOTAL, draws=Draws(f"{seed}"), rows=1000, rounds=2)
-        found = [rows.table(t.attributes) for t in tables]
-        out.append(sum(float(np.abs(f - e).sum()) for f, e in zip(found, exact, strict=True)))
-    return out
+@pytest.mark.parametrize("work", [WORK, WIDE])
+def test_guesses_are_the_answers_of_their_histograms(work):
+    rng = np.random.default_rng(3)
+    matrix = Hull.of(work).matrix
+    counts = rng.multinomial(500, rng.dirichlet(np.full(matrix.shape[1], 0.3)))
+    answers = matrix @ counts
+    codes = np.column_stack(np.unravel_index(np.flatnonzero(counts), work.domain.shape))
+    public = PublicRecords(work.domain.names, codes, counts[counts > 0].astype(float))
+    found = {}
+    for guesses in (_guesses(work, answers), _guesses(work, answers, public)):
+        for name, each in zip(guesses.names, guesses.answers(answers, 500.0), strict=True):
+            assert each == pytest.approx(500 * matrix @ guesses.shares(name, answers, 500.0))
+            found[name] = each
+    assert list(found) == [EVEN, INDEPENDENT, PUBLIC]
+    assert found[PUBLIC] == pytest.approx(answers)  # the public records are the data here
+    assert found[EVEN] == pytest.approx(500 * matrix.mean(axis=1))
+    table = counts.reshape(work.domain.shape) / 500
+    product = np.ones(())
+    for axis in range(table.ndim):
+        others = tuple(a for a in range(table.ndim) if a != axis)
+        product = np.multiply.outer(product, table.sum(axis=others))
+    assert found[INDEPENDENT] == pytest.approx(500 * matrix @ product.reshape(-1))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_where_noise_is_large_the_prior_lowers_the_error(seed):
-    plain, with_prior = _errors(_independent(seed)[0], 40.0, seed)
-    assert with_prior < 0.7 * plain
+def test_no_records_have_no_answers():
+    assert not _guesses(WORK, np.zeros(WORK.queries)).answers(np.ones(WORK.queries), 0.0).any()
+    # A bootstrapped projection may have no records at all.
+    forecast = forecast_of(WORK, 0.001, "add-remove")
+    for noise in drawn_noise(forecast, Draws("none"), 4):
+        plain, found = shrunk_of(forecast, noise - noise.max(), None)
+        assert np.isfinite(plain.answers if found is None else found.answers).all()
 
 
-def test_where_noise_is_small_the_prior_does_no_harm():
-    """Strong dependence, noise of one record: the measured cells decide."""
-    plain, with_prior = _errors(_dependent(1), 1.0, 1)
-    assert with_prior < 1.1 * plain
+def test_there_is_no_independence_of_one_attribute():
+    work = sf.prefixes(sf.Domain({"a": 12}), "a")
+    assert _guesses(work, np.zeros(12)).names == (EVEN,)
 
 
-def test_an_attribute_that_no_table_holds_stays_uniform():
-    tables, _ = _tables(_independent(0)[0], 5.0, 0)
-    prior = find_prior(DOMAIN, [t for t in tables if "c" not in t.attributes], TOTAL)
-    assert prior.shares["c"] == pytest.approx(np.full(8, 1 / 8))
+def test_public_records_that_are_like_the_data_are_taken_up():
+    forecast = forecast_of(WIDE, 0.3)
+    rng = np.random.default_rng(5)
+    matrix = Hull.of(WIDE).matrix
+    shares = rng.dirichlet(np.full(matrix.shape[1], 0.05))
+    truth = matrix @ rng.multinomial(400, shares)
+    cells = np.flatnonzero(shares > 0)
+    codes = np.column_stack(np.unravel_index(cells, WIDE.domain.shape))
+    public = PublicRecords(WIDE.domain.names, codes, shares[cells])
+    with_public, without = [], []
+    for noise in drawn_noise(forecast, Draws("public"), 6):
+        _, helped = shrunk_of(forecast, truth + noise, 400.0, public)
+        plain, alone = shrunk_of(forecast, truth + noise, 400.0)
+        assert helped is not None
+        assert PUBLIC in helped.towards
+        with_public.append(np.mean((helped.answers - truth) ** 2))
+        answers = plain.answers if alone is None else alone.answers
+        without.append(np.mean((answers - truth) ** 2))
+    assert np.mean(with_public) < 0.8 * np.mean(without)
 
 
-def test_a_total_that_is_no_number_above_zero_is_refused():
-    for total in (0, -1, np.nan, np.inf):
-        with pytest.raises(PlanError, match="total above 0"):
-            find_prior(DOMAIN, [], total)
+def test_public_records_that_the_answers_contradict_are_not_taken_up():
+    forecast = forecast_of(WIDE, 1.0)
+    truth = 2_000 * Hull.of(WIDE).matrix.mean(axis=1)
+    wrong = PublicRecords(WIDE.domain.names, np.zeros((1, 4), dtype=np.int64), np.ones(1))
+    for noise in drawn_noise(forecast, Draws("wrong"), 3):
+        _, found = shrunk_of(forecast, truth + noise, 2_000.0, wrong)
+        assert found is not None
+        assert PUBLIC not in found.towards
+        assert found.towards[EVEN] + found.towards[INDEPENDENT] > 0.3
+
+
+def _few(neighbours="add-remove"):
+    forecast = forecast_of(WORK, 0.1, neighbours)
+    counts = np.zeros(WORK.domain.shape)
+    counts[0, 0, 0, 0, 0, 0] = 5
+    return forecast, measured(forecast, counts.astype(np.int64), SeededWords(2))
+
+
+def test_a_release_says_that_it_shrank_and_need_not():
+    forecast, seen = _few()
+    shrunk, plain = Release.of(forecast, seen), Release.of(forecast, seen, project="nearest")
+    assert "then shrunk towards" in str(shrunk.provenance["projection"])
+    assert plain.provenance["projection"] == "projected onto the answers of histograms"
+    found = shrunk.estimates.refined
+    assert found is not None
+    table = np.zeros(WORK.domain.shape)
+    np.add.at(table, tuple(found.codes.T), found.weights)
+    # Still answers of one histogram without negative counts, of the total of the projection.
+    assert np.concatenate(found.answers) == pytest.approx(WORK.evaluate(table), abs=1e-6)
+    assert table.min() >= 0
+    assert found.total == pytest.approx(plain.estimates.refined.total)
+    codes, one = np.zeros((1, 6), dtype=np.int64), np.ones(1)
+    public = Release.of(forecast, seen, public=PublicRecords(WORK.domain.names, codes, one))
+    assert public.estimates.refined.towards[PUBLIC] > 0
+    again = Release.of(forecast, seen).estimates.refined
+    assert np.array_equal(np.concatenate(again.answers), np.concatenate(found.answers))
+
+
+def test_intervals_do_not_move_with_what_is_published():
+    forecast, seen = _few()
+    ends = [
+        Release.of(forecast, seen, project=how).estimates.interval(0, 0.9)
+        for how in (True, "nearest")
+    ]
+    hulls = [np.minimum(ends[0][0], ends[1][0]), np.maximum(ends[0][1], ends[1][1])]
+    unbiased = Release.of(forecast, seen, project=False).estimates.interval(0, 0.9)
+    for low, high in ends:
+        # Cut to what is sure, or widened to hold the published value, never moved otherwise.
+        assert (low >= np.minimum(unbiased[0], 0) - 1e-9).all()
+        assert (high <= np.maximum(unbiased[1], hulls[1]) + 1e-9).all()
+
+
+def test_biased_answers_and_constrained_histograms_are_left_alone():
+    forecast, _ = _few("replace-one")
+    noisy = np.full(WORK.queries, 1.0)
+    fit = objective_fit(WORK, split(WORK, noisy))
+    free = fit_explicit(fit, Grid.of(fit), 5.0, gap=1e-3)
+    noise = expected_square(forecast)
+    assert shrunk_towards(forecast, fit, free, True, noise=noise) is not None  # the twin
+    biased = replace(forecast, strategy=replace(forecast.strategy, records=5))
+    assert shrunk_towards(biased, fit, free, True, noise=noise) is None
+    impossible = sf.Constraints(
+        WORK.domain,
+        [(sf.attribute(WORK.domain, "q0") == 0) & (sf.attribute(WORK.domain, "q1") == 0)],
+    )
+    bound = fit_explicit(fit, Grid.of(fit, impossible), 5.0, gap=1e-3)
+    assert shrunk_towards(forecast, fit, bound, True, noise=noise) is None
+
+
+def test_little_noise_is_not_looked_at_twice():
+    forecast = forecast_of(WORK, 1.0)
+    truth = 10_000 * Hull.of(WORK).matrix[:, 5]
+    _, found = shrunk_of(forecast, truth.astype(float), 10_000.0)
+    assert found is None
+
+
+def test_public_records_come_from_a_table_or_an_earlier_release():
+    domain = sf.Domain({"a": 3, "b": 2})
+    work = sf.marginals(domain, 2)
+    frame = pd.DataFrame({"a": [0, 0, 2], "b": [1, 1, 0]})
+    found = public_records(frame, work)
+    assert found.attributes == ("a", "b")
+    assert found.codes.tolist() == [[0, 1], [2, 0]]
+    assert found.weights.tolist() == [2.0, 1.0]
+    released = sf.plan(work, sf.Budget(epsilon=500)).release(frame, project="nearest")
+    again = public_records(released, work)
+    table = np.zeros((3, 2))
+    table[tuple(again.codes.T)] = again.weights
+    assert table == pytest.approx(np.array([[0, 2], [0, 0], [1, 0]]), abs=0.2)
+    helped = sf.plan(work, sf.Budget(epsilon=500)).release(frame, public=frame.copy())
+    assert helped.estimates.refined.total == pytest.approx(3, abs=0.2)
+
+
+def test_an_earlier_release_shares_out_what_it_does_not_tell_apart():
+    coarse = sf.predicates(MERGED, [sf.attribute(MERGED, "a") < 2, sf.attribute(MERGED, "a") >= 2])
+    frame = pd.DataFrame({"a": [0] * 6 + [4] * 9, "b": [1] * 15})
+    released = sf.plan(coarse, sf.Budget(epsilon=100)).release(frame)
+    found = public_records(released, sf.prefixes(MERGED, "a"))
+    shares = np.bincount(found.codes[:, 0], found.weights, minlength=5)
+    assert shares == pytest.approx([3, 3, 3, 3, 3], abs=0.5)
+
+
+def test_public_records_that_do_not_fit_are_refused():
+    work = sf.marginals(sf.Domain({"a": 3, "b": 2}), 2)
+    with pytest.raises(WorkloadError, match="no public record"):
+        public_records(pd.DataFrame({"a": [7], "b": [9]}), work)
+    other = sf.plan(sf.marginals(sf.Domain({"a": 3}), 1), sf.Budget(epsilon=1)).release(
+        pd.DataFrame({"a": [0, 1]})
+    )
+    with pytest.raises(WorkloadError, match="same domain"):
+        public_records(other, work)
+    wide = sf.marginals(sf.Domain({f"x{i}": 10 for i in range(8)}), 2)
+    with pytest.raises(TooLarge, match="cells together"):
+        public_records(pd.DataFrame({f"x{i}": [0] for i in range(8)}), wide)

@@ -22,8 +22,8 @@ from sfumato.refine.synthesize import (
     synthesize,
 )
 from sfumato.release.synthetic_records import record_frame
-from tests.unit.release.made import measured, people, planned, released, some_counts
-from tests.words import SeededWords
+from tests.shared.made_releases import measured, people, planned, released, some_counts
+from tests.shared.words import SeededWords
 
 
 def exact_tables(workload, counts):

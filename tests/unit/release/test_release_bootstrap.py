@@ -13,8 +13,8 @@ from sfumato.ledger.ledger import Ledger
 from sfumato.refine import intervals
 from sfumato.refine.intervals import DRAWS, Bootstrap, check_intervals
 from sfumato.release.release import Release
-from tests.unit.release.made import measured, planned
-from tests.words import SeededWords
+from tests.shared.made_releases import measured, planned
+from tests.shared.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 4, "b": 3})
 WORK = sf.marginals(DOMAIN, 2) | sf.marginals(DOMAIN, 1)

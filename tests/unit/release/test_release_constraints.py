@@ -13,8 +13,8 @@ from sfumato.errors import WorkloadError
 from sfumato.ledger.ledger import Ledger
 from sfumato.release import release as release_module
 from sfumato.release.release import Release
-from tests.unit.release.made import measured
-from tests.words import SeededWords
+from tests.shared.made_releases import measured
+from tests.shared.words import SeededWords
 
 DOMAIN = sf.Domain({"age": 6, "married": 2, "sex": 2, "town": 3})
 WORK = sf.marginals(DOMAIN, 2) | sf.prefixes(DOMAIN, "age", by=["married"])

@@ -29,8 +29,8 @@ from sfumato.vault.records import read_records
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload import scans
 from sfumato.workload.predicates import And, Everything, In, Not, Or
-from tests.vault_reference import SOURCES, make_source
-from tests.words import SeededWords
+from tests.shared.vault_reference import SOURCES, make_source
+from tests.shared.words import SeededWords
 
 REGION = Level("region", ("north", "south"), (0, 1, 1))
 DOMAIN = Domain(

@@ -15,7 +15,7 @@ from sfumato.domain.attributes import Attribute, Boolean, Category, DateTime, In
 from sfumato.domain.domain import Domain
 from sfumato.vault.count import count_marginals
 from sfumato.vault.tables import Table, open_table
-from tests.vault_reference import cell_of
+from tests.shared.vault_reference import cell_of
 
 NAN = float("nan")
 

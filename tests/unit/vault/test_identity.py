@@ -22,7 +22,7 @@ from sfumato.errors import TableError
 from sfumato.vault.identity import data_identity, shares_data
 from sfumato.vault.tables import open_table
 from sfumato.vault.warehouse import SqlSource
-from tests.engine_tables import in_postgres
+from tests.shared.engine_tables import in_postgres
 
 ROWS = pa.table({"sex": ["f", "m"], "age": [30, 40]})
 

@@ -18,7 +18,7 @@ from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import read_answers, read_tables
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 6, "b": 4})
 TABLE = np.arange(24).reshape(6, 4)

@@ -21,7 +21,7 @@ from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import answer
 from sfumato.vault.tables import open_table
 from sfumato.workload.question import questions_of
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 4, "b": 3})
 ROWS = pd.DataFrame({"a": [3, 0, 0, 1, 3], "b": [2, 1, 1, 0, 0]})

@@ -33,7 +33,7 @@ from sfumato.vault.select import (
     report_noisy_max,
 )
 from sfumato.vault.sensitive import Sensitive
-from tests.words import GivenWords, SeededWords
+from tests.shared.words import GivenWords, SeededWords
 
 ALPHA = 1e-6
 SCORES = [0, 3, 5, 4, -2]

@@ -15,7 +15,7 @@ from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import SparseVector, above_threshold, answer
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 LAPLACE = SparseLaw(
     NoiseLaw("laplace", Fraction(3)), NoiseLaw("laplace", Fraction(7, 2)), discoveries=2

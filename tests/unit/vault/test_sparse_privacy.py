@@ -21,7 +21,7 @@ from sfumato.privacy.cost import gaussian_delta
 from sfumato.privacy.sparse_vector import NoiseLaw, SparseLaw
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import SparseVector
-from tests.sparse_reference import (
+from tests.shared.sparse_reference import (
     Pattern,
     above_or_below,
     law_of_patterns,
@@ -31,7 +31,7 @@ from tests.sparse_reference import (
     patterns,
     survival,
 )
-from tests.words import SeededWords
+from tests.shared.words import SeededWords
 
 FIRST = Fraction(2, 3)  # exp(-1/s) of the threshold's noise
 SECOND = Fraction(4, 5)  # exp(-1/s) of the scores' noise

@@ -25,7 +25,7 @@ from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.encode import check_columns
 from sfumato.vault.tables import column_types, open_table, public_name
 from sfumato.vault.warehouse import CsvSource, PostgresSource, SqlSource, engine_source
-from tests.vault_reference import SOURCES, make_source
+from tests.shared.vault_reference import SOURCES, make_source
 
 PEOPLE = pa.table({"age": [30, 41, 30, None], "sex": ["F", "M", "M", None]})
 DOMAIN = Domain([Integer("age", 30, 41, nulls="missing"), Category("sex", ("F", "M"))])

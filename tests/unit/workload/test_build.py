@@ -15,7 +15,7 @@ from sfumato.workload.build import in_bins, windows
 from sfumato.workload.queries import Groups, Identity, Prefix
 from sfumato.workload.terms import Explicit, Product
 from sfumato.workload.workload import union
-from tests.unit.workload.dense import dense_workload
+from tests.shared.dense import dense_workload
 
 DOMAIN = Domain(
     [

@@ -14,7 +14,7 @@ from sfumato.errors import TooLarge
 from sfumato.workload import clauses as module
 from sfumato.workload.clauses import Clauses, read_clauses
 from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
-from tests.unit.workload.random_conditions import random_condition, truth
+from tests.shared.random_conditions import random_condition, truth
 
 DOMAIN = sf.Domain({"x": 3, "y": 4, "z": 2, "one": 1})
 

@@ -19,7 +19,7 @@ from sfumato.workload.queries import (
     integer_entries,
     widened,
 )
-from tests.unit.workload.dense import dense_queries
+from tests.shared.dense import dense_queries
 
 THIRDS = [[1 / 3, 0.25, -2.0, 0.0, 7.5], [0.0, 0.0, 1.0, 1e-7, 3.0]]
 

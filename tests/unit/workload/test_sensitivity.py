@@ -13,7 +13,7 @@ from sfumato.workload import sensitivity
 from sfumato.workload.predicates import In
 from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.terms import Predicates
-from tests.unit.workload.dense import dense_workload
+from tests.shared.dense import dense_workload
 
 
 def brute(work: sf.Workload, p: int) -> float:

@@ -14,7 +14,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.workload.predicates import And, Everything, In, Not, Or
 from sfumato.workload.queries import Identity, Matrix, Prefix, Ranges, Total, Windows
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
-from tests.unit.workload.dense import dense_term
+from tests.shared.dense import dense_term
 
 DOMAIN = Domain(
     [

@@ -15,7 +15,7 @@ from sfumato.workload.predicates import And, Everything, In, Not, Or
 from sfumato.workload.queries import Identity, Matrix, Total, Windows
 from sfumato.workload.terms import Explicit, Predicates, Product
 from sfumato.workload.workload import Ratio
-from tests.unit.workload.dense import dense_workload
+from tests.shared.dense import dense_workload
 
 DOMAIN = Domain([*Domain({"a": 4, "b": 3}), Category("c", ("x", "y"), nulls="missing")])
 MIXED = (

@@ -1,0 +1,1 @@
+"""Tests of the whole: names, documents, sizes, what a person may call."""
