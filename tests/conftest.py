@@ -62,7 +62,7 @@ IS_NEW = os.environ.get("HYPOTHESIS_PROFILE", "repeatable") == "new"
 def _noise_of(name: str, node: pytest.Item | pytest.Collector) -> None:
     """Key the noise of this process by a name; tests of randomness itself have the real one."""
     is_real = IS_NEW or node.path.name == "test_random.py"
-    if IS_NEW or "test_randomness" in name:
+    if is_real:
         system_noise()
     else:
         key_noise(name)
