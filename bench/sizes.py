@@ -28,7 +28,7 @@ import httpx
 
 import sfumato as sf
 from bench.tell import show
-from sfumato.app.spec import read_spec
+from sfumato.cli.spec import read_spec
 from sfumato.domain.domain import domain_from
 from sfumato.errors import SfumatoError
 from sfumato.toml import parse_toml

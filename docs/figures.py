@@ -14,12 +14,12 @@ import altair as alt
 import numpy as np
 
 import sfumato as sf
-from sfumato.app.shipped import shipped_domain
-from sfumato.app.shipped import shipped_table
+from sfumato.cli.compare_command import laplace_error
+from sfumato.cli.compare_command import table_error
+from sfumato.cli.demo_command import example
 from sfumato.errors import PlanError
 from sfumato.study.local_model import RandomizedResponse
 from sfumato.study.local_model import error_bound
-from sfumato.planning import bounds
 from sfumato.random import system_words
 from sfumato.vault.select import report_noisy_max
 from sfumato.vault.sensitive import Sensitive
@@ -239,10 +239,10 @@ def _adult(names: Sequence[str]) -> tuple[sf.Workload, np.ndarray]:
     """All pairs of some attributes of Adult, and the exact answers (a huge budget)."""
     import itertools
 
-    domain = sf.Domain.from_toml(shipped_domain("demo:adult"))
+    domain = example("adult").domain
     work = sf.marginals(domain, list(itertools.combinations(names, 2)))
     plan = sf.plan(work, sf.Budget(mu=1000), mechanism="gaussian-groups")
-    exact = plan.release(shipped_table("demo:adult"), project=False)
+    exact = plan.release(example("adult").table, project=False)
     return work, exact.answers()["unbiased"].round().to_numpy()
 
 
@@ -254,7 +254,7 @@ def rows() -> alt.LayerChart:
     curves: list[Curve] = []
     for epsilon in (0.1, 0.3, 1, 3):
         plan = sf.plan(work, sf.Budget(epsilon=epsilon, delta=1e-9))
-        result = plan.release(shipped_table("demo:adult"))
+        result = plan.release(example("adult").table)
         curves.append(("as measured", epsilon, _l1(result, "unbiased", exact)))
         curves.append(("projected by rows", epsilon, _l1(result, "value", exact)))
     curves.sort(key=lambda c: c[0])
@@ -355,10 +355,10 @@ def adaptive() -> alt.LayerChart:
     curves: list[Curve] = []
     for epsilon in (0.1, 0.3, 1, 3):
         budget = sf.Budget(epsilon=epsilon, delta=1e-9)
-        result = sf.plan(work, budget).release(shipped_table("demo:adult"), project="nearest")
+        result = sf.plan(work, budget).release(example("adult").table, project="nearest")
         curves.append(("every table measured", epsilon, _l1(result, "unbiased", exact)))
         curves.append(("every table measured, projected", epsilon, _l1(result, "value", exact)))
-        chosen = sf.plan_adaptive(work, budget).release(shipped_table("demo:adult"))
+        chosen = sf.plan_adaptive(work, budget).release(example("adult").table)
         curves.append(("adaptive tables", epsilon, _l1(chosen, "value", exact)))
     order = ["every table measured", "every table measured, projected", "adaptive tables"]
     curves.sort(key=lambda c: order.index(c[0]))
@@ -427,7 +427,7 @@ def sparse_vector() -> alt.LayerChart:
     curves: list[Curve] = []
     budget = sf.Budget(epsilon=1)
     for k in (10, 30, 100, 300, 1000, 3000):
-        curves.append(("noise on every count", k, bounds.laplace_error(k, 1, 1.0, 0.05, k)))
+        curves.append(("noise on every count", k, laplace_error(k, 1, 1.0, 0.05, k)))
         for alerts in (10, 3, 1):
             if alerts < k:
                 found = sf.watch(k, budget, threshold=1000, alerts=alerts)
@@ -459,8 +459,8 @@ def randomized_response() -> alt.LayerChart:
     response = RandomizedResponse(1, cells)
     curves: list[Curve] = []
     for n in np.geomspace(1000, 10**8, 11):
-        curves.append(("Laplace on the queries", n, bounds.laplace_error(k, 1, 1.0, beta, k) / n))
-        curves.append(("Laplace on the table", n, bounds.table_error(k, cells, 1, 1.0, beta) / n))
+        curves.append(("Laplace on the queries", n, laplace_error(k, 1, 1.0, beta, k) / n))
+        curves.append(("Laplace on the table", n, table_error(k, cells, 1, 1.0, beta) / n))
         curves.append(("randomized response", n, error_bound(response, round(n), k, beta) / n))
     curves.sort(key=lambda c: c[0].startswith("random"))
     return lines(

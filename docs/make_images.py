@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import sfumato as sf
-from sfumato.app.shipped import shipped_domain
-from sfumato.app.shipped import shipped_table
+from sfumato.cli.demo_command import example
 from sfumato.strategy.biased import trade_off
 from sfumato.strategy.conjunctions import gamma_of
 from sfumato.strategy.conjunctions import least_cost
@@ -41,11 +40,11 @@ IMAGES = Path(__file__).parent / "images"
 def main() -> None:
     """One release at a small budget, where the bands can be seen, and one plan."""
     IMAGES.mkdir(exist_ok=True)
-    domain = sf.Domain.from_toml(shipped_domain("demo:adult"))
+    table, domain = example("adult")
     work = sf.marginals(domain, 2) | sf.prefixes(domain, "age", by=["sex"])
 
     small = sf.plan(work, sf.Budget(epsilon=0.1, delta=1e-9))
-    result = small.release(shipped_table("demo:adult"))
+    result = small.release(table)
     ages = result.answers(group="prefix age by sex")
     picture = cdf_band(ages, "age", "sex").properties(
         title=f"Age by sex, with 95% intervals: {len(ages)} of {len(work):,} answers, epsilon = 0.1"
@@ -105,8 +104,8 @@ def pack(path: Path) -> None:
 
 def audit() -> None:
     """What the fast audit proves, beside what is claimed."""
-    from sfumato.app.audit_charts import claims_chart
-    from sfumato.app.audit_charts import curves_chart
+    from sfumato_audit.command import claims_chart
+    from sfumato_audit.command import curves_chart
     from sfumato_audit.registry import audit as examined
     from sfumato_audit.registry import subjects
 

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import sfumato as sf
-from sfumato.app.shipped import shipped_domain, shipped_table
+from sfumato.cli.demo_command import example
 
-full = sf.Domain.from_toml(shipped_domain("demo:adult"))
+table, full = example("adult")
 domain = sf.Domain([full[name] for name in ("age", "education-num", "sex", "income")])
-table = shipped_table("demo:adult")
 
 # Half of the budget on a small release, half on a session that starts from it.
 work = sf.marginals(domain, 1) | sf.marginals(domain, [("sex", "income")])

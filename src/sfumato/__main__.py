@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -16,10 +16,14 @@
       ServerError           a server that refuses the caller, or cannot be reached
 
 A message says what came, what is allowed and what to do next. It never holds a value, a count
-or a row number of the data: messages depend on public inputs only.
+or a row number of the data: messages depend on public inputs only. Of any other exception only
+its type and the place in the code may be shown (``place_of``).
 """
 
 from __future__ import annotations
+
+import traceback
+from pathlib import Path
 
 __all__ = [
     "BudgetError",
@@ -35,6 +39,8 @@ __all__ = [
     "TableError",
     "TooLarge",
     "WorkloadError",
+    "place_of",
+    "places_of",
 ]
 
 
@@ -88,3 +94,24 @@ class TableError(SfumatoError):
 
 class ServerError(SfumatoError):
     """A server that refuses the caller, or that cannot be reached."""
+
+
+def place_of(error: Exception) -> str:
+    """The line of code that raised an error, without its message and without local variables."""
+    return places_of(error)[-1]
+
+
+def places_of(error: Exception) -> list[str]:
+    """The lines of code that an error passed, the one that raised it last."""
+    return [
+        f"{_below_root(Path(frame.filename))}, line {frame.lineno}, in {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+    ] or ["an unknown place"]
+
+
+def _below_root(path: Path) -> Path:
+    """A path below the package or the environment; the folders above it say nothing."""
+    for root in ("site-packages", "src"):
+        if root in path.parts:
+            return Path(*path.parts[path.parts.index(root) + 1 :])
+    return Path(path.name)

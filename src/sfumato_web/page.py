@@ -36,7 +36,7 @@ learn/        one page per idea
   ``/release/{name}`` are in ``visitor.request.path_params``.
 * Shown by ``shell``: ``card``, ``facts``, ``table``, ``words`` (kinds note, lead, promise,
   warning), ``empty`` (nothing there yet), ``trouble`` (a refusal), ``told`` (catches them).
-  Numbers: ``sfumato.app.show.counts``. All texts are escaped there; never pass user text to
+  Numbers: ``sfumato.cli.output.counts``. All texts are escaped there; never pass user text to
   ``ui.html`` or ``ui.markdown`` yourself.
 * Layout classes (style.css): split (5:7), halves, stack, stack loose, line, line apart, grow. They
   fold at 960 px and 736 px. Colours are the variables --ink --soft --line --panel --accent --wash.

@@ -10,5 +10,5 @@ asking.py     questions, many in one commit       shelf.py      what was answere
 planning.py   the plan of a request               newest.py     the newest few of a kind
 models.py     what requests and answers look like documents.py  public numbers as JSON
 problems.py   what a refusal looks like           metrics.py    counters for Prometheus
-app.py        the application, and how it is run
+app.py        the application, and how it is run  commands.py   `sfumato serve`, `sfumato token`
 """

@@ -18,7 +18,7 @@ import pytest
 from pyarrow import parquet
 
 import sfumato as sf
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from tests.shared.words import SeededWords
 
 CANARY = 104_729

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from sfumato.ledger.ledger import Ledger
 
 SPEC = Path(__file__).parents[2] / "examples" / "adult" / "constraints.toml"

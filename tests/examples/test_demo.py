@@ -66,10 +66,10 @@ def test_the_errors_of_the_demo_are_of_the_forecast_size(demo: Path) -> None:
     """Against exact counts, which only this test computes: the table of the demo is public."""
     import pyarrow.parquet as pq
 
-    from sfumato.app.shipped import shipped_table
+    from sfumato.cli.demo_command import example
 
     frame = pd.read_parquet(demo / "sfumato-demo" / "answers.parquet")
-    people = pq.read_table(shipped_table("demo:adult")).to_pandas()
+    people = pq.read_table(example("adult").table).to_pandas()
     asked = frame[frame["group"] == "race x sex"]
     exact = people.groupby(["race", "sex"]).size()
     errors = [

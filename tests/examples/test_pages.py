@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from sfumato_web.server.config import read_config
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.app.spec import read_spec
+from sfumato.cli.spec import read_spec
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -60,7 +60,7 @@ def test_the_commands_of_the_readme_are_commands(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each line is checked with --help added: unknown commands would fail, nothing is run."""
-    from sfumato.app.cli import main
+    from sfumato.cli.main import main
 
     lines = re.findall(r"^\$ sfumato (.*?)\s*(?:#.*)?$", README, re.MULTILINE)
     assert len(lines) >= 6

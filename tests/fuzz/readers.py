@@ -20,8 +20,8 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 import sfumato as sf
-from sfumato.app.asking import read_session
-from sfumato.app.spec import read_spec
+from sfumato.cli.ask_command import read_session
+from sfumato.cli.spec import read_spec
 from sfumato.domain.domain import domain_from
 from sfumato.errors import SchemaError, SfumatoError, TableError
 from sfumato.ledger.entries import Record

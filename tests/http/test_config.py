@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from sfumato.errors import SchemaError
 from sfumato_web.server.config import read_config
 from sfumato_web.server.tokens import hash_of
 from tests.http.served import ADA, CONFIG, write_served
-from tests.unit.app.conftest import SPEC
+from tests.unit.cli.conftest import SPEC
 
 FAULTS = [
     ('source = "people.csv"', "", "line 7: datasets.people: the key 'source' is missing"),

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from sfumato.errors import LedgerError, SchemaError, SfumatoError
 from sfumato.ledger.ledger import Ledger
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato_web.server.config import faults, open_book, read_config
 from tests.http.served import write_served
-from tests.unit.app.conftest import SPEC
+from tests.unit.cli.conftest import SPEC
 
 Change = Callable[..., Path]
 
@@ -173,12 +173,11 @@ def test_parts_are_compared_with_the_ledger_where_a_spec_gives_no_total(config: 
 def test_nothing_is_said_to_be_served_before_everything_is_open(
     config: Change, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sfumato.app.commands.serve import serve
-    from sfumato.app.output import Output
+    from sfumato_web.server.commands import serve
 
     path = config(("create = true\n", ""))
     with pytest.raises(SfumatoError, match="there is no ledger"):
-        serve(path, None, False, False, Output())
+        serve(path, page=False)
     assert "Serving" not in capsys.readouterr().err
 
 

@@ -9,7 +9,7 @@ import random
 import pytest
 
 import sfumato as sf
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from sfumato.ledger.entries import request_key
 from sfumato.ledger.ledger import Ledger
 from sfumato.session.client import Client

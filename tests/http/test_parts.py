@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from sfumato.errors import SfumatoError, TooLarge
 from sfumato_web.server import server_limits
 from sfumato_web.server.metrics import prometheus

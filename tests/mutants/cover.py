@@ -46,7 +46,7 @@ TESTS = (
     "tests/unit/ledger",
     "tests/unit/privacy",
     "tests/unit/session",
-    "tests/unit/app/test_engine_sources.py",
+    "tests/unit/cli/test_engine_sources.py",
     "tests/unit/planning/test_sparse_plans_noise.py",
     "tests/unit/planning/test_stream_plans.py",
     "tests/unit/refine/test_shrink.py",

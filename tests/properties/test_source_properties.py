@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from sfumato.domain.attributes import Category, Integer
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError

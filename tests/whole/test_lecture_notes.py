@@ -14,7 +14,12 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.planning import bounds
+from sfumato.cli.compare_command import (
+    gaussian_rows_needed,
+    laplace_error,
+    laplace_rows_needed,
+    table_error,
+)
 from sfumato.refine.widths import closed_form
 from sfumato.strategy.sensitivity import squared_diameter
 from sfumato.study.local_model import RandomizedResponse, error_bound
@@ -133,7 +138,7 @@ def test_records_for_marginals_grow_as_the_notes_compare() -> None:
 
     def gaussian(d: int) -> int:
         # Delta_2^2: a record is in one cell of each of the C(d, 3) tables.
-        return bounds.gaussian_rows_needed(comb(d, 3) * 8, 0.05, mu, 0.05, sqrt(comb(d, 3)))
+        return gaussian_rows_needed(comb(d, 3) * 8, 0.05, mu, 0.05, sqrt(comb(d, 3)))
 
     def weights(d: int) -> int:
         return rows_needed(comb(d, 3) * 8, 2**d, 0.05, budget)
@@ -149,8 +154,8 @@ def test_records_for_marginals_grow_as_the_notes_compare() -> None:
 
 def test_a_hundred_queries_at_half_an_epsilon_have_noise_of_scale_200() -> None:
     """The worked example: epsilon / K = 0.005 a query, ``Lap(200)``; n = K ln(K/beta)/(alpha e)."""
-    assert bounds.laplace_error(100, 1, 0.5, 0.05, 100) == pytest.approx(200 * log(100 / 0.05))
-    n = bounds.laplace_rows_needed(100, 0.1, 0.5, 0.05, 100)
+    assert laplace_error(100, 1, 0.5, 0.05, 100) == pytest.approx(200 * log(100 / 0.05))
+    n = laplace_rows_needed(100, 0.1, 0.5, 0.05, 100)
     assert n == pytest.approx(100 * log(100 / 0.05) / (0.1 * 0.5), abs=1)
 
 
@@ -160,7 +165,7 @@ def test_laplace_noise_wins_up_to_about_root_n_queries_and_randomized_response_b
         response = RandomizedResponse(1, 2)
 
         def laplace(k: int, n: int = n) -> float:
-            return bounds.laplace_error(k, n, 1.0, 0.05, k)
+            return laplace_error(k, n, 1.0, 0.05, k)
 
         def local(k: int, n: int = n, response: RandomizedResponse = response) -> float:
             return error_bound(response, n, k, 0.05) / n
@@ -174,8 +179,8 @@ def test_the_table_wins_when_queries_outnumber_the_root_of_the_cells() -> None:
     """The checkpoint: |Q| log |Q| against sqrt(|X|) log |Q|, both over n epsilon."""
     cells, n = 2**10, 10**5
     for k, is_better in ((20, False), (10**4, True)):
-        by_query = bounds.laplace_error(k, n, 1, 0.05, k)
-        assert (bounds.table_error(k, cells, n, 1, 0.05) < by_query) == is_better
+        by_query = laplace_error(k, n, 1, 0.05, k)
+        assert (table_error(k, cells, n, 1, 0.05) < by_query) == is_better
 
 
 def test_a_fair_enough_coin_estimates_a_bit_without_bias() -> None:

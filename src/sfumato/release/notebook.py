@@ -26,7 +26,7 @@ _CELLS: tuple[tuple[str, str], ...] = (
     (
         "code",
         "import json\nfrom pathlib import Path\n\nimport pandas as pd\n\n"
-        "from sfumato.app.spec import read_spec\n"
+        "from sfumato.cli.spec import read_spec\n"
         "from sfumato.release.charts import candidates_chart, interval_bars\n\n"
         "SPEC = Path({spec})\nRELEASED = Path({directory})",
     ),

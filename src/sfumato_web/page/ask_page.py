@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from nicegui import ui
 from pydantic import ValidationError
 
-from sfumato.app.show import counts
+from sfumato.cli.output import counts
 from sfumato.errors import SfumatoError
 from sfumato.text import sentence
 from sfumato_web.page.layout import Chart, Visitor, card, empty, facts, page, table, told, words

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from nicegui import ui
 from starlette.requests import Request
 
-from sfumato.app.failures import place_of
-from sfumato.errors import SfumatoError
+from sfumato.errors import SfumatoError, place_of
 from sfumato.text import sentence
 from sfumato_web.page.auth import LOGIN, PREFIX, Login, Logins
 from sfumato_web.server.middleware import HOUSE

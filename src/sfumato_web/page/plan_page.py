@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from nicegui import background_tasks, ui
 
-from sfumato.app.show import STOPPED, counts, neighbours_in_words
+from sfumato.cli.output import counts, neighbours_in_words
+from sfumato.cli.plan_command import STOPPED
 from sfumato.domain.domain import domain_from
 from sfumato.errors import SchemaError
 from sfumato.toml import parse_toml

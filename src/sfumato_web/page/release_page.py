@@ -15,7 +15,7 @@ from nicegui import ui
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sfumato.app.show import counts
+from sfumato.cli.output import counts
 from sfumato.release.answers import group_frame, named_groups
 from sfumato.release.charts import chart_of, chart_rank
 from sfumato.release.labels import label_text

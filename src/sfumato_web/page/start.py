@@ -15,8 +15,7 @@ from nicegui import app as pages
 from nicegui import core, ui
 from starlette.responses import Response
 
-from sfumato.app.failures import place_of
-from sfumato.errors import SfumatoError
+from sfumato.errors import SfumatoError, place_of
 from sfumato.release.report import library
 from sfumato_web.learn import pages as pages_module
 from sfumato_web.page import ask_page, ledger_page, plan_page, release_page

@@ -18,7 +18,7 @@ from functools import partial
 from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING
 
-from sfumato.app.asking import forecasts_document
+from sfumato.cli.ask_command import forecasts_document
 from sfumato.errors import BudgetExhausted
 from sfumato.ledger.entries import request_key
 from sfumato.session.session_answers import bare_name

@@ -24,17 +24,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sfumato.app.given import (
+from sfumato.cli.spec import (
     Amount,
+    LedgerSpec,
     PlannedTable,
+    SessionTable,
     budget_from,
+    ledger_place,
     named_domain,
+    read_spec,
     source_from,
     table_from,
     total_from,
     unit_from,
 )
-from sfumato.app.spec import LedgerSpec, SessionTable, ledger_place, read_spec
 from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
 from sfumato.errors import LedgerError, SchemaError, SfumatoError
 from sfumato.ledger.ledger import Ledger, Terms, check_total, obey_total
@@ -248,7 +251,7 @@ def _from_spec(
     for key in sorted(table.model_fields_set - {"spec", "about", "session"}):
         raise file.error(f"the spec says this already; leave {key} out", (*at, key))
     try:
-        spec = read_spec(_beside(file, named), asks=False)
+        spec = read_spec(_beside(file, named), needs_workload=False)
         source = spec.table()
     except SchemaError as error:
         raise file.error(str(error), (*at, "spec")) from None

@@ -16,7 +16,8 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from sfumato.app.show import budget_document, plan_document
+from sfumato.cli.output import budget_document
+from sfumato.cli.plan_command import plan_document
 from sfumato.domain.domain import write_domain
 from sfumato.errors import LedgerError, LedgerFrozen
 from sfumato.ledger.entries import Entry, Frozen, request_key

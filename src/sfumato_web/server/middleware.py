@@ -23,8 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sfumato.app.failures import place_of
-from sfumato.errors import SfumatoError
+from sfumato.errors import SfumatoError, place_of
 from sfumato_web.server.problems import Problem, disconnected, no_token, problem_of, too_many
 from sfumato_web.server.server_limits import is_too_deep
 

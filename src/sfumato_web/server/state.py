@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from sfumato.app.failures import place_of
-from sfumato.errors import SfumatoError
+from sfumato.errors import SfumatoError, place_of
 from sfumato_web.server.config import Analyst, Config
 from sfumato_web.server.dataset import Guarded
 from sfumato_web.server.metrics import Metrics

@@ -79,7 +79,7 @@ def test_a_great_bound_ends_in_a_plan_or_in_words(rows):
 
 
 def test_a_spec_says_the_line_of_a_bound_that_is_too_large(tmp_path):
-    from sfumato.app.spec import read_spec
+    from sfumato.cli.spec import read_spec
 
     spec = tmp_path / "spec.toml"
     spec.write_text(

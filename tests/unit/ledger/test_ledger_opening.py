@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import LedgerError
 from sfumato.ledger.ledger import Ledger, Terms, ledger_of, obey_total, paid_entry

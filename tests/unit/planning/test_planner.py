@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.errors import PlanError, TooLarge
-from sfumato.planning.bounds import (
+from sfumato.cli.compare_command import (
     gaussian_error,
     gaussian_rows_needed,
     laplace_error,
@@ -21,6 +20,7 @@ from sfumato.planning.bounds import (
     table_error,
     table_rows_needed,
 )
+from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planner import Strategies, choose, smallest_budget
 from sfumato.solve import effort

@@ -53,7 +53,7 @@ def test_a_notebook_that_cannot_be_written_leaves_nothing(tmp_path):
 
 
 def test_the_notebook_runs_and_finds_the_release_of_its_spec(tmp_path, monkeypatch):
-    from sfumato.app.spec import read_spec
+    from sfumato.cli.spec import read_spec
 
     monkeypatch.setattr("sfumato.release.report.library", lambda: "")
     rows = [f"{20 + i % 10},{'Female' if i % 3 else 'Male'}" for i in range(500)]

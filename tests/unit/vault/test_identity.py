@@ -16,7 +16,7 @@ import pytest
 
 import sfumato as sf
 import sfumato.vault.records
-from sfumato.app.cli import main
+from sfumato.cli.main import main
 from sfumato.domain.attributes import Category, Integer
 from sfumato.errors import TableError
 from sfumato.vault.identity import data_identity, shares_data

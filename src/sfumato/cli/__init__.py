@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: thin, it calls the same functions as Python does. One file a command.
+
+main.py       the commands by name, errors as messages and exit codes
+NAME_command.py                                 a command: its options, and its work
+spec.py       the spec file                     options.py    options that several commands share
+output.py     tables, JSON, progress bars, and files that appear whole or not at all
+
+The commands ``serve``, ``token`` and ``audit`` are registered by their packages, as entry points
+of the group ``sfumato.commands``. A command's module imports heavy libraries in its functions, so
+that ``--help`` answers at once.
+"""

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sfumato plan``: the forecast of a spec file, before anything is spent.
+
+The document of an adaptive plan has the keys of other plans; those that hold a forecast are null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.options import (
+    Error,
+    Json,
+    Mechanism,
+    Quiet,
+    Seconds,
+    SpecFile,
+    command_app,
+    examples,
+    flag,
+)
+from sfumato.cli.output import (
+    Output,
+    budget_document,
+    counts,
+    facts,
+    heading,
+    neighbours_in_words,
+    table,
+)
+from sfumato.errors import LedgerError, PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+    from rich.text import Text
+
+    from sfumato.cli.spec import Spec
+    from sfumato.planning.forecast import Forecast, GroupForecast
+    from sfumato.run.adaptive import AdaptivePlan
+    from sfumato.run.advice import Recommendation
+    from sfumato.run.linear import Plan, Purse
+    from sfumato.run.spine import Progress
+    from sfumato.study.projection_forecast import AfterProjection
+    from sfumato.workload.workload import Workload
+
+__all__ = [
+    "NO_FORECAST",
+    "STOPPED",
+    "adaptive_document",
+    "app",
+    "certificate_in_words",
+    "plan",
+    "plan_document",
+    "rmse_facts",
+]
+
+
+FIRST_GROUPS, LAST_GROUPS = 9, 3
+STOPPED = "by the time limit: without one the error may be less"
+NO_FORECAST = "none: the error depends on the data; what is measured gets intervals"
+
+_MEASURED = {
+    "tables": "tables of attributes, chosen where the estimate is worst",
+    "mwem": "single queries, chosen where the estimate is worst",
+    "boosting": "samples of queries, drawn where earlier estimates are bad",
+}
+
+app = command_app()
+
+
+@app.command(
+    epilog=examples(
+        "sfumato plan release.toml",
+        "sfumato plan release.toml --error 50",
+        "sfumato plan release.toml --mechanism gaussian --json",
+    ),
+)
+def plan(
+    path: SpecFile,
+    mechanism: Mechanism = None,
+    error: Error = None,
+    seconds: Seconds = None,
+    records: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Also forecast the error after projection for N records (default: plan.records).",
+        ),
+    ] = None,
+    show_all: Annotated[bool, flag("--all", text="List every group, however many.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Forecast the errors of a release; touches no data, costs nothing.
+
+    The source need not even exist. All mechanisms that fit are shown side by
+    side; the one with the least forecast error is chosen.
+    """
+    from sfumato.cli.spec import read_spec
+
+    spec = read_spec(path).with_options(mechanism, error, seconds)
+    if spec.adaptive is None:
+        _plan_linear(spec, records, show_all, Output(json, quiet))
+    else:
+        _plan_adaptive(spec, records, Output(json, quiet))
+
+
+def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output) -> None:
+    """Show what a release would answer with; the table is not opened."""
+    from sfumato.planning.resources import as_rows, engine_of, in_bytes
+
+    with output.bars() as bars:
+        purse, fault = _purse(spec)
+        best = spec.plan(bars.phase("planning"), ledger=purse)
+        number = spec.records if records is None else records
+        after = None if number is None else best.projected(number)
+        advice = None if number is None else _advice(spec, best, number, bars.phase("trying"))
+        needed = best.resources(number, engine_of(spec.place))
+        needed.check()
+        document = plan_document(best, after)
+        document["resources"] = needed.as_json()
+        document["ledger"] = None if best.in_ledger is None else best.in_ledger.as_json()
+        document["recommendation"] = None if advice is None else advice.as_json()
+    errors = "forecast errors in counts"
+    if not best.workload.has_one_weight:
+        errors = "forecast errors, of every query in its own unit"
+    output.result(
+        document,
+        heading(f"Plan of {spec.path}", "no data touched, nothing spent"),
+        _plan_facts(best, after),
+        *_ledger_fault(fault),
+        "",
+        heading("Mechanisms", errors),
+        table(
+            ["mechanism", "rmse", "largest", "note"],
+            (
+                (
+                    c.name,
+                    counts(c.rmse),
+                    counts(c.largest),
+                    "chosen" if c.is_chosen else c.note,
+                )
+                for c in best.candidates
+            ),
+        ),
+        "",
+        heading("Query groups", errors),
+        _groups_table(best.groups, show_all),
+        "",
+        heading(
+            "Resources",
+            f"{needed.engine}; {needed.in_words}, roughly; at most "
+            f"{in_bytes(needed.memory)} of memory",
+        ),
+        table(["step", "scans", "cells", "memory", "time"], as_rows(needed)),
+        *([] if advice is None else _advised(advice)),
+    )
+
+
+def _plan_adaptive(spec: Spec, records: int | None, output: Output) -> None:
+    if records is not None:
+        raise PlanError(
+            f"{spec.path} asks for an adaptive release, which forecasts no error for a number of "
+            "records; leave --records out, or take adaptive out of [plan]"
+        )
+    from sfumato.run.linear import InLedger
+
+    best = spec.plan_adaptive()
+    purse, fault = _purse(spec)
+    document = adaptive_document(best)
+    if purse is not None:
+        stored = purse.answer(best.digest()) is not None
+        within = InLedger(purse.price(best.cost, delta=best.budget.delta), stored, None)
+        document["ledger"] = within.as_json()
+        fault = within.describe()
+    output.result(
+        document,
+        heading(f"Adaptive plan of {spec.path}", "no data touched, nothing spent"),
+        _adaptive_facts(best),
+        *_ledger_fault(fault),
+    )
+
+
+def _ledger_fault(fault: str | None) -> list[Table]:
+    return [] if fault is None else [facts([("ledger", fault)])]
+
+
+def _purse(spec: Spec) -> tuple[Purse | None, str | None]:
+    """What the ledger of a spec has left, or why it cannot be read; a new one has its total."""
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.run.linear import Unopened
+
+    at = spec.ledger
+    if at is None:
+        return None, None
+    try:
+        if Ledger.exists(at.path):
+            return Ledger.open(at.path), None
+    except LedgerError as error:
+        return None, f"cannot be read, so nothing is said of what is left: {error}"
+    total = at.total or spec.budget
+    return (None if total is None else Unopened(total)), None
+
+
+def _advice(
+    spec: Spec, best: Plan, records: int, progress: Progress | None
+) -> Recommendation | None:
+    """What is recommended for so many records; None for more queries than can be tried."""
+    from sfumato.run.advice import MOST_QUERIES, recommend
+    from sfumato.run.public import check_public
+
+    check_public(spec.public, spec.source)
+    if spec.workload.queries > MOST_QUERIES:
+        return None
+    return recommend(
+        spec.workload,
+        best.budget,
+        records,
+        spec.neighbours,
+        objective=best.objective,
+        unit=spec.unit,
+        public=spec.public,
+        planned=best,
+        progress=progress,
+    )
+
+
+def _advised(advice: Recommendation) -> list[str | Text | Table]:
+    """Every way that was tried, best first."""
+    rows = [
+        (
+            o.name,
+            "-" if o.rmse is None else f"{counts(o.rmse)} +- {o.standard_error:.2g}",
+            counts(o.largest),
+            o.note or o.how,
+        )
+        for o in advice.options
+    ]
+    tried = f"errors in counts, {advice.runs} runs on {advice.records:,} {advice.surrogate}"
+    return [
+        "",
+        heading("Recommended", tried),
+        f" {advice.describe()}",
+        table(["way", "rmse", "largest", "how"], rows),
+    ]
+
+
+def certificate_in_words(plan: Forecast) -> str:
+    """How far the error is from the best possible, if that is known.
+
+    A factorization is any linear mechanism with the same kind of noise.
+    """
+    if plan.certificate is None:
+        return "not known for this workload, noise and objective"
+    return f"{plan.certificate:.4f} times a lower bound on the error of every factorization"
+
+
+def rmse_facts(plan: Forecast) -> list[tuple[str, str]]:
+    """The forecast error; groups of unequal weight, such as sums beside counts, by it as well."""
+    if plan.workload.has_one_weight:
+        return [("forecast rmse", f"{counts(plan.rmse)} counts, over all queries")]
+    return [
+        ("forecast rmse", f"{counts(plan.rmse)} over all queries, each in its own unit"),
+        ("weighted rmse", f"{counts(plan.weighted_rmse)} counts: what was made small; see groups"),
+    ]
+
+
+def _queries_in_words(work: Workload) -> str:
+    return f"{work.queries:,} in {len(work.terms):,} groups over {len(work.domain)} attributes"
+
+
+def _plan_facts(plan: Plan, after: AfterProjection | None) -> Table:
+    """The plan in a few lines."""
+    from sfumato.release.provenance import cost_in_words
+
+    work = plan.workload
+    unit = " counts" if work.has_one_weight else ""
+    return facts(
+        [
+            ("queries", _queries_in_words(work)),
+            ("budget", plan.budget.describe()),
+            ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
+            ("mechanism", plan.mechanism),
+            *rmse_facts(plan),
+            *(() if after is None else [("after projection", after.describe())]),
+            ("largest error", f"{counts(plan.largest_error)}{unit}, of the worst query"),
+            ("gamma", f"{plan.gamma:.4g} (the rmse at unit noise)"),
+            ("certificate", certificate_in_words(plan)),
+            *([("stopped early", STOPPED)] if plan.stopped_early else []),
+            ("cost", cost_in_words(plan.cost, plan.budget)),
+            *([] if plan.in_ledger is None else [("ledger", plan.in_ledger.describe())]),
+        ]
+    )
+
+
+def _groups_table(groups: Sequence[GroupForecast], show_all: bool) -> Table:
+    """The forecast of each group; of many groups the first and the last few."""
+    rows = [(g.name, f"{g.queries:,}", counts(g.rmse), counts(g.largest)) for g in groups]
+    hidden = len(rows) - FIRST_GROUPS - LAST_GROUPS
+    if hidden > 1 and not show_all:
+        rows[FIRST_GROUPS:-LAST_GROUPS] = [(f"... {hidden} more, see --all", "", "", "")]
+    return table(["group", "queries", "rmse", "largest"], rows)
+
+
+def _adaptive_facts(plan: AdaptivePlan) -> Table:
+    """The plan in a few lines."""
+    from sfumato.release.provenance import cost_in_words
+
+    rows = [
+        ("queries", _queries_in_words(plan.workload)),
+        ("budget", plan.budget.describe()),
+        ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
+        ("mechanism", plan.mechanism),
+        ("measured", _MEASURED[plan.method]),
+        ("rounds", f"up to {plan.rounds:,}" if plan.method == "tables" else f"{plan.rounds:,}"),
+    ]
+    if plan.candidates:
+        rows.append(("candidates", f"{len(plan.candidates):,} tables may be chosen"))
+    return facts(
+        [
+            *rows,
+            ("memory", f"about {plan.memory / 2**20:,.0f} MiB"),
+            ("time", f"about {plan.seconds:,.0f} s after counting"),
+            ("forecast", NO_FORECAST),
+            ("cost", cost_in_words(plan.cost, plan.budget)),
+        ]
+    )
+
+
+def plan_document(plan: Forecast, after: AfterProjection | None = None) -> dict[str, object]:
+    """A plan as JSON: the keys are described in docs/cli.md and stay stable."""
+    unit = plan.unit
+    return {
+        "queries": plan.workload.queries,
+        "mechanism": plan.mechanism,
+        "rmse": plan.rmse,
+        "largest": plan.largest_error,
+        "gamma": plan.gamma,
+        "certificate": plan.certificate,
+        "stopped_early": plan.stopped_early,
+        "objective": plan.objective,
+        "budget": budget_document(plan.budget),
+        "cost": plan.cost.as_json(),
+        "neighbours": plan.neighbours,
+        "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+        "groups": [
+            {"name": g.name, "queries": g.queries, "rmse": g.rmse, "largest": g.largest}
+            for g in plan.groups
+        ],
+        "candidates": [
+            {
+                "mechanism": c.mechanism,
+                "algorithm": c.algorithm or None,
+                "rmse": c.rmse,
+                "largest": c.largest,
+                "note": c.note,
+                "is_chosen": c.is_chosen,
+            }
+            for c in plan.candidates
+        ],
+        "after_projection": None if after is None else after.as_json(),
+    }
+
+
+def adaptive_document(plan: AdaptivePlan) -> dict[str, object]:
+    """The plan as JSON: the keys are described in docs/cli.md and stay stable."""
+    unit = plan.unit
+    return {
+        "queries": plan.workload.queries,
+        "mechanism": plan.mechanism,
+        **dict.fromkeys(("rmse", "largest", "gamma", "certificate", "objective")),
+        "stopped_early": False,
+        "budget": budget_document(plan.budget),
+        "cost": plan.cost.as_json(),
+        "neighbours": plan.neighbours,
+        "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
+        "groups": [
+            {"name": t.name, "queries": t.rows, "rmse": None, "largest": None}
+            for t in plan.workload.terms
+        ],
+        "candidates": [],
+        "after_projection": None,
+        "recommendation": None,
+        "resources": None,
+        "ledger": None,
+        "rounds": plan.rounds,
+        "candidate_tables": len(plan.candidates),
+        "memory": plan.memory,
+        "seconds": plan.seconds,
+    }

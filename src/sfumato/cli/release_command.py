@@ -1,0 +1,458 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``sfumato release``: everything that can be refused is refused before anything is spent."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.options import (
+    Error,
+    Json,
+    LedgerPath,
+    Mechanism,
+    Quiet,
+    SpecFile,
+    Yes,
+    command_app,
+    examples,
+    flag,
+)
+from sfumato.cli.output import (
+    Output,
+    budget_document,
+    check_folder,
+    check_ledger_folder,
+    facts,
+    heading,
+    neighbours_in_words,
+)
+from sfumato.cli.plan_command import NO_FORECAST, certificate_in_words, rmse_facts
+from sfumato.domain.privacy_unit import unit_of
+from sfumato.errors import BudgetExhausted, LedgerError, PlanError
+from sfumato.ledger.account import Account
+from sfumato.ledger.entries import check_name
+from sfumato.ledger.ledger import Terms, obey_total
+from sfumato.text import STORED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.table import Table as Shown
+
+    from sfumato.cli.spec import LedgerSpec, Spec
+    from sfumato.ledger.ledger import Ledger
+    from sfumato.refine.intervals import Intervals
+    from sfumato.release.adaptive import AdaptiveRelease
+    from sfumato.release.release import Release
+    from sfumato.run.adaptive import AdaptivePlan
+    from sfumato.run.linear import Plan
+    from sfumato.run.spine import Progress
+    from sfumato.vault.tables import Table
+
+__all__ = [
+    "app",
+    "published",
+    "release",
+]
+
+
+_NO_LEDGER = "nothing would remember what this release spends"
+
+app = command_app()
+
+
+@app.command(
+    epilog=examples(
+        "sfumato release release.toml",
+        "sfumato release release.toml --out results --notebook",
+        "sfumato release release.toml --ledger people.ledger --key 2026-q1",
+        "sfumato release release.toml --synthetic 10000 --yes",
+        "sfumato release release.toml --intervals bootstrap",
+    ),
+)
+def release(
+    path: SpecFile,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the files go (default: release.out of the spec)."),
+    ] = None,
+    ledger_path: LedgerPath = None,
+    no_ledger: Annotated[
+        bool, flag("--no-ledger", text="Release without a ledger: you keep track of the budget.")
+    ] = False,
+    mechanism: Mechanism = None,
+    error: Error = None,
+    notebook: Annotated[
+        bool, flag("--notebook", text="Also write a notebook that reads the release.")
+    ] = False,
+    synthetic: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Also write N synthetic records, at no extra cost."),
+    ] = None,
+    csv: Annotated[
+        bool, flag("--csv", text="Also write answers and synthetic records as CSV files.")
+    ] = False,
+    intervals: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="noise: they hold as often as they say; bootstrap: shorter, approximate "
+            "(default: release.intervals of the spec, or noise).",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Name this request: the same key returns the stored answer, a new one spends.",
+        ),
+    ] = None,
+    yes: Yes = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Count, debit, measure, and write the answers and a report.
+
+    Writes answers.parquet, report.html and provenance.json. The cost is
+    debited in the ledger before any noise is drawn. Running the same spec
+    again returns the stored answer and costs nothing. On a terminal you are
+    asked before anything is spent; without one, --yes is needed.
+    """
+    from sfumato.cli.spec import ledger_to_debit, read_spec
+    from sfumato.refine.drawn_records import check_records
+    from sfumato.release.notebook import write_notebook
+    from sfumato.vault.encode import check_columns
+    from sfumato.vault.tables import name_of, open_table, public_name
+
+    output = Output(json, quiet)
+    spec = read_spec(path).with_options(mechanism, error)
+    kind = _intervals(spec, intervals)
+    if synthetic is not None:
+        check_records(spec.domain, synthetic)
+    if key is not None:
+        check_name(key, "--key")
+    at = ledger_to_debit(spec.path, spec.ledger, ledger_path, no_ledger, _NO_LEDGER)
+    folder = out or spec.out
+    check_folder(folder)
+    plan: Plan | AdaptivePlan
+    if spec.adaptive is None:
+        plan = _linear_plan(spec, at, key, output)
+    else:
+        plan = _adaptive_plan(spec, notebook, intervals)
+
+    table = open_table(spec.table())
+    check_columns(table, spec.domain, spec.unit)
+    plan = _for_table(plan, table, output)
+    name = name_of(table, spec.name) or public_name(table)
+    ledger = None if at is None else _open_ledger(at, plan, name, spec)
+    is_stored = ledger is not None and ledger.answer(key or plan.digest()) is not None
+    if ledger is not None and not is_stored:
+        ledger.check_unit(unit_of(plan.unit))
+        if key is None:
+            _check_new(ledger, plan)
+        _check_left(ledger, plan)
+    if table.untyped:
+        output.note(
+            f"{table.name}: what cannot be read (not UTF-8, another number of values than the "
+            "first line) is a record of nulls, which go where the schema says."
+        )
+    if not (is_stored or yes):
+        output.confirm(_question(plan, at, ledger))
+    if at is not None and ledger is None:
+        ledger = _terms(at, plan, name).open_or_create(at.path)
+        output.note(f"Created the ledger {at.path} with a total of {ledger.budget.describe()}.")
+
+    try:
+        with output.bars() as bars:
+            result = _release(plan, table, ledger, spec, kind, name, key, bars.of_release())
+            files = result.save(folder, level=spec.level, synthetic=synthetic or False, csv=csv)
+            if notebook:
+                files["notebook"] = folder / "notebook.ipynb"
+                write_notebook(files["notebook"], os.path.relpath(path, folder), ".")
+            document, shown = published(plan, result, files, ledger)
+    except KeyboardInterrupt:
+        output.note(_interrupted(ledger, key or plan.digest()))
+        raise
+    queries = plan.workload.queries
+    answers = "1 answer" if queries == 1 else f"{queries:,} answers"
+    remark = STORED if document["is_stored"] else ""
+    output.result(document, heading(f"Released {answers}", remark), shown)
+
+
+def _release(
+    plan: Plan | AdaptivePlan,
+    table: Table,
+    ledger: Ledger | None,
+    spec: Spec,
+    intervals: Intervals,
+    name: str,
+    key: str | None,
+    progress: Progress | None,
+) -> Release | AdaptiveRelease:
+    """Count, debit, measure, publish.
+
+    Privacy: that of ``Plan.release``; what is shown depends on public numbers only.
+    """
+    from sfumato.run.linear import Plan
+
+    if not isinstance(plan, Plan):
+        return plan.release(
+            table,
+            ledger=ledger,
+            constraints=spec.constraints,
+            name=name,
+            key=key,
+            progress=progress,
+        )
+    return plan.release(
+        table,
+        ledger=ledger,
+        project=spec.project,
+        constraints=spec.constraints,
+        intervals=intervals,
+        public=spec.public,
+        name=name,
+        key=key,
+        progress=progress,
+    )
+
+
+def _linear_plan(spec: Spec, at: LedgerSpec | None, key: str | None, output: Output) -> Plan:
+    """The plan, one that fits what is left in an existing ledger."""
+    from sfumato.ledger.ledger import Ledger
+
+    ledger = Ledger.open(at.path) if at is not None and Ledger.exists(at.path) else None
+    with output.bars() as bars:
+        return spec.plan(bars.phase("planning"), ledger=ledger, key=key)
+
+
+def _adaptive_plan(spec: Spec, notebook: bool, intervals: str | None) -> AdaptivePlan:
+    if notebook:
+        raise PlanError(
+            "a notebook shows a forecast, and an adaptive release has none; leave --notebook out"
+        )
+    if intervals is not None:
+        raise PlanError(
+            "an adaptive release has intervals for what it measured, from its noise; leave "
+            "--intervals out"
+        )
+    return spec.plan_adaptive()
+
+
+def _intervals(spec: Spec, option: str | None) -> Intervals:
+    if option is None:
+        return spec.intervals
+    if option in ("noise", "bootstrap"):
+        return "noise" if option == "noise" else "bootstrap"
+    raise PlanError(
+        "--intervals is noise (they hold as often as they say) or bootstrap (approximate), got "
+        f"{option!r}"
+    )
+
+
+def _for_table(plan: Plan | AdaptivePlan, table: Table, output: Output) -> Plan | AdaptivePlan:
+    """The plan for this very table: of a view, records may be missing, as of a query."""
+    from sfumato.run.linear import Plan
+
+    own = plan.for_source(table) if isinstance(plan, Plan) else plan
+    if own is not plan:
+        output.note(
+            f"{table.name} is a view or an expression, which may drop records: their number is "
+            "private under replace-one neighbours, and the release is planned for that."
+        )
+    return own
+
+
+def _terms(at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str) -> Terms:
+    """What the ledger of this release is opened with if it is new."""
+    unit = unit_of(plan.unit)
+    return Terms(table_id, plan.neighbours, unit, at.total or at.total_if_new or plan.budget)
+
+
+def _open_ledger(
+    at: LedgerSpec, plan: Plan | AdaptivePlan, table_id: str, spec: Spec
+) -> Ledger | None:
+    """The ledger of this table; None if the spec says that it is to be created.
+
+    A new one is created only if this release fits into it, and after somebody has agreed.
+    """
+    from sfumato.ledger.ledger import Ledger
+
+    terms = _terms(at, plan, table_id)
+    if not at.create or Ledger.exists(at.path):
+        advice = f"\nor add create = true to the table [ledger] of {spec.path}"
+        ledger = terms.open(at.path, advice=advice if spec.ledger == at else "")
+        if at.total is not None:
+            obey_total(ledger, at.total, str(spec.path))
+        return ledger
+    fresh = Account(terms.total)
+    if fresh.plus(plan.cost).is_overdrawn:
+        raise BudgetExhausted(fresh.refusal(plan.cost))
+    check_ledger_folder(at.path)
+    return None
+
+
+def _check_new(ledger: Ledger, plan: Plan | AdaptivePlan) -> None:
+    """Refuse to pay twice for one request unless a key says that this is meant.
+
+    A time limit, or the rounding of another machine, can lead to another strategy: then the plan
+    has another digest though nothing else was asked for.
+    """
+    request = json.loads(json.dumps(plan.request()))
+    for entry in ledger.entries():
+        stored = json.loads(entry.request)
+        if entry.state == "answered" and _without_strategy(stored) == _without_strategy(request):
+            how = (
+                f"give --key {entry.key} to read its answer for nothing"
+                if stored == request
+                else "by another strategy, as a time limit or another machine can lead to; read "
+                "the files of that release"
+            )
+            raise LedgerError(
+                f"entry {entry.sequence} of {ledger.place} has released these questions with this "
+                f"budget already; {how}, or --key with a new name to spend again"
+            )
+
+
+def _without_strategy(request: Mapping[str, object]) -> dict[str, object]:
+    """A request, without what the planner made of it."""
+    return {name: value for name, value in request.items() if name not in ("strategy", "noise")}
+
+
+def _check_left(ledger: Ledger, plan: Plan | AdaptivePlan) -> None:
+    """Refuse before the table is read; the debit itself checks again, in one transaction."""
+    from sfumato.release.provenance import cost_in_words
+
+    price = ledger.price(plan.cost, delta=plan.budget.delta)
+    if not price.fits:
+        raise BudgetExhausted(
+            f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}, it "
+            f"{price.describe()}; of the total {ledger.budget.describe()} in {ledger.place}, "
+            f"{ledger.remaining().describe()}; lower the cost or ask the curator"
+        )
+
+
+def _interrupted(ledger: Ledger | None, key: str) -> str:
+    """What an interrupted release has spent."""
+    if ledger is None:
+        return "There is no ledger: unless it was still counting, take the budget as spent."
+    if ledger.answer(key) is not None:
+        return "The answer is in the ledger: the same command again costs nothing."
+    if any(entry.key == key for entry in ledger.entries()):
+        return f"The debit is in {ledger.place}, its answer is lost: that much is spent."
+    return "Nothing was spent."
+
+
+def _question(plan: Plan | AdaptivePlan, at: LedgerSpec | None, ledger: Ledger | None) -> str:
+    """What is about to be spent, in one line."""
+    from sfumato.release.provenance import cost_in_words
+
+    left = ""
+    if ledger is not None:
+        price = ledger.price(plan.cost, delta=plan.budget.delta)
+        left = f" It {price.describe()} (total {ledger.budget.describe()})."
+        within = getattr(plan, "in_ledger", None)
+        if within is not None and within.refused is not None:
+            left += f" {within.describe().partition('; ')[2]}."
+    elif at is not None:
+        total = at.total or at.total_if_new or plan.budget
+        left = f" The ledger {at.path} is created with a total of {total.describe()}."
+    return f"This release spends {cost_in_words(plan.cost, plan.budget)}.{left}"
+
+
+def published(
+    plan: Plan | AdaptivePlan,
+    result: Release | AdaptiveRelease,
+    files: Mapping[str, Path],
+    ledger: Ledger | None,
+) -> tuple[dict[str, object], Shown]:
+    """A release as JSON and in a few lines: public facts and paths, no answers.
+
+    The document of an adaptive release has the keys of others; those of a forecast are null.
+    """
+    from sfumato.release.provenance import constraints_in_words, cost_in_words
+    from sfumato.release.release import Release
+
+    forecast = result.forecast if isinstance(result, Release) else None
+    made = plan if forecast is None else forecast
+    document: dict[str, object] = {
+        "queries": made.workload.queries,
+        "mechanism": made.mechanism,
+        "rmse": None if forecast is None else forecast.rmse,
+        "largest": None if forecast is None else forecast.largest_error,
+        "budget": budget_document(made.budget),
+        "cost": made.cost.as_json(),
+        "neighbours": made.neighbours,
+        "is_stored": result.is_stored,
+    }
+    places: dict[str, object] = {
+        "ledger": _ledger_document(result.provenance, ledger),
+        "files": {kind: str(path) for kind, path in files.items()},
+    }
+    words = constraints_in_words(result.provenance)
+    constraints = [("constraints", words)] if words else []
+    if isinstance(result, Release):
+        intervals = result.provenance["intervals"]
+        document |= {"intervals": intervals, "constraints": result.provenance["constraints"]}
+        document |= places
+        rows = [
+            *rmse_facts(result.forecast),
+            ("certificate", certificate_in_words(result.forecast)),
+            *constraints,
+            ("intervals", str(intervals)),
+        ]
+    else:
+        steps, intervals = len(result.transcript.steps), _intervals_in_words(result)
+        document |= places | {"measurements": steps, "intervals": intervals}
+        document["constraints"] = result.provenance["constraints"]
+        rows = [
+            ("measured", f"{steps:,} times, listed in provenance.json"),
+            ("intervals", intervals),
+            *constraints,
+            ("forecast", NO_FORECAST),
+        ]
+    cost = cost_in_words(made.cost, made.budget)
+    spent = f"nothing now; {cost} when it was first released" if result.is_stored else cost
+    return document, facts(
+        [
+            ("budget", made.budget.describe()),
+            ("neighbours", neighbours_in_words(made.neighbours, made.unit)),
+            ("spent", spent),
+            ("mechanism", made.mechanism),
+            *rows,
+            ("ledger", _ledger_in_words(ledger)),
+            *((kind, str(path)) for kind, path in files.items()),
+        ]
+    )
+
+
+def _intervals_in_words(result: AdaptiveRelease) -> str:
+    """How many answers of an adaptive release have an interval."""
+    number = sum(result.told_count(t) for t in range(len(result.workload.terms)))
+    return f"{number:,} of {result.workload.queries:,} answers, from the noise of what was measured"
+
+
+def _ledger_document(
+    provenance: Mapping[str, object], ledger: Ledger | None
+) -> dict[str, object] | None:
+    """The debit of a release, and what it left."""
+    if ledger is None:
+        return None
+    return {
+        "path": ledger.place,
+        "entry": provenance.get("ledger"),
+        "remaining_share": float(ledger.remaining().share),
+    }
+
+
+def _ledger_in_words(ledger: Ledger | None) -> str:
+    """What is left for further releases."""
+    if ledger is None:
+        return "none: nothing remembers what was spent"
+    left = float(100 * ledger.remaining().share)
+    return f"{ledger.place}: {left:.4g}% of {ledger.budget.describe()} left"

@@ -1,0 +1,622 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The spec file: everything a release needs, in one TOML file that people can review.
+
+    [data]        source, query, csv, name, domain, neighbours, unit, rows_per_unit
+    [domain.*]    the attributes (unless data.domain names a file that declares them)
+    [[workload]]  what is asked
+    [constraints] impossible combinations, published tables    (optional)
+    [budget]      epsilon and delta, rho, mu, or the error to reach
+    [plan]        mechanism, objective, seconds, allow_bias, records    (optional)
+                  or adaptive, rounds
+    [ledger]      path, the total budget of the table, its lanes    (optional)
+    [release]     out, level, intervals, project             (optional)
+    [session]     questions, updates, ...: for `sfumato ask`  (optional; ask.py)
+
+Reading it touches no data: the source need not exist. Every fault is a ``SchemaError`` with the
+file and the line. The keys are described in docs/spec.md. What a file says of a table (its source,
+domain, privacy unit and budget) is read by the functions at the end, which the configuration of the
+server shares; ``at`` is the place of the table in its file, for the line in a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sfumato.cli.demo_command import is_shipped, shipped_domain, shipped_table
+from sfumato.domain.domain import domain_from
+from sfumato.domain.privacy_unit import PrivacyUnit
+from sfumato.errors import BudgetError, LedgerError, PlanError, SchemaError, TableError, TooLarge
+from sfumato.privacy.budget import Budget
+from sfumato.toml import STRICT, KeyPath, TomlFile, read_toml, validated
+from sfumato.types import Neighbours
+from sfumato.vault.warehouse import CsvRule, CsvSource, SqlSource, engine_source, placed
+
+if TYPE_CHECKING:
+    from sfumato.domain.domain import Domain
+    from sfumato.run.adaptive import AdaptivePlan
+    from sfumato.run.linear import Plan, Purse
+    from sfumato.run.spine import Progress
+    from sfumato.session.session import SessionPlan
+    from sfumato.types import Noise
+    from sfumato.workload.constraints import Constraints
+    from sfumato.workload.workload import Workload
+
+__all__ = [
+    "DEFAULT_DELTA",
+    "Amount",
+    "LedgerSpec",
+    "PlannedTable",
+    "SessionTable",
+    "Spec",
+    "SpecTables",
+    "budget_from",
+    "domain_of",
+    "ledger_from",
+    "ledger_place",
+    "ledger_to_debit",
+    "named_domain",
+    "read_spec",
+    "source_from",
+    "table_from",
+    "total_from",
+    "unit_from",
+]
+
+
+DEFAULT_DELTA = "1e-9"
+
+Amount = int | float | str
+Text = Annotated[str, Field(min_length=1)]
+Adaptive = Literal["tables", "mwem", "boosting"]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(**STRICT)
+
+
+class _Data(_Table):
+    source: Text | None = None
+    query: Text | None = None
+    csv: CsvRule | None = None
+    name: Text | None = None
+    domain: Text | None = None
+    neighbours: Literal["add-remove", "replace-one"] = "add-remove"
+    unit: Text | None = None
+    rows_per_unit: Annotated[int, Field(ge=1)] | None = None
+
+
+class PlannedTable(_Table):
+    """A release that is planned from a ledger: ``epsilon`` and ``delta``, or ``epsilon`` alone."""
+
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
+    mu: Amount | None = None
+
+
+class _Budget(PlannedTable):
+    error: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class _Plan(_Table):
+    mechanism: Text | None = None
+    objective: Literal["rmse", "max"] = "rmse"
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    allow_bias: bool = False
+    records: Annotated[int, Field(ge=1)] | None = None
+    adaptive: Adaptive | None = None
+    rounds: Annotated[int, Field(ge=1)] | None = None
+
+
+class _Ledger(PlannedTable):
+    path: Text
+    create: bool = False
+    pure: Amount | None = None
+    planned: list[PlannedTable] | None = None
+
+
+class _Release(_Table):
+    out: Text | None = None
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    intervals: Literal["noise", "bootstrap"] = "noise"
+    project: bool | Literal["nearest", "bounds"] = True
+    public: Text | None = None
+
+
+class SessionTable(_Table):
+    """``[session]``: how questions are answered one at a time (``sfumato ask``)."""
+
+    questions: Annotated[int, Field(ge=1)] = 10_000
+    updates: Annotated[int, Field(ge=1)] | None = None
+    records: Annotated[int, Field(ge=1)] | None = None
+    level: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    learning: Literal["fit", "hedge"] = "fit"
+    public: Text | None = None
+    label: str = ""
+
+    def plan(
+        self, domain: Domain, budget: Budget, neighbours: Neighbours, unit: PrivacyUnit | None
+    ) -> SessionPlan:
+        """The plan of this session on a table."""
+        from sfumato.session.session import plan_session
+
+        return plan_session(
+            domain,
+            budget,
+            neighbours,
+            unit=unit,
+            questions=self.questions,
+            updates=self.updates,
+            records=self.records,
+            level=self.level,
+            learning=self.learning,
+        )
+
+
+class SpecTables(_Table):
+    """All tables of a spec file, each by itself."""
+
+    data: _Data = _Data()
+    domain: dict[str, object] | None = None
+    workload: object = None  # read by workload_from, which says more
+    constraints: dict[str, object] | None = None
+    budget: _Budget | None = None
+    plan: _Plan = _Plan()
+    ledger: _Ledger | None = None
+    release: _Release = _Release()
+    session: SessionTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSpec:
+    """Where the ledger is kept, its total if the file gives one, and whether it may be created.
+
+    ``total_if_new`` is the total of a new ledger if ``total`` is not given.
+    """
+
+    path: str
+    total: Budget | None
+    create: bool = False
+    total_if_new: Budget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What to release: the table, its domain, the queries, the budget, where the results go.
+
+    ``budget`` is None when an ``error`` to reach is given instead. ``adaptive`` is the method of an
+    adaptive release, None for one that is planned with a forecast.
+    """
+
+    path: Path
+    source: str | SqlSource | CsvSource | None
+    name: str | None
+    domain: Domain
+    workload: Workload
+    neighbours: Neighbours
+    unit: PrivacyUnit | None
+    budget: Budget | None
+    error: float | None
+    delta: str
+    mechanism: str | None
+    objective: str
+    seconds: float | None
+    allow_bias: bool
+    records: int | None
+    ledger: LedgerSpec | None
+    out: Path
+    level: float
+    intervals: Literal["noise", "bootstrap"]
+    project: bool | Literal["nearest", "bounds"]
+    public: str | None
+    adaptive: Adaptive | None
+    rounds: int | None
+    constraints: Constraints | None = None
+
+    def plan(
+        self,
+        progress: Progress | None = None,
+        *,
+        ledger: Purse | None = None,
+        key: str | None = None,
+    ) -> Plan:
+        """The plan of this release, one that fits the ledger; touches no data and costs nothing.
+
+        ``key`` is that under which the answer would be stored, if not the plan's own.
+        """
+        best = self._plan(progress, None)
+        if ledger is None:
+            return best
+        from sfumato.run.linear import fitting
+
+        other = (lambda noise: self._plan(progress, noise)) if self.mechanism is None else None
+        return fitting(best, ledger, other, key=key)
+
+    def _plan(self, progress: Progress | None, noise: Noise | None) -> Plan:
+        if self.adaptive is not None:
+            raise PlanError(
+                f"{self.path} asks for an adaptive release, which has no forecast; use "
+                "plan_adaptive(), or take adaptive out of [plan]"
+            )
+        from fractions import Fraction
+
+        from sfumato.run.linear import plan
+
+        try:
+            return plan(
+                self.workload,
+                self.budget,
+                self.neighbours,
+                self.objective,
+                self.mechanism,
+                error=self.error,
+                delta=Fraction(self.delta),
+                unit=self.unit,
+                allow_bias=self.allow_bias,
+                records=self.records,
+                may_drop_records=self.is_query,
+                seconds=self.seconds,
+                progress=progress,
+                noise=noise,
+            )
+        except BudgetError as why:
+            if self.error is None:
+                raise
+            raise PlanError(
+                f"no budget in the allowed range gives an error of {self.error:g} counts ({why}); "
+                "ask for an error between 1 count and the number of records"
+            ) from None
+
+    def plan_adaptive(self) -> AdaptivePlan:
+        """The plan of an adaptive release; touches no data and costs nothing."""
+        from sfumato.run.adaptive import plan_adaptive
+        from sfumato.workload.queries import DENSE_LIMIT
+
+        if self.adaptive is None or self.budget is None:
+            raise PlanError(
+                f'{self.path} asks for no adaptive release; say adaptive = "tables" in [plan]'
+            )
+        plan = plan_adaptive(
+            self.workload,
+            self.budget,
+            self.neighbours,
+            method=self.adaptive,
+            unit=self.unit,
+            rounds=self.rounds,
+        )
+        largest = max(self.workload.terms, key=lambda term: term.rows)
+        if largest.rows > DENSE_LIMIT:
+            raise TooLarge(
+                f"group {largest.name!r} has {largest.rows:,} answers, an adaptive release lists "
+                f"at most {DENSE_LIMIT:,} of a group; for ranges ask for prefixes, whose "
+                "differences they are, else for fewer attributes"
+            )
+        return plan
+
+    def table(self) -> str | SqlSource | CsvSource:
+        """The source of the records, for ``Plan.release``."""
+        if self.source is None:
+            raise SchemaError(
+                f"{self.path}: data: the key 'source' is missing, so there is nothing to release; "
+                'name the table, for example source = "people.parquet" (sfumato plan works without)'
+            )
+        return self.source
+
+    @property
+    def is_query(self) -> bool:
+        """Whether the records are what a query gives: it may drop some."""
+        return isinstance(self.source, SqlSource)
+
+    @property
+    def place(self) -> str | None:
+        """Where the records are, with or without a query."""
+        source = self.source
+        return source if source is None or isinstance(source, str) else str(source.source)
+
+    def with_options(
+        self,
+        mechanism: str | None = None,
+        error: float | None = None,
+        seconds: float | None = None,
+    ) -> Spec:
+        """The same with another mechanism, an error to reach as its budget, or another time."""
+        if self.adaptive is not None:
+            for name, value in (("mechanism", mechanism), ("error", error), ("seconds", seconds)):
+                if value is not None:
+                    raise PlanError(
+                        f"{self.path} asks for an adaptive release (adaptive = "
+                        f'"{self.adaptive}"), which knows no {name}; leave --{name} out, or take '
+                        "adaptive out of [plan]"
+                    )
+        spec = self if mechanism is None else replace(self, mechanism=mechanism)
+        spec = spec if seconds is None else replace(spec, seconds=seconds)
+        if error is None:
+            return spec
+        if not 0 < error < float("inf"):
+            raise PlanError(
+                f"the error to reach must be a finite number above 0, in counts; got {error!r}"
+            )
+        return replace(spec, budget=None, error=error)
+
+
+def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
+    """The release that a spec file describes.
+
+    With ``needs_workload=False`` others bring the queries, as they do to a server: a file without
+    [[workload]] is read too, and its workload is the number of records.
+    """
+    from sfumato.workload.build import marginals
+    from sfumato.workload.constraints import constraints_from
+    from sfumato.workload.workload_file import workload_from
+
+    file = read_toml(path)
+    tables = validated(SpecTables, file.data, file, ())
+    folder = file.folder or Path()
+    _check_adaptive(file, tables)
+    domain = domain_of(file, tables)
+    budget, error, delta = _budget_or_error(file, tables.budget)
+    has_workload = needs_workload or tables.workload is not None
+    return Spec(
+        path=Path(path),
+        source=table_from(file, tables.data.source, tables.data.query, tables.data.csv, ("data",)),
+        name=tables.data.name,
+        domain=domain,
+        workload=workload_from(file, domain) if has_workload else marginals(domain, 0),
+        neighbours=tables.data.neighbours,
+        unit=unit_from(file, tables.data.unit, tables.data.rows_per_unit, ("data",)),
+        budget=budget,
+        error=error,
+        delta=delta,
+        mechanism=tables.plan.mechanism,
+        objective=tables.plan.objective,
+        seconds=tables.plan.seconds,
+        allow_bias=tables.plan.allow_bias,
+        records=tables.plan.records,
+        ledger=ledger_from(file, tables.ledger, folder),
+        out=folder / (tables.release.out or f"{Path(path).stem}-out"),
+        level=tables.release.level,
+        intervals=tables.release.intervals,
+        project=tables.release.project,
+        public=source_from(file, tables.release.public, ("release", "public")),
+        adaptive=tables.plan.adaptive,
+        rounds=tables.plan.rounds,
+        constraints=constraints_from(file, domain),
+    )
+
+
+_NOT_ADAPTIVE = {
+    ("plan", "mechanism"): "it chooses what to measure by itself",
+    ("plan", "objective"): "its error depends on the data, so nothing is optimized beforehand",
+    ("plan", "seconds"): "its plan takes no time",
+    ("plan", "allow_bias"): "its answers are estimates, whose bias cannot be bounded",
+    ("plan", "records"): "it forecasts no error for a number of records",
+    ("budget", "error"): "its error depends on the data, so no budget can be found for it",
+    ("release", "intervals"): "those of what was measured come from its noise",
+    ("release", "project"): "its answers always agree with each other",
+    ("release", "public"): "its answers are drawn towards nothing",
+}
+
+
+def _check_adaptive(file: TomlFile, tables: SpecTables) -> None:
+    """Refuse keys that would have no effect."""
+    if tables.plan.adaptive is None:
+        if tables.plan.rounds is not None:
+            raise file.error(
+                'only an adaptive release has rounds; add adaptive = "tables", or leave rounds out',
+                ("plan", "rounds"),
+            )
+        return
+    for (name, key), why in _NOT_ADAPTIVE.items():
+        table = getattr(tables, name)
+        if table is not None and key in table.model_fields_set:
+            raise file.error(
+                f"an adaptive release knows no {key}: {why}; leave {key} out, or take adaptive out "
+                "of [plan]",
+                (name, key),
+            )
+
+
+def domain_of(file: TomlFile, tables: SpecTables) -> Domain:
+    """The domain that the file declares or names."""
+    named = tables.data.domain
+    if named is None:
+        return domain_from(file)
+    if tables.domain is not None:
+        raise file.error(
+            "the domain is given twice, here and by data.domain; keep one of them", ("domain",)
+        )
+    return named_domain(file, named, ("data", "domain"))
+
+
+def _budget_or_error(
+    file: TomlFile, table: _Budget | None
+) -> tuple[Budget | None, float | None, str]:
+    """The budget, or the error to reach; and the delta that goes with the error."""
+    if table is None:
+        raise file.error(
+            "there is no table [budget]; add one, with epsilon = 1 and delta = 1e-9 for example"
+        )
+    if table.error is None:
+        return budget_from(file, table, ("budget",)), None, DEFAULT_DELTA
+    for key in ("epsilon", "rho", "mu"):
+        if getattr(table, key) is not None:
+            raise file.error(
+                f"an error to reach and {key} are both given; keep error to solve for the smallest "
+                f"budget, or {key} to spend exactly that",
+                ("budget", key),
+            )
+    delta = DEFAULT_DELTA if table.delta is None else table.delta
+    # Any epsilon will do: this asks whether delta is legal.
+    checked = budget_from(file, _Budget(epsilon=1, delta=delta), ("budget",))
+    return None, table.error, str(checked.delta)
+
+
+def ledger_place(file: TomlFile, place: str, folder: Path, at: KeyPath) -> str:
+    """Where a ledger is: a path starts at the folder of the file, an address is as it stands.
+
+    An address with a password is refused: it would stand in messages and reports.
+    """
+    if "://" not in place:
+        return str(folder / place)
+    parts = urlsplit(place)
+    if parts.password is not None or any(name == "password" for name, _ in parse_qsl(parts.query)):
+        raise file.error(
+            "the address of the ledger holds a password, which would be shown wherever the ledger "
+            "is named; take it out, and give it in PGPASSFILE or ~/.pgpass",
+            at,
+        )
+    return place
+
+
+def ledger_from(file: TomlFile, table: _Ledger | None, folder: Path) -> LedgerSpec | None:
+    """The ledger of the file; its path starts at the folder of the file."""
+    if table is None:
+        return None
+    keys = ("epsilon", "delta", "rho", "mu", "pure", "planned")
+    has_total = any(getattr(table, key) is not None for key in keys)
+    path = ledger_place(file, table.path, folder, ("ledger", "path"))
+    total = total_from(file, table, ("ledger",)) if has_total else None
+    return LedgerSpec(path, total, table.create)
+
+
+def ledger_to_debit(
+    spec: Path, ledger: LedgerSpec | None, path: str | None, no_ledger: bool, why: str
+) -> LedgerSpec | None:
+    """The ledger of the options of a command, or that of the spec; None only with --no-ledger.
+
+    ``why`` is what would be wrong without one.
+    """
+    if no_ledger and path is not None:
+        raise LedgerError("--ledger and --no-ledger are both given; keep one of them")
+    if no_ledger:
+        return None
+    if path is not None:
+        return LedgerSpec(path, None, total_if_new=None if ledger is None else ledger.total)
+    if ledger is None:
+        raise LedgerError(
+            f"{spec} names no ledger, so {why}; add a table [ledger] with path = "
+            '"NAME.ledger", or give --ledger PATH, or give --no-ledger if you keep track of the '
+            "budget yourself"
+        )
+    return ledger
+
+
+class _Amounts(Protocol):
+    """A table of a file that may name a budget."""
+
+    epsilon: Amount | None
+    delta: Amount | None
+    rho: Amount | None
+    mu: Amount | None
+
+
+class _Total(_Amounts, Protocol):
+    """A table of a file that names the total of a ledger, and perhaps its lanes."""
+
+    pure: Amount | None
+    planned: list[PlannedTable] | None
+
+
+def named_domain(file: TomlFile, named: str, at: KeyPath) -> Domain:
+    """The domain in another file, whose path starts at the folder of this one, or a shipped one."""
+    if is_shipped(named):
+        return domain_from(read_toml(_shipped(file, at, shipped_domain, named)))
+    return domain_from(read_toml((file.folder or Path()) / named))
+
+
+def source_from(file: TomlFile, named: str | None, at: KeyPath) -> str | None:
+    """The source as ``open_table`` takes it; a relative path starts at the folder of the file."""
+    if named is None:
+        return None
+    if is_shipped(named):
+        return str(_shipped(file, at, shipped_table, named))
+    try:
+        engine_source(named)
+    except TableError as error:
+        raise file.error(str(error), at) from None
+    return placed(named, file.folder or Path())
+
+
+def table_from(
+    file: TomlFile, named: str | None, query: str | None, csv: CsvRule | None, at: KeyPath
+) -> str | SqlSource | CsvSource | None:
+    """The source of the records, with what its file says about it.
+
+    That is the query that says what to read of it, or what a record of a CSV file is.
+    """
+    source = source_from(file, named, (*at, "source"))
+    if query is None and csv is None:
+        return source
+    if source is None:
+        key, what = ("query", "a query") if query is not None else ("csv", "what is said of lines")
+        raise file.error(f"{what} needs a source that it is about", (*at, key))
+    if csv is None:
+        return SqlSource(source, str(query))
+    if query is not None:
+        raise file.error("a CSV file has no types, so no query runs on it", (*at, "query"))
+    return CsvSource(source, csv)
+
+
+def unit_from(
+    file: TomlFile, column: str | None, rows: int | None, at: KeyPath
+) -> PrivacyUnit | None:
+    """The privacy unit of a table of the file, from its column and its bound."""
+    if (column is None) != (rows is None):
+        raise file.error(
+            "a privacy unit needs both its column (unit) and a bound on the rows of one unit "
+            '(rows_per_unit), for example unit = "person_id" and rows_per_unit = 5',
+            (*at, "unit" if column is not None else "rows_per_unit"),
+        )
+    try:
+        return None if column is None or rows is None else PrivacyUnit(column, rows)
+    except SchemaError as error:
+        raise file.error(str(error), (*at, "rows_per_unit")) from None
+
+
+def budget_from(file: TomlFile, table: _Amounts, at: KeyPath) -> Budget:
+    """The budget of a table of the file; its faults get the line of the key they are about."""
+    try:
+        budget = Budget(epsilon=table.epsilon, delta=table.delta, rho=table.rho, mu=table.mu)
+        if table.delta is not None and not budget.delta:
+            raise BudgetError("delta must lie in (0, 1), got 0; for a pure budget leave it out")
+        return budget
+    except BudgetError as error:
+        message = str(error)
+        first = message.split(maxsplit=1)[0]
+        is_key = first in ("epsilon", "delta", "rho", "mu")
+        raise file.error(message, (*at, first) if is_key else at) from None
+
+
+def total_from(file: TomlFile, table: _Total, at: KeyPath) -> Budget:
+    """The total of a ledger: a budget whose lanes are declared by ``pure`` or ``planned``."""
+    total = budget_from(file, table, at)
+    planned = [
+        budget_from(file, each, (*at, "planned", i)) for i, each in enumerate(table.planned or [])
+    ]
+    if table.pure is None and not planned:
+        return total
+    if table.pure is not None and planned:
+        raise file.error(
+            "pure and planned both declare lanes; keep pure, or the list of what is planned",
+            (*at, "pure"),
+        )
+    try:
+        if planned:
+            return total.with_lanes_for(planned)
+        return Budget(epsilon=total.epsilon, delta=total.delta, rho=total.rho, mu=total.mu,
+                      pure=table.pure)  # fmt: skip
+    except BudgetError as error:
+        raise file.error(str(error), (*at, "planned" if planned else "pure")) from None
+
+
+def _shipped(file: TomlFile, at: KeyPath, find: Callable[[str], Path], name: str) -> Path:
+    try:
+        return find(name)
+    except SchemaError as error:
+        raise file.error(str(error), at) from None
