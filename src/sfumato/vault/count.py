@@ -27,9 +27,9 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Integers, Progress
 from sfumato.vault.encode import MISSING_VALUE, OTHER_VALUE, check_columns
-from sfumato.vault.records import Records, engine_failed, read_records
+from sfumato.vault.records import engine_failed, read_records
 from sfumato.vault.sensitive import Redacted, Sensitive, sealed
-from sfumato.vault.tables import Table
+from sfumato.vault.tables import Records, Table
 from sfumato.workload.predicates import And, Condition, In, Not, Or, check_conditions
 from sfumato.workload.scans import RECORD_BITS, scanned_tables, summed_from, tables_by_query
 

@@ -377,7 +377,7 @@ def _numeric(attribute: Numeric, held: Held, engine: Engine, found: str | None) 
     low, high = engine.float_literal(edges[0]), engine.float_literal(edges[-1])
     if found is None:
         found = engine.bin(value, edges)
-        assert found is not None  # noqa: S101  lookup.needs_lookup
+        assert found is not None  # noqa: S101  needs_lookup
         found = _where(f"{value} BETWEEN {low} AND {high}", found)
     return _clamped(attribute, held.is_null, found, f"{value} < {low}", f"{value} > {high}")
 

@@ -3,7 +3,7 @@
 
 All else is plain SQL that DuckDB, PostgreSQL and Spark read alike: comparisons, CASE, sums of whole
 numbers, GROUP BY. Where they differ, the expression is a method here, and each engine gives its own
-(`engine_duckdb`, `engine_postgres`, `engine_spark`). A column is brought into one of four forms,
+(`duckdb`, `postgres`, `spark`). A column is brought into one of four forms,
 which mean the same on every engine, before anything is decided about a value:
 
     whole     a signed 64-bit integer

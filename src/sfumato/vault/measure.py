@@ -103,7 +103,7 @@ def measure(
     """Measure ``M h + z`` with exact noise.
 
     Privacy: mu-GDP (Gaussian) or epsilon-DP (Laplace) with the loss that
-    ``plan.calibrate.privacy_loss`` states for these blocks, this noise and the neighbours.
+    ``planning.calibrate.privacy_loss`` states for these blocks, this noise and the neighbours.
     Neighbours: as given to ``privacy_loss``; ``rows`` is passed on only where it is public.
     """
     words = system_words() if words is None else words
@@ -124,7 +124,7 @@ def exact_values(term: Term, table: Integers) -> Numbers:
     which err by less than half of 2^64 here, say how many times 2^64 is missing. Coefficients
     beyond that are left to Python integers.
     """
-    if term.slack:  # rounded to its grid, as far as the slack says (plan.rooted)
+    if term.slack:  # rounded to its grid, as far as the slack says
         return term.apply(table)
     reach = _reach_bits(term)
     if reach > FLOAT_BITS:
@@ -151,7 +151,7 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
     """``M h + z`` in steps of the noise grid.
 
     The grid holds every possible value of ``M h``, or ``M h`` is rounded to it first, and
-    ``plan.calibrate`` has counted what that can move.
+    ``planning.calibrate`` has counted what that can move.
 
     Privacy: the discrete Laplace of scale ``units`` steps, or the Gaussian of standard deviation
     ``units`` steps rounded to whole steps: docs/proofs/discrete-laplace.md, rounded-gaussian.md.

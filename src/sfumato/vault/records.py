@@ -9,9 +9,7 @@ unit, at most ``rows`` records of each unit are kept.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sfumato.domain.attributes import Attribute
@@ -35,34 +33,15 @@ from sfumato.vault.encode import (
 )
 from sfumato.vault.engine import Engine
 from sfumato.vault.sensitive import sealed
-from sfumato.vault.tables import Reading, Table
+from sfumato.vault.tables import Reading, Records, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "Records",
     "engine_failed",
     "read_records",
 ]
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """A temporary table of codes in the engine, dropped when the last user of it is gone."""
-
-    engine: Engine
-    name: str
-    domain: Domain
-    unit: PrivacyUnit | None
-    attributes: frozenset[str]
-
-    def __post_init__(self) -> None:
-        weakref.finalize(self, _forget, self.engine, self.name)
-
-    def column(self, attribute: str) -> str:
-        """The name of the column of codes of an attribute, or of grid values of `Values`."""
-        return f"c{self.domain.index(attribute)}"
 
 
 def read_records(
@@ -260,11 +239,3 @@ def _bounded(engine: Engine, name: str, codes: Sequence[str], most: int, key: st
 def hashed_parts(codes: Sequence[str]) -> list[str]:
     """What the draw of a row is made from, in order; the owner last, who may hold a comma."""
     return ["secret", "twin", *codes, "owner"]
-
-
-def _forget(engine: Engine, name: str) -> None:
-    # At the end of the process the connection may be gone before the table is.
-    import contextlib
-
-    with contextlib.suppress(Exception):
-        engine.drop(name)

@@ -18,7 +18,7 @@ word per candidate (Laplace: two), whatever the scores. Proof page: ``docs/proof
 The loops of ``run.rounds`` hold `ExactTables` or `ExactAnswers` and never see what is in them.
 Estimates come in rounded to a public grid, so scores are exact integers, and what goes out is the
 place of a nearly worst one or a table with exact noise. What a call costs is stated by
-``plan.adaptive.Spending`` before it is made.
+``planning.adaptive_costs.Spending`` before it is made.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def report_noisy_max(
     the discrete Laplace law of scale ``1 / rate`` on the scores; of equal noisy scores each is then
     as likely (up to 2^-64).
 
-    Privacy: ``budget.selection.choice_cost(noise, rate, D)``: docs/proofs/selection.md, Theorems 3,
-    4 and 5; half of the range or epsilon for monotone scores, Theorem 6.
+    Privacy: ``privacy.selection.choice_cost(noise, rate, D)``: docs/proofs/selection.md, Theorems
+    3, 4 and 5; half of the range or epsilon for monotone scores, Theorem 6.
     Neighbours: any; the caller states D, the most that one score moves between neighbours.
     Error: exponential noise is never worse than Gumbel noise in expectation (McKenna, Sheldon
     2020), which is cheaper where budgets are not pure.
@@ -148,7 +148,7 @@ def exponential_mechanism(
     those that are left (one draw of the noise serves all: docs/proofs/selection.md, Theorem 1).
 
     Privacy: each choice has bounded range ``eta = 2 rate D``, hence is eta-DP, and costs
-    ``budget.selection.selection_cost(eta)``: docs/proofs/selection.md, Theorems 2 and 3.
+    ``privacy.selection.selection_cost(eta)``: docs/proofs/selection.md, Theorems 2 and 3.
     Neighbours: any; the caller states D, the most that one score moves between neighbours.
     Error: with k places, a chosen score is within ``(log k + t) / rate`` of the best with
     probability at least ``1 - e^-t`` (McSherry, Talwar 2007).
@@ -296,7 +296,7 @@ class ExactTables(Redacted):
 
         Privacy: the exponential mechanism, or permute-and-flip if ``is_pure``, on scores that move
         as `scores` states: docs/proofs/selection.md.
-        Neighbours: as D1 is stated by ``plan.adaptive.moves_of``.
+        Neighbours: as D1 is stated by ``planning.adaptive_costs.moves_of``.
         """
         scores = self.scores(estimates, handicaps, weights)
         if is_pure:
@@ -310,7 +310,7 @@ class ExactTables(Redacted):
 
         Privacy: mu-GDP with ``mu^2 = D2^2 / scale^2`` (Gaussian), or ``D1 / scale``-DP (Laplace):
         docs/proofs/rounded-gaussian.md, discrete-laplace.md.
-        Neighbours: as D1 and D2 are stated by ``plan.adaptive.moves_of``.
+        Neighbours: as D1 and D2 are stated by ``planning.adaptive_costs.moves_of``.
         """
         exact = self._counts.reveal(names).ravel()
         return Measurement((exact << law.grid_bits) + _noise(law, exact.size, words), law)

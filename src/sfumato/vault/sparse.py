@@ -170,8 +170,8 @@ def above_threshold(
 def answer(score: Sensitive[int], law: NoiseLaw, words: WordSource | None = None) -> int:
     """A numeric answer in steps: the score with noise of its own, fresh, not that of a test.
 
-    Privacy: ``budget.sparse.noise_cost(law, sensitivity)``, on top of the test that led to it:
-    docs/proofs/sparse-vector.md, Theorem 4.
+    Privacy: ``privacy.sparse_vector.noise_cost(law, sensitivity)``, on top of the test that led to
+    it: docs/proofs/sparse-vector.md, Theorem 4.
     Neighbours: any; the score moves by at most the sensitivity that was accounted.
     """
     if law.kind == "exponential":

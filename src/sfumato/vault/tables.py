@@ -7,7 +7,7 @@
     open_table(SqlSource("people.duckdb", "SELECT ..."))  open_table(CsvSource("a.csv", "lines"))
 
 Opening looks at column names and types only, which are public. What the columns hold is read
-when it is counted, and what does not fit the schema is refused before that (`fit`).
+when it is counted, and what does not fit the schema is refused before that (`encode`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
+from sfumato.domain.domain import Domain
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import TableError
 from sfumato.text import shown
 from sfumato.vault.csv import blocks
@@ -49,10 +51,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from sfumato.vault.records import Records
-
 __all__ = [
     "Reading",
+    "Records",
     "Table",
     "column_types",
     "name_of",
@@ -73,6 +74,24 @@ class Reading:
     rows: str
     places: Sequence[str]
     blocks: Iterable[None] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """A temporary table of codes in the engine, dropped when the last user of it is gone."""
+
+    engine: Engine
+    name: str
+    domain: Domain
+    unit: PrivacyUnit | None
+    attributes: frozenset[str]
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, _dropped, self.engine, self.name)
+
+    def column(self, attribute: str) -> str:
+        """The name of the column of codes of an attribute, or of grid values of `Values`."""
+        return f"c{self.domain.index(attribute)}"
 
 
 class Table:
@@ -442,6 +461,12 @@ def _checked(query: str) -> str:
     if not text or "\0" in text:
         raise TableError("the query of the source is empty or holds a zero byte; give a SELECT")
     return text
+
+
+def _dropped(engine: Engine, name: str) -> None:
+    # At the end of the process the connection may be gone before the table is.
+    with contextlib.suppress(Exception):
+        engine.drop(name)
 
 
 def _closed(engine: Engine) -> None:

@@ -4,7 +4,7 @@
 The vault adds these to exact integers on a public grid; no float stands between data and noise
 (Mironov 2012, "On significance of the least significant bits for differential privacy").
 All are drawn by inversion: one uniform word gives sign and magnitude, a float filter with a proven
-error band decides nearly all draws, ball arithmetic the rest (`inversion`, `table`, `laws`).
+error band decides nearly all draws, ball arithmetic the rest (`draw`, `InversionTable`, `Law`).
 So a draw takes one word and the same float operations whatever its value; only a magnitude that
 lies within the band of an integer step, or a tail of probability 2^-32, takes the slow way.
 
@@ -40,8 +40,8 @@ __all__ = [
     "LOW_BITS",
     "ROUNDOFF",
     "SMALLEST_SCALE",
+    "InversionTable",
     "Law",
-    "Table",
     "certified_table",
     "decide",
     "discrete_laplace",
@@ -57,7 +57,7 @@ __all__ = [
 #
 # With a fair sign, N is then the discrete Laplace or the rounded Gaussian; without one, |N| of the
 # exponential law is geometric. A law states g, its Taylor coefficients and the offset in ball
-# arithmetic (python-flint); `table` turns them into floats with a proven error, `inversion` draws.
+# arithmetic (python-flint), `certified_table` makes floats of them with a proven error.
 # Canonne, Kamath, Steinke 2020; Steinbrecher, Shaw 2008, "Quantile mechanics" (the differential
 # equation of the normal quantile).
 
@@ -67,7 +67,7 @@ class Law:
     """A symmetric law on the integers with |N| = floor(scale * g(U) + offset(scale)).
 
     On (0, 1] g is >= 0 and decreasing, and every |d^k g / du^k|, k >= 1, is decreasing: both proof
-    pages show it, and the error bound of `table` rests on it.
+    pages show it, and the error bound of `certified_table` rests on it.
     """
 
     name: str
@@ -143,7 +143,7 @@ GAUSSIAN = Law("rounded Gaussian", _normal_value, _normal_taylor, _half)
 
 
 # --------------------
-# Piecewise polynomials for g with a proven error: what the float filter of `inversion` looks up.
+# Piecewise polynomials for g with a proven error: what the float filter of `draw` looks up.
 #
 # A uniform is known by 53 bits, v <= 2^53 U < v + 1. Every octave [2^e, 2^(e+1)) of v is cut into
 # 32 rows; on a row g(2^-53 (v + 1/2)) is a polynomial of degree 7 in t, an exact float made of the
@@ -170,7 +170,7 @@ _OUTWARD = 1 + 2.0**-40
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class InversionTable:
     """Rows of coefficients c_0 ... c_7 and a bound on |Horner(t) - g(U)| for every U of the row.
 
     Row 0 stands for all U < 2^-32: its error is infinite, so nothing is ever decided there.
@@ -183,7 +183,7 @@ class Table:
 
 
 @cache
-def certified_table(law: Law) -> Table:
+def certified_table(law: Law) -> InversionTable:
     """Build the table of `law`; |Horner(t) - g(U)| + 8 u sup|g| <= error on every row, proven."""
     from flint import arb
 
@@ -213,7 +213,7 @@ def certified_table(law: Law) -> Table:
         error *= _OUTWARD
     leading = int(np.float64(2.0 ** (BITS - OCTAVES)).view(np.int64)) >> LOW_BITS
     coefficients.flags.writeable = error.flags.writeable = False
-    return Table(coefficients, error, leading - 1)
+    return InversionTable(coefficients, error, leading - 1)
 
 
 def _analytic_error(centre: list[arb], floats: list[float], edge: list[arb], half: arb) -> float:
@@ -270,7 +270,7 @@ _SPARE_BITS = np.uint64(64 - BITS)
 
 
 def draw(
-    law: Law, table: Table, scale: Fraction, size: int, words: WordSource
+    law: Law, table: InversionTable, scale: Fraction, size: int, words: WordSource
 ) -> NDArray[np.int64]:
     """Draw `size` independent N: fair sign times floor(scale g(U) + offset(scale)).
 
@@ -296,7 +296,7 @@ def draw(
 
 
 def filtered(
-    table: Table, scale: float, offset: float, leading: NDArray[np.int64]
+    table: InversionTable, scale: float, offset: float, leading: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
     """Give floor(scale g(U) + offset) where all U in [v, v + 1] / 2^53 share it; name other places.
 
