@@ -27,18 +27,7 @@ from sfumato.refine.reconstruct import Fit
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.predicates import joint_classes
-from sfumato.workload.queries import (
-    Groups,
-    Identity,
-    Intervals,
-    Matrix,
-    Prefix,
-    QuerySet,
-    Ranges,
-    Total,
-    Windows,
-)
-from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.terms import Term
 
 __all__ = [
     "MOST_CELLS",
@@ -242,36 +231,5 @@ def alike(fit: Fit, name: str, constraints: Constraints | None = None) -> Intege
 
 def _labels(term: Term, name: str) -> Integers:
     """Cells of an attribute with one label have the same coefficients in every query."""
-    size = term.domain[name].size
-    if isinstance(term, Product):
-        return _query_labels(dict(term.factors)[name])
-    if isinstance(term, Predicates):
-        return term.classes.class_of[term.classes.names.index(name)]
-    if isinstance(term, Explicit) and term.rows * term.cells <= 2**22:
-        dense = term.matrix.toarray().reshape(term.rows, *term.shape)
-        slices = np.moveaxis(dense, 1 + term.attributes.index(name), 0).reshape(size, -1)
-        return _alike(slices)
-    return np.arange(size)
-
-
-def _query_labels(queries: QuerySet) -> Integers:
-    if isinstance(queries, Total):
-        return np.zeros(queries.size, dtype=np.int64)
-    if isinstance(queries, Groups):
-        return np.array(queries.group_of, dtype=np.int64) + 1
-    if isinstance(queries, Matrix):
-        return _alike(np.asarray(queries.entries).T)
-    if isinstance(queries, Intervals | Windows):
-        starts, ends = queries.intervals()
-        cuts = np.zeros(queries.size + 1, dtype=np.int64)
-        cuts[starts] = 1
-        cuts[ends] = 1
-        return np.cumsum(cuts[:-1])
-    if not isinstance(queries, Identity | Prefix | Ranges) and queries.rows <= 64:
-        return _alike(np.asarray(queries.dense()).T)
-    return np.arange(queries.size)
-
-
-def _alike(rows: Array | Integers) -> Integers:
-    """Equal rows get one label."""
-    return np.unique(rows, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
+    classes = term.cell_classes(name)
+    return np.arange(term.domain[name].size) if classes is None else classes

@@ -23,9 +23,8 @@ from sfumato.refine.grid import Axes, Grid
 from sfumato.refine.reconstruct import Fit
 from sfumato.solve.effort import ADDED_UP, spend
 from sfumato.types import Array, Integers
-from sfumato.workload.predicates import Classes
-from sfumato.workload.queries import QuerySet, check_entries
-from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.queries import check_entries
+from sfumato.workload.terms import Term
 
 __all__ = [
     "ROUNDING",
@@ -72,15 +71,6 @@ class Reduced:
         return self.shape == self.term.shape
 
     @cached_property
-    def _classes(self) -> Classes | None:
-        """For conditions, the class of every kept cell."""
-        if not isinstance(self.term, Predicates):
-            return None
-        old = self.term.classes
-        pairs = zip(old.class_of, self.kept, strict=True)
-        return Classes(old.names, tuple(c[k] for c, k in pairs))
-
-    @cached_property
     def _flat(self) -> Integers:
         """The kept cells as positions in the whole table."""
         out = np.zeros(1, dtype=np.int64)
@@ -91,49 +81,19 @@ class Reduced:
     def apply(self, table: Array) -> Array:
         """The answers on a flat merged table."""
         cut = table.reshape(self.shape)
-        if isinstance(self.term, Predicates) and self._classes is not None:
-            merged = self._classes.merge(cut).reshape(-1)
-            return np.asarray(self.term.by_class @ merged, dtype=np.float64)
         if self.is_whole:
             return np.asarray(self.term.apply(cut), dtype=np.float64)
-        if isinstance(self.term, Explicit):
-            return np.asarray(self.term.matrix[:, self._flat] @ table)
-        if isinstance(self.term, Product):
-            for axis in self._order(self.term, 1):
-                queries = self.term.factors[axis][1]
-                moved = _applied(queries, self.kept[axis], np.moveaxis(cut, axis, 0))
-                cut = np.moveaxis(moved, 0, axis)
-            return cut.reshape(-1)
-        whole = np.zeros(self.term.cells)
-        whole[self._flat] = table
-        return np.asarray(self.term.apply(whole.reshape(self.term.shape)), dtype=np.float64)
+        return self.term.apply_at(self.kept, cut)
 
     def adjoint(self, y: Array) -> Array:
         """The transposed map, to a flat merged table."""
-        if isinstance(self.term, Predicates) and self._classes is not None:
-            by_class = np.asarray(self.term.by_class.T @ y)
-            whole = self._classes.expand(by_class.reshape(self.term.classes.shape))
-            return np.asarray(whole, dtype=np.float64).reshape(-1)
-        if isinstance(self.term, Product) and not self.is_whole:
-            cut = y.reshape(self.term.row_shape)
-            for axis in self._order(self.term, -1):
-                queries = self.term.factors[axis][1]
-                back = np.asarray(queries.adjoint(np.moveaxis(cut, axis, 0)))
-                cut = np.moveaxis(back[self.kept[axis]], 0, axis)
-            return cut.reshape(-1)
-        found = np.asarray(self.term.adjoint(y), dtype=np.float64).reshape(-1)
-        return found if self.is_whole else found[self._flat]
+        if self.is_whole:
+            return np.asarray(self.term.adjoint(y), dtype=np.float64).reshape(-1)
+        return self.term.adjoint_at(self.kept, y).reshape(-1)
 
     def gram_apply(self, table: Array) -> Array:
         """``F'F`` on a flat merged table."""
-        if isinstance(self.term, Product):
-            cut = table.reshape(self.shape)
-            for axis, (_, queries) in enumerate(self.term.factors):
-                kept, moved = self.kept[axis], np.moveaxis(cut, axis, 0)
-                whole = np.asarray(queries.gram_apply(_placed(queries, kept, moved)))
-                cut = np.moveaxis(whole[kept], 0, axis)
-            return cut.reshape(-1)
-        return self.adjoint(self.apply(table))
+        return self.term.gram_apply_at(self.kept, table.reshape(self.shape)).reshape(-1)
 
     def gram(self) -> Array:
         """``F'F`` as a matrix over the merged cells."""
@@ -148,9 +108,10 @@ class Reduced:
     @cached_property
     def grams(self) -> tuple[Array, ...] | None:
         """``F'F`` of a product by attribute, where those are small."""
-        if not isinstance(self.term, Product) or max(self.shape, default=0) > MOST_LONG:
+        product = self.term.as_product()
+        if product is None or max(self.shape, default=0) > MOST_LONG:
             return None
-        pairs = zip(self.term.factors, self.kept, strict=True)
+        pairs = zip(product.factors, self.kept, strict=True)
         return tuple(q.gram()[np.ix_(kept, kept)] for (_, q), kept in pairs)
 
     def gram_entries(self, rows: Integers, columns: Integers) -> Array:
@@ -195,24 +156,6 @@ class Reduced:
             shape = [len(k) if i in at else 1 for i, k in enumerate(self.kept)]
             out = out * cut.reshape(shape)
         return np.broadcast_to(out, self.shape).reshape(-1)
-
-    def _order(self, term: Product, sign: int) -> list[int]:
-        """Axes that shrink most come first."""
-        growth = [q.rows / len(k) for (_, q), k in zip(term.factors, self.kept, strict=True)]
-        return sorted(range(len(growth)), key=lambda i: sign * growth[i])
-
-
-def _applied(queries: QuerySet, kept: Integers, cut: Array) -> Array:
-    return np.asarray(queries.apply(_placed(queries, kept, cut)), dtype=np.float64)
-
-
-def _placed(queries: QuerySet, kept: Integers, cut: Array) -> Array:
-    """The values of kept cells at their places along the first axis, 0 elsewhere."""
-    if len(kept) == queries.size:
-        return cut
-    whole = np.zeros((queries.size, *cut.shape[1:]))
-    whole[kept] = cut
-    return whole
 
 
 def _unit(size: int, place: int) -> Array:

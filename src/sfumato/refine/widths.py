@@ -40,7 +40,7 @@ from sfumato.refine.draws import Draws
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.predicates import joint_classes
-from sfumato.workload.terms import Predicates, Term
+from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -237,12 +237,7 @@ class Hull:
 
     def _table(self, term: Term, y: Array) -> Array:
         picked = [self.representatives[n] for n in term.attributes]
-        if isinstance(term, Predicates) and term.attributes:
-            merged = np.asarray(term.by_class.T @ y).reshape(term.classes.shape)
-            pairs = zip(term.classes.class_of, picked, strict=True)
-            return np.asarray(merged[np.ix_(*(of[cells] for of, cells in pairs))])
-        # Read by other terms than conditions: every cell is a class of its own.
-        return np.asarray(term.adjoint(y), dtype=np.float64).reshape(term.shape)
+        return term.adjoint_at(picked, y)
 
     @cached_property
     def order(self) -> Names | None:
@@ -320,9 +315,7 @@ def _joined(sets: set[frozenset[str]], name: str) -> frozenset[str]:
 
 def _classes(term: Term, name: str) -> Integers | None:
     """The classes of cells that conditions do not tell apart; None for other terms."""
-    if not isinstance(term, Predicates):
-        return None
-    return term.classes.class_of[term.attributes.index(name)]
+    return term.cell_classes(name) if term.as_conditions() else None
 
 
 def _value(tables: Tables, codes: Mapping[str, int]) -> float:

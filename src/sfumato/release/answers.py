@@ -30,10 +30,7 @@ from sfumato.workload.queries import (
     DENSE_LIMIT,
     Identity,
     Intervals,
-    Matrix,
     Prefix,
-    Ranges,
-    Total,
     check_entries,
 )
 from sfumato.workload.terms import Explicit, Product, Term
@@ -96,10 +93,13 @@ def key_term(workload: Workload, group: Group) -> Term:
     term = workload.terms[group.numerator]
     if isinstance(term, Explicit) and term.rows == 1:
         return replace(term, labels=(group.name,))
-    if not isinstance(term, Product):
+    product = term.as_product()
+    if product is None:
         return term
     kept = tuple(
-        (name, q) for name, q in term.factors if not (isinstance(q, Matrix | Total) and q.rows == 1)
+        (name, q)
+        for name, q in product.factors
+        if q.rows > 1 or q.label_kind not in ("rows", "total")
     )
     return Product(term.domain, group.name, 1.0, kept)
 
@@ -337,10 +337,11 @@ def check_listed(workload: Workload) -> None:
 
 
 def _shorter(term: Term) -> Term:
-    if term.rows <= DENSE_LIMIT or not isinstance(term, Product):
+    product = term.as_product()
+    if product is None or term.rows <= DENSE_LIMIT:
         return term
-    factors = tuple((n, Prefix(q.size) if isinstance(q, Ranges) else q) for n, q in term.factors)
-    return replace(term, name=f"running totals of {term.name}", factors=factors)
+    factors = tuple((n, Prefix(q.size) if q.holds_prefixes else q) for n, q in product.factors)
+    return replace(product, name=f"running totals of {term.name}", factors=factors)
 
 
 def _asking(strategy: Strategy, work: Workload) -> Strategy:

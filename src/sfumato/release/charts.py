@@ -21,8 +21,7 @@ from sfumato.release.answers import Group, group_frame, key_term
 from sfumato.release.estimates import Estimates
 from sfumato.release.export import replaced
 from sfumato.release.labels import axes_of, label_text
-from sfumato.workload.queries import Groups, Identity, Prefix, Ranges, Windows
-from sfumato.workload.terms import Product, Term
+from sfumato.workload.terms import Term
 from sfumato.workload.workload import Ratio, Workload
 
 if TYPE_CHECKING:
@@ -290,8 +289,9 @@ def chart_of(estimates: Estimates, group: Group, level: float, width: Width) -> 
     term = key_term(workload, group)
     names = [name for axis in axes_of(term) for name, _ in axis.columns]
     if kind == "running":
-        assert isinstance(term, Product)  # noqa: S101  only products have running totals
-        along = next(i for i, (_, q) in enumerate(term.factors) if isinstance(q, Prefix))
+        product = term.as_product()
+        factors = () if product is None else product.factors
+        along = next(i for i, (_, q) in enumerate(factors) if q.label_kind == "ends")
         others = [n for i, n in enumerate(names) if i != along]
         return cdf_band(frame, names[along], *others, width=width)
     if kind == "bars":
@@ -313,34 +313,36 @@ def chart_rank(workload: Workload, group: Group) -> int | None:
 
 
 def _kind(term: Term) -> str | None:
-    if not isinstance(term, Product):
+    product = term.as_product()
+    if product is None:
         return "bars" if term.rows <= MOST_BARS else None
-    factors = [q for _, q in term.factors if q.rows > 1]
-    running = [q for q in factors if isinstance(q, Prefix)]
+    factors = [q for _, q in product.factors if q.rows > 1]
+    running = [q for q in factors if q.label_kind == "ends"]
     if len(running) == 1 and len(factors) <= 2:
         others = term.rows // running[0].rows
         return "running" if others <= MOST_LINES and term.rows <= MOST_POINTS else None
     if running:
         return None
-    if len(factors) <= 1 and not any(isinstance(q, Ranges) for q in factors):
-        has_one_column = not any(isinstance(q, Windows) for q in factors)
+    if len(factors) <= 1 and not any(q.holds_prefixes for q in factors):
+        has_one_column = not any(q.label_kind == "ranges" for q in factors)
         return "bars" if term.rows <= MOST_BARS and has_one_column else None
-    columns = sum(2 if isinstance(q, Ranges | Windows) else 1 for q in factors)
+    columns = sum(2 if q.label_kind == "ranges" else 1 for q in factors)
     return "heat" if columns == 2 and term.rows <= MOST_CELLS else None
 
 
 def _is_ordered(term: Term) -> bool:
     """Whether bars stand side by side along an order, rather than under one another."""
-    if not isinstance(term, Product) or not term.factors:
+    product = term.as_product()
+    if product is None or not product.factors:
         return False
-    name, queries = term.factors[0]
-    return term.domain[name].is_ordered and isinstance(queries, Identity | Groups)
+    name, queries = product.factors[0]
+    return term.domain[name].is_ordered and queries.label_kind in ("cells", "groups")
 
 
 def _long_side_first(term: Term, names: list[str]) -> tuple[str, str]:
     """The attribute with more cells goes across the page."""
     a, b = names
-    if isinstance(term, Product) and len(term.factors) == 2:
-        first, second = (q.rows for _, q in term.factors)
+    if term.as_product() is not None and len(term.row_shape) == 2:
+        first, second = term.row_shape
         return (b, a) if second > first else (a, b)
     return a, b

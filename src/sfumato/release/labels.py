@@ -22,17 +22,9 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.values import valued
 from sfumato.types import Integers
 from sfumato.workload.queries import (
-    Groups,
-    Identity,
-    Intervals,
-    Matrix,
-    Prefix,
     QuerySet,
-    Ranges,
-    Total,
-    Windows,
 )
-from sfumato.workload.terms import Explicit, Predicates, Product, Said, Term
+from sfumato.workload.terms import Said, Term
 
 __all__ = [
     "RESERVED",
@@ -68,10 +60,11 @@ class Axis:
 
 def axes_of(term: Term) -> tuple[Axis, ...]:
     """The axes of a term, whose queries are all combinations in row-major order."""
-    if isinstance(term, Product):
+    product = term.as_product()
+    if product is not None:
         # The values that a sum is of tell no two queries apart; alone they say what is summed.
-        told = [(n, q) for n, q in term.factors if q.rows > 1 or not valued(term.domain, [n])]
-        return tuple(_axis(term.domain, name, queries) for name, queries in told or term.factors)
+        told = [(n, q) for n, q in product.factors if q.rows > 1 or not valued(term.domain, [n])]
+        return tuple(_axis(term.domain, name, queries) for name, queries in told or product.factors)
     texts = _given_texts(term)
     return (Axis(term.rows, _group_columns(term.domain, texts), _objects(texts)),)
 
@@ -79,7 +72,7 @@ def axes_of(term: Term) -> tuple[Axis, ...]:
 def columns_of(term: Term, rows: slice = slice(None)) -> dict[str, Labels]:
     """One array of labels per column, with an entry for every query, or for some."""
     axes = axes_of(term)
-    if not isinstance(term, Product):
+    if term.as_product() is None:
         found = {**dict(axes[0].columns), "query": axes[0].texts}
         return {name: labels[rows] for name, labels in found.items()}
     shape = [axis.rows for axis in axes]
@@ -172,14 +165,15 @@ def _counting(attribute: Attribute) -> Labels:
 def _axis(domain: Domain, name: str, queries: QuerySet) -> Axis:
     attribute = domain[name]
     column = name if name not in RESERVED else _free(f"{name} (attribute)", domain)
-    if isinstance(queries, Identity):
+    if queries.label_kind == "cells":
         labels = cell_labels(attribute)
         return Axis(queries.rows, ((column, labels),), _worded(f"{name} = ", attribute.labels))
-    if isinstance(queries, Prefix):
+    if queries.label_kind == "ends":
         ends = _ends(attribute, upper_ends(attribute))
         return Axis(queries.rows, ((column, ends),), _prefix_texts(attribute, ends))
-    if isinstance(queries, Ranges | Windows | Intervals):
-        starts, stops = queries.intervals()
+    intervals = queries.intervals()
+    if queries.label_kind == "ranges" and intervals is not None:
+        starts, stops = intervals
         low = _ends(attribute, lower_ends(attribute))
         high = _ends(attribute, upper_ends(attribute))
         first = _worded(f"{name} from ", _as_days(attribute, low))
@@ -187,12 +181,11 @@ def _axis(domain: Domain, name: str, queries: QuerySet) -> Axis:
         texts = first[starts] + last[stops - 1]
         begin, end = _free(f"{name}_from", domain), _free(f"{name}_to", domain)
         return Axis(queries.rows, ((begin, low[starts]), (end, high[stops - 1])), texts)
-    if isinstance(queries, Groups):
-        labels = _objects(queries.labels)
-        return Axis(
-            queries.rows, ((column, labels),), _worded(f"{name}.{queries.level} = ", labels)
-        )
-    if isinstance(queries, Total):
+    if queries.label_kind == "groups":
+        labels = _objects(queries.row_labels)
+        texts = _worded(f"{queries.titled(name)} = ", labels)
+        return Axis(queries.rows, ((column, labels),), texts)
+    if queries.label_kind == "total":
         return Axis(1, (), _objects([f"all {name}"]))
     labels = _objects(_matrix_labels(queries))
     # One query tells nothing apart: it needs no column.
@@ -241,9 +234,8 @@ def _ends(attribute: Attribute, ends: Labels) -> Labels:
 
 
 def _matrix_labels(queries: QuerySet) -> Sequence[object]:
-    given = queries.labels if isinstance(queries, Matrix) else ()
-    if given:
-        return given
+    if queries.row_labels:
+        return queries.row_labels
     if queries.rows == 1:
         return [queries.name]
     return [f"{queries.name} {i + 1}" for i in range(queries.rows)]
@@ -261,10 +253,10 @@ def _group_columns(domain: Domain, texts: Sequence[object]) -> tuple[tuple[str, 
 
 
 def _given_texts(term: Term) -> Sequence[object]:
-    if isinstance(term, Explicit | Predicates) and term.labels:
-        return term.labels
-    if isinstance(term, Predicates):
-        return [str(condition) for condition in term.conditions]
+    if term.row_labels:
+        return term.row_labels
+    if conditions := term.as_conditions():
+        return [str(condition) for condition in conditions]
     return [f"query {i + 1}" for i in range(term.rows)]
 
 

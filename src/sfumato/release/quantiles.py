@@ -205,7 +205,8 @@ def _running_totals(
     asked = Product(domain, "running totals", 1.0, factors)
     found = best_source(estimates, measured, asked)
     if found is None:
-        usable = [t.name for t in workload.terms if attr in t.attributes and isinstance(t, Product)]
+        products = [p for t in workload.terms if (p := t.as_product()) is not None]
+        usable = [p.name for p in products if attr in p.attributes]
         raise WorkloadError(
             f"no released group gives the running totals of {attr!r}"
             + (f" by {listing(by)}" if by else "")

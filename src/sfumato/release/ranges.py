@@ -31,7 +31,7 @@ from sfumato.strategy.combined import Combined
 from sfumato.strategy.measured import Levels
 from sfumato.strategy.ordered import Ordered
 from sfumato.types import Array, Integers
-from sfumato.workload.queries import DENSE_LIMIT, Identity, Intervals, Prefix, Ranges, Total
+from sfumato.workload.queries import DENSE_LIMIT, Intervals, Prefix, Ranges, Total
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
@@ -68,9 +68,10 @@ def best_source(estimates: Estimates, measured: Measured, asked: Product) -> Sou
 def _released(estimates: Estimates, asked: Product) -> Iterator[Source]:
     """The queries themselves."""
     forecast = estimates.forecast
-    kinds = [(name, type(queries)) for name, queries in asked.factors]
+    keys = [(name, queries.key) for name, queries in asked.factors]
     for t, term in enumerate(forecast.workload.terms):
-        if isinstance(term, Product) and [(n, type(q)) for n, q in term.factors] == kinds:
+        product = term.as_product()
+        if product is not None and [(n, q.key) for n, q in product.factors] == keys:
             half = partial(half_widths, forecast, t)
             errors = partial(forecast.standard_errors, t)
             yield Source(estimates.unbiased[t], half, forecast.groups[t].rmse, errors)
@@ -80,16 +81,17 @@ def _picked(estimates: Estimates, asked: Product) -> Iterator[Source]:
     """Chosen ranges out of all ranges, by other attributes as asked."""
     forecast = estimates.forecast
     for t, term in enumerate(forecast.workload.terms):
-        if not isinstance(term, Product) or term.rows > DENSE_LIMIT:
+        product = term.as_product()
+        if product is None or term.rows > DENSE_LIMIT:
             continue
         if term.attributes != asked.attributes:
             continue
         places: list[Integers] = []
-        for (_, released), (_, queries) in zip(term.factors, asked.factors, strict=True):
+        for (_, released), (_, queries) in zip(product.factors, asked.factors, strict=True):
             if isinstance(released, Ranges) and isinstance(queries, Intervals):
                 i = queries.starts
                 places.append(i * released.size - i * (i - 1) // 2 + queries.ends - i - 1)
-            elif isinstance(released, Identity) and isinstance(queries, Identity):
+            elif released.is_identity and queries.is_identity:
                 places.append(np.arange(queries.rows))
         if len(places) == len(asked.factors) and any(
             isinstance(q, Intervals) for _, q in asked.factors
@@ -116,7 +118,7 @@ def _from_root(estimates: Estimates, measured: Measured, asked: Product) -> Iter
             continue
         if not isinstance(along, Prefix | Intervals | Total):
             continue
-        if all(isinstance(q, Identity) for q in queries.values()):
+        if all(q.is_identity for q in queries.values()):
             way = strategy.asking(work)
             law = forecast.noise[first : first + 1]
             derived = replace(forecast, workload=work, strategy=way, noise=law)
@@ -145,11 +147,11 @@ def _from_blocks(estimates: Estimates, measured: Measured, asked: Product) -> It
         return
     work = Workload(forecast.workload.domain, (asked,))
     for b, block in enumerate(strategy.blocks):
-        term = block.term
+        product = block.term.as_product()
         if (
-            isinstance(term, Product)
-            and set(asked.attributes) <= set(term.attributes)
-            and all(isinstance(q, Identity | Levels) for _, q in term.factors)
+            product is not None
+            and set(asked.attributes) <= set(product.attributes)
+            and all(q.is_identity or isinstance(q, Levels) for _, q in product.factors)
         ):
             way = replace(strategy, workload=work, source=(b,))
             derived = replace(forecast, workload=work, strategy=way)
@@ -163,9 +165,9 @@ def _from_table(estimates: Estimates, measured: Measured, asked: Product) -> Ite
     """Sums of the smallest released table that holds the attributes."""
     forecast = estimates.forecast
     tables = [
-        (term.cells, t, term)
+        (term.cells, t, product)
         for t, term in enumerate(forecast.workload.terms)
-        if isinstance(term, Product)
+        if (product := term.as_product()) is not None
         and term.is_table
         and set(asked.attributes) <= set(term.attributes)
     ]

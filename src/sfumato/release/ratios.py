@@ -28,7 +28,6 @@ from sfumato.planning.views import as_planned, planned_term
 from sfumato.privacy.noise_laws import laplace_mixture_quantile
 from sfumato.release.estimates import Estimates
 from sfumato.strategy.blockwise import Blockwise
-from sfumato.strategy.measured import row_fourths, row_variances
 from sfumato.types import Array
 from sfumato.workload.queries import QuerySet, Total
 from sfumato.workload.terms import Explicit, Product, Term
@@ -196,19 +195,18 @@ def _independent(forecast: Forecast, ratio: Ratio) -> _Law | None:
 def _of_one_block(forecast: Forecast, strategy: Blockwise, ratio: Ratio) -> _Law | None:
     """Both from one table or product: moments multiply over its attributes."""
     b = strategy.source[ratio.numerator]
-    block = strategy.blocks[b].term
-    above, below = (strategy.workload.terms[t] for t in (ratio.numerator, ratio.denominator))
-    if not all(isinstance(t, Product) for t in (block, above, below)) or block in (above, below):
+    block = strategy.blocks[b].term.as_product()
+    above = strategy.workload.terms[ratio.numerator].as_product()
+    below = strategy.workload.terms[ratio.denominator].as_product()
+    if block is None or above is None or below is None or block in (above, below):
         return None
-    assert isinstance(block, Product) and isinstance(above, Product)  # noqa: S101, PT018
-    assert isinstance(below, Product)  # noqa: S101
     asked = dict(above.factors), dict(below.factors)
     squares, fourths = [np.ones((1, 3))], [np.ones((1, 5))]
     for name, measured in block.factors:
         n, d = (queries.get(name, Total(measured.size)) for queries in asked)
         if n.is_same(d):
-            squares.append(np.repeat(row_variances(measured, n)[:, None], 3, axis=1))
-            fourths.append(np.repeat(row_fourths(measured, n)[:, None], 5, axis=1))
+            squares.append(np.repeat(measured.row_variances(n)[:, None], 3, axis=1))
+            fourths.append(np.repeat(measured.row_fourths(n)[:, None], 5, axis=1))
         elif measured.is_identity and n.rows == d.rows and n.rows * n.size < MOST_ENTRIES:
             x, y = n.dense(), d.dense()
             squares.append(np.stack([(x ** (2 - k) * y**k).sum(1) for k in range(3)], 1))
@@ -264,8 +262,9 @@ def quotient_range(numerator: Term, denominator: Term) -> tuple[Array, Array]:
     ``sum n_c h_c / sum d_c h_c`` is an average of the ``n_c / d_c``. Infinite where that fails.
     """
     unknown = np.full(numerator.rows, -np.inf), np.full(numerator.rows, np.inf)
-    if isinstance(numerator, Product) and isinstance(denominator, Product):
-        found = _product_range(numerator, denominator)
+    above, below = numerator.as_product(), denominator.as_product()
+    if above is not None and below is not None:
+        found = _product_range(above, below)
     elif (
         isinstance(numerator, Explicit)
         and isinstance(denominator, Explicit)

@@ -33,7 +33,7 @@ from sfumato.strategy.measured import Piece
 from sfumato.types import Array, Integers, Objective, SearchProgress
 from sfumato.workload.predicates import joint_classes
 from sfumato.workload.queries import QuerySet
-from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -505,23 +505,23 @@ def _axes(workload: Workload) -> tuple[Axis, ...]:
     """The attributes with the classes of their cells that some query tells apart."""
     keys: dict[str, list[Integers]] = {}
     for term in workload.terms:
-        if isinstance(term, Product):
-            for name, queries in term.factors:
-                keys.setdefault(name, []).append(_classes(queries))
-        elif isinstance(term, Predicates):
-            for name, of in zip(term.classes.names, term.classes.class_of, strict=True):
-                keys.setdefault(name, []).append(of)
-        else:
-            for name in term.attributes:
-                keys.setdefault(name, []).append(np.arange(workload.domain[name].size))
+        product = term.as_product()
+        sets = {} if product is None else dict(product.factors)
+        for name in term.attributes:
+            if name in sets:
+                classes: Integers | None = _classes(sets[name])
+            else:
+                classes = term.cell_classes(name) if term.as_conditions() else None
+            own = np.arange(workload.domain[name].size) if classes is None else classes
+            keys.setdefault(name, []).append(own)
     found = [Axis(n, joint_classes(keys[n])) for n in workload.domain.in_order(keys)]
     axes = tuple(a for a in found if a.classes > 1)
     if not axes:
         raise PlanError("the queries do not tell any two cells apart: only totals are asked")
-    classes, cells = prod(a.classes for a in axes), prod(a.cells for a in axes)
-    if classes > MOST_CLASSES or classes * workload.queries > MOST_ENTRIES or cells > MOST_CELLS:
+    count, cells = prod(a.classes for a in axes), prod(a.cells for a in axes)
+    if count > MOST_CLASSES or count * workload.queries > MOST_ENTRIES or cells > MOST_CELLS:
         raise TooLarge(
-            f"{workload.queries:,} queries that tell {classes:,} classes of cells apart, in a "
+            f"{workload.queries:,} queries that tell {count:,} classes of cells apart, in a "
             f"table of {cells:,}; approximate factorization takes at most {MOST_CLASSES:,} "
             f"classes, {MOST_ENTRIES:,} coefficients and {MOST_CELLS:,} cells: ask about fewer "
             "attributes at once"
@@ -543,22 +543,8 @@ def _coefficients(term: Term, axes: tuple[Axis, ...]) -> Array:
     """A row per query, a column per product of classes, read off the first cell of each."""
     firsts = {a.name: np.unique(a.class_of, return_index=True)[1] for a in axes}
     kept = [a.name for a in axes if a.name in term.attributes]
-    at = {n: firsts.get(n, np.zeros(1, dtype=np.int64)) for n in term.attributes}
-    if isinstance(term, Product):
-        own = np.ones((1, 1))
-        for name, queries in term.factors:
-            part = queries.dense()[:, at[name]]
-            own = np.asarray(np.kron(own, part), dtype=np.float64)
-    elif isinstance(term, Explicit):
-        cells = np.ravel_multi_index(np.ix_(*(at[n] for n in term.attributes)), term.shape)
-        own = np.asarray(term.matrix[:, cells.reshape(-1)].todense(), dtype=np.float64)
-    elif isinstance(term, Predicates):
-        classes = term.classes
-        places = [of[at[n]] for n, of in zip(classes.names, classes.class_of, strict=True)]
-        rows = [classes.truth(c)[np.ix_(*places)].reshape(-1) for c in term.conditions]
-        own = np.array(rows, dtype=np.float64)
-    else:
-        raise PlanError(f"group {term.name!r} has no list of coefficients")
+    one = np.zeros(1, dtype=np.int64)
+    own = term.dense_at([firsts.get(n, one) for n in term.attributes])
     spread = own.reshape(term.rows, *(len(firsts[a.name]) if a.name in kept else 1 for a in axes))
     whole = np.broadcast_to(spread, (term.rows, *(a.classes for a in axes)))
     return np.ascontiguousarray(whole.reshape(term.rows, -1))

@@ -23,13 +23,6 @@ from math import prod
 import numpy as np
 
 from sfumato.strategy.base import Block, Strategy, check_measured
-from sfumato.strategy.measured import (
-    Invertible,
-    greatest_variance,
-    row_fourths,
-    row_variances,
-    total_variance,
-)
 from sfumato.strategy.trees import Tree
 from sfumato.types import Array, Noise
 from sfumato.workload.queries import Identity, QuerySet, Total, repeated
@@ -77,8 +70,7 @@ class Blockwise(Strategy):
             return y
         table = np.asarray(y, dtype=np.float64).reshape(block.row_shape)
         for axis, (_, queries) in enumerate(block.factors):
-            if isinstance(queries, Invertible):
-                table = np.moveaxis(queries.least_squares(np.moveaxis(table, axis, 0)), 0, axis)
+            table = np.moveaxis(queries.least_squares(np.moveaxis(table, axis, 0)), 0, axis)
         extra = tuple(i for i, n in enumerate(block.attributes) if n not in asked.attributes)
         return asked.answer(table.sum(axis=extra))
 
@@ -92,8 +84,7 @@ class Blockwise(Strategy):
         kept = [n if a in asked.attributes else 1 for a, n in shape.items()]
         table = np.broadcast_to(asked.adjoint(c).reshape(kept), block.shape)
         for axis, (_, queries) in enumerate(block.factors):
-            if isinstance(queries, Invertible):
-                table = np.moveaxis(queries.transposed(np.moveaxis(table, axis, 0)), 0, axis)
+            table = np.moveaxis(queries.transposed(np.moveaxis(table, axis, 0)), 0, axis)
         return {self.source[term]: table.reshape(-1)}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
@@ -102,9 +93,10 @@ class Blockwise(Strategy):
         noise = block_variances[self.source[term]]
         if block is None:
             return repeated(noise, asked.rows)
-        if not isinstance(asked, Product):
+        product = asked.as_product()
+        if product is None:
             return noise * _outside(asked, block) * asked.row_powers(2)
-        parts = [row_variances(m, q) for m, q in _aligned(asked, block)]
+        parts = [m.row_variances(q) for m, q in _aligned(product, block)]
         return noise * _outside(asked, block) * _outer(parts)
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
@@ -113,9 +105,10 @@ class Blockwise(Strategy):
         noise = block_variances[self.source[term]]
         if block is None:
             return noise * asked.rows
-        if not isinstance(asked, Product):
+        product = asked.as_product()
+        if product is None:
             return float(self.variances(term, block_variances).sum())
-        parts = [total_variance(m, q) for m, q in _aligned(asked, block)]
+        parts = [m.total_variance(q) for m, q in _aligned(product, block)]
         return noise * _outside(asked, block) * prod(parts)
 
     def block_errors(self) -> Array:
@@ -132,9 +125,10 @@ class Blockwise(Strategy):
         noise = block_variances[self.source[term]]
         if block is None:
             return noise
-        if not isinstance(asked, Product):
+        product = asked.as_product()
+        if product is None:
             return float(self.variances(term, block_variances).max())
-        parts = [greatest_variance(m, q) for m, q in _aligned(asked, block)]
+        parts = [m.greatest_variance(q) for m, q in _aligned(product, block)]
         return noise * _outside(asked, block) * prod(parts)
 
     def effective_terms(self, term: int) -> Array:
@@ -143,12 +137,13 @@ class Blockwise(Strategy):
         if block is None:
             return repeated(1.0, asked.rows)
         outside = _outside(asked, block) ** 2 / _outside_fourths(asked, block)
-        if not isinstance(asked, Product):
+        product = asked.as_product()
+        if product is None:
             squares, fourths = asked.row_powers(2), asked.row_powers(4)
         else:
-            pairs = _aligned(asked, block)
-            squares = _outer([row_variances(m, q) for m, q in pairs])
-            fourths = _outer([row_fourths(m, q) for m, q in pairs])
+            pairs = _aligned(product, block)
+            squares = _outer([m.row_variances(q) for m, q in pairs])
+            fourths = _outer([m.row_fourths(q) for m, q in pairs])
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = outside * squares**2 / fourths
         return np.where(fourths > 0, ratio, 1.0)
@@ -221,11 +216,11 @@ def _outside(asked: Term, block: Product) -> float:
 def _outside_fourths(asked: Term, block: Product) -> float:
     """The same with fourth powers of the coefficients."""
     extra = [q for name, q in block.factors if name not in asked.attributes]
-    return prod((float(row_fourths(q, Total(q.size))[0]) for q in extra), start=1.0)
+    return prod((float(q.row_fourths(Total(q.size))[0]) for q in extra), start=1.0)
 
 
 def _variance_of_sum(measured: QuerySet) -> float:
-    return float(row_variances(measured, Total(measured.size))[0])
+    return float(measured.row_variances(Total(measured.size))[0])
 
 
 def _outer(vectors: Sequence[Array]) -> Array:

@@ -21,7 +21,7 @@ from sfumato.errors import TooLarge
 from sfumato.solve.effort import must_stop, spend
 from sfumato.types import Array, Integers, Mask, Numbers
 from sfumato.workload.predicates import Condition, joint_classes, leaves, truth_table
-from sfumato.workload.terms import Explicit, Product, Term
+from sfumato.workload.terms import Term
 
 __all__ = [
     "Columns",
@@ -204,7 +204,7 @@ def _table(term: Term, keys: dict[str, list[Integers]]) -> tuple[Integers, Array
         raise TooLarge(
             f"the coefficients of group {term.name!r} need more than 53 bits; round the queries"
         )
-    dense = _coefficients(term)
+    dense = term.dense()
     values, states = np.unique(dense, axis=1, return_inverse=True)
     table = states.astype(np.int64).reshape(term.shape)
     for axis, name in enumerate(term.attributes):
@@ -212,18 +212,6 @@ def _table(term: Term, keys: dict[str, list[Integers]]) -> tuple[Integers, Array
         found = np.unique(slices, axis=0, return_inverse=True)[1]
         keys.setdefault(name, []).append(found.astype(np.int64).reshape(-1))
     return table, values
-
-
-def _coefficients(term: Term) -> Array:
-    """The coefficients over the cells of the term's own table."""
-    if isinstance(term, Explicit):
-        return np.asarray(term.matrix.toarray(), dtype=np.float64)
-    if not isinstance(term, Product):
-        raise TooLarge(f"a group of kind {type(term).__name__} has no matrix of coefficients")
-    out = np.ones((1, 1))
-    for _, queries in term.factors:
-        out = np.asarray(np.kron(out, queries.dense()), dtype=np.float64)
-    return out
 
 
 def _place(

@@ -24,7 +24,6 @@ from sfumato.errors import PlanError
 from sfumato.solve.effort import must_stop
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import shared_noise
-from sfumato.strategy.measured import total_variance
 from sfumato.strategy.trees import best_tree, best_wavelet
 from sfumato.types import Array, Noise
 from sfumato.workload.queries import Identity, QuerySet, Total
@@ -107,7 +106,7 @@ def _errors(measured: QuerySet, asked: Sequence[QuerySet], p: int) -> Array:
     known: dict[int, float] = {}
     for queries in asked:
         if id(queries) not in known:
-            known[id(queries)] = total_variance(measured, queries)
+            known[id(queries)] = measured.total_variance(queries)
     return np.array([known[id(q)] * norm for q in asked])
 
 

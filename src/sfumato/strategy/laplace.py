@@ -33,7 +33,6 @@ from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import shared_noise, table_block
 from sfumato.strategy.kronecker import TABLE_CELLS, Asked, fitted_product
 from sfumato.strategy.marginals import MOST_MERGED, merged_tables, weighted_marginals
-from sfumato.strategy.measured import total_variance
 from sfumato.strategy.subset_bounds import sum_of_bounds
 from sfumato.strategy.templates import LARGEST, Template, best_template
 from sfumato.strategy.trees import best_tree
@@ -144,7 +143,7 @@ def _alone(term: Product, designs: _Designs) -> float:
     """The weighted error of a term from a product of its own."""
     block = fitted_product([term], designs, 1)
     parts = (
-        total_variance(m, q) * float(m.column_powers(1).max()) ** 2
+        m.total_variance(q) * float(m.column_powers(1).max()) ** 2
         for (_, m), (_, q) in zip(block.factors, term.factors, strict=True)
     )
     return term.weight**2 * prod(parts)

@@ -29,11 +29,7 @@ __all__ = [
     "Mixture",
     "Piece",
     "energies",
-    "greatest_variance",
     "padded_to",
-    "row_fourths",
-    "row_variances",
-    "total_variance",
 ]
 
 
@@ -391,43 +387,9 @@ class Invertible(QuerySet):
     def total_variance(self, queries: QuerySet) -> float:
         """The sum of ``row_variances``."""
 
-    def greatest_variance(self, queries: QuerySet) -> float:
-        """The greatest of ``row_variances``, or a bound on it where they are too many to list."""
-        return float(self.row_variances(queries).max())
-
     @abstractmethod
     def row_fourths(self, queries: QuerySet) -> Array:
         """The sum of the fourth powers of ``q M^+`` of every query (for the tails of Laplace)."""
-
-
-def row_variances(measured: QuerySet, asked: QuerySet) -> Array:
-    """The variance of every asked query at unit noise; single cells add up."""
-    if isinstance(measured, Invertible):
-        return measured.row_variances(asked)
-    return asked.row_powers(2)
-
-
-def total_variance(measured: QuerySet, asked: QuerySet) -> float:
-    """The sum of ``row_variances``."""
-    if isinstance(measured, Invertible):
-        return measured.total_variance(asked)
-    return float(asked.column_powers(2).sum())
-
-
-def greatest_variance(measured: QuerySet, asked: QuerySet) -> float:
-    """The greatest of ``row_variances``; the longest interval adds up the most single cells."""
-    if isinstance(measured, Invertible):
-        return measured.greatest_variance(asked)
-    if asked.holds_prefixes:
-        return float(asked.size)
-    return float(asked.row_powers(2).max())
-
-
-def row_fourths(measured: QuerySet, asked: QuerySet) -> Array:
-    """The sum of fourth powers of every row of the reconstruction."""
-    if isinstance(measured, Invertible):
-        return measured.row_fourths(asked)
-    return asked.row_powers(4)
 
 
 # --------------------

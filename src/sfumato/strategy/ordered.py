@@ -478,7 +478,7 @@ class Ordered(GaussianStrategy):
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """All ranges at once from the points, other queries one by one."""
-        if isinstance(self._queries(term), Ranges):
+        if self._is_all_ranges(term):
             total = self.points.total_of_ranges
         else:
             total = float(self.points.of_intervals(*self._intervals(term)).sum())
@@ -486,7 +486,7 @@ class Ordered(GaussianStrategy):
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of ``variances``; for all ranges a bound on it."""
-        if isinstance(self._queries(term), Ranges):
+        if self._is_all_ranges(term):
             return block_variances[0] * self.points.greatest_of_ranges
         return block_variances[0] * float(self.points.of_intervals(*self._intervals(term)).max())
 
@@ -540,7 +540,7 @@ class Ordered(GaussianStrategy):
     def _picked(self, term: int, places: Integers) -> tuple[Integers, Integers]:
         """Starts and ends of some queries along the attribute, by number."""
         queries = self._queries(term)
-        if not isinstance(queries, Ranges):
+        if not self._is_all_ranges(term):
             starts, ends = self._intervals(term)
             return starts[places], ends[places]
         # Those that start at i come after i n - i (i - 1) / 2 others.
@@ -564,6 +564,9 @@ class Ordered(GaussianStrategy):
     @property
     def _lines(self) -> int:
         return prod(self.workload.domain[b].size for b in self.rooted.by)
+
+    def _is_all_ranges(self, term: int) -> bool:
+        return isinstance(self._queries(term), Ranges)
 
     def _queries(self, term: int) -> QuerySet:
         asked = self.workload.terms[term].as_product()

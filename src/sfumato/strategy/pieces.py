@@ -391,7 +391,7 @@ def _reweighted(
                 made[_key(queries)] = Reweighted(queries.size, queries, found.weights)
             factors.append((name, made.get(_key(queries), queries)))
         # Plain factors count every query once.
-        plain = prod(q.rows for _, q in factors if not isinstance(q, Reweighted))
+        plain = prod(q.rows for _, q in factors if q.is_exact)
         scale = term.weight * np.sqrt(weight / plain)
         terms.append(Product(term.domain, term.name, float(scale), tuple(factors)))
     return Workload(workload.domain, tuple(terms))

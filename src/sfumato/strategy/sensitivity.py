@@ -26,7 +26,7 @@ import numpy as np
 from sfumato.solve.lattice import Lattice
 from sfumato.types import Array, Integers
 from sfumato.workload.sensitivity import ROUND_UP, greatest_column_power
-from sfumato.workload.terms import Product, Term
+from sfumato.workload.terms import Term
 
 __all__ = [
     "Moves",
@@ -96,7 +96,7 @@ def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> Moves | None:
     for term in terms:
         if term.rows * prod(term.shape) > ENTRIES:
             return None
-        columns = _columns(term)
+        columns = term.dense()
         kept = [places[names.index(n)] for n in term.attributes]
         at = np.ravel_multi_index(kept, term.shape) if kept else np.zeros(cells, dtype=np.int64)
         between = _squares_between(columns) if p == 2 else _sums_between(columns)
@@ -119,17 +119,6 @@ def _sums_between(columns: Array) -> Array:
     from scipy.spatial.distance import cdist
 
     return np.asarray(cdist(columns.T, columns.T, "cityblock"), dtype=np.float64)
-
-
-def _columns(term: Term) -> Array:
-    """The matrix of a term over the cells of its attributes."""
-    if isinstance(term, Product):
-        out: Array = np.ones((1, 1))
-        for _, queries in term.factors:
-            out = np.asarray(np.kron(out, queries.dense()), dtype=np.float64)
-        return out
-    units = np.eye(prod(term.shape), dtype=np.int64)
-    return np.stack([np.asarray(term.answer(u.reshape(term.shape))) for u in units], axis=1)
 
 
 def set_moves(

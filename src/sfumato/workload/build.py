@@ -497,10 +497,11 @@ def in_bins(work: Workload) -> Workload:
 def _uncentred(summed: Term, number: Term, ratio: Ratio, values: Values) -> Term:
     """The sum of the values themselves: the centred one scaled, and the number times the middle."""
     name = summed.name.replace(MeanOfValues(summed.domain, values).text, values.of.name)
-    if isinstance(summed, Product):
+    product = summed.as_product()
+    if product is not None:
         row = Matrix.of_values(values.powers(1), (), "sum")
-        factors = tuple((n, row if n == values.name else q) for n, q in summed.factors)
-        found: Term = replace(summed, name=name, factors=factors)
+        factors = tuple((n, row if n == values.name else q) for n, q in product.factors)
+        found: Term = replace(product, name=name, factors=factors)
     elif isinstance(summed, Explicit) and isinstance(number, Explicit):
         matrix = ratio.scale * summed.matrix + ratio.offset * number.matrix
         data, bits = value_entries(matrix.data)
@@ -520,8 +521,9 @@ def _in_bins(term: Term, base: Domain) -> Term:
     if isinstance(term.name, Said):
         told = f"{term.name.aggregate} (middles of bins)"
         name = Said(name, told, term.name.condition, term.name.groups, values[0].of.name)
-    if isinstance(term, Product):
-        factors = dict(term.factors)
+    product = term.as_product()
+    if product is not None:
+        factors = dict(product.factors)
         rows = [factors[each.name].dense() for each in values]
         if all((r == each.powers(0)).all() for r, each in zip(rows, values, strict=True)):
             name = term.name  # a number of records, which bins tell exactly
@@ -695,13 +697,7 @@ def _by(attr: str, by: Sequence[str]) -> str:
 
 
 def _name(factors: Sequence[tuple[str, QuerySet]]) -> str:
-    return " x ".join(_factor_name(n, q) for n, q in factors) or "total"
-
-
-def _factor_name(name: str, queries: QuerySet) -> str:
-    if isinstance(queries, Identity):
-        return name
-    return f"{name}.{queries.level}" if isinstance(queries, Groups) else f"{queries.name} {name}"
+    return " x ".join(q.titled(n) for n, q in factors) or "total"
 
 
 def _query_set(attribute: Attribute, asked: Asked) -> QuerySet:

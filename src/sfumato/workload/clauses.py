@@ -25,7 +25,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers, Mask
 from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
-from sfumato.workload.terms import Predicates
+from sfumato.workload.terms import Term
 
 __all__ = [
     "EFFORT",
@@ -492,9 +492,9 @@ class Heaviest:
 
 
 @lru_cache(maxsize=16)
-def held_together(terms: tuple[Predicates, ...]) -> Heaviest:
+def held_together(terms: tuple[Term, ...]) -> Heaviest:
     """The greatest number of conditions of the terms that hold at once; equal ones count all."""
-    conditions = [c for t in terms for c in t.conditions]
+    conditions = [c for t in terms for c in t.as_conditions()]
     clauses = read_clauses(terms[0].domain, conditions)
     copies = np.bincount(clauses.places[clauses.places >= 0], minlength=clauses.count)
     return heaviest(clauses, copies.astype(np.float64), unit=1.0)

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,6 @@ from sfumato.workload.predicates import And, Classes, Condition, Everything, In,
 from sfumato.workload.queries import (
     Groups,
     Identity,
-    Intervals,
     Matrix,
     Prefix,
     QuerySet,
@@ -139,21 +138,7 @@ class _Axis:
         )
 
     def _symbols(self, queries: QuerySet) -> Iterator[tuple[Fraction, Symbol | None]]:
-        if isinstance(queries, Groups):
-            of = np.array(queries.group_of, dtype=np.int64)
-            order = np.argsort(of, kind="stable")
-            starts = np.searchsorted(of[order], np.arange(queries.rows + 1))
-            for first, last in pairwise(starts):
-                cells = np.zeros(self.size, dtype=np.int64)
-                cells[order[first:last]] = 1
-                yield self.symbol(cells, 0)
-            return
-        if isinstance(queries, Matrix):
-            entries = queries.entries
-        else:
-            scaled = np.ldexp(queries.dense(), queries.fraction_bits)
-            entries = np.rint(scaled).astype(np.int64)
-        for row in entries:
+        for row in queries.integer_rows():
             yield self.symbol(row, queries.fraction_bits)
 
     def symbol(self, row: Integers, bits: int) -> tuple[Fraction, Symbol | None]:
@@ -188,19 +173,8 @@ class _Axis:
 
     def _unlisted(self, queries: QuerySet) -> tuple[_Part, ...]:
         """A set of very many queries: one symbol for all of them, in the order they have."""
-        is_cells = isinstance(queries, Windows) and queries.width == 1
-        if isinstance(queries, Groups):
-            is_cells = queries.group_of == tuple(range(queries.size))
-        listed = Identity(queries.size) if is_cells else queries
-        if isinstance(listed, Matrix):
-            written: object = [listed.bits, listed.rows]
-            body = np.ascontiguousarray(listed.entries).tobytes()
-        elif isinstance(listed, Groups):
-            written, body = listed.rows, np.array(listed.group_of, dtype=np.int64).tobytes()
-        elif isinstance(listed, Intervals):
-            written, body = listed.rows, listed.starts.tobytes() + listed.ends.tobytes()
-        else:
-            written, body = [listed.name, listed.rows], b""
+        listed = queries.simplest()
+        written, body = listed.written()
         head = json.dumps([type(listed).__name__, self.size, written]).encode()
         symbol = b"o" + _sha(head, body)
         self.opaque.setdefault(symbol, listed)
@@ -405,10 +379,11 @@ class _Reader:
             found: list[tuple[object, object]] = []
             self.read.append(found)
             weight = self._weights[term.weight]
-            if isinstance(term, Product):
-                self._product(term, weight, found)
-            elif isinstance(term, Predicates):
-                self._predicates(term, weight, found)
+            asked = term.as_product()
+            if asked is not None:
+                self._product(asked, weight, found)
+            elif term.as_conditions():
+                self._conditions(term, weight, found)
             elif isinstance(term, Explicit):
                 self._explicit(term, weight, found)
             else:
@@ -458,10 +433,8 @@ class _Reader:
         self._add(box)
         return box
 
-    def _predicates(
-        self, term: Predicates, weight: Fraction, found: list[tuple[object, object]]
-    ) -> None:
-        for row, condition in enumerate(term.conditions):
+    def _conditions(self, term: Term, weight: Fraction, found: list[tuple[object, object]]) -> None:
+        for row, condition in enumerate(term.as_conditions()):
             plain = _conjunction(condition, self.domain)
             if plain is not None:
                 cells = [(n, plain[n].astype(np.int64)) for n in self.domain.in_order(plain)]
@@ -754,16 +727,17 @@ def _tables(workload: Workload) -> Normal | None:
     numbers: dict[tuple[int, ...], int] = {}
     diagrams: list[list[object]] = []
     for t, term in enumerate(workload.terms):
-        if not isinstance(term, Product) or term.weight != 1 or len(term.factors) > DEEPEST:
+        asked = term.as_product()
+        if asked is None or asked.weight != 1 or len(asked.factors) > DEEPEST:
             return None
         key = _leaf(ONE).key
-        for name, queries in reversed(term.factors):
-            if not isinstance(queries, Identity) or not 1 < queries.size <= LISTED:
+        for name, queries in reversed(asked.factors):
+            if not queries.is_identity or not 1 < queries.size <= LISTED:
                 return None
             if name not in cells:
                 cells[name] = _sha(*(_interval(i, i + 1) for i in range(queries.size)))
             key = _sha(b"node", cells[name], key)
-        names = [name for name, _ in term.factors]
+        names = [name for name, _ in asked.factors]
         places = tuple(index[name] for name in names)
         if places in numbers or list(places) != sorted(places):
             return None
@@ -959,7 +933,7 @@ class _Form:
 
     def _is_regular(self, box: _Group) -> bool:
         pairs = zip(box.names, box.symbols, strict=True)
-        return not any(isinstance(self._set(n, s), Matrix) for n, s in pairs)
+        return not any(self._set(n, s).label_kind == "rows" for n, s in pairs)
 
     # -- groups
 
@@ -1030,7 +1004,7 @@ class _Form:
             else:
                 raise _TooMany
         names = self.domain.in_order(factors)
-        words = [_word(n, factors[n]) for n in names]
+        words = [factors[n].titled(n) for n in names]
         term = Product(
             self.domain,
             " x ".join(words) or "total",
@@ -1094,11 +1068,12 @@ class _Form:
 
     def _pieces(self, t: int) -> tuple[Piece, ...]:
         term = self.workload.terms[t]
+        asked = term.as_product()
         found: list[Piece] = []
         rows: dict[int, tuple[list[int], list[int]]] = {}
         for what, where in self.reader.read[t]:
-            if isinstance(where, tuple) and isinstance(term, Product):  # parts of the factors
-                found += self._placed(term, what, where)  # type: ignore[arg-type]
+            if asked is not None and isinstance(where, tuple):  # parts of the factors
+                found += self._placed(asked, what, where)  # type: ignore[arg-type]
                 continue
             if what is None:
                 home = (-1, 0)
@@ -1224,12 +1199,6 @@ class _Form:
 
 def _is_range(numbers: Integers, length: int) -> bool:
     return len(numbers) == length and bool((numbers == np.arange(length)).all())
-
-
-def _word(name: str, queries: QuerySet) -> str:
-    if isinstance(queries, Identity):
-        return name
-    return f"{name}.{queries.level}" if isinstance(queries, Groups) else f"{queries.name} {name}"
 
 
 def _intervals(size: int, pairs: Sequence[tuple[int, int]]) -> QuerySet | None:

@@ -356,10 +356,14 @@ PACKED = 60  # truth values that fit in one 64-bit key
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """For each attribute, the class of every cell; classes are numbered by their first cell."""
+    """For each attribute, the class of every cell; classes are numbered by their first cell.
+
+    ``counts`` is the number of classes of each attribute, where some of them may have no cell.
+    """
 
     names: tuple[str, ...]
     class_of: tuple[Integers, ...]
+    counts: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, conditions: Iterable[Condition], domain: Domain, names: tuple[str, ...]) -> Classes:
@@ -374,7 +378,12 @@ class Classes:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """The number of classes of each attribute."""
-        return tuple(int(c.max()) + 1 for c in self.class_of)
+        return self.counts or tuple(int(c.max()) + 1 for c in self.class_of)
+
+    def at(self, cells: Sequence[Integers]) -> Classes:
+        """The same classes, of some cells of each attribute only; some may then have none."""
+        pairs = zip(self.class_of, cells, strict=True)
+        return Classes(self.names, tuple(of[own] for of, own in pairs), self.shape)
 
     @property
     def cells(self) -> int:
@@ -409,7 +418,7 @@ class Classes:
         """Sum a table over cells to a table over classes; exact for integers."""
         out = widened(table)
         for axis, (classes, count) in enumerate(zip(self.class_of, self.shape, strict=True)):
-            if count == len(classes):
+            if count == len(classes) and (classes == np.arange(count)).all():
                 continue
             moved = np.moveaxis(out, axis, 0)
             sums = np.zeros((count, *moved.shape[1:]), dtype=out.dtype)

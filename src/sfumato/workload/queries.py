@@ -12,9 +12,12 @@ the vault measures are made of the same parts.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from math import ceil, log2
 from typing import Any, Literal
 
@@ -29,6 +32,7 @@ __all__ = [
     "Groups",
     "Identity",
     "Intervals",
+    "Json",
     "LabelKind",
     "Matrix",
     "Prefix",
@@ -37,7 +41,10 @@ __all__ = [
     "Total",
     "Windows",
     "check_entries",
+    "equal_rows",
+    "hashed",
     "integer_entries",
+    "least_bits",
     "numeric_array",
     "once",
     "repeated",
@@ -54,6 +61,7 @@ EXACT = 2.0**52  # integers below it are floats, and so is the sum of two
 # so by 2^-38 at the worst, and transforms by FFT err by less than 2^-40.
 GRAM_ERROR = 2.0**-36
 
+Json = str | int | float | list["Json"]
 LabelKind = Literal["cells", "ends", "ranges", "groups", "total", "rows"]
 
 
@@ -88,6 +96,23 @@ def widened(x: Numbers) -> Numbers:
         fits = x.size == 0 or int(x.max()) < 2**63
         return x.astype(np.int64 if fits else object)
     return x
+
+
+def equal_rows(rows: Numbers) -> Integers:
+    """A number per row of a matrix, equal for equal rows."""
+    return np.unique(rows, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
+
+
+def least_bits(entries: Integers, bits: int) -> tuple[Integers, int]:
+    """The same coefficients ``entries * 2^-bits`` in the fewest bits after the point."""
+    while bits and not (entries & 1).any():
+        entries, bits = entries >> 1, bits - 1
+    return entries, bits
+
+
+def hashed(values: Numbers) -> str:
+    """SHA-256 of whole numbers, as 64-bit integers."""
+    return hashlib.sha256(np.ascontiguousarray(values.astype(np.int64)).tobytes()).hexdigest()
 
 
 def widest(columns: Integers) -> float:
@@ -231,6 +256,31 @@ class QuerySet(ABC):
         """A lower bound on the rank of Q, by its structure."""
         return 1
 
+    def titled(self, attribute: str) -> str:
+        """What it asks of an attribute of this name, for names of groups of queries."""
+        return f"{self.name} {attribute}"
+
+    @property
+    def row_labels(self) -> tuple[str, ...]:
+        """A text per query, where some were given."""
+        return ()
+
+    def simplest(self) -> QuerySet:
+        """The same queries in the same order, as the histogram where they are known to be that."""
+        return self
+
+    def integer_rows(self) -> Iterator[Integers]:
+        """The coefficients of query after query, in steps of 2^-fraction_bits."""
+        yield from np.rint(np.ldexp(self.dense(), self.fraction_bits)).astype(np.int64)
+
+    def canonical(self) -> list[Json]:
+        """What is asked, as JSON for hashes; nothing for the total, as of an unnamed attribute."""
+        return [type(self).__name__, self.name, self.size]
+
+    def written(self) -> tuple[Json, bytes]:
+        """What tells it from other sets of its kind and size, as JSON and as bytes."""
+        return [self.name, self.rows], b""
+
     def cell_classes(self) -> Integers | None:
         """A number per cell, equal only for cells with equal columns.
 
@@ -250,8 +300,7 @@ class QuerySet(ABC):
         matrix = self.dense()
         single = (matrix != 0).sum(axis=1) == 1
         alone = np.sort(np.abs(matrix[single]), axis=0)[::-1]
-        both = np.concatenate([matrix[~single], alone]).T
-        return np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+        return equal_rows(np.concatenate([matrix[~single], alone]).T)
 
     def inverse_gram(self) -> tuple[Array, Array] | None:
         """The diagonal of ``(Q'Q)^-1`` and the entries beside it, where it is tridiagonal."""
@@ -290,6 +339,33 @@ class QuerySet(ABC):
     def l1_diameter(self) -> float | None:
         """An upper bound on ``max_ij |Q_i - Q_j|_1``, where one is known by the coefficients."""
         return None
+
+    def least_squares(self, y: Array) -> Array:  # noqa: ARG002
+        """``Q^+ y`` along the first axis: the best linear unbiased estimate of the cells.
+
+        This and the next ones are for query sets that strategies measure, of full column rank.
+        """
+        raise TypeError(f"the cells are not estimated from {self.name}")
+
+    def transposed(self, c: Array) -> Array:  # noqa: ARG002
+        """``(Q^+)' c`` along the first axis: how much every measured value counts in ``c x``."""
+        raise TypeError(f"the cells are not estimated from {self.name}")
+
+    def row_variances(self, queries: QuerySet) -> Array:  # noqa: ARG002
+        """``|q Q^+|^2`` of every query q: its variance, if Q is measured with unit noise."""
+        raise TypeError(f"the cells are not estimated from {self.name}")
+
+    def total_variance(self, queries: QuerySet) -> float:
+        """The sum of ``row_variances``."""
+        return float(self.row_variances(queries).sum())
+
+    def greatest_variance(self, queries: QuerySet) -> float:
+        """The greatest of ``row_variances``, or a bound on it where they are too many to list."""
+        return float(self.row_variances(queries).max())
+
+    def row_fourths(self, queries: QuerySet) -> Array:  # noqa: ARG002
+        """The sum of the fourth powers of ``q Q^+`` of every query (for the tails of Laplace)."""
+        raise TypeError(f"the cells are not estimated from {self.name}")
 
     def cells_from(self, answers: Array) -> Array | None:  # noqa: ARG002
         """A value for every cell from the answers along the first axis.
@@ -377,6 +453,10 @@ class Total(_Intervals):
         """Its name."""
         return self.name
 
+    def canonical(self) -> list[Json]:
+        """Nothing."""
+        return []
+
     def cell_classes(self) -> Integers:
         """One class."""
         return np.zeros(self.size, dtype=np.int64)
@@ -433,6 +513,40 @@ class Identity(_Intervals):
     def key(self) -> str:
         """Its name."""
         return self.name
+
+    def titled(self, attribute: str) -> str:
+        """The attribute."""
+        return attribute
+
+    def canonical(self) -> list[Json]:
+        """The name and the size; a single cell is the total."""
+        return [] if self.size == 1 else [self.name, self.size]
+
+    def least_squares(self, y: Array) -> Array:
+        """The measured cells."""
+        return y
+
+    def transposed(self, c: Array) -> Array:
+        """Every cell counts as it is asked."""
+        return c
+
+    def row_variances(self, queries: QuerySet) -> Array:
+        """Single cells add up."""
+        return queries.row_powers(2)
+
+    def total_variance(self, queries: QuerySet) -> float:
+        """Over all queries."""
+        return float(queries.column_powers(2).sum())
+
+    def greatest_variance(self, queries: QuerySet) -> float:
+        """The longest interval adds up the most single cells."""
+        if queries.holds_prefixes:
+            return float(queries.size)
+        return float(queries.row_powers(2).max())
+
+    def row_fourths(self, queries: QuerySet) -> Array:
+        """Of the queries themselves."""
+        return queries.row_powers(4)
 
     def rank_bound(self) -> int:
         """One per cell."""
@@ -511,6 +625,10 @@ class Prefix(_Intervals):
         """One per cell."""
         return self.size
 
+    def canonical(self) -> list[Json]:
+        """The name and the size; a single cell is the total."""
+        return [] if self.size == 1 else [self.name, self.size]
+
     def inverse_gram(self) -> tuple[Array, Array]:
         """2 and -1, as differences of neighbours have it; 1 at the first cell."""
         diagonal = np.full(self.size, 2.0)
@@ -583,6 +701,10 @@ class Ranges(_Intervals):
         """One per cell."""
         return self.size
 
+    def canonical(self) -> list[Json]:
+        """The name and the size; a single cell is the total."""
+        return [] if self.size == 1 else [self.name, self.size]
+
     def inverse_gram(self) -> tuple[Array, Array]:
         """2 and -1, over the number of cells and one."""
         n = self.size
@@ -643,6 +765,10 @@ class Intervals(_Intervals):
         """First and last cells."""
         return "ranges"
 
+    def written(self) -> tuple[Json, bytes]:
+        """The ends."""
+        return self.rows, self.starts.tobytes() + self.ends.tobytes()
+
     def cell_classes(self) -> Integers:
         """A new one wherever an interval starts or ends."""
         return _between_ends(self)
@@ -698,6 +824,14 @@ class Windows(_Intervals):
     def rank_bound(self) -> int:
         """Each begins at a cell of its own."""
         return self.rows
+
+    def simplest(self) -> QuerySet:
+        """Single cells, if the width is 1."""
+        return Identity(self.size) if self.width == 1 else self
+
+    def canonical(self) -> list[Json]:
+        """The name and the size; one window over all cells is the total."""
+        return [] if self.width == self.size else [self.simplest().name, self.size]
 
     def cell_classes(self) -> Integers:
         """A new one wherever a window starts or ends."""
@@ -789,6 +923,37 @@ class Groups(QuerySet):
     def label_kind(self) -> LabelKind:
         """Its groups."""
         return "groups"
+
+    def titled(self, attribute: str) -> str:
+        """``attribute.level``."""
+        return f"{attribute}.{self.level}"
+
+    @property
+    def row_labels(self) -> tuple[str, ...]:
+        """Those of the groups."""
+        return self.labels
+
+    def simplest(self) -> QuerySet:
+        """Single cells, if every cell is the group of its own number."""
+        is_cells = self.group_of == tuple(range(self.size))
+        return Identity(self.size) if is_cells else self
+
+    def integer_rows(self) -> Iterator[Integers]:
+        """One group at a time."""
+        order = np.argsort(self._assignment, kind="stable")
+        starts = np.searchsorted(self._assignment[order], np.arange(self.rows + 1))
+        for first, last in pairwise(starts):
+            cells = np.zeros(self.size, dtype=np.int64)
+            cells[order[first:last]] = 1
+            yield cells
+
+    def canonical(self) -> list[Json]:
+        """The group of every cell."""
+        return ["groups", self.rows, hashed(self._assignment)]
+
+    def written(self) -> tuple[Json, bytes]:
+        """The group of every cell."""
+        return self.rows, self._assignment.tobytes()
 
     def is_same(self, other: QuerySet) -> bool:
         """The same cells in groups of the same numbers."""
@@ -908,10 +1073,27 @@ class Matrix(QuerySet):
         out.setflags(write=False)
         return out
 
+    @property
+    def row_labels(self) -> tuple[str, ...]:
+        """As given."""
+        return self.labels
+
+    def integer_rows(self) -> Iterator[Integers]:
+        """The rows."""
+        yield from self.entries
+
+    def canonical(self) -> list[Json]:
+        """The coefficients, in the fewest bits."""
+        entries, bits = least_bits(self.entries, self.bits)
+        return ["matrix", bits, list(entries.shape), hashed(entries)]
+
+    def written(self) -> tuple[Json, bytes]:
+        """The coefficients."""
+        return [self.bits, self.rows], np.ascontiguousarray(self.entries).tobytes()
+
     def cell_classes(self) -> Integers:
         """Equal columns."""
-        columns = self.entries.T
-        return np.unique(columns, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
+        return equal_rows(self.entries.T)
 
     def squared_diameter(self) -> float | None:
         """From the integers, so that nearly equal long columns do not cancel."""

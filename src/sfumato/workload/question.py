@@ -23,9 +23,9 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Integers, Numbers
-from sfumato.workload.predicates import Classes
+from sfumato.workload.predicates import Classes, Condition
 from sfumato.workload.scans import RECORD_BITS, WORD_BITS
-from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -161,10 +161,11 @@ def questions_of(workload: Workload) -> tuple[Question, ...]:
 def _questions(term: Term) -> list[Question]:
     if term.slack:
         raise WorkloadError(f"group {term.name!r} has no exact coefficients and cannot be asked")
-    if isinstance(term, Predicates):
-        found = [_of_condition(term, i) for i in range(term.rows)]
-    elif isinstance(term, Product):
-        found = _of_product(term)
+    product, conditions = term.as_product(), term.as_conditions()
+    if conditions:
+        found = [_of_condition(term, i, condition) for i, condition in enumerate(conditions)]
+    elif product is not None:
+        found = _of_product(product)
     elif isinstance(term, Explicit):
         found = [_of_row(term, i) for i in range(term.rows)]
     else:
@@ -172,8 +173,7 @@ def _questions(term: Term) -> list[Question]:
     return found
 
 
-def _of_condition(term: Predicates, row: int) -> Question:
-    condition = term.conditions[row]
+def _of_condition(term: Term, row: int, condition: Condition) -> Question:
     names = term.domain.in_order(condition.attributes)
     classes = Classes.of([condition], term.domain, names)
     _check_classes(term, classes.cells)
@@ -280,9 +280,8 @@ def _by_first(classes: Integers) -> tuple[Integers, Integers]:
 
 
 def _name(term: Term, row: int) -> str:
-    labels = getattr(term, "labels", ())
-    if labels:
-        return str(labels[row])
+    if term.row_labels:
+        return str(term.row_labels[row])
     return term.name if term.rows == 1 else f"{term.name}, query {row}"
 
 

@@ -35,7 +35,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers
 from sfumato.workload.clauses import held_together
 from sfumato.workload.predicates import joint_classes
-from sfumato.workload.terms import Predicates, Product, Term
+from sfumato.workload.terms import Term
 
 __all__ = [
     "ColumnNorm",
@@ -103,7 +103,7 @@ def greatest_column_power(terms: Sequence[Term], scales: Sequence[float], p: int
     scale = np.array(scales, dtype=np.float64)
     if not (scale >= 0).all():
         raise WorkloadError("the scales of a column norm must not be below zero")
-    wide = [t for t in terms if isinstance(t, Predicates) and not t.has_small_classes]
+    wide = [t for t in terms if not t.has_small_classes]
     if wide:
         return _beside(terms, scales, p, wide)
     gathered = _gather(terms, p)
@@ -123,7 +123,7 @@ def greatest_column_power(terms: Sequence[Term], scales: Sequence[float], p: int
 
 
 def _beside(
-    terms: Sequence[Term], scales: Sequence[float], p: int, wide: Sequence[Predicates]
+    terms: Sequence[Term], scales: Sequence[float], p: int, wide: Sequence[Term]
 ) -> ColumnNorm:
     """Conditions whose cells cannot be listed, by themselves; the greatest column of the rest."""
     known = {id(t) for t in wide}
@@ -145,7 +145,7 @@ def _beside(
     return ColumnNorm(power if is_whole and not rest else power * ROUND_UP, is_exact)
 
 
-def _held(terms: tuple[Predicates, ...]) -> ColumnNorm:
+def _held(terms: tuple[Term, ...]) -> ColumnNorm:
     """How many of the conditions hold at once; all of them, where they are too many to say."""
     rows = sum(t.rows for t in terms)
     if rows <= COUNTED:
@@ -160,15 +160,14 @@ def _gather(terms: Sequence[Term], p: int) -> list[list[_Factor]]:
     known: dict[tuple[str, int], _Factor] = {}
     out: list[list[_Factor]] = []
     for term in terms:
-        if isinstance(term, Product):
-            for name, queries in term.factors:
-                if (name, id(queries)) not in known:
-                    known[name, id(queries)] = _Factor((name,), queries.column_powers(p))
-            out.append([known[name, id(queries)] for name, queries in term.factors])
-        elif isinstance(term, Predicates) and term.has_small_classes and term.attributes:
-            out.append([_Factor(term.attributes, term.class_counts, term.classes.class_of)])
-        else:
-            out.append([_Factor(names, values) for names, values in term.column_factors(p)])
+        product = term.as_product()
+        if product is None:
+            out.append([_Factor(*parts) for parts in term.class_factors(p)])
+            continue
+        for name, queries in product.factors:
+            if (name, id(queries)) not in known:
+                known[name, id(queries)] = _Factor((name,), queries.column_powers(p))
+        out.append([known[name, id(queries)] for name, queries in product.factors])
     return out
 
 

@@ -1,5 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every kind of term can do: the interface that plans, vault and release code against."""
+"""Terms: groups of linear queries over the table of a few attributes.
+
+A term reads the exact table (the marginal) of its attributes and nothing else. `Term` is what
+plans, vault and releases work with: nobody asks for the kind of a term. Three kinds are asked:
+
+* ``Product``: one query set per attribute; its queries are all combinations. Attributes that are
+  not named are totalled.
+* ``Explicit``: given coefficients over the cells of its attributes.
+* ``Predicates``: conditions, each one counting query; never built when its attributes have too many
+  cells together.
+
+Workloads (what is asked) and strategies (what is measured) are both unions of terms; strategies add
+kinds of their own.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +28,20 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.domain.values import unit_bits
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.types import Array, Numbers
+from sfumato.types import Array, Integers, Numbers
+from sfumato.workload.canonical import Json, condition_form
 from sfumato.workload.predicates import Classes, Condition, check_conditions
-from sfumato.workload.queries import EXACT, GRAM_ERROR, QuerySet, check_entries, repeated, widened
+from sfumato.workload.queries import (
+    EXACT,
+    GRAM_ERROR,
+    QuerySet,
+    check_entries,
+    equal_rows,
+    hashed,
+    least_bits,
+    repeated,
+    widened,
+)
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -144,6 +168,11 @@ class Term(ABC):
         return ()
 
     @property
+    def row_labels(self) -> tuple[str, ...]:
+        """A text per query, where some were given."""
+        return ()
+
+    @property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of the answers: the queries along every attribute, where they are a product."""
         return (self.rows,)
@@ -188,6 +217,75 @@ class Term(ABC):
     def gram_apply(self, table: Numbers) -> Array:
         """``F'F`` on a table of shape ``shape``, in floats."""
         return self.adjoint(self.apply(table))
+
+    def dense(self) -> Array:
+        """The coefficients: one row per query, one column per cell of the table."""
+        return self.dense_at([np.arange(size) for size in self.shape])
+
+    def dense_at(self, cells: Sequence[Integers]) -> Array:
+        """The coefficients in some cells only.
+
+        Args:
+            cells: for each attribute the numbers of some of its cells; their combinations are
+                meant, in row-major order.
+
+        Returns:
+            One row per query, one column per combination.
+        """
+        columns = []
+        for place in _places(self.shape, cells):
+            unit = np.zeros(prod(self.shape), dtype=np.int64)
+            unit[place] = 1
+            columns.append(self.answer(unit.reshape(self.shape)))
+        return np.stack(columns, axis=1)
+
+    def apply_at(self, cells: Sequence[Integers], table: Array) -> Array:
+        """The answers on a table that is zero but in some cells.
+
+        Args:
+            cells: as for ``dense_at``.
+            table: the values of their combinations, with one axis per attribute.
+        """
+        whole = np.zeros(prod(self.shape))
+        whole[_places(self.shape, cells)] = table.reshape(-1)
+        return np.asarray(self.apply(whole.reshape(self.shape)), dtype=np.float64)
+
+    def adjoint_at(self, cells: Sequence[Integers], y: Array) -> Array:
+        """The transposed map of ``apply_at``, with one axis per attribute."""
+        whole = np.asarray(self.adjoint(y), dtype=np.float64).reshape(self.shape)
+        return whole[np.ix_(*cells)] if cells else whole
+
+    def gram_apply_at(self, cells: Sequence[Integers], table: Array) -> Array:
+        """``adjoint_at`` of ``apply_at``."""
+        return self.adjoint_at(cells, self.apply_at(cells, table))
+
+    def cell_classes(self, name: str) -> Integers | None:  # noqa: ARG002
+        """A number per cell of an attribute, equal only where all coefficients are.
+
+        Returns:
+            The classes, or None where they are not known without much work: every cell is then
+            taken to be a class of its own.
+        """
+        return None
+
+    def class_factors(
+        self, p: int
+    ) -> list[tuple[tuple[str, ...], Array, tuple[Integers, ...] | None]]:
+        """The arrays of ``column_factors``, over classes of cells where that is smaller.
+
+        Returns:
+            For each array its attributes, its values and the class of every cell along each axis;
+            None where there is an entry per cell.
+        """
+        return [(names, values, None) for names, values in self.column_factors(p)]
+
+    def canonical(self, known: dict[int, list[Json]]) -> list[Json]:  # noqa: ARG002
+        """What is asked, as JSON for hashes; neither names nor labels enter.
+
+        Args:
+            known: the forms of query sets that were written before, by the number of the object.
+        """
+        raise TypeError(f"no canonical form for {type(self).__name__}")
 
     def squared_norm(self) -> float:
         """The sum of all squared coefficients over the table of its attributes."""
@@ -259,6 +357,14 @@ class Term(ABC):
         check_entries(self.rows, f"group {self.name!r} of {self.rows:,} queries")
 
 
+def _places(shape: Sequence[int], cells: Sequence[Integers]) -> Integers:
+    """The combinations of some cells of each attribute, as positions in the whole table."""
+    out = np.zeros(1, dtype=np.int64)
+    for size, own in zip(shape, cells, strict=True):
+        out = (out[:, None] * size + own[None, :]).reshape(-1)
+    return out
+
+
 def check_order(domain: Domain, names: tuple[str, ...]) -> None:
     """Refuse attributes that are unknown, named twice, or not in the order of the domain."""
     if domain.in_order(names) != names:
@@ -271,6 +377,7 @@ def check_order(domain: Domain, names: tuple[str, ...]) -> None:
 # --------------------
 # Products of 1-D query sets: the terms that scale to any number of attributes.
 
+LOOKED_AT = 64  # queries of a set whose columns are compared to find equal ones
 MOST_BITS = 256  # bits after the point of a product of given coefficients
 
 
@@ -340,6 +447,62 @@ class Product(Term):
         for axis, (_, queries) in enumerate(self.factors):
             out = np.moveaxis(queries.gram_apply(np.moveaxis(out, axis, 0)), 0, axis)
         return out
+
+    def dense(self) -> Array:
+        """The Kronecker product of those of the factors."""
+        out: Array = np.ones((1, 1))
+        for _, queries in self.factors:
+            out = np.asarray(np.kron(out, queries.dense()), dtype=np.float64)
+        return out
+
+    def dense_at(self, cells: Sequence[Integers]) -> Array:
+        """The Kronecker product of some columns of the factors."""
+        out: Array = np.ones((1, 1))
+        for (_, queries), own in zip(self.factors, cells, strict=True):
+            out = np.asarray(np.kron(out, queries.dense()[:, own]), dtype=np.float64)
+        return out
+
+    def apply_at(self, cells: Sequence[Integers], table: Array) -> Array:
+        """Along each axis, those that shrink it most first."""
+        growth = [q.rows / len(own) for (_, q), own in zip(self.factors, cells, strict=True)]
+        for axis in sorted(range(len(growth)), key=lambda i: growth[i]):
+            queries, moved = self.factors[axis][1], np.moveaxis(table, axis, 0)
+            applied = queries.apply(_placed(queries, cells[axis], moved))
+            table = np.moveaxis(np.asarray(applied, dtype=np.float64), 0, axis)
+        return table.reshape(-1)
+
+    def adjoint_at(self, cells: Sequence[Integers], y: Array) -> Array:
+        """Along each axis, those that grow it least first."""
+        growth = [q.rows / len(own) for (_, q), own in zip(self.factors, cells, strict=True)]
+        out = y.reshape(self.row_shape)
+        for axis in sorted(range(len(growth)), key=lambda i: -growth[i]):
+            back = np.asarray(self.factors[axis][1].adjoint(np.moveaxis(out, axis, 0)))
+            out = np.moveaxis(back[cells[axis]], 0, axis)
+        return out
+
+    def gram_apply_at(self, cells: Sequence[Integers], table: Array) -> Array:
+        """Axis by axis, without the queries."""
+        for axis, (_, queries) in enumerate(self.factors):
+            own, moved = cells[axis], np.moveaxis(table, axis, 0)
+            whole = np.asarray(queries.gram_apply(_placed(queries, own, moved)))
+            table = np.moveaxis(whole[own], 0, axis)
+        return table
+
+    def cell_classes(self, name: str) -> Integers | None:
+        """Those of the query set, looked at where it has few queries."""
+        queries = dict(self.factors)[name]
+        classes = queries.cell_classes()
+        if classes is None and queries.rows <= LOOKED_AT:
+            return equal_rows(queries.dense().T)
+        return classes
+
+    def canonical(self, known: dict[int, list[Json]]) -> list[Json]:
+        """The query sets, by attribute."""
+        for _, queries in self.factors:
+            if id(queries) not in known:
+                known[id(queries)] = queries.canonical()
+        forms = [(name, known[id(queries)]) for name, queries in self.factors]
+        return ["product", [[name, form] for name, form in forms if form]]
 
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
         """One vector per attribute."""
@@ -414,6 +577,15 @@ class Product(Term):
         return all(q.is_identity for _, q in self.factors)
 
 
+def _placed(queries: QuerySet, cells: Integers, values: Array) -> Array:
+    """The values of some cells at their places along the first axis, 0 elsewhere."""
+    if len(cells) == queries.size:
+        return values
+    whole = np.zeros((queries.size, *values.shape[1:]))
+    whole[cells] = values
+    return whole
+
+
 def _outer(vectors: Sequence[Array]) -> Array:
     out = np.ones(1)
     for vector in vectors:
@@ -423,6 +595,9 @@ def _outer(vectors: Sequence[Array]) -> Array:
 
 # --------------------
 # Terms with given coefficients over the cells of a few attributes.
+
+
+COMPARED_ENTRIES = 2**22  # given coefficients that are compared to find equal ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -459,6 +634,41 @@ class Explicit(Term):
     def matrix(self) -> csr_matrix:
         """The coefficients as floats."""
         return self.entries.astype(np.float64) * 2.0**-self.bits
+
+    @property
+    def row_labels(self) -> tuple[str, ...]:
+        """As given."""
+        return self.labels
+
+    def dense(self) -> Array:
+        """All coefficients."""
+        return np.asarray(self.matrix.toarray(), dtype=np.float64)
+
+    def dense_at(self, cells: Sequence[Integers]) -> Array:
+        """Some columns."""
+        picked = self.matrix[:, _places(self.shape, cells)]
+        return np.asarray(picked.todense(), dtype=np.float64)
+
+    def apply_at(self, cells: Sequence[Integers], table: Array) -> Array:
+        """By some columns."""
+        return np.asarray(self.matrix[:, _places(self.shape, cells)] @ table.reshape(-1))
+
+    def cell_classes(self, name: str) -> Integers | None:
+        """Cells with equal coefficients, where these are few enough to be compared."""
+        if self.rows * self.cells > COMPARED_ENTRIES:
+            return None
+        whole = self.matrix.toarray().reshape(self.rows, *self.shape)
+        slices = np.moveaxis(whole, 1 + self.attributes.index(name), 0)
+        return equal_rows(slices.reshape(len(slices), -1))
+
+    def canonical(self, known: dict[int, list[Json]]) -> list[Json]:  # noqa: ARG002
+        """The coefficients that are not 0, in the fewest bits."""
+        m = self.entries.tocsr().copy()
+        m.sum_duplicates()
+        m.eliminate_zeros()
+        data, bits = least_bits(m.data, self.bits)
+        parts: list[Json] = [hashed(part) for part in (m.indptr, m.indices, data)]
+        return ["explicit", list(self.over), bits, *parts]
 
     def apply(self, table: Numbers) -> Numbers:
         """``F x``; exact integers for integer tables."""
@@ -547,6 +757,43 @@ class Predicates(Term):
     def as_conditions(self) -> tuple[Condition, ...]:
         """Its conditions."""
         return self.conditions
+
+    @property
+    def row_labels(self) -> tuple[str, ...]:
+        """As given."""
+        return self.labels
+
+    def dense_at(self, cells: Sequence[Integers]) -> Array:
+        """The truth of every condition, read off the table of classes."""
+        places = [of[own] for of, own in zip(self.classes.class_of, cells, strict=True)]
+        rows = [self.classes.truth(c)[np.ix_(*places)].reshape(-1) for c in self.conditions]
+        return np.array(rows, dtype=np.float64)
+
+    def apply_at(self, cells: Sequence[Integers], table: Array) -> Array:
+        """From the sums over classes of these cells."""
+        merged = self.classes.at(cells).merge(table).reshape(-1)
+        return np.asarray(self.by_class @ merged, dtype=np.float64)
+
+    def adjoint_at(self, cells: Sequence[Integers], y: Array) -> Array:
+        """Every cell gets the value of its class."""
+        by_class = np.asarray(self.by_class.T @ y).reshape(self.classes.shape)
+        return np.asarray(self.classes.at(cells).expand(by_class), dtype=np.float64)
+
+    def cell_classes(self, name: str) -> Integers:
+        """Cells that no condition tells apart."""
+        return self.classes.class_of[self.classes.names.index(name)]
+
+    def class_factors(
+        self, p: int
+    ) -> list[tuple[tuple[str, ...], Array, tuple[Integers, ...] | None]]:
+        """The number of conditions that hold, by class."""
+        if not self.has_small_classes or not self.attributes:
+            return super().class_factors(p)
+        return [(self.attributes, self.class_counts, self.classes.class_of)]
+
+    def canonical(self, known: dict[int, list[Json]]) -> list[Json]:  # noqa: ARG002
+        """The truth tables."""
+        return ["predicates", [condition_form(c, self.domain) for c in self.conditions]]
 
     @property
     def is_wide(self) -> bool:
