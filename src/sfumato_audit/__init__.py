@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sfumato_audit"""
+"""Tries to break our own claims, and must break the known-wrong ones (docs/audit.md)."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sfumato_audit.subjects"""
+"""What is audited: every mechanism that touches data, run through the code that releases use."""

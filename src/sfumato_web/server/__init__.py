@@ -1,2 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sfumato_web.server"""
+"""The HTTP server: thin, it calls the same functions as the command line and Python do.
+
+config.py       what is served, to whom            server_limits.py how much one request may ask for
+tokens.py       who is asking                      middleware.py    every request passes it
+routes.py       the table of contents              responses.py     what was answered, and when it leaves
+state.py        all that a running server holds    dataset.py       a table behind its ledger
+scheduler.py    who works next, and the plans      batcher.py       questions, many in one commit
+models.py       what requests and answers look like, and public numbers as JSON
+problems.py     what a refusal looks like          metrics.py       counters for Prometheus
+app.py          the application, and how it is run commands.py      `sfumato serve`, `sfumato token`
+"""
