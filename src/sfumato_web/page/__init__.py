@@ -5,7 +5,7 @@ It calls the same functions as the JSON routes do and holds no data of its own. 
 ``/page``, served from this process, and works without a network.
 
 auth.py         every request of a browser: cookie, origin, rates, headers; who is signed in
-start.py        puts the page on the application   layout.py        the frame, and how things are shown
+start.py        puts the page on the application   layout.py        the frame, how things are shown
 plan_page.py    see the error before you spend     release_page.py  answers, charts, files
 ask_page.py     one question at a time             ledger_page.py   what was spent
 assets/         style and the script of charts     ../learn/        one page per idea
