@@ -14,10 +14,9 @@ import altair as alt
 import numpy as np
 
 import sfumato as sf
-from sfumato.cli.compare_command import laplace_error
-from sfumato.cli.compare_command import table_error
 from sfumato.cli.demo_command import example
 from sfumato.errors import PlanError
+from sfumato.study.error_bounds import laplace_error, table_error
 from sfumato.study.local_model import RandomizedResponse
 from sfumato.study.local_model import error_bound
 from sfumato.random import system_words

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.cli.compare_command import (
+from sfumato.refine.widths import closed_form
+from sfumato.strategy.sensitivity import squared_diameter
+from sfumato.study.error_bounds import (
     gaussian_rows_needed,
     laplace_error,
     laplace_rows_needed,
     table_error,
 )
-from sfumato.refine.widths import closed_form
-from sfumato.strategy.sensitivity import squared_diameter
 from sfumato.study.local_model import RandomizedResponse, error_bound
 from sfumato.study.multiplicative_weights import rows_needed
 

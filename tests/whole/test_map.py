@@ -100,6 +100,6 @@ def test_names_that_do_not_exist_are_noticed() -> None:
     assert not names_test("tests/whole/test_map.py::test_nothing")
     assert not names_test("tests/unit/test_nowhere.py::test_nothing")
     assert names_test("tests/whole/test_map.py::test_names_that_do_not_exist_are_noticed")
-    for path in ("sfumato.cli.compare_command.no_such_error", "no_such_package"):
+    for path in ("sfumato.study.error_bounds.no_such_error", "no_such_package"):
         with pytest.raises((AttributeError, ModuleNotFoundError)):
             imported(path)

@@ -58,7 +58,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BETA",
+    "BOTH",
+    "PROJECTION",
     "WAYS",
+    "WEIGHTS",
     "Bound",
     "Comparison",
     "Crossing",
@@ -71,13 +74,7 @@ __all__ = [
     "compare",
     "compare_mechanisms",
     "crossings",
-    "gaussian_error",
-    "gaussian_rows_needed",
-    "laplace_error",
-    "laplace_rows_needed",
     "simulated",
-    "table_error",
-    "table_rows_needed",
 ]
 
 
@@ -655,67 +652,9 @@ def _over_rows(
             yield Point(LOCAL, n, bound / round(n))
 
 
-# The bounds of the lecture notes, before any strategy is built: for answers as shares of n records
-# to k counting queries, with probability 1 - beta for all queries at once.
-
-
-def laplace_error(k: int, n: int, epsilon: float, beta: float, sensitivity: float) -> float:
-    """``ln(k / beta) Delta_1 / (epsilon n)`` (Dwork, Roth 2014, Theorem 3.8)."""
-    _check(k=k, n=n, epsilon=epsilon, beta=beta, sensitivity=sensitivity)
-    return log(k / beta) * sensitivity / (epsilon * n)
-
-
-def laplace_rows_needed(
-    k: int, alpha: float, epsilon: float, beta: float, sensitivity: float
-) -> int:
-    """The least n for which ``laplace_error`` is at most alpha."""
-    _check(k=k, alpha=alpha, epsilon=epsilon, beta=beta, sensitivity=sensitivity)
-    return ceil(log(k / beta) * sensitivity / (epsilon * alpha))
-
-
-def gaussian_error(k: int, n: int, mu: float, beta: float, sensitivity: float) -> float:
-    """``sqrt(2 ln(2 k / beta)) Delta_2 / (mu n)``: Gaussian tails and a union bound."""
-    _check(k=k, n=n, mu=mu, beta=beta, sensitivity=sensitivity)
-    return sqrt(2 * log(2 * k / beta)) * sensitivity / (mu * n)
-
-
-def gaussian_rows_needed(k: int, alpha: float, mu: float, beta: float, sensitivity: float) -> int:
-    """The least n for which ``gaussian_error`` is at most alpha."""
-    _check(k=k, alpha=alpha, mu=mu, beta=beta, sensitivity=sensitivity)
-    return ceil(sqrt(2 * log(2 * k / beta)) * sensitivity / (mu * alpha))
-
-
-def table_error(
-    k: int, cells: int, n: int, epsilon: float, beta: float, greatest: float = 1.0
-) -> float:
-    """Queries summed from a table of Laplace counts: at most ``cells`` draws of scale 1/epsilon.
-
-    Chan, Shi, Song 2011, Corollary 2.9 with nu^2 = max(cells, ln(2k/beta)) / epsilon^2, and a union
-    bound: ``sqrt(8 ln(2k/beta) max(cells, ln(2k/beta))) / (epsilon n)``, for coefficients up to 1;
-    the draws of a query with coefficients up to ``greatest`` are as much larger.
-    """
-    _check(k=k, cells=cells, n=n, epsilon=epsilon, beta=beta, greatest=greatest)
-    per_query = log(2 * k / beta)
-    return greatest * sqrt(8 * per_query * max(cells, per_query)) / (epsilon * n)
-
-
-def table_rows_needed(
-    k: int, cells: int, alpha: float, epsilon: float, beta: float, greatest: float = 1.0
-) -> int:
-    """The least n for which ``table_error`` is at most alpha."""
-    _check(alpha=alpha)
-    return ceil(table_error(k, cells, 1, epsilon, beta, greatest) / alpha)
-
-
-def _check(**parameters: float) -> None:
-    for name, value in parameters.items():
-        if not value > 0 or (name == "beta" and value >= 1):
-            allowed = "between 0 and 1" if name == "beta" else "above 0"
-            raise PlanError(f"{name} must be {allowed}, got {value!r}")
-
-
 def _central_bounds(spec: Spec, budget: Budget) -> Iterator[Bound]:
     from sfumato.privacy.gaussian import float_down
+    from sfumato.study import error_bounds as bounds
 
     work, k = spec.workload, spec.workload.queries
     loss_1, loss_2 = float_down(budget.pure_epsilon), budget.gaussian_mu
@@ -726,22 +665,22 @@ def _central_bounds(spec: Spec, budget: Budget) -> Iterator[Bound]:
     yield Bound(
         "Laplace on the queries",
         "ln(k/beta) Delta_1 / epsilon",
-        laplace_error(k, 1, loss_1, BETA, delta_1),
-        laplace_rows_needed(k, SHARE, loss_1, BETA, delta_1),
+        bounds.laplace_error(k, 1, loss_1, BETA, delta_1),
+        bounds.laplace_rows_needed(k, SHARE, loss_1, BETA, delta_1),
     )
     if loss_2 is not None:
         delta_2 = work.sensitivity(2) * _gaussian_steps(spec)
         yield Bound(
             "Gaussian on the queries",
             "sqrt(2 ln(2k/beta)) Delta_2 / mu",
-            gaussian_error(k, 1, loss_2, BETA, delta_2),
-            gaussian_rows_needed(k, SHARE, loss_2, BETA, delta_2),
+            bounds.gaussian_error(k, 1, loss_2, BETA, delta_2),
+            bounds.gaussian_rows_needed(k, SHARE, loss_2, BETA, delta_2),
         )
     yield Bound(
         "Laplace on the table",
         "max|q| sqrt(8 ln(2k/beta) m) / epsilon, m cells",
-        table_error(k, cells, 1, loss_1 / steps, BETA, greatest),
-        table_rows_needed(k, cells, SHARE, loss_1 / steps, BETA, greatest),
+        bounds.table_error(k, cells, 1, loss_1 / steps, BETA, greatest),
+        bounds.table_rows_needed(k, cells, SHARE, loss_1 / steps, BETA, greatest),
     )
 
 

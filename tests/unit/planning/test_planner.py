@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.cli.compare_command import (
+from sfumato.errors import PlanError, TooLarge
+from sfumato.planning.mechanisms import MECHANISMS
+from sfumato.planning.planner import Strategies, choose, smallest_budget
+from sfumato.solve import effort
+from sfumato.strategy.subset_bounds import sum_of_bounds
+from sfumato.study.error_bounds import (
     gaussian_error,
     gaussian_rows_needed,
     laplace_error,
@@ -20,11 +25,6 @@ from sfumato.cli.compare_command import (
     table_error,
     table_rows_needed,
 )
-from sfumato.errors import PlanError, TooLarge
-from sfumato.planning.mechanisms import MECHANISMS
-from sfumato.planning.planner import Strategies, choose, smallest_budget
-from sfumato.solve import effort
-from sfumato.strategy.subset_bounds import sum_of_bounds
 
 DOMAIN = sf.Domain({"age": 64, "sex": 2})
 APPROXIMATE = sf.Budget(epsilon=1, delta=1e-9)
