@@ -34,8 +34,13 @@ __all__ = [
 
 
 PER_WORKER = 8  # subjects: fewer are not worth a process, which has to plan them all
-ROOMS = ("sfumato.vault", "sfumato.study.local_model")
-DESKS = ("sfumato.run.watch", "sfumato.run.correct", "sfumato.run.rounds")  # outside the vault
+ROOM = "sfumato.vault"
+OUTSIDE = (  # modules that promise privacy outside of the vault
+    "sfumato.study.local_model",
+    "sfumato.run.correct",
+    "sfumato.run.rounds",
+    "sfumato.run.watch",
+)
 # "Privacy: none" says that what is returned stays in the vault; post-processing touches no data.
 PROMISE = re.compile(r"Privacy: (?!none|post-processing|public by)")
 
@@ -157,12 +162,9 @@ def uncovered(chosen: list[Subject[Any]]) -> frozenset[str]:
 
 
 def _promising() -> Iterator[str]:
-    """Functions, methods and classes of the rooms with data whose docstring promises privacy."""
-    for room in ROOMS:
-        package = import_module(room)
-        for found in pkgutil.walk_packages(package.__path__, f"{room}."):
-            yield from _of_module(import_module(found.name))
-    for name in DESKS:
+    """Functions, methods and classes whose docstring promises privacy."""
+    inside = pkgutil.walk_packages(import_module(ROOM).__path__, f"{ROOM}.")
+    for name in (*(module.name for module in inside), *OUTSIDE):
         yield from _of_module(import_module(name))
 
 

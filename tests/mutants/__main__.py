@@ -59,7 +59,13 @@ class Tests:
             found = set().union(*lines.values())
         else:
             found = {t for line in range(first, last + 1) for t in lines.get(str(line), ())}
-        near = {Path(path).stem, Path(path).parent.name} - {"vault", "run", "budget", "__init__"}
+        near = {Path(path).stem, Path(path).parent.name} - {
+            "vault",
+            "run",
+            "ledger",
+            "privacy",
+            "__init__",
+        }
         cases: Counter[str] = Counter()
         order = []
         for test in sorted(found, key=lambda t: (self.seconds[t], t)):

@@ -498,8 +498,10 @@ Found = tuple[int, int | None]
 class _Tests:
     """The running tests of a watch and what its ledger knows of them."""
 
-    def __init__(self, watch: Watch, ledger: Ledger | None, key: str) -> None:
-        self.watch, self.ledger, self.key = watch, ledger, key
+    def __init__(
+        self, watch: Watch, ledger: Ledger | None, key: str, random: WordSource | None
+    ) -> None:
+        self.watch, self.ledger, self.key, self.random = watch, ledger, key, random
         self.token, self.owner = secrets.token_hex(8), this_process()
         self.version, self.step, self.begun = 0, 0, 1
         self.alerts: list[Found] = []
@@ -524,7 +526,7 @@ class _Tests:
 
         ledger, request = self.ledger, self.watch.request() | {"begun": self.key}
         if ledger is None:
-            self.finder = Discoverer(self.watch.plan)
+            self.finder = Discoverer(self.watch.plan, self.random)
             return
         entry = ledger.entry(self.key)
         if entry is None or entry.state != "answered":
@@ -541,10 +543,11 @@ class _Tests:
         self.begun = _begun_of(noted)
         if noted.get("phase") == "at rest":
             self._note("use", "in use", self.begun)  # from here on the ledger has no threshold
-            self.finder = Discoverer.restored(self.watch.plan, noted["finder"].encode())
+            state = noted["finder"].encode()
+            self.finder = Discoverer.restored(self.watch.plan, state, self.random)
             return
         self._check_lost(noted, take_over=take_over)
-        following = Discoverer.after_loss(self.watch.plan, self.begun)
+        following = Discoverer.after_loss(self.watch.plan, self.begun, self.random)
         if following is not None:
             self._note("use", "in use", following.begun)
             self.begun, self.finder = following.begun, following
@@ -552,7 +555,7 @@ class _Tests:
     def _begin_new(self, ledger: Ledger, request: dict[str, object]) -> None:
         entry = ledger.debit(self.watch.plan.cost, request, self.key, unit="event")
         try:
-            finder = Discoverer(self.watch.plan)
+            finder = Discoverer(self.watch.plan, self.random)
             self.entry = ledger.store(entry, b"begun", states=[self._state("in use", 1)])
         except BaseException:
             with suppress(LedgerError):  # then it stays reserved, and is burnt later
@@ -681,11 +684,12 @@ class Watching:
         key: str,
         *,
         take_over: bool = False,
+        random: WordSource | None = None,
     ) -> None:
         self._watch, self._lock = watch, Lock()
         guarantee = Guarantee(watch.plan.budget, watch.neighbours, "event")
         _, record = opened(Access(None, ledger, name, key), None, guarantee)
-        self._tests = _Tests(watch, record, key)
+        self._tests = _Tests(watch, record, key, random)
         self._tests.begin(take_over=take_over)
         self._closing = finalize(self, _rest, self._tests)  # also at the end of the process
 

@@ -42,7 +42,7 @@ CsvFile = bytes
 DOMAIN = Domain([Category("sex", ("F", "M"), outside="other", nulls="missing")])
 HEADER = ("sex", "comment")
 OTHERS = (("F", "fine"), ("M", 'said "no", twice'), ("F", ""))
-COVERED = DOORS | {f"{VAULT}.csvfile.blocks"}
+COVERED = DOORS | {f"{VAULT}.csv.blocks"}
 
 
 def csv_subjects() -> tuple[Subject[CsvFile], ...]:

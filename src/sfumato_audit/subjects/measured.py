@@ -41,11 +41,11 @@ DOORS = frozenset(
     f"{VAULT}.{name}"
     for name in (
         "tables.open_table",
-        "fit.check_columns",
+        "encode.check_columns",
         "records.read_records",
         "measure.measure",
         "measure.add_noise",
-        "noise.inversion.draw",
+        "noise.draw",
     )
 )
 

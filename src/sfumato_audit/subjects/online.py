@@ -17,7 +17,7 @@ from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
 from sfumato.run.correct import Correction, correct
-from sfumato.run.watch import Watch, watch
+from sfumato.run.watch import Watch, Watching, watch
 from sfumato.types import Array
 from sfumato.vault.noise import rounded_gaussian
 from sfumato.vault.select import read_answers
@@ -61,6 +61,7 @@ def online_subjects() -> tuple[Subject[Table] | Subject[Counts], ...]:
         _watch("watch, killed half way", gaussian, is_killed=True),
         _alerts("sf.watch, pure", pure),
         _alerts("sf.watch", gaussian),
+        _running("sf.watch, as counts come", gaussian),
         _correction("sf.correct, pure", pure),
         _correction("sf.correct", gaussian),
         filter_subject("ledger: Gaussian and pure noise from two lanes", LANES),
@@ -130,7 +131,7 @@ def _watch(name: str, budget: Budget, *, is_killed: bool = False) -> Subject[Cou
 
     doors = ["Discoverer", "Discoverer.test_many", "Discoverer.numbers"]
     doors.append("Discoverer.after_loss" if is_killed else "Discoverer.restored")
-    covers = frozenset(f"{VAULT}.discover.{door}" for door in doors)
+    covers = frozenset(f"{VAULT}.sparse.{door}" for door in doors)
     claim = Claim.of(plan.cost)
     return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_WATCH)
 
@@ -148,6 +149,34 @@ def _alerts(name: str, budget: Budget) -> Subject[Counts]:
         )
 
     covers = frozenset({"sfumato.run.watch.watch", "sfumato.run.watch.Watch.drawn"})
+    claim = Claim.of(planned().plan.cost)
+    return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_DESK)
+
+
+def _running(name: str, budget: Budget) -> Subject[Counts]:
+    """The same count by count: what a running watch tells of each, until all alerts were given."""
+
+    def planned() -> Watch:
+        return watch(6, budget, 1, alerts=2, counts=True)
+
+    def sampler(counts: Counts) -> Sampler:
+        plan = planned()
+
+        def told(words: WordSource) -> list[float]:
+            row: list[float] = []
+            with Watching(plan, None, "series", "watch", random=words) as running:
+                for count in counts:
+                    if not running.alerts_left:
+                        row += [np.nan, np.nan]
+                        continue
+                    alert = running.add(count)
+                    value = np.nan if alert is None or alert.value is None else alert.value
+                    row += [float(alert is not None), value]
+            return row
+
+        return lambda runs, words: np.array([told(words) for _ in range(runs)])
+
+    covers = frozenset({"sfumato.run.watch.Watching"})
     claim = Claim.of(planned().plan.cost)
     return Subject(name, claim, DAYS, sampler, covers, None, lambda _: _sum, SLOW_DESK)
 
