@@ -25,14 +25,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
-
 from sfumato.errors import SchemaError, SfumatoError
 from sfumato.text import did_you_mean, either, got, listing, shown
 
 if TYPE_CHECKING:
-    from pydantic import ConfigDict
+    from pydantic import BaseModel, ConfigDict, ValidationError
+    from pydantic_core import ErrorDetails
 
 __all__ = [
     "LARGEST_FILE",
@@ -483,6 +481,8 @@ def _keys_at(model: type[BaseModel], path: KeyPath) -> set[str]:
 
 
 def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    from pydantic import BaseModel
+
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in typing.get_args(annotation):

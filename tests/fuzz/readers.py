@@ -35,10 +35,9 @@ from sfumato.toml import TomlFile, parse_toml
 from sfumato.vault import csv as csv_module
 from sfumato.vault.sparse import Discoverer, SparseVector
 from sfumato.vault.warehouse import CSV_RULES
-from sfumato.workload.constraints import constraints_from
 from sfumato.workload.question import questions_of
-from sfumato.workload.sql.statements import sql_condition
-from sfumato.workload.workload_file import workload_from
+from sfumato.workload.sql.conditions import sql_condition
+from sfumato.workload.workload_file import constraints_from, workload_from
 from sfumato_web.server.config import read_config
 from sfumato_web.server.models import AskAsked, PlanAsked
 from sfumato_web.server.server_limits import (

@@ -352,8 +352,7 @@ def read_spec(path: str | Path, *, needs_workload: bool = True) -> Spec:
     [[workload]] is read too, and its workload is the number of records.
     """
     from sfumato.workload.build import marginals
-    from sfumato.workload.constraints import constraints_from
-    from sfumato.workload.workload_file import workload_from
+    from sfumato.workload.workload_file import constraints_from, workload_from
 
     file = read_toml(path)
     tables = validated(SpecTables, file.data, file, ())

@@ -57,6 +57,8 @@ __all__ = [
     "whole_number",
 ]
 
+MOST_ATTRIBUTES = 5_000  # of a domain
+
 
 Value = str | int | float | bool | date | datetime
 Outside = Literal["drop", "other", "clamp"]

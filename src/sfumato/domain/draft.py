@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sfumato.domain.attributes import Category, is_text
-from sfumato.domain.domain import FILL_IN, toml_list
+from sfumato.domain.schema import FILL_IN, toml_list
 from sfumato.errors import SchemaError
 from sfumato.text import did_you_mean, shown
 from sfumato.toml import toml_key, toml_text

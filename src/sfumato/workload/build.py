@@ -286,7 +286,7 @@ def predicates(
 def _condition(domain: Domain, given: Condition | str) -> Condition:
     if not isinstance(given, str):
         return given
-    from sfumato.workload.sql.statements import sql_condition
+    from sfumato.workload.sql.conditions import sql_condition
 
     return sql_condition(domain, given)
 

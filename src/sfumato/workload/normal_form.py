@@ -719,8 +719,6 @@ def _tables(workload: Workload) -> Normal | None:
 
     The same that `_Form` makes of them, in a tenth of the time; None for other workloads.
     """
-    from sfumato.workload.workload import Workload
-
     domain = workload.domain
     index = {name: i for i, name in enumerate(domain.names)}
     cells: dict[str, bytes] = {}
@@ -754,7 +752,7 @@ def _tables(workload: Workload) -> Normal | None:
     at = {numbers[places]: i for i, places in enumerate(order)}
     pieces = tuple((Piece(None, at[t], None),) for t in range(len(workload.terms)))
     key_of_all = _key(domain, False, diagrams, [], [], [])
-    return Normal(key_of_all, Workload(domain, tuple(terms)), pieces)
+    return Normal(key_of_all, type(workload)(domain, tuple(terms)), pieces)
 
 
 def _key(domain: Domain, zero: bool, *parts: list[list[object]]) -> str:
@@ -805,8 +803,6 @@ class _Form:
         return _key(self.domain, zero, diagrams, written, loose, wholes)
 
     def normal(self) -> Normal:
-        from sfumato.workload.workload import Workload
-
         products, conditions = self._groups()
         for group in products:
             self._add_product(group)
@@ -818,7 +814,7 @@ class _Form:
         if not self.terms:  # all queries are zero, which the planner refuses
             raise _TooMany
         pieces = tuple(self._pieces(t) for t in range(len(self.workload.terms)))
-        return Normal(self.key(), Workload(self.domain, tuple(self.terms)), pieces)
+        return Normal(self.key(), type(self.workload)(self.domain, tuple(self.terms)), pieces)
 
     # -- which boxes become groups
 

@@ -76,7 +76,7 @@ def test_every_schema_on_the_page_about_domains_is_valid():
 
 
 def test_the_page_about_domains_names_every_key_and_kind():
-    from sfumato.domain.domain import _TABLES
+    from sfumato.domain.schema import _TABLES
 
     text = PAGE.read_text("utf-8")
     keys = {key for table in _TABLES.values() for key in table.model_fields}

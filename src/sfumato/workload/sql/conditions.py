@@ -22,7 +22,7 @@ from sfumato.errors import SqlError, TooLarge
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Integers, Mask
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or
-from sfumato.workload.sql.parse import as_written, only, refuse, without_brackets
+from sfumato.workload.sql.parse import as_written, only, parsed_select, refuse, without_brackets
 
 __all__ = [
     "COMPARES",
@@ -32,6 +32,7 @@ __all__ = [
     "condition",
     "conjunction",
     "constant",
+    "sql_condition",
 ]
 
 
@@ -371,3 +372,20 @@ def conjunction(conditions: Sequence[Condition]) -> list[Condition]:
         else:
             parts.append(part)
     return parts
+
+
+def sql_condition(domain: Domain, text: str) -> Condition:
+    """The condition that SQL would write after WHERE.
+
+    >>> import sfumato as sf
+    >>> domain = sf.Domain({"age": 100, "sex": 2})
+    >>> str(sql_condition(domain, "NOT (age < 25 OR sex = 1)"))
+    'age >= 25 and sex != 1'
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise SqlError(f'a condition is a text such as "age >= 25", got {shown(text)}')
+    # Parsed here and never sent to an engine; what is more than a condition is refused below.
+    select = parsed_select(f"SELECT COUNT(*) FROM data WHERE {text}")  # noqa: S608
+    if select.args.get("group") or not select.args.get("where"):
+        raise SqlError(f"{shown(text)} is more than a condition; leave out all that follows it")
+    return condition(select.args["where"].this, Names(domain, ("data",)))

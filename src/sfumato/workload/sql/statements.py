@@ -17,8 +17,7 @@ from sqlglot import exp
 from sfumato.domain.domain import Domain
 from sfumato.domain.values import base_of, joined
 from sfumato.errors import SqlError
-from sfumato.text import shown
-from sfumato.workload.predicates import Condition, Everything
+from sfumato.workload.predicates import Everything
 from sfumato.workload.sql.aggregates import MOST_WRITTEN, Aggregate, Grouped, aggregate, linear_term
 from sfumato.workload.sql.conditions import Asked, Names, condition
 from sfumato.workload.sql.parse import as_written, only, parsed_select, refuse, without_brackets
@@ -28,8 +27,6 @@ from sfumato.workload.workload import Ratio, Workload
 __all__ = [
     "select_workload",
     "sql",
-    "sql_condition",
-    "where_condition",
 ]
 
 
@@ -65,17 +62,6 @@ def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool =
             title = Said(f"{label}: {part}", f"{one.written}: {part}", told, binned=binned)
             terms.append(linear_term(domain, title, grouped, among, linear))
     return Workload(domain, tuple(t.in_its_own_unit() for t in terms), tuple(ratios))
-
-
-def where_condition(domain: Domain, text: str) -> Condition:
-    """A condition as it stands after WHERE."""
-    if not isinstance(text, str) or not text.strip():
-        raise SqlError(f'a condition is a text such as "age >= 25", got {shown(text)}')
-    # Parsed here and never sent to an engine; what is more than a condition is refused below.
-    select = parsed_select(f"SELECT COUNT(*) FROM data WHERE {text}")  # noqa: S608
-    if select.args.get("group") or not select.args.get("where"):
-        raise SqlError(f"{shown(text)} is more than a condition; leave out all that follows it")
-    return condition(select.args["where"].this, Names(domain, ("data",)))
 
 
 def _tables(select: exp.Select) -> tuple[str, ...]:
@@ -202,15 +188,3 @@ def sql(domain: Domain, text: str, name: str | None = None, *, in_bins: bool = F
     """
 
     return select_workload(domain, text, name, in_bins)
-
-
-def sql_condition(domain: Domain, text: str) -> Condition:
-    """The condition that SQL would write after WHERE.
-
-    >>> import sfumato as sf
-    >>> domain = sf.Domain({"age": 100, "sex": 2})
-    >>> str(sql_condition(domain, "NOT (age < 25 OR sex = 1)"))
-    'age >= 25 and sex != 1'
-    """
-
-    return where_condition(domain, text)

@@ -19,7 +19,7 @@ from sfumato.strategy.splits import Centred
 from sfumato.strategy.trees import Tree, Wavelet
 from sfumato.workload.queries import Groups, Identity, Intervals, Matrix, Prefix, QuerySet, Ranges
 from sfumato.workload.terms import Explicit, Predicates, Product, Term
-from tests.unit.workload.dense import dense_queries
+from tests.shared.dense import dense_queries
 from tests.unit.workload.test_queries import REGISTRY as QUERIES
 from tests.unit.workload.test_terms import REGISTRY as TERMS
 
