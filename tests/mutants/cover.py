@@ -36,7 +36,7 @@ TESTS = (
     "tests/unit/ledger",
     "tests/unit/privacy",
     "tests/unit/session",
-    "tests/unit/cli/test_engine_sources.py",
+    "tests/unit/cli/test_spec_engine_sources.py",
     "tests/unit/planning/test_sparse_plans_noise.py",
     "tests/unit/planning/test_stream_plans.py",
     "tests/unit/refine/test_shrink.py",

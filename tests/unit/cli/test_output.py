@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from rich.progress import Progress
 
 from sfumato.cli.output import (
     Bars,
+    Output,
     budget_document,
     check_folder,
     facts,
@@ -21,6 +24,9 @@ from sfumato.cli.output import (
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SfumatoError
 from sfumato.privacy.budget import Budget
+from tests.unit.cli.conftest import Ran
+
+Run = Callable[..., Ran]
 
 
 def _text(shown: object, width: int = 60) -> str:
@@ -130,3 +136,40 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_a_check_creates_nothing(tmp_path: Path) -> None:
     check_folder(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_terminal_a_question_is_asked_before_anything_is_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(SfumatoError, match="give --yes"):
+        Output().confirm("It spends a lot.")
+    said = []
+
+    class Terminal:
+        def __init__(self, answer: str) -> None:
+            self.answer = answer
+
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            return self.answer
+
+        def write(self, text: str) -> int:
+            said.append(text)
+            return len(text)
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(sys, "stderr", Terminal(""))
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    with pytest.raises(SfumatoError, match="stopped before"):
+        Output().confirm("It spends a lot.")
+    assert said == ["It spends a lot. Go on? [y/N] "]
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    Output().confirm("It spends a lot.")
+
+
+def test_brackets_in_a_line_are_shown(run: Run) -> None:
+    assert "[analysts.NAME]" in run("token").out

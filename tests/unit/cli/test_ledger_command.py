@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sfumato.ledger.ledger import Ledger
+from tests.unit.cli.conftest import Ran
+
+Run = Callable[..., Ran]
+
+
+def test_verify_says_that_a_ledger_is_whole_and_refuses_one_that_was_changed(
+    folder: Path, run: Run
+) -> None:
+    import sqlite3
+
+    assert run("release", folder / "release.toml", "-q").code == 0
+    path = folder / "people.ledger"
+    whole = run("ledger", "verify", path, "--json").document
+    assert (whole["is_whole"], whole["answered"], whole["head_file_checked"]) == (True, 1, True)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE sfumato_answer SET data = x'00'")
+        database.commit()
+    broken = run("ledger", "verify", path)
+    assert broken.code == 2
+    assert "damaged" in broken.err
+
+
+def test_a_curator_freezes_a_ledger_and_lets_it_go_on(folder: Path, run: Run) -> None:
+    path = folder / "people.ledger"
+    assert run("release", folder / "release.toml", "-q").code == 0
+    frozen = run("ledger", "freeze", path, "--reason", "audit of May", "--json").document
+    assert frozen == {"ledger": str(path), "is_frozen": True, "reason": "audit of May"}
+    assert "stored answers only" in run("ledger", "show", path).out
+    assert run("release", folder / "release.toml", "-q", "--yes").code == 0  # the stored one
+    refused = run("release", folder / "release.toml", "-q", "--key", "another", "--out", "other")
+    assert (refused.code, "frozen by its curator" in refused.err) == (2, True)
+    assert run("ledger", "freeze", path, "--reason", "again").code == 2
+    assert run("ledger", "unfreeze", path, "--reason", "over").code == 0
+    assert run("ledger", "show", path, "--json").document["is_frozen"] is False
+    assert run("ledger", "verify", path, "--json").document["records"] == 5
+
+
+def test_show_lists_analysts_and_what_they_may_spend(folder: Path, run: Run) -> None:
+    from fractions import Fraction
+
+    from sfumato.ledger.entries import State
+    from sfumato.privacy.budget import Budget
+    from sfumato.privacy.cost import Cost
+
+    path = folder / "asked.ledger"
+    book = Ledger.create(path, Budget(epsilon=1), "people", "add-remove")
+    book.allow("ann", Budget(epsilon="0.5"))
+    private = [State("threshold", 1, b"104729")]
+    book.debit(Cost.pure(Fraction(1, 10)), {}, "k", analyst="ann", states=private)
+    shown = run("ledger", "show", path)
+    assert "80% remains" in shown.out
+    document = run("ledger", "show", path, "--json").document
+    assert document["allowances"] == [
+        {
+            "analyst": "ann",
+            "budget": {"epsilon": 0.5},
+            "spent_share": 0.2,
+            "remaining": {
+                "share": 0.8,
+                "gaussian_mu": None,
+                "gaussian_epsilon": None,
+                "pure_epsilon": 0.4,
+            },
+        }
+    ]
+    assert document["entries"][0]["analyst"] == "ann"  # type: ignore[index]
+    verified = run("ledger", "verify", path)
+    for text in (shown.out, shown.err, str(document), verified.out, verified.err):
+        assert "104729" not in text
+        assert "threshold" not in text
+
+
+def test_the_debits_of_a_ledger_are_shown_whole(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run("release", folder / "release.toml", "-q").code == 0
+    entry = run("ledger", "show", folder / "people.ledger", "--json").document["entries"][0]  # type: ignore[index]
+    line = run("ledger", "show", folder / "people.ledger").out.splitlines()[-1]
+    assert line.split()[:3] == ["1", *entry["time"][:16].split("T")]
+    assert entry["key"][:12] in line
