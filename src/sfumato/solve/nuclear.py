@@ -30,6 +30,7 @@ Ni 2011 for Anderson mixing.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -56,6 +57,7 @@ __all__ = [
 STARTS = 4
 CORRECTIONS = 20  # pairs that L-BFGS remembers
 MEMORY = 8  # steps that Anderson mixing remembers
+MIXED_STEPS = 60
 RELAXATION = 1.5
 LONGEST = 4.0  # the longest step of log v that mixing may take
 LEAST = 1e-14  # added to z^2, so that no cell is lost for good
@@ -98,8 +100,6 @@ def certified_optimum(
     that no cell is expected to have weight 0 at the optimum. ``multiplicity`` counts the cells that
     share a weight by symmetry; ``start`` is a first guess of v.
     """
-    from scipy.optimize import minimize
-
     copies = np.ones(cells) if multiplicity is None else multiplicity
     count = float(copies.mean())
     copies = copies / count  # of order 1, whatever the size of the domain
@@ -119,13 +119,7 @@ def certified_optimum(
         if all_bind:
             _mix(search, np.log(first))
         for _ in range(STARTS):  # a line search that fails for rounding is started afresh
-            minimize(
-                search.negative_log_bound,
-                np.sqrt(copies * (first if search.v is None else search.v)),
-                jac=True,
-                method="L-BFGS-B",
-                options={"maxiter": most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0},
-            )
+            search.climb(np.sqrt(copies * (first if search.v is None else search.v)))
     best = search.best()
     numbers = np.array([best.scale, best.upper, best.lower, best.steps, plan.spent - before])
     plan.keep(number, Searched(asked, best.v, search.lower_v, numbers))
@@ -157,8 +151,42 @@ class _Reached(Exception):
     """The certificate is good enough, or the steps are used up."""
 
 
-class _Search:
+class _Proofs(ABC):
     """What has been proved so far: the greatest lower bound, the least error of a feasible X."""
+
+    def __init__(
+        self, ratio: float, most_steps: int, progress: Callable[[int, float], None] | None
+    ) -> None:
+        self.ratio, self.most_steps, self.progress = ratio, most_steps, progress
+        self.steps, self.lower, self.upper, self.scale = 0, 0.0, np.inf, 1.0
+
+    @property
+    def gap(self) -> float:
+        """Error over its lower bound, less 1."""
+        return sqrt(self.upper / self.lower) - 1
+
+    def stop_if_enough(self) -> None:
+        """Raise _Reached where the certificate is good enough, or the steps are used up."""
+        if self.progress is not None:
+            self.progress(self.steps, self.gap)
+        is_proved = self.upper <= self.lower * self.ratio
+        if is_proved or self.steps >= self.most_steps or must_stop():
+            raise _Reached
+
+    @abstractmethod
+    def negative_log_bound(self, z: Array) -> tuple[float, Array]:
+        """Minus the logarithm of the bound at the roots z of the weights, and its gradient."""
+
+    def climb(self, z: Array) -> None:
+        """L-BFGS on the bound, from z on."""
+        from scipy.optimize import minimize
+
+        options = {"maxiter": self.most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0}
+        minimize(self.negative_log_bound, z, jac=True, method="L-BFGS-B", options=options)
+
+
+class _Search(_Proofs):
+    """Weights of cells, for the mean of all queries."""
 
     def __init__(
         self,
@@ -168,9 +196,8 @@ class _Search:
         most_steps: int,
         progress: Callable[[int, float], None] | None,
     ) -> None:
-        self.root_diagonal, self.copies, self.ratio = root_diagonal, copies, ratio
-        self.most_steps, self.progress = most_steps, progress
-        self.steps, self.lower, self.upper, self.scale = 0, 0.0, np.inf, 1.0
+        super().__init__(ratio, most_steps, progress)
+        self.root_diagonal, self.copies = root_diagonal, copies
         self.v: Array | None = None
         self.lower_v = np.zeros(0)
 
@@ -187,12 +214,8 @@ class _Search:
         if trace * float(diagonal.max()) < self.upper:
             self.scale = float(diagonal.max())
             self.upper, self.v = trace * self.scale, v
-        if self.progress is not None:
-            self.progress(self.steps, sqrt(self.upper / self.lower) - 1)
-        current().tell(sqrt(self.upper / self.lower) - 1)
-        is_proved = self.upper <= self.lower * self.ratio
-        if is_proved or self.steps >= self.most_steps or must_stop():
-            raise _Reached
+        current().tell(self.gap)
+        self.stop_if_enough()
         return trace, total, diagonal
 
     def negative_log_bound(self, z: Array) -> tuple[float, Array]:
@@ -209,23 +232,33 @@ class _Search:
         return Certified(self.v, self.scale, self.upper, self.lower, self.steps)
 
 
-def _mix(search: _Search, x: Array, most_steps: int = 60) -> None:
+def _mix(search: _Search, x: Array) -> None:
     """``log v <- log v + log diag(X)``, relaxed and mixed."""
-    positions: list[Array] = []
-    residuals: list[Array] = []
-    for _ in range(most_steps):
+    mixing = _Mixing()
+    for _ in range(MIXED_STEPS):
         trace, total, diagonal = search.prove(np.exp(x))
-        residual = RELAXATION * np.log(diagonal * total / trace)
-        positions = [*positions, x][-MEMORY - 1 :]
-        residuals = [*residuals, residual][-MEMORY - 1 :]
+        x = mixing.after(x, RELAXATION * np.log(diagonal * total / trace))
+
+
+class _Mixing:
+    """Anderson mixing of the last steps of a fixed point iteration."""
+
+    def __init__(self) -> None:
+        self.positions: list[Array] = []
+        self.residuals: list[Array] = []
+
+    def after(self, x: Array, residual: Array) -> Array:
+        """The next position after x, where one plain step would be ``x + residual``."""
+        self.positions = [*self.positions, x][-MEMORY - 1 :]
+        self.residuals = [*self.residuals, residual][-MEMORY - 1 :]
         step = residual
-        if len(residuals) > 1:
-            dr = np.diff(np.array(residuals), axis=0)
-            dx = np.diff(np.array(positions), axis=0)
+        if len(self.residuals) > 1:
+            dr = np.diff(np.array(self.residuals), axis=0)
+            dx = np.diff(np.array(self.positions), axis=0)
             # the normal equations: at most MEMORY unknowns, whatever the number of cells
             mix, *_ = np.linalg.lstsq(dr @ dr.T, dr @ residual, rcond=1e-12)
             step = residual - mix @ (dx + dr)
-        x = x + np.clip(step, -LONGEST, LONGEST)
+        return np.asarray(x + np.clip(step, -LONGEST, LONGEST), dtype=np.float64)
 
 
 # --------------------
@@ -252,7 +285,6 @@ def _mix(search: _Search, x: Array, most_steps: int = 60) -> None:
 # The share of all weight that is spread evenly: no cell or query is lost for good, and the bound
 # falls by less than twice this part of itself.
 SPREAD = 1e-10
-MIXED_STEPS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,35 +327,23 @@ def certified_largest(
     F. ``cell_copies`` and ``query_copies`` count what shares a weight by symmetry; ``all_bind``
     says that no cell and no query is expected to have weight 0 at the optimum.
     """
-    from scipy.optimize import minimize
-
     copies = (
         np.ones(cells) if cell_copies is None else cell_copies,
         np.ones(queries) if query_copies is None else query_copies,
     )
     search = _SearchLargest(root_diagonals, copies, (1 + tolerance) ** 2, most_steps, progress)
     v, w = start if start is not None else (1 / copies[0], 1 / copies[1])
-    with suppress(_ReachedLargest):
+    with suppress(_Reached):
         if all_bind:
             _mix_largest(search, np.log(v), np.log(w))
         for _ in range(STARTS):  # a line search that fails for rounding is started afresh
-            minimize(
-                search.negative_log_bound,
-                search.roots(v, w),
-                jac=True,
-                method="L-BFGS-B",
-                options={"maxiter": most_steps, "maxcor": CORRECTIONS, "ftol": 0.0, "gtol": 0.0},
-            )
+            search.climb(search.roots(v, w))
             v, w = search.weights(v, w)
     return search.best()
 
 
-class _ReachedLargest(Exception):
-    """The certificate is good enough, or the steps are used up."""
-
-
-class _SearchLargest:
-    """What has been proved so far: the greatest lower bound, the least error of a feasible X."""
+class _SearchLargest(_Proofs):
+    """Weights of cells and of queries, for the largest error."""
 
     def __init__(
         self,
@@ -333,9 +353,8 @@ class _SearchLargest:
         most_steps: int,
         progress: Callable[[int, float], None] | None,
     ) -> None:
-        self.root_diagonals, self.copies, self.ratio = root_diagonals, copies, ratio
-        self.most_steps, self.progress = most_steps, progress
-        self.steps, self.lower, self.upper, self.scale = 0, 0.0, np.inf, 1.0
+        super().__init__(ratio, most_steps, progress)
+        self.root_diagonals, self.copies = root_diagonals, copies
         self.found: tuple[Array, Array] | None = None
 
     def prove(self, v: Array, w: Array) -> tuple[float, Array, Array]:
@@ -351,11 +370,7 @@ class _SearchLargest:
         scale = float(diagonal.max())
         if scale * float(errors.max()) < self.upper:
             self.upper, self.scale, self.found = scale * float(errors.max()), scale, (v, w)
-        if self.progress is not None:
-            self.progress(self.steps, sqrt(self.upper / self.lower) - 1)
-        is_proved = self.upper <= self.lower * self.ratio
-        if is_proved or self.steps >= self.most_steps or must_stop():
-            raise _ReachedLargest
+        self.stop_if_enough()
         return trace, diagonal, errors
 
     def negative_log_bound(self, z: Array) -> tuple[float, Array]:
@@ -400,8 +415,7 @@ def _spread(z: Array, copies: Array) -> Array:
 
 def _mix_largest(search: _SearchLargest, x: Array, y: Array) -> None:
     """``log v <- log v + log diag(X)``, ``log w`` likewise with the errors, relaxed and mixed."""
-    positions: list[Array] = []
-    residuals: list[Array] = []
+    mixing = _Mixing()
     both, cells = np.concatenate([x, y]), len(x)
     for _ in range(MIXED_STEPS):
         logs = np.split(both, [cells])
@@ -409,15 +423,7 @@ def _mix_largest(search: _SearchLargest, x: Array, y: Array) -> None:
         v, w = v / float(search.copies[0] @ v), w / float(search.copies[1] @ w)
         trace, diagonal, errors = search.prove(v, w)
         residual = RELAXATION * np.log(np.concatenate([diagonal, errors]) / trace)
-        positions = [*positions, both][-MEMORY - 1 :]
-        residuals = [*residuals, residual][-MEMORY - 1 :]
-        step = residual
-        if len(residuals) > 1:
-            dr = np.diff(np.array(residuals), axis=0)
-            dx = np.diff(np.array(positions), axis=0)
-            mix, *_ = np.linalg.lstsq(dr @ dr.T, dr @ residual, rcond=1e-12)
-            step = residual - mix @ (dx + dr)
-        both = both + np.clip(step, -LONGEST, LONGEST)
+        both = mixing.after(both, residual)
 
 
 # --------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from math import ceil, prod, sqrt
@@ -26,7 +26,7 @@ from sfumato.domain.values import valued
 from sfumato.errors import PlanError, TooLarge
 from sfumato.strategy.sensitivity import Moves, l1_diameter, pair_moves, squared_diameter
 from sfumato.types import Array, Integers, Neighbours, Noise, Objective
-from sfumato.workload.queries import check_entries, repeated
+from sfumato.workload.queries import QuerySet, check_entries, repeated
 from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
@@ -38,6 +38,7 @@ __all__ = [
     "Norm",
     "Reconstruction",
     "Strategy",
+    "SumOfProducts",
     "check_measured",
     "check_rank",
     "check_unbiased",
@@ -522,6 +523,52 @@ class GaussianStrategy(Strategy):
     def effective_terms(self, term: int) -> Array:
         """Gaussian noise adds up to Gaussian noise: infinitely many."""
         return repeated(np.inf, self.workload.terms[term].rows)
+
+
+class SumOfProducts(GaussianStrategy):
+    """Answers that are sums over blocks of products over attributes.
+
+    Along each asked attribute a block reads either a rest, one number per query, or a total, which
+    is the same measured value for all queries times a coefficient of each.
+    """
+
+    @abstractmethod
+    def _unit_totals(self, term: int) -> Iterator[tuple[int, float]]:
+        """What unit noise on each block adds to the total variance of a term."""
+
+    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
+        """The sum over the blocks, without listing any query."""
+        return sum(block_variances[b] * value for b, value in self._unit_totals(term))
+
+    def block_errors(self) -> Array:
+        """Block by block of every term."""
+        out = np.zeros(len(self.blocks))
+        for t, term in enumerate(self.workload.terms):
+            for b, value in self._unit_totals(t):
+                out[b] += term.weight**2 * value
+        return out
+
+    def _factors(self, term: int) -> dict[str, QuerySet]:
+        """The asked queries by attribute; none where the term is no product."""
+        asked = self.workload.terms[term].as_product()
+        return {} if asked is None else dict(asked.factors)
+
+    @staticmethod
+    def _in_order(
+        part: Array,
+        rests: Mapping[str, int],
+        asked: Iterable[str],
+        totals: Mapping[str, Array],
+    ) -> Array:
+        """Rests (by length along their attributes) as axes in the order asked, times totals."""
+        names = list(asked)
+        out = part.reshape([rests.get(n, 1) for n in names])
+        for position, name in enumerate(names):
+            if name in totals:
+                along = [1] * len(names)
+                along[position] = len(totals[name])
+                out = out * totals[name].reshape(along)
+        return out
 
 
 # --------------------

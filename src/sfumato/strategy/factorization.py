@@ -23,7 +23,7 @@ from sfumato.errors import PlanError
 from sfumato.solve.nuclear import Certified
 from sfumato.solve.orbits import CLASS_PART, Axis, OrbitProblem, Part
 from sfumato.solve.weighted_orbits import row_quadratics
-from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy
+from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy, SumOfProducts
 from sfumato.strategy.measured import Piece
 from sfumato.types import Array, Integers, Objective
 from sfumato.workload.queries import Matrix, QuerySet, Total
@@ -50,7 +50,7 @@ Asked = dict[str, QuerySet]
 
 
 @dataclass(frozen=True, eq=False)
-class Factorization(GaussianStrategy):
+class Factorization(SumOfProducts):
     """Pieces of an optimal strategy, one per sector.
 
     ``inverses[b]`` takes the mixed rows of block b to class sums: the pseudo-inverse of its matrix.
@@ -68,7 +68,7 @@ class Factorization(GaussianStrategy):
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the sectors that the term reaches."""
-        asked = self._asked(term)
+        asked = self._factors(term)
         out = np.zeros([q.rows for q in asked.values()])
         for b in self._reached(asked):
             piece = self._piece(b)
@@ -89,7 +89,7 @@ class Factorization(GaussianStrategy):
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """The steps of ``answer``, transposed and in reverse order."""
-        asked = self._asked(term)
+        asked = self._factors(term)
         table = np.asarray(coefficients, dtype=np.float64)
         table = table.reshape([q.rows for q in asked.values()])
         found = {}
@@ -111,7 +111,7 @@ class Factorization(GaussianStrategy):
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Per sector a product: the covariance of class sums, squared rows of the residuals."""
-        asked = self._asked(term)
+        asked = self._factors(term)
         out = np.zeros([q.rows for q in asked.values()])
         for b in self._reached(asked):
             piece = self._piece(b)
@@ -136,21 +136,9 @@ class Factorization(GaussianStrategy):
             spread = _contracted(spread, rows, len(axes) - done)
         return spread
 
-    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The same, summed: traces instead of rows."""
-        return sum(block_variances[b] * value for b, value in self._unit_totals(term))
-
-    def block_errors(self) -> Array:
-        """Sector by sector of every term."""
-        out = np.zeros(len(self.blocks))
-        for t, term in enumerate(self.workload.terms):
-            for b, value in self._unit_totals(t):
-                out[b] += term.weight**2 * value
-        return out
-
     def _unit_totals(self, term: int) -> Iterator[tuple[int, float]]:
         """What unit noise on each block adds to the total variance of a term."""
-        asked = self._asked(term)
+        asked = self._factors(term)
         for b in self._reached(asked):
             piece = self._piece(b)
             gram: Array = np.ones((1, 1))
@@ -191,10 +179,6 @@ class Factorization(GaussianStrategy):
         queries = asked.get(axis.name, Total(axis.cells))
         return axis.class_gram(queries) / np.sqrt(np.outer(axis.sizes, axis.sizes))
 
-    def _asked(self, term: int) -> Asked:
-        found = self.workload.terms[term].as_product()
-        return {} if found is None else dict(found.factors)
-
     def _piece(self, b: int) -> Piece:
         piece = self.blocks[b].term
         if not isinstance(piece, Piece):
@@ -219,17 +203,12 @@ class Factorization(GaussianStrategy):
 
     def _completed(self, part: Array, piece: Piece, asked: Asked, b: int, power: int) -> Array:
         """Order the axes as asked: drop totals, multiply in the axes that were summed up."""
-        at = {a.name: i for i, a in enumerate(piece.axes)}
-        shape = [part.shape[at[n]] if n in at else 1 for n in asked]
-        out = part.reshape(shape)
-        plain = {a.name: a for a in self._plain(b, asked)}
-        for position, (name, queries) in enumerate(asked.items()):
-            if name in plain:
-                rows = self._rows_of(plain[name], queries, CLASS_PART)[:, 0] ** power
-                along = [1] * len(asked)
-                along[position] = len(rows)
-                out = out * rows.reshape(along)
-        return out
+        rests = {a.name: part.shape[i] for i, a in enumerate(piece.axes)}
+        totals = {
+            a.name: self._rows_of(a, asked[a.name], CLASS_PART)[:, 0] ** power
+            for a in self._plain(b, asked)
+        }
+        return self._in_order(part, rests, asked, totals)
 
     def _rows_of(self, axis: Axis, queries: QuerySet | None, label: int) -> Array:
         """Coefficients on class sums (means over the classes), or centred ones within a class."""

@@ -28,7 +28,7 @@ import numpy as np
 from sfumato.errors import PlanError, TooLarge
 from sfumato.solve.effort import must_stop
 from sfumato.solve.weighted_orbits import Reweighted
-from sfumato.strategy.base import Block, GaussianStrategy, Norm
+from sfumato.strategy.base import Block, Norm, SumOfProducts
 from sfumato.strategy.splits import Split, union_of_splits
 from sfumato.strategy.subset_bounds import pinched_bound, sum_of_bounds
 from sfumato.types import Array, Integers
@@ -52,7 +52,7 @@ Subset = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces(GaussianStrategy):
+class Pieces(SumOfProducts):
     """One block per set of attributes, and how every attribute is split."""
 
     _algorithm: ClassVar[str] = "pieces"
@@ -71,7 +71,7 @@ class Pieces(GaussianStrategy):
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the pieces within the term."""
-        asked = self._asked(term)
+        asked = self._factors(term)
         out = np.zeros([q.rows for q in asked.values()])
         for b, inside in self._within(asked):
             shape = [self.splits[n].measured.rows for n in inside]
@@ -84,7 +84,7 @@ class Pieces(GaussianStrategy):
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """Rests along the attributes of a piece, totals along the others."""
-        asked = self._asked(term)
+        asked = self._factors(term)
         table = np.asarray(coefficients, dtype=np.float64)
         table = table.reshape([q.rows for q in asked.values()])
         found = {}
@@ -104,7 +104,7 @@ class Pieces(GaussianStrategy):
         self, term: int, queries: Sequence[int], block_variances: Sequence[float]
     ) -> Array:
         """Products of ``r r'`` and ``alpha alpha'``, summed over the pieces."""
-        asked = self._asked(term)
+        asked = self._factors(term)
         shape = [q.rows for q in asked.values()]
         places = np.unravel_index(np.asarray(queries, dtype=np.int64), shape) if shape else ()
         kernels: dict[str, tuple[Array, Array]] = {}
@@ -124,7 +124,7 @@ class Pieces(GaussianStrategy):
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Products of ``|r|^2`` and ``alpha^2``, summed over the pieces."""
-        asked = self._asked(term)
+        asked = self._factors(term)
         out = np.zeros([q.rows for q in asked.values()])
         for b, inside in self._within(asked):
             part = np.ones(())
@@ -133,21 +133,9 @@ class Pieces(GaussianStrategy):
             out = out + block_variances[b] * self._completed(part, inside, asked, power=2)
         return out.reshape(-1)
 
-    def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
-        """The same with sums of squares."""
-        return sum(block_variances[b] * value for b, value in self._unit_totals(term))
-
-    def block_errors(self) -> Array:
-        """Piece by piece of every term."""
-        out = np.zeros(len(self.blocks))
-        for t, term in enumerate(self.workload.terms):
-            for b, value in self._unit_totals(t):
-                out[b] += term.weight**2 * value
-        return out
-
     def _unit_totals(self, term: int) -> Iterator[tuple[int, float]]:
         """What unit noise on each block adds to the total variance of a term."""
-        asked = self._asked(term)
+        asked = self._factors(term)
         for b, inside in self._within(asked):
             sums = (self._sums(n, q)[1 if n in inside else 0] for n, q in asked.items())
             yield b, prod(sums)
@@ -158,7 +146,7 @@ class Pieces(GaussianStrategy):
         A variance grows with ``alpha^2`` and ``|r|^2`` of every attribute, linearly in each pair,
         so the greatest is among queries on the frontier of these pairs.
         """
-        asked = self._asked(term)
+        asked = self._factors(term)
         pairs = [self._frontier(name, queries) for name, queries in asked.items()]
         if prod(len(alpha) for alpha, _ in pairs) > LISTED:
             pairs = [(a.max(keepdims=True), r.max(keepdims=True)) for a, r in pairs]
@@ -176,10 +164,6 @@ class Pieces(GaussianStrategy):
         pairs = zip(scales, self.subsets, strict=True)
         power = sum(scale * prod(greatest[n] for n in inside) for scale, inside in pairs)
         return ColumnNorm(power * ROUND_UP, is_exact=False)
-
-    def _asked(self, term: int) -> dict[str, QuerySet]:
-        found = self.workload.terms[term].as_product()
-        return {} if found is None else dict(found.factors)
 
     @cached_property
     def _at(self) -> dict[Subset, int]:
@@ -222,15 +206,10 @@ class Pieces(GaussianStrategy):
         self, part: Array, inside: Subset, asked: Mapping[str, QuerySet], power: int
     ) -> Array:
         """Put the axes in the order asked and multiply in the totals of the others."""
-        sizes = dict(zip(inside, part.shape, strict=True))
-        out = part.reshape([sizes.get(n, 1) for n in asked])
-        for position, (name, queries) in enumerate(asked.items()):
-            if name not in sizes:
-                alpha, _ = self._coefficients(name, queries)
-                along = [1] * len(asked)
-                along[position] = len(alpha)
-                out = out * (alpha**power).reshape(along)
-        return out
+        rests = dict(zip(inside, part.shape, strict=True))
+        outside = {n: q for n, q in asked.items() if n not in rests}
+        totals = {n: self._coefficients(n, q)[0] ** power for n, q in outside.items()}
+        return self._in_order(part, rests, asked, totals)
 
 
 def pieces(workload: Workload) -> Pieces | None:
