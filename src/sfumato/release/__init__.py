@@ -1,8 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is published: answers, error bars, provenance, plots, report. Public; sees no exact data."""
-
-from sfumato.release.release import Release
-
-__all__ = [
-    "Release",
-]

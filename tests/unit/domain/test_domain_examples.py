@@ -104,9 +104,11 @@ def test_the_python_on_the_page_about_domains_is_true(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "name",
-    ["wording", "tomlfile", "tomlfaults"]
-    + [f"domain.{n}" for n in ("base", "listed", "ordered", "dates", "domain")]
-    + [f"domain.{n}" for n in ("levels", "schema", "write", "draft")],
+    [
+        "text",
+        "toml",
+        *(f"domain.{n}" for n in ("attributes", "domain", "levels", "schema", "draft")),
+    ],
 )
 def test_the_examples_in_docstrings_are_true(name):
     assert doctest.testmod(importlib.import_module(f"sfumato.{name}")).failed == 0
