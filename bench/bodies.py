@@ -67,8 +67,8 @@ def census(epsilon: float, bodies: Sequence[str]) -> list[Found]:
     blocks = plan.strategy.blocks
     exact = count(open_table(table), domain, blocks, plan.neighbours)
     measured = measure(exact, blocks, plan.noise, explicit.Words(0))
-    answers = list(reconstruct(plan, measured))
-    total = released_total(released_tables(plan, answers), measured.rows)
+    answers = list(reconstruct(plan.forecast, measured))
+    total = released_total(released_tables(plan.forecast, answers), measured.rows)
     truth = np.concatenate([t for _, t in implicit.true_tables(table, domain, 2)])
     name = f"Adult, epsilon {epsilon:g}"
     y = np.concatenate(answers)

@@ -139,7 +139,9 @@ def measured_case(case: Case, runs: int = RUNS) -> Row:
 def _answers(plan: Plan, table: pd.DataFrame, seed: int) -> np.ndarray:
     blocks = plan.strategy.blocks
     exact = count(open_table(table), plan.workload.domain, blocks, plan.neighbours)
-    return np.concatenate(list(reconstruct(plan, measure(exact, blocks, plan.noise, Words(seed)))))
+    return np.concatenate(
+        list(reconstruct(plan.forecast, measure(exact, blocks, plan.noise, Words(seed))))
+    )
 
 
 def _true(work: sf.Workload, table: pd.DataFrame) -> np.ndarray:

@@ -134,7 +134,7 @@ def noisy(plan: Plan, records: int, seed: int = 0) -> tuple[list[np.ndarray], li
     drawn = yes_no(len(work.domain), records, seed)
     blocks = plan.strategy.blocks
     exact = count(open_table(drawn), work.domain, blocks, plan.neighbours)
-    answers = list(reconstruct(plan, measure(exact, blocks, plan.noise, Words(seed))))
+    answers = list(reconstruct(plan.forecast, measure(exact, blocks, plan.noise, Words(seed))))
     true = [_table(drawn, t.attributes) for t in work.terms]
     return answers, true
 

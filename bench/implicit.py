@@ -124,11 +124,11 @@ def released(way: str, work: sf.Workload, table: pd.DataFrame, epsilon: float) -
 def _refined(way: str, plan: Plan, measured: Measured) -> Tables:
     """Everything here is arithmetic on public numbers."""
     work = plan.workload
-    answers = list(reconstruct(plan, measured))
-    tables = released_tables(plan, answers)
+    answers = list(reconstruct(plan.forecast, measured))
+    tables = released_tables(plan.forecast, answers)
     total = released_total(tables, measured.rows)
     if way in ("rows", "prior rows"):
-        fit = fit_measured(plan, measured)
+        fit = fit_measured(plan.forecast, measured)
         fit = shrunk(fit, tables, total) if way == "prior rows" else fit
         return fit_rows(fit, total, draws=Draws(work.digest())).table
     if way == "local":

@@ -65,13 +65,13 @@ def tables(
     budget = sf.Budget(epsilon=epsilon, delta=implicit.DELTA)
     plan = sf.plan(work, budget, mechanism=mechanism, seconds=None, cache=False)
     measured = _measured(plan, table, seed)
-    answers = list(reconstruct(plan, measured))
-    total = released_total(released_tables(plan, answers), measured.rows)
+    answers = list(reconstruct(plan.forecast, measured))
+    total = released_total(released_tables(plan.forecast, answers), measured.rows)
     known = dict(zip((t.attributes for t in work.terms), answers, strict=True))
     found = {"nothing": known.__getitem__}
     for metric, fit in (
         ("objective", fit_answers(work, answers)),
-        ("covariance", fit_measured(plan, measured)),
+        ("covariance", fit_measured(plan.forecast, measured)),
     ):
         found[metric] = project_locally(fit, total, gap=GAP).margin
     errors = {
@@ -89,9 +89,9 @@ def listed(records: int, attributes: int = 10, draws: int = 5) -> Listed:
     for seed in range(draws):
         drawn = adult.yes_no(attributes, records, seed)
         measured = _measured(plan, drawn, seed)
-        answers = list(reconstruct(plan, measured))
+        answers = list(reconstruct(plan.forecast, measured))
         truth = np.concatenate([explicit._table(drawn, t.attributes) for t in work.terms])
-        fit = fit_measured(plan, measured)
+        fit = fit_measured(plan.forecast, measured)
         likely = fit_explicit(fit, Grid.of(fit), float(records), gap=1e-6)
         h = np.zeros(work.domain.size)
         h[likely.cells] = likely.weights

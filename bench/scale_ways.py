@@ -182,7 +182,7 @@ def _release(cells: int, folder: Path) -> dict[str, object]:
     with timed() as steps["reconstruct"]:
         measured = Measured.from_bytes(stored, plan.noise)
         del stored
-        result = Release.of(plan, measured, project="bounds")
+        result = Release.of(plan.forecast, measured, project="bounds")
     with timed() as steps["write"]:
         result.to_parquet(folder / "answers.parquet")
     stated = plan.resources(records=RECORDS)

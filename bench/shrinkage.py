@@ -144,7 +144,7 @@ def measured_case(case: Case, runs: int = RUNS) -> Row:
     label = f"{case.workload} {case.shape} {case.records} {case.epsilon}"
     source = np.random.default_rng([case.records, len(label)])
     squares, kept = [], []
-    for run, noise in enumerate(drawn_noise(plan, Draws(f"bench {label}"), runs)):
+    for run, noise in enumerate(drawn_noise(plan.forecast, Draws(f"bench {label}"), runs)):
         codes = _records(case, work, source, run)
         public = _sample(work, codes) if case.is_public else None
         true = _answers(work, codes[: case.records])
@@ -166,9 +166,9 @@ def _tried(
     ends = np.cumsum([t.rows for t in work.terms])[:-1]
     fit = objective_fit(work, np.split(noisy, ends))
     near = fit_explicit(fit, Grid.of(fit), float(n), gap=1e-3)
-    expected = expected_square(plan)
-    shrunk = shrunk_towards(plan, fit, near, True, noise=expected, public=public)
-    guesses = Guesses(plan, Quadratic(fit, near.grid), None)
+    expected = expected_square(plan.forecast)
+    shrunk = shrunk_towards(plan.forecast, fit, near, True, noise=expected, public=public)
+    guesses = Guesses(plan.forecast, Quadratic(fit, near.grid), None)
     guessed = dict(zip(guesses.names, guesses.answers(noisy, float(n)), strict=True))
     nothing = np.full(len(true), np.nan)
     answers = (

@@ -590,7 +590,7 @@ def simulated(plan: Plan, label: str = "", *, by_weight: bool = False) -> Measur
         return None
     most = min(MOST_DRAWN_RUNS, ceil(DRAWN_ANSWERS / queries), DRAWN_NUMBERS // size)
     source = Draws(f"simulated {plan.workload.digest()} {plan.mechanism} {label}")
-    return measure_noise(plan, source, max(LEAST_DRAWN_RUNS, most), by_weight=by_weight)
+    return measure_noise(plan.forecast, source, max(LEAST_DRAWN_RUNS, most), by_weight=by_weight)
 
 
 def _least(plans: dict[str, Plan]) -> float | None:
@@ -805,7 +805,7 @@ class _Ways:
 
         linear: dict[str, Plan] = {n: plans[n] for n in WAYS[:2] if n in plans}
         has_both = made_up is not None and FACTORIZATION in plans
-        both = projected_noise(plans[FACTORIZATION]) if has_both else None
+        both = projected_noise(plans[FACTORIZATION].forecast) if has_both else None
         return cls(forecast, linear, made_up, both)
 
     def theory(self, n: float, at: float) -> Iterator[Mark]:
@@ -838,11 +838,11 @@ class _Ways:
             return {name: simulated(plan, f"records {n}") for name, plan in plans.items()}
         runs = min(MOST_RUNS, max(RUNS, ANSWERS // self.forecast.queries))
         out: dict[str, Measured | None] = {
-            name: measure_forecast(plan, made_up, n, runs) for name, plan in plans.items()
+            name: measure_forecast(plan.forecast, made_up, n, runs) for name, plan in plans.items()
         }
         out[PROJECTION] = measure_projection(self.forecast, made_up, n, runs)
         if FACTORIZATION in plans:
-            out[BOTH] = measure_projected(plans[FACTORIZATION], made_up, n, runs)
+            out[BOTH] = measure_projected(plans[FACTORIZATION].forecast, made_up, n, runs)
         if self.forecast.weights(n).first_epsilon:
             out[WEIGHTS] = measure_weights(self.forecast, made_up, n, runs)
         return out

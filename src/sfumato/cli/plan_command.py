@@ -122,7 +122,7 @@ def _plan_linear(spec: Spec, records: int | None, show_all: bool, output: Output
         advice = None if number is None else _advice(spec, best, number, bars.phase("trying"))
         needed = best.resources(number, engine_of(spec.place))
         needed.check()
-        document = plan_document(best, after)
+        document = plan_document(best.forecast, after)
         document["resources"] = needed.as_json()
         document["ledger"] = None if best.in_ledger is None else best.in_ledger.as_json()
         document["recommendation"] = None if advice is None else advice.as_json()
@@ -286,11 +286,11 @@ def _plan_facts(plan: Plan, after: AfterProjection | None) -> Table:
             ("budget", plan.budget.describe()),
             ("neighbours", neighbours_in_words(plan.neighbours, plan.unit)),
             ("mechanism", plan.mechanism),
-            *rmse_facts(plan),
+            *rmse_facts(plan.forecast),
             *(() if after is None else [("after projection", after.describe())]),
             ("largest error", f"{counts(plan.largest_error)}{unit}, of the worst query"),
             ("gamma", f"{plan.gamma:.4g} (the rmse at unit noise)"),
-            ("certificate", certificate_in_words(plan)),
+            ("certificate", certificate_in_words(plan.forecast)),
             *([("stopped early", STOPPED)] if plan.stopped_early else []),
             ("cost", cost_in_words(plan.cost, plan.budget)),
             *([] if plan.in_ledger is None else [("ledger", plan.in_ledger.describe())]),

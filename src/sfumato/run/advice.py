@@ -295,23 +295,30 @@ class _Trial:
 
     def _unbiased(self, run: int) -> Array:
         truth = np.concatenate(self.surrogate(run).answers(self.plan.workload))
-        return truth + next(drawn_noise(self.plan, self._draws(self.plan.mechanism, run), 1))
+        return truth + next(
+            drawn_noise(self.plan.forecast, self._draws(self.plan.mechanism, run), 1)
+        )
 
     def _projected(self, chosen: Plan, run: int, shrinks: bool = False) -> Array | None:
         work = chosen.workload
         surrogate, draws = self.surrogate(run), self._draws(chosen.mechanism, run)
         if chosen.strategy.records is None:
-            noise = next(drawn_noise(chosen, draws, 1))
+            noise = next(drawn_noise(chosen.forecast, draws, 1))
             noisy = np.concatenate(surrogate.answers(work)) + noise
         else:
-            pairs = zip(chosen.strategy.blocks, drawn_values(chosen, draws), strict=True)
+            pairs = zip(chosen.strategy.blocks, drawn_values(chosen.forecast, draws), strict=True)
             values = [b.term.answer(surrogate.table(b.term.attributes)) + z for b, z in pairs]
             noisy = np.concatenate(chosen.strategy.answers(values))
         ends = np.cumsum([t.rows for t in work.terms])[:-1]
         rows = self.records if chosen.total_is_public else None
         public = self.public if shrinks else None
         found = refined_listed(
-            chosen, np.split(noisy, ends), rows, shrinks=shrinks, public=public, steps=inf
+            chosen.forecast,
+            np.split(noisy, ends),
+            rows,
+            shrinks=shrinks,
+            public=public,
+            steps=inf,
         )
         return None if found is None else np.concatenate(found.answers)
 

@@ -11,7 +11,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
@@ -24,7 +24,7 @@ from sfumato.ledger.entries import Entry, canonical_json, request_key
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
 from sfumato.planning.planner import Strategies, choose, smallest_budget
-from sfumato.planning.views import as_asked
+from sfumato.planning.views import as_asked, as_planned
 from sfumato.privacy.budget import Budget, budget_writings, check_neighbours, total_is_public
 from sfumato.privacy.cost import Cost
 from sfumato.refine.cells import agreed_total
@@ -35,16 +35,19 @@ from sfumato.refine.project import checked_constraints
 from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run, stored_answer
 from sfumato.solve.effort import STEPS, cache_folder, deadline
 from sfumato.text import shown
-from sfumato.types import Neighbours, Noise
+from sfumato.types import Array, Neighbours, Noise
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
     from sfumato.ledger.ledger import Ledger
+    from sfumato.planning.forecast import Coefficients, Spread
     from sfumato.planning.resources import Resources
+    from sfumato.privacy.noise_laws import BlockNoise
     from sfumato.refine.shrink import PublicRecords
     from sfumato.release.release import Release
+    from sfumato.strategy.base import Strategy
     from sfumato.study.projection_forecast import AfterProjection
     from sfumato.vault.measure import Exact
     from sfumato.vault.tables import Table
@@ -148,14 +151,15 @@ class InLedger:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Forecast):
+class Plan:
     """How a workload will be answered, and how well: everything is known before it is spent.
 
-    ``wanted`` is the mechanism that was asked for, if one was; ``most_records`` the public number
-    of records for which a bias was allowed.
-    ``in_ledger`` says what it takes of the ledger it was planned for.
+    ``forecast`` is the strategy with its noise, its cost and its errors; ``wanted`` the mechanism
+    that was asked for, if one was; ``most_records`` the public number of records for which a bias
+    was allowed. ``in_ledger`` says what it takes of the ledger it was planned for.
     """
 
+    forecast: Forecast
     wanted: str | None = None
     most_records: int | None = None
     in_ledger: InLedger | None = None
@@ -190,6 +194,162 @@ class Plan(Forecast):
             f"{self.budget.describe()}: typical error {self.rmse:,.2f} counts{best}"
         )
 
+    @property
+    def workload(self) -> Workload:
+        """What is asked."""
+        return self.forecast.workload
+
+    @property
+    def budget(self) -> Budget:
+        """What a release may spend."""
+        return self.forecast.budget
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """What two tables differ in that answers must not tell apart."""
+        return self.forecast.neighbours
+
+    @property
+    def objective(self) -> str:
+        """What the planner makes small."""
+        return self.forecast.objective
+
+    @property
+    def unit(self) -> PrivacyUnit | None:
+        """Whose rows belong together; None where one row is one person."""
+        return self.forecast.unit
+
+    @property
+    def strategy(self) -> Strategy:
+        """What is measured, and how answers follow from it."""
+        return self.forecast.strategy
+
+    @property
+    def noise(self) -> tuple[BlockNoise, ...]:
+        """The noise of every measured block."""
+        return self.forecast.noise
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Every mechanism that was considered, side by side."""
+        return self.forecast.candidates
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the chosen mechanism."""
+        return self.forecast.mechanism
+
+    @property
+    def cost(self) -> Cost:
+        """What a release debits: never more than the budget."""
+        return self.forecast.cost
+
+    @property
+    def groups(self) -> tuple[GroupForecast, ...]:
+        """The forecast of every group of queries."""
+        return self.forecast.groups
+
+    @property
+    def block_variances(self) -> tuple[float, ...]:
+        """The noise variance of every measured block."""
+        return self.forecast.block_variances
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square error over all queries, in counts; of the worst data, if biased."""
+        return self.forecast.rmse
+
+    @property
+    def weighted_rmse(self) -> float:
+        """The root mean square error by the weights of the groups."""
+        return self.forecast.weighted_rmse
+
+    @property
+    def largest_error(self) -> float:
+        """The largest root mean square error of any query, in counts."""
+        return self.forecast.largest_error
+
+    @property
+    def gamma(self) -> float:
+        """The root mean square error at unit noise: see `Forecast.gamma`."""
+        return self.forecast.gamma
+
+    @property
+    def bound(self) -> float | None:
+        """A lower bound for add-remove neighbours, at unit noise, if one is known."""
+        return self.forecast.bound
+
+    @property
+    def replace_one_bound(self) -> float | None:
+        """A lower bound for replace-one neighbours, at unit noise, if one is known."""
+        return self.forecast.replace_one_bound
+
+    @property
+    def known_bound(self) -> float | None:
+        """The lower bound for the neighbours of the plan."""
+        return self.forecast.known_bound
+
+    @property
+    def certificate(self) -> float | None:
+        """Error over a lower bound on the error of every factorization, if one is known."""
+        return self.forecast.certificate
+
+    @property
+    def lower_bound(self) -> float | None:
+        """The certified bound at unit noise."""
+        return self.forecast.lower_bound
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether a time limit ended the planning."""
+        return self.forecast.stopped_early
+
+    @property
+    def may_drop_records(self) -> bool:
+        """Whether the source is a query, a view or an expression."""
+        return self.forecast.may_drop_records
+
+    @property
+    def total_is_public(self) -> bool:
+        """Whether a release will know the number of records."""
+        return self.forecast.total_is_public
+
+    def standard_errors(self, term: int) -> Array:
+        """The standard error of every answer of a group."""
+        return self.forecast.standard_errors(term)
+
+    def variances(self, term: int) -> Array:
+        """Their squares."""
+        return self.forecast.variances(term)
+
+    def spread(self, term: int) -> Spread:
+        """The law of the error of every answer of a group."""
+        return self.forecast.spread(term)
+
+    def covariance(self, group: str, queries: Sequence[int]) -> Array:
+        """The covariance matrix of the listed answers of a group, by their numbers."""
+        return self.forecast.covariance(group, queries)
+
+    def combination_error(self, coefficients: Mapping[str, Coefficients]) -> float:
+        """The standard error of any linear combination of answers, of one or more groups.
+
+        ``coefficients`` has for every group, by name, a number per answer, or a mapping from
+        numbers of answers to coefficients.
+        """
+        return self.forecast.combination_error(coefficients)
+
+    def half_widths(self, term: int, level: float) -> Array:
+        """Half the width of the confidence interval of every answer of a group."""
+        return self.forecast.half_widths(term, level)
+
+    def error_bound(self, beta: float) -> float:
+        """A bound on the error of every query at once, holding with probability ``1 - beta``."""
+        return self.forecast.error_bound(beta)
+
+    def for_writing(self, workload: Workload) -> Plan:
+        """This plan in the groups of another writing of the same queries."""
+        return replace(self, forecast=as_asked(as_planned(self.forecast), workload))
+
     def projected(self, records: int) -> AfterProjection:
         """The error after projection for so many records: a bound, and one tried on made-up data.
 
@@ -197,7 +357,7 @@ class Plan(Forecast):
         """
         from sfumato.study.projection_forecast import after_projection
 
-        return after_projection(self, records)
+        return after_projection(self.forecast, records)
 
     def resources(self, records: int | None = None, engine: EngineName = "duckdb") -> Resources:
         """Scans, cells, memory and rough times of every step of a release; opens no table.
@@ -207,7 +367,7 @@ class Plan(Forecast):
         """
         from sfumato.planning.resources import resources
 
-        return resources(self, records, engine)
+        return resources(self.forecast, records, engine)
 
     def for_source(self, source: object) -> Plan:
         """This plan, or one at the same budget for a source that may drop records.
@@ -369,9 +529,8 @@ class Plan(Forecast):
             strategies=known,
             may_drop_records=may_drop_records,
         )
-        values = {f.name: getattr(found, f.name) for f in fields(found)}
-        plan = Plan(**values, wanted=self.wanted, most_records=self.most_records)
-        return plan if is_written else as_asked(plan, self.workload)
+        forecast = found if is_written else as_asked(found, self.workload)
+        return Plan(forecast, self.wanted, self.most_records)
 
 
 @dataclass(frozen=True, eq=False)
@@ -460,7 +619,7 @@ class LinearRun(Runnable["Exact", "Release"]):
         check_listed(workload)
         self.plan.resources().check()
         constraints = _checked(self.constraints, workload, self.project)
-        check_intervals(self.intervals, self.plan, self.project, constraints)
+        check_intervals(self.intervals, self.plan.forecast, self.project, constraints)
         check_public(public, table)
         guess = None if public is None else public_records(public, workload)
         return replace(self, constraints=constraints, guess=guess)
@@ -479,7 +638,7 @@ class LinearRun(Runnable["Exact", "Release"]):
             stacklevel=4,
         )
         plan.resources().check()
-        check_intervals(self.intervals, plan, self.project, self.constraints)
+        check_intervals(self.intervals, plan.forecast, self.project, self.constraints)
         return replace(self, plan=plan)
 
     def count(self, table: Table | None, progress: Progress | None) -> Exact:
@@ -510,7 +669,7 @@ class LinearRun(Runnable["Exact", "Release"]):
         measured = Measured.from_bytes(answer, self.plan.noise)
         agreed_total(measured.rows, self.constraints)
         return Release.of(
-            self.plan,
+            self.plan.forecast,
             measured,
             project=self.project,
             constraints=self.constraints,
@@ -670,9 +829,8 @@ def plan(
             may_drop_records=may_drop_records,
             asked=workload,
         )
-        values = {f.name: getattr(best, f.name) for f in fields(best)}
         wanted = mechanism or (None if noise is None else f"{noise} noise")
-        return as_asked(Plan(**values, wanted=wanted, most_records=most_records), workload)
+        return Plan(as_asked(best, workload), wanted, most_records)
 
     found = of_noise(noise)
     if ledger is None:
@@ -725,7 +883,7 @@ def fitting(
         for c in listed
     )
     told = replace(theirs, other=ours.price, refused=refused)
-    return replace(other, candidates=shown, in_ledger=told)
+    return replace(other, forecast=replace(other.forecast, candidates=shown), in_ledger=told)
 
 
 def _in_ledger(asked: Plan, ledger: Purse, analyst: str | None, key: str | None) -> InLedger:

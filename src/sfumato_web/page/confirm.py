@@ -40,7 +40,7 @@ def spent(forecast: Forecast) -> tuple[str, str]:
     """What a release costs, rounded up, and the rest of the sentence.
 
     >>> import sfumato as sf
-    >>> spent(sf.plan(sf.marginals(sf.Domain({"age": 9}), 1), sf.Budget(epsilon=1)))
+    >>> spent(sf.plan(sf.marginals(sf.Domain({"age": 9}), 1), sf.Budget(epsilon=1)).forecast)
     ('epsilon 1', '')
     """
     budget = forecast.budget
@@ -122,7 +122,7 @@ class Confirm:
 
         is_known = await guarded.on_ledger(who, looked)
         within = plan.in_ledger
-        cost = " ".join(spent(plan)).strip()
+        cost = " ".join(spent(plan.forecast)).strip()
         if is_known or within is None:
             said = "Released before: opening it again costs nothing."
         else:
@@ -154,7 +154,7 @@ class Confirm:
             ui.html("Spend and release?", sanitize=False, tag="h2")
             facts(
                 [
-                    ("It costs", *spent(plan)),
+                    ("It costs", *spent(plan.forecast)),
                     ("It takes", "-" if price.share is None else percent(price.share), _OF_IT),
                     ("Left now", percent(left.share), _OF_IT),
                     ("Left then", "-" if price.left is None else percent(price.left), _NEVER_GROWS),

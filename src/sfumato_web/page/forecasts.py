@@ -159,7 +159,9 @@ class Preview:
         answers = [np.zeros(0)] * len(terms)
         term = terms[group]
         answers[group] = np.asarray(term.answer(made_up.table(term.attributes)))
-        chart = chart_of(Estimates(self.plan, answers, None, False), group, LEVEL, "container")
+        chart = chart_of(
+            Estimates(self.plan.forecast, answers, None, False), group, LEVEL, "container"
+        )
         assert chart is not None  # noqa: S101  only pictured groups are asked for
         return chart
 

@@ -24,7 +24,6 @@ from sfumato.ledger.entries import Entry, Frozen, request_key
 from sfumato.ledger.ledger import Ledger
 from sfumato.planning.mechanisms import MECHANISMS, named
 from sfumato.planning.planner import BIASED, Strategies
-from sfumato.planning.views import as_asked, as_planned
 from sfumato.privacy.budget import Budget, total_is_public
 from sfumato.release.provenance import cost_in_words
 from sfumato.run.linear import fitting, request_of
@@ -228,7 +227,7 @@ class Guarded:
         plan = self.planned_for(asked, who)
         within = plan.in_ledger
         assert within is not None  # noqa: S101
-        return {**plan_document(plan), "fits": within.fits, "ledger": within.as_json()}
+        return {**plan_document(plan.forecast), "fits": within.fits, "ledger": within.as_json()}
 
     def read(self, body: bytes) -> ReleaseWanted:
         """The release request that a body holds."""
@@ -467,7 +466,7 @@ class Guarded:
             drops = self._may_drop_records
             found = plan_of(asked, workload, *how, built, may_drop_records=drops, noise=noise)
             known = self._plans.put(name, found)
-        return as_asked(as_planned(known), workload)
+        return known.for_writing(workload)
 
     def _built(self, key: str, new: Strategies) -> Strategies:
         """The strategies of a workload: those that were built for it before, or new ones."""

@@ -403,7 +403,7 @@ def test_forecasts_refuse_budgets_without_gaussian_noise() -> None:
 def test_the_width_along_independent_noise_is_sigma_times_the_gaussian_width() -> None:
     work = workloads()["pairs"]
     plan = sf.plan(work, BUDGET, mechanism="gaussian")
-    found = projected_noise(plan, draws=400)
+    found = projected_noise(plan.forecast, draws=400)
     width = sf.gaussian_width(work).scaled(plan.noise[0].scale)
     spread = found.width.standard_error + width.standard_error
     assert abs(float(found.width) - float(width)) < 4 * spread
@@ -414,11 +414,11 @@ def test_the_width_along_independent_noise_is_sigma_times_the_gaussian_width() -
 def test_no_data_set_exceeds_the_bound_on_projected_factorizations(n: int) -> None:
     work = sf.prefixes(sf.Domain({"x": 40}), "x")
     plan = sf.plan(work, BUDGET, mechanism="factorization")
-    found = projected_noise(plan)
+    found = projected_noise(plan.forecast)
     matrix, rng = dense(work), np.random.default_rng(13)
     for h in data_sets(matrix.shape[1], n, rng):
         truth = matrix @ h
-        noise = drawn_noise(plan, Draws(f"test {n}"), 24)
+        noise = drawn_noise(plan.forecast, Draws(f"test {n}"), 24)
         errors = [((projected(matrix, truth + z, n) - truth) ** 2).mean() for z in noise]
         mean, spread = np.mean(errors), np.std(errors) / sqrt(len(errors))
         assert mean <= found.bound_at(n) ** 2 + 4 * spread
@@ -429,11 +429,11 @@ def test_no_data_set_exceeds_the_bound_on_projected_factorizations(n: int) -> No
 def test_widths_say_nothing_of_laplace_noise() -> None:
     plan = sf.plan(workloads()["pairs"], sf.Budget(epsilon=1), mechanism="laplace")
     with pytest.raises(PlanError, match="Gaussian"):
-        projected_noise(plan)
+        projected_noise(plan.forecast)
     for draws in (1, True, 2.5):
         with pytest.raises(PlanError, match="draws"):
             projected_noise(
-                sf.plan(workloads()["pairs"], BUDGET, mechanism="gaussian"),
+                sf.plan(workloads()["pairs"], BUDGET, mechanism="gaussian").forecast,
                 draws=draws,  # type: ignore[arg-type]
             )
 
@@ -460,10 +460,10 @@ def test_measured_linear_mechanisms_agree_with_their_forecast() -> None:
     work = workloads()["running totals"]
     for mechanism in ("gaussian", "factorization", "laplace"):
         plan = sf.plan(work, BUDGET, mechanism=mechanism)
-        found = measure_forecast(plan, MadeUp.of(work), 100, runs=200)
+        found = measure_forecast(plan.forecast, MadeUp.of(work), 100, runs=200)
         assert abs(found.rmse - plan.rmse) < 5 * found.standard_error
         assert abs(found.rmse - 1.3 * plan.rmse) > 5 * found.standard_error
-        assert measure_projected(plan, MadeUp.of(work), 20, runs=3).rmse < 0.7 * plan.rmse
+        assert measure_projected(plan.forecast, MadeUp.of(work), 20, runs=3).rmse < 0.7 * plan.rmse
 
 
 def test_surrogates_are_public_tables_or_named_laws() -> None:

@@ -119,4 +119,4 @@ def test_biased_plans_have_none():
         records=10,
     )
     with pytest.raises(WorkloadError, match="have a bias"):
-        check_intervals("bootstrap", plan, True, None)
+        check_intervals("bootstrap", plan.forecast, True, None)

@@ -76,8 +76,10 @@ def test_answers_keep_impossible_cells_and_published_tables(plan, project):
 
 def drawn(plan: sf.Plan, seed: int, known: sf.Constraints | None) -> Release:
     """A release whose noise is repeatable."""
-    noisy = measured(plan, count(people(), *DOMAIN.names).astype(np.int64), SeededWords(seed))
-    return Release.of(plan, noisy, constraints=known)
+    noisy = measured(
+        plan.forecast, count(people(), *DOMAIN.names).astype(np.int64), SeededWords(seed)
+    )
+    return Release.of(plan.forecast, noisy, constraints=known)
 
 
 def test_a_release_without_them_breaks_them(plan):

@@ -76,7 +76,7 @@ def of_weights(weights: tuple[int, ...]) -> Plan:
     plan = sf.plan(sf.prefixes(domain, "x"), sf.Budget(mu=1), mechanism="gaussian-wavelet")
     term = Product(domain, "wavelet x", 1.0, (("x", Wavelet(4, weights)),))
     strategy = replace(plan.strategy, blocks=(Block(term, 1.0),))
-    return replace(plan, strategy=strategy)
+    return replace(plan, forecast=replace(plan.forecast, strategy=strategy))
 
 
 def test_wavelets_of_other_weights_are_other_measurements() -> None:

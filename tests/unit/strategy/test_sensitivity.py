@@ -54,7 +54,7 @@ def test_the_sensitivity_of_every_mechanism_is_the_greatest_move(
 ) -> None:
     plan = planned(mechanism, work)
     if plan is not None:
-        check(plan, norm, neighbours, drops, 1 + 1e-6)
+        check(plan.forecast, norm, neighbours, drops, 1 + 1e-6)
 
 
 @pytest.mark.parametrize(("neighbours", "drops"), MOVES)
@@ -74,5 +74,5 @@ def test_a_sensitivity_that_forgets_a_block_is_found_out(norm: Norm) -> None:
     plan = planned("gaussian-groups", "mixed")
     assert plan is not None
     scales = np.array(plan.strategy.shares) ** norm
-    true = greatest_move(plan, norm, "add-remove", False, scales)
+    true = greatest_move(plan.forecast, norm, "add-remove", False, scales)
     assert plan.strategy.sensitivity(norm, scales=[*scales[:-1], 0.0]).power < true

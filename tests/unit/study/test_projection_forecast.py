@@ -110,4 +110,4 @@ def test_numbers_of_records_that_are_none_are_refused(records):
 
 def test_a_plan_forecasts_it():
     plan = sf.plan(UNEVEN, sf.Budget(epsilon=1))
-    assert plan.projected(20).as_json() == after_projection(plan, 20).as_json()
+    assert plan.projected(20).as_json() == after_projection(plan.forecast, 20).as_json()
