@@ -143,7 +143,7 @@ def test_domains_can_be_keys_and_survive_pickling():
 
 def test_declaring_a_domain_does_not_load_pydantic():
     code = (
-        "import sys, sfumato.domain as d; d.Domain({'a': 2}).digest(); "
+        "import sys, sfumato.domain.domain as d; d.Domain({'a': 2}).digest(); "
         "sys.exit('pydantic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
