@@ -145,7 +145,7 @@ def test_the_limit_in_steps_is_the_same_everywhere_and_lowers_the_effort() -> No
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from test_determinism import BUDGET, WORKLOADS, digest
+from {module} import BUDGET, WORKLOADS, digest
 import sfumato as sf
 print([digest(sf.plan(make(), BUDGET, cache=False)) for make in WORKLOADS.values()])
 """
@@ -156,7 +156,7 @@ def _fresh(threads: int) -> str:
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     source = Path(sf.__file__).parents[1]
     environment = {**os.environ, **dict.fromkeys(names, str(threads)), "PYTHONPATH": str(source)}
-    script = SCRIPT.format(folder=str(Path(__file__).parent))
+    script = SCRIPT.format(module=Path(__file__).stem, folder=str(Path(__file__).parent))
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
     )
