@@ -27,11 +27,10 @@ from bench.adult import yes_no
 from bench.tell import show
 from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import expected_square, objective_fit
-from sfumato.refine.draws import Draws
+from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.grid import Grid
 from sfumato.refine.problem import Quadratic
 from sfumato.refine.shrink import EVEN, INDEPENDENT, Guesses, PublicRecords, shrunk_towards
-from sfumato.refine.widths import drawn_noise
 from sfumato.run.linear import Plan
 
 __all__ = ["CASES", "SHAPES", "WORKLOADS", "Case", "Row", "main", "measured_case"]

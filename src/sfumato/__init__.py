@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger as Ledger
     from sfumato.privacy.budget import Budget as Budget
     from sfumato.refine.project import project as project
-    from sfumato.refine.widths import gaussian_width as gaussian_width
-    from sfumato.refine.widths import mean_width as mean_width
-    from sfumato.refine.widths import support as support
     from sfumato.release.release import Release as Release
     from sfumato.run.adaptive import AdaptivePlan as AdaptivePlan
     from sfumato.run.adaptive import plan_adaptive as plan_adaptive
@@ -43,6 +40,9 @@ if TYPE_CHECKING:
     from sfumato.session.session import plan_session as plan_session
     from sfumato.study.factorize import factorize as factorize
     from sfumato.study.projection_forecast import forecast_projection as forecast_projection
+    from sfumato.study.widths import gaussian_width as gaussian_width
+    from sfumato.study.widths import mean_width as mean_width
+    from sfumato.study.widths import support as support
     from sfumato.vault.warehouse import CsvSource as CsvSource
     from sfumato.vault.warehouse import SqlSource as SqlSource
     from sfumato.workload.build import conjunctions as conjunctions
@@ -83,9 +83,9 @@ _HOMES = {
     "explicit": "sfumato.workload.build",
     "factorize": "sfumato.study.factorize",
     "forecast_projection": "sfumato.study.projection_forecast",
-    "gaussian_width": "sfumato.refine.widths",
+    "gaussian_width": "sfumato.study.widths",
     "marginals": "sfumato.workload.build",
-    "mean_width": "sfumato.refine.widths",
+    "mean_width": "sfumato.study.widths",
     "means": "sfumato.workload.build",
     "open_session": "sfumato.session.session",
     "plan_adaptive": "sfumato.run.adaptive",
@@ -99,7 +99,7 @@ _HOMES = {
     "recommend": "sfumato.run.advice",
     "sql": "sfumato.workload.sql.statements",
     "sums": "sfumato.workload.build",
-    "support": "sfumato.refine.widths",
+    "support": "sfumato.study.widths",
     "watch": "sfumato.run.watch",
     "windows": "sfumato.workload.build",
 }

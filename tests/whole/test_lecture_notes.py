@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.refine.widths import closed_form
 from sfumato.strategy.sensitivity import squared_diameter
 from sfumato.study.error_bounds import (
     gaussian_rows_needed,
@@ -24,6 +23,7 @@ from sfumato.study.error_bounds import (
 )
 from sfumato.study.local_model import RandomizedResponse, error_bound
 from sfumato.study.multiplicative_weights import rows_needed
+from sfumato.study.widths import closed_form
 
 CELLS = sf.Domain({"u": 5})
 

@@ -13,7 +13,7 @@ statistics", for sums; W. Hoeffding, 1963, for randomized response).
 Against the records and the queries there are five ways: Gaussian noise on the queries, the best
 factorization, either of them projected onto the hull of possible answers, and private
 multiplicative weights. The first two are exact forecasts; the others are bounds that hold for every
-data set (``refine/widths``). Points are measured on data drawn from a public surrogate, never on
+data set (``study/widths``). Points are measured on data drawn from a public surrogate, never on
 the table.
 """
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
     from sfumato.cli.spec import Spec
     from sfumato.privacy.budget import Budget
-    from sfumato.refine.widths import Hull, ProjectedNoise
     from sfumato.run.advice import Recommendation
     from sfumato.run.linear import Plan
     from sfumato.run.spine import Progress
     from sfumato.study.local_model import RandomizedResponse
     from sfumato.study.projection_forecast import ProjectionForecast
     from sfumato.study.simulated import MadeUp, Measured
+    from sfumato.study.widths import Hull, ProjectedNoise
     from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -742,8 +742,8 @@ def _local_bound(
 
 def _scaling(spec: Spec, plans: dict[str, Plan], rows: int | None) -> Scaling | None:
     """The curves of a spec whose budget allows Gaussian noise; None otherwise."""
-    from sfumato.refine.widths import Hull
     from sfumato.study.simulated import MadeUp
+    from sfumato.study.widths import Hull
 
     if spec.budget is None or spec.budget.gaussian_mu is None or GAUSSIAN not in plans:
         return None
@@ -801,7 +801,7 @@ class _Ways:
         cls, forecast: ProjectionForecast, plans: dict[str, Plan], made_up: MadeUp | None
     ) -> _Ways:
         """Gaussian noise and the factorization, where there are plans of them, and the rest."""
-        from sfumato.refine.widths import projected_noise
+        from sfumato.study.widths import projected_noise
 
         linear: dict[str, Plan] = {n: plans[n] for n in WAYS[:2] if n in plans}
         has_both = made_up is not None and FACTORIZATION in plans

@@ -25,9 +25,8 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.resources import LISTED
 from sfumato.refine.consistency import Projection, Refined, has_wide, objective_fit
-from sfumato.refine.draws import Draws
+from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.grid import Grid
-from sfumato.refine.widths import drawn_noise
 from sfumato.text import shown
 from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints, Published

@@ -42,13 +42,12 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
 from sfumato.planning.forecast import Forecast
 from sfumato.refine.cells import Estimate, fit_explicit
-from sfumato.refine.draws import Draws
+from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.grid import alike
 from sfumato.refine.problem import Quadratic
 from sfumato.refine.reconstruct import Fit, Part
 from sfumato.refine.rows import onto_weights
 from sfumato.refine.synthesize import ReleasedTable, released_tables
-from sfumato.refine.widths import drawn_noise
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.queries import Identity

@@ -27,10 +27,9 @@ from sfumato.privacy.budget import Budget
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
 from sfumato.refine.consistency import is_listed, refined_listed
-from sfumato.refine.draws import Draws
+from sfumato.refine.draws import Draws, drawn_noise, drawn_values
 from sfumato.refine.learn import Learner
 from sfumato.refine.shrink import PublicRecords
-from sfumato.refine.widths import drawn_noise, drawn_values
 from sfumato.run.adaptive import AdaptivePlan, plan_adaptive
 from sfumato.run.linear import Plan, plan
 from sfumato.run.public import public_records

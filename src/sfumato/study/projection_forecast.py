@@ -36,21 +36,20 @@ from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.resources import LISTED
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.refine.consistency import has_wide, objective_fit, refined_listed
-from sfumato.refine.draws import Draws
+from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.grid import Grid
 from sfumato.refine.problem import Quadratic
-from sfumato.refine.widths import (
+from sfumato.solve.effort import ADDED_UP, STEPS_PER_SECOND, effort, must_stop
+from sfumato.study.multiplicative_weights import Weights, multiplicative_weights
+from sfumato.study.widths import (
     Hull,
     Width,
     dimension_bound,
-    drawn_noise,
     gaussian_width,
     half_diameter,
     principal,
     student,
 )
-from sfumato.solve.effort import ADDED_UP, STEPS_PER_SECOND, effort, must_stop
-from sfumato.study.multiplicative_weights import Weights, multiplicative_weights
 from sfumato.types import Array, Neighbours
 from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Workload

@@ -17,12 +17,12 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.planning.forecast import Forecast
-from sfumato.refine.draws import Draws
+from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.project import project
 from sfumato.refine.shrink import PublicRecords
-from sfumato.refine.widths import Hull, drawn_noise
 from sfumato.study.multiplicative_weights import simulated_weights
 from sfumato.study.projection_forecast import ProjectionForecast
+from sfumato.study.widths import Hull
 from sfumato.types import Array, Integers
 from sfumato.workload.build import explicit
 from sfumato.workload.queries import repeated

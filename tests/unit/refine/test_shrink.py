@@ -14,7 +14,7 @@ import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import expected_square, objective_fit
-from sfumato.refine.draws import Draws
+from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.grid import Grid
 from sfumato.refine.problem import Quadratic
 from sfumato.refine.shrink import (
@@ -26,9 +26,9 @@ from sfumato.refine.shrink import (
     mixture,
     shrunk_towards,
 )
-from sfumato.refine.widths import Hull, drawn_noise
 from sfumato.release.release import Release
 from sfumato.run.public import public_records
+from sfumato.study.widths import Hull
 from tests.shared.made_releases import measured, planned
 from tests.shared.words import SeededWords
 

@@ -12,10 +12,10 @@ import sfumato as sf
 from sfumato.domain.attributes import Integer
 from sfumato.errors import PlanError
 from sfumato.refine.consistency import refined_listed
-from sfumato.refine.draws import Draws
-from sfumato.refine.widths import Hull, drawn_noise
+from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.study import projection_forecast as module
 from sfumato.study.projection_forecast import after_projection
+from sfumato.study.widths import Hull
 from tests.shared.made_releases import planned
 
 SMALL = sf.Budget(epsilon=0.3, delta=1e-6)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How wide the hull of possible answers is: Gaussian width and mean width.
+"""The hull of possible answers: how far it reaches (``support``) and how wide it is.
 
-With ``h_K`` the support function of K (``widths.py``), G a standard normal vector and U uniform
-on the unit sphere of R^k:
+A record in cell j answers the queries with column ``F e_j``, so n records answer with a point of
+``n K`` where ``K = conv {F e_j}``. The support function ``h_K(y) = max_j <y, F e_j>`` is all that
+projection and its theory need of K. With G a standard normal vector and U uniform on the unit
+sphere of R^k:
 
     Gaussian width   l*(K) = E h_K(G)
     mean width       M*(K) = E h_K(U) = l*(K) / c_k,   c_k = E |G|
@@ -20,8 +22,8 @@ Monte Carlo averages ``(h(G) + h(-G)) / 2``, which has the same mean and no firs
 Lipschitz with constant L = half the diameter of K, so that the mean of N draws is farther than
 ``L sqrt(2 ln(2/beta) / N)`` from the width with probability at most beta (V. Sudakov, B. Tsirelson
 1974; C. Borell 1975, "The Brunn-Minkowski inequality in Gauss space"): the interval is no
-approximation. Closed forms bound it from above where no oracle is exact; docs/mechanisms/widths.md
-has the proofs.
+approximation. Closed forms bound it from above where no oracle is exact. ``projected_noise`` is the
+same bound for the noise of a planned strategy. docs/mechanisms/widths.md has the proofs.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ import numpy as np
 
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.forecast import Forecast
-from sfumato.refine.draws import Draws
+from sfumato.refine.draws import Draws, drawn_noise
+from sfumato.study.study_limits import LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.predicates import joint_classes
@@ -47,12 +50,13 @@ __all__ = [
     "Body",
     "Hull",
     "ProjectedNoise",
+    "Split",
     "Support",
     "Width",
+    "agreed",
+    "climbed",
     "closed_form",
     "dimension_bound",
-    "drawn_noise",
-    "drawn_values",
     "gaussian_width",
     "half_diameter",
     "mean_norm",
@@ -64,29 +68,9 @@ __all__ = [
 ]
 
 
-# --------------------
-# The hull of possible answers, known by how far it reaches in every direction.
-#
-# A record in cell j answers the queries with column ``F e_j``, so n records answer with a point of
-# ``n K`` where ``K = conv {F e_j}``. The support function ``h_K(y) = max_j <y, F e_j>`` is all
-# that projection and its theory need of K (A. Nikolov, K. Talwar, L. Zhang 2013, "The geometry of
-# differential privacy: the sparse and approximate cases").
-#
-# ``<y, F e_j>`` is a sum of tables, one per set of attributes that some group of queries reads:
-# the adjoint of each group. Its maximum is found by eliminating one attribute after another (U.
-# Bertele, F. Brioschi 1972, "Nonserial dynamic programming"): all tables that read the attribute
-# are added up and their maximum over it is a table over what is left. This is exact, and builds no
-# table of more than ``MOST_CELLS`` cells where the groups overlap little, whatever the size of the
-# domain. Where they overlap too much there are bounds: from above by agreement of the tables
-# (``splitting.py``), from below by climbing from cell to cell.
+# The support function
 
-MOST_CELLS = 10_000_000  # of a table that is built
-MOST_QUERIES = 2**27
-MOST_ENTRIES = 2**23  # coefficients that are written out
-_PER_TABLE = 20_000  # additions that take as long as handling a table
-_CHUNK = 2**18  # entries of a table that are added up at once
-
-Tables = dict[Names, Array]
+Tables = Mapping[Names, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +108,16 @@ def support(workload: Workload, direction: Array) -> Support:
 
 @dataclass(frozen=True, eq=False)
 class Hull:
-    """``conv {F e_j}`` of a workload, as an oracle for its support function."""
+    """``conv {F e_j}`` of a workload, as an oracle for its support function.
+
+    ``<y, F e_j>`` is a sum of tables, one per set of attributes that some group of queries reads:
+    the adjoint of each group. Its maximum is found by eliminating one attribute after another (U.
+    Bertele, F. Brioschi 1972, "Nonserial dynamic programming"): all tables that read the attribute
+    are added up and their maximum over it is a table over what is left. This is exact, and builds
+    no table of more than ``LIMITS.hull_table_cells`` cells where the groups overlap little,
+    whatever the size of the domain. Where they overlap too much there are bounds: from above by
+    agreement of the tables (``agreed``), from below by climbing from cell to cell (``climbed``).
+    """
 
     workload: Workload
 
@@ -136,19 +129,20 @@ class Hull:
                 f"a hull is one of a workload such as sf.marginals(domain, 2), got "
                 f"{type(workload).__name__}"
             )
-        if workload.queries > MOST_QUERIES:
+        if workload.queries > LIMITS.direction_queries:
             raise TooLarge(
                 f"a direction of {workload.queries:,} queries takes "
-                f"{8 * workload.queries / 2**30:,.1f} GiB, the limit is {MOST_QUERIES:,} queries; "
-                "ask for fewer"
+                f"{8 * workload.queries / 2**30:,.1f} GiB, the limit is "
+                f"{LIMITS.direction_queries:,} queries; ask for fewer"
             )
-        hull = _kept(workload)
+        hull = _hull_of(workload)
         for term in workload.terms:
             cells = prod(hull.sizes[n] for n in term.attributes)
-            if cells > MOST_CELLS or not term.has_small_classes:
+            if cells > LIMITS.hull_table_cells or not term.has_small_classes:
                 raise TooLarge(
                     f"group {term.name!r} tells {cells:,} cells apart, the limit is "
-                    f"{MOST_CELLS:,}; ask about fewer attributes at once or use wider bins"
+                    f"{LIMITS.hull_table_cells:,}; ask about fewer attributes at once or use wider "
+                    "bins"
                 )
         return hull
 
@@ -173,11 +167,11 @@ class Hull:
         out: dict[str, Integers] = {}
         for name in self.names:
             readers = [t for t in self.workload.terms if name in t.attributes]
-            found = [_classes(t, name) for t in readers]
-            known = [f for f in found if f is not None]
-            is_merged = len(known) == len(found)
+            classes = [_classes(t, name) for t in readers]
+            merged = [f for f in classes if f is not None]
+            is_merged = len(merged) == len(classes)
             out[name] = (
-                joint_classes(known)
+                joint_classes(merged)
                 if is_merged
                 else np.arange(self.workload.domain[name].size, dtype=np.int64)
             )
@@ -205,19 +199,19 @@ class Hull:
 
     def tables(self, direction: Array) -> Tables:
         """``F'y`` as one table per set of attributes: a cell's value is the sum of its entries."""
-        out: Tables = {}
+        out: dict[Names, Array] = {}
         start = 0
         for term in self.workload.terms:
             part = self._table(term, direction[start : start + term.rows])
             start += term.rows
-            known = out.get(term.attributes)
-            out[term.attributes] = part if known is None else known + part
+            before = out.get(term.attributes)
+            out[term.attributes] = part if before is None else before + part
         return out
 
     @property
     def is_small(self) -> bool:
         """Whether F itself can be written out."""
-        return self.workload.queries * self.cells <= MOST_ENTRIES
+        return self.workload.queries * self.cells <= LIMITS.hull_matrix_entries
 
     @cached_property
     def matrix(self) -> Array:
@@ -225,7 +219,8 @@ class Hull:
         if not self.is_small:
             raise TooLarge(
                 f"{self.workload.queries:,} queries on {self.cells:,} cells are too many to write "
-                f"out, the limit is {MOST_ENTRIES:,} coefficients; ask for fewer or wider bins"
+                f"out, the limit is {LIMITS.hull_matrix_entries:,} coefficients; ask for fewer or "
+                "wider bins"
             )
         shape = tuple(self.sizes[n] for n in self.names)
         rows = [
@@ -247,7 +242,7 @@ class Hull:
         while left:
             costs = {v: _joined(sets, v) for v in sorted(left)}
             best = min(costs, key=lambda v: prod(self.sizes[n] for n in costs[v]))
-            if prod(self.sizes[n] for n in costs[best]) > MOST_CELLS:
+            if prod(self.sizes[n] for n in costs[best]) > LIMITS.hull_table_cells:
                 return None
             sets = {s for s in sets if best not in s} | {costs[best] - {best}}
             left.remove(best)
@@ -268,7 +263,7 @@ class Hull:
         for name in self.order or ():
             joined = _joined(sets, name)
             readers = sum(name in s for s in sets)
-            total += (prod(self.sizes[n] for n in joined) + _PER_TABLE) * readers
+            total += (prod(self.sizes[n] for n in joined) + LIMITS.additions_per_table) * readers
             sets = {s for s in sets if name not in s} | {joined - {name}}
         return total
 
@@ -276,8 +271,6 @@ class Hull:
         """The support function at a checked direction."""
         tables = self.tables(direction)
         if self.order is None:
-            from sfumato.refine.local_consistency import agreed, climbed
-
             split = agreed(tables, self.sizes)
             codes = climbed(tables, split, self.names, self.sizes, Draws(self.workload.digest()))
             lower = _value(tables, codes)
@@ -296,7 +289,9 @@ class Hull:
             ends = np.array([table.max(), -table.min()])
             return ends, ends
         negated = {names: -table for names, table in tables.items()}
-        ends = np.array([_greatest(each, self.order, self.sizes) for each in (tables, negated)])
+        ends = np.array(
+            [_maximum_value(each, self.order, self.sizes) for each in (tables, negated)]
+        )
         return ends, ends
 
     def _cell(self, codes: Mapping[str, int]) -> dict[str, int]:
@@ -304,7 +299,7 @@ class Hull:
 
 
 @lru_cache(maxsize=2)
-def _kept(workload: Workload) -> Hull:
+def _hull_of(workload: Workload) -> Hull:
     return Hull(workload)
 
 
@@ -340,7 +335,7 @@ def _eliminated(
     return codes, _value(tables, codes)
 
 
-def _greatest(tables: Tables, order: Names, sizes: Mapping[str, int]) -> float:
+def _maximum_value(tables: Tables, order: Names, sizes: Mapping[str, int]) -> float:
     left = list(tables.items())
     for name in order:
         inside = [f for f in left if name in f[0]]
@@ -352,8 +347,8 @@ def _greatest(tables: Tables, order: Names, sizes: Mapping[str, int]) -> float:
 
 def _rest(inside: list[tuple[Names, Array]], name: str, sizes: Mapping[str, int]) -> Names:
     """The other attributes, in the order of the domain."""
-    found = {n for names, _ in inside for n in names if n != name}
-    return tuple(n for n in sizes if n in found)
+    others = {n for names, _ in inside for n in names if n != name}
+    return tuple(n for n in sizes if n in others)
 
 
 def _maximum(
@@ -374,7 +369,7 @@ def _maximum(
         return np.asarray(total.max()), np.asarray(total.argmax())
     best = np.empty(shape[:-1])
     at = np.empty(shape[:-1] if is_located else (0,), dtype=np.int64)
-    step = max(1, _CHUNK // max(1, prod(shape[1:])))
+    step = max(1, LIMITS.entries_added_at_once // max(1, prod(shape[1:])))
     for start in range(0, shape[0], step):
         part = np.zeros((min(step, shape[0] - start), *shape[1:]))
         for table in spread:
@@ -392,14 +387,126 @@ def _spread(table: Array, has: Names, names: Names) -> Array:
     return table.transpose(order).reshape([next(shape) if n in has else 1 for n in names])
 
 
-Body = Literal["hull", "with-zero", "symmetric"]
+# Bounds on the support function where no joint table can be built
 
-EFFORT = 3e8  # additions spent on Monte Carlo, unless a number of draws is asked for
-DRAWS = (24, 512)  # the least and the most draws
-FEW = 16  # draws where only bounds on the support function are known, and those take longer
-MOST_DRAWS = 10**6
-BATCH = 256  # draws that are held at once
-TOLD_APART = 2**18  # subsets of attributes that are listed for the dimension of the hull
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Tables with the sum of the given ones, none of them part of another; ``upper`` bounds it."""
+
+    upper: float
+    tables: Tables
+
+
+def agreed(tables: Tables, sizes: Mapping[str, int]) -> Split:
+    """A bound on the maximum of the sum of tables, and the rewritten tables that prove it.
+
+    ``max_x sum_s t_s(x_s) <= sum_s max t_s``, for every way of writing the sum. Tables are
+    rewritten by moving functions of one attribute between them until they agree on what each of
+    its values is worth (max-sum diffusion: T. Werner 2007, "A linear programming approach to
+    max-sum problem: a review"; the bound is the dual of M. Wainwright, T. Jaakkola, A. Willsky
+    2005, "MAP estimation via agreement on trees"). Every step keeps the sum and lowers the bound
+    or leaves it.
+    """
+    parts = _absorbed(tables, sizes)
+    readers = {n: [s for s in parts if n in s] for n in sizes}
+    upper = _bound(parts)
+    for _ in range(LIMITS.diffusion_sweeps):
+        for name, sets in readers.items():
+            if len(sets) > 1:
+                _diffuse(parts, name, sets)
+        before, upper = upper, min(upper, _bound(parts))
+        if before - upper <= LIMITS.diffusion_gain * abs(before):
+            break
+    # The sum of the moved functions is zero up to rounding: each of its additions errs by less
+    # than 2^-52 of the greatest entry.
+    reach = sum(float(np.abs(t).max()) for t in parts.values()) + abs(upper)
+    return Split(upper + reach * len(sizes) * LIMITS.diffusion_sweeps * 2.0**-50, parts)
+
+
+def _bound(parts: Tables) -> float:
+    return sum(float(t.max()) for t in parts.values())
+
+
+def _diffuse(parts: dict[Names, Array], name: str, sets: list[Names]) -> None:
+    """Every table gets the same best value for each value of an attribute: their mean."""
+    axes = {s: tuple(i for i, n in enumerate(s) if n != name) for s in sets}
+    worth = {s: parts[s].max(axis=axes[s]) for s in sets}
+    mean = sum(worth.values()) / len(sets)
+    for s in sets:
+        along = [-1 if n == name else 1 for n in s]
+        parts[s] = parts[s] + (mean - worth[s]).reshape(along)
+
+
+def _absorbed(tables: Tables, sizes: Mapping[str, int]) -> dict[Names, Array]:
+    """Copies of the tables, those over part of another's attributes added to the largest such."""
+    out: dict[Names, Array] = {}
+    for names in sorted(tables, key=len, reverse=True):
+        table = tables[names]
+        hosts = [s for s in out if set(names) <= set(s)]
+        if hosts:
+            host = max(hosts, key=lambda s: out[s].size)
+            shape = [sizes[n] if n in names else 1 for n in host]
+            # Attributes of all tables are in the order of the domain.
+            out[host] = out[host] + table.reshape(shape)
+        else:
+            out[names] = np.array(table, dtype=np.float64)
+    return out
+
+
+def climbed(
+    tables: Tables, split: Split, names: Names, sizes: Mapping[str, int], draws: Draws
+) -> dict[str, int]:
+    """A cell from which no change of a single attribute goes up, the best of several climbs.
+
+    The first climb starts where the rewritten tables have their maxima, the others are drawn.
+    """
+    rows = {n: draws.below(sizes[n], LIMITS.climb_starts) for n in names}
+    for n in names:
+        rows[n][0] = _favourite(split.tables, n, sizes)
+    parts = _absorbed(tables, sizes)
+    before = _values(parts, rows)
+    for _ in range(LIMITS.climb_rounds):
+        for name in names:
+            rows[name] = _options(parts, rows, name, sizes).argmax(axis=1)
+        reached = _values(parts, rows)
+        if (reached <= before).all():
+            break
+        before = reached
+    best = int(_values(parts, rows).argmax())
+    return {n: int(rows[n][best]) for n in names}
+
+
+def _favourite(parts: Tables, name: str, sizes: Mapping[str, int]) -> int:
+    total = np.zeros(sizes[name])
+    for s, table in parts.items():
+        if name in s:
+            total += table.max(axis=tuple(i for i, n in enumerate(s) if n != name))
+    return int(total.argmax())
+
+
+def _values(parts: Tables, rows: Mapping[str, Integers]) -> Array:
+    total = np.zeros(LIMITS.climb_starts)
+    for names, table in parts.items():
+        total = total + table[tuple(rows[n] for n in names)]
+    return total
+
+
+def _options(
+    parts: Tables, rows: Mapping[str, Integers], name: str, sizes: Mapping[str, int]
+) -> Array:
+    """For every row, what each value of one attribute would be worth, the others staying."""
+    total = np.zeros((LIMITS.climb_starts, sizes[name]))
+    for names, table in parts.items():
+        if name in names:
+            moved = np.moveaxis(table, names.index(name), -1)
+            total += moved[tuple(rows[n] for n in names if n != name)]
+    return total
+
+
+# Widths
+
+Body = Literal["hull", "with-zero", "symmetric"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,18 +564,22 @@ def gaussian_width(
 
 def _enough(hull: Hull) -> int:
     """As many draws as take a second or a few."""
-    few, many = DRAWS
+    few, many = LIMITS.width_draws_minimum, LIMITS.width_draws_maximum
     if hull.is_small:
-        return min(8 * many, max(many, int(EFFORT / hull.matrix.size)))
-    return min(many, max(few, int(EFFORT / hull.effort))) if hull.is_exact else FEW
+        return min(8 * many, max(many, int(LIMITS.width_additions / hull.matrix.size)))
+    return (
+        min(many, max(few, int(LIMITS.width_additions / hull.effort)))
+        if hull.is_exact
+        else LIMITS.width_draws_of_bounds
+    )
 
 
 def mean_width(
     workload: Workload, body: Body = "hull", *, draws: int | None = None, level: float = 0.95
 ) -> Width:
     """``M*(K) = E h_K(U)``, U uniform on the unit sphere: the Gaussian width over ``E |G|``."""
-    found = gaussian_width(workload, body, draws=draws, level=level)
-    return found.scaled(1 / mean_norm(workload.queries))
+    width = gaussian_width(workload, body, draws=draws, level=level)
+    return width.scaled(1 / mean_norm(workload.queries))
 
 
 def mean_norm(k: int) -> float:
@@ -516,7 +627,7 @@ def dimension_bound(workload: Workload, body: Body = "hull") -> int:
     """
     sets = {frozenset(t.attributes) for t in workload.terms}
     k = workload.queries
-    if sum(2 ** len(s) for s in sets) > TOLD_APART:
+    if sum(2 ** len(s) for s in sets) > LIMITS.interactions_listed:
         return k
     below = {sub for s in sets for sub in _subsets(tuple(s))}
     sizes = {n: workload.domain[n].size for s in sets for n in s}
@@ -536,7 +647,7 @@ def _sampled(hull: Hull, body: Body, draws: int) -> tuple[Array, Array]:
     k = hull.workload.queries
     source = Draws(f"width {hull.workload.digest()}")
     lows, highs = np.empty(draws), np.empty(draws)
-    at_once = max(1, min(BATCH, 2**20 // k))
+    at_once = max(1, min(LIMITS.width_draws_at_once, 2**20 // k))
     done = 0
     while done < draws:
         normals = source.normals(k * min(at_once, draws - done)).reshape(-1, k)
@@ -606,11 +717,11 @@ def _check(workload: object, body: object, draws: object, level: object) -> None
         raise WorkloadError(
             f"body must be one of {', '.join(map(repr, get_args(Body)))}, got {body!r}"
         )
-    is_count = isinstance(draws, int) and not isinstance(draws, bool) and 0 <= draws <= MOST_DRAWS
+    most = LIMITS.width_draws_allowed
+    is_count = isinstance(draws, int) and not isinstance(draws, bool) and 0 <= draws <= most
     if draws is not None and not is_count:
         raise WorkloadError(
-            f"draws must be a whole number from 0 (closed forms only) to {MOST_DRAWS:,}, got "
-            f"{draws!r}"
+            f"draws must be a whole number from 0 (closed forms only) to {most:,}, got {draws!r}"
         )
     if isinstance(level, bool) or not isinstance(level, int | float) or not isfinite(level):
         raise WorkloadError(f"level must be a number between 0 and 1, got {level!r}")
@@ -618,14 +729,11 @@ def _check(workload: object, body: object, draws: object, level: object) -> None
         raise WorkloadError(f"level must be a number between 0 and 1, got {level!r}")
 
 
-# --------------------
-# The columns of a small workload in their principal coordinates, longest first.
-
-MOST_DIMENSIONS = 768  # an eigenvalue problem of this size takes about a second
+# Principal coordinates of the columns
 
 
 def principal(hull: Hull, dimension: int) -> Array | None:
-    """``U'(F - mean column)``, a column per cell, a row per principal direction of the hull.
+    """``U'(F - mean column)``: a column per cell, a row per principal direction, longest first.
 
     ``dimension`` is no less than that of the hull: as many random combinations of the centred
     columns, and a few more, span them all (N. Halko, P. Martinsson, J. Tropp 2011, "Finding
@@ -634,7 +742,7 @@ def principal(hull: Hull, dimension: int) -> Array | None:
     """
     centred = hull.matrix - hull.matrix.mean(axis=1, keepdims=True)
     size = min(dimension + 8, *centred.shape)
-    if size > MOST_DIMENSIONS:
+    if size > LIMITS.principal_dimensions:
         return None
     if size < len(centred):
         mixed = Draws("range").normals(centred.shape[1] * size).reshape(-1, size)
@@ -642,28 +750,26 @@ def principal(hull: Hull, dimension: int) -> Array | None:
         centred = basis.T @ centred
     squares, turned = np.linalg.eigh(centred @ centred.T)
     # Squares of singular values are known to about 2^-52 of the greatest: the rest is rounding.
-    is_kept = squares[::-1] > max(float(squares[-1]), 0.0) * 2.0**-44
-    return np.asarray((turned[:, ::-1].T @ centred)[is_kept], dtype=np.float64)
+    is_significant = squares[::-1] > max(float(squares[-1]), 0.0) * 2.0**-44
+    return np.asarray((turned[:, ::-1].T @ centred)[is_significant], dtype=np.float64)
 
 
-# --------------------
-# Projection after any Gaussian strategy: the theorem of widths for correlated noise.
-#
-# Let ``y = a + Z`` be unbiased answers with normal noise ``Z = R z``, as a factorization gives
-# them, and p the point of ``n K`` nearest to y. As in ``projection_forecast.py``,
-#
-# |   E |p - a|^2 <= E <p - a, Z> <= n E h_K(Z)      and      E |p - a|^2 <= E |Z|^2,
-#
-# the first because ``E <a, Z> = 0``, the second because projections do not lengthen. The mean is
-# that of the hull's reach in the directions in which the answers err, which is what a good
-# strategy keeps short.
-
-PROJECTED_NOISE_DRAWS = 32
+# Projection after any Gaussian strategy
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectedNoise:
-    """``width`` is ``E h_K(Z)`` in counts; ``rmse`` the error without projection."""
+    """The bound on the error of projected answers with the noise Z of a strategy.
+
+    Let ``y = a + Z`` be unbiased answers with normal noise ``Z = R z``, as a factorization gives
+    them, and p the point of ``n K`` nearest to y. As in ``projection_forecast.py``,
+
+        E |p - a|^2 <= E <p - a, Z> <= n E h_K(Z)      and      E |p - a|^2 <= E |Z|^2,
+
+    the first because ``E <a, Z> = 0``, the second because projections do not lengthen. ``width``
+    is ``E h_K(Z)`` in counts: the mean reach of the hull in the directions in which the answers
+    err, which is what a good strategy keeps short. ``rmse`` is the error without projection.
+    """
 
     queries: int
     rmse: float
@@ -675,7 +781,7 @@ class ProjectedNoise:
 
 
 def projected_noise(
-    forecast: Forecast, draws: int = PROJECTED_NOISE_DRAWS, level: float = 0.95
+    forecast: Forecast, draws: int = LIMITS.projected_noise_draws, level: float = 0.95
 ) -> ProjectedNoise:
     """The bound for a planned mechanism with Gaussian noise.
 
@@ -691,28 +797,13 @@ def projected_noise(
         raise PlanError(f"draws must be a whole number of 2 or more, got {draws!r}")
     hull = Hull.of(forecast.workload)
     source = Draws(f"noise {forecast.workload.digest()} {forecast.mechanism}")
-    found = np.array([_ends(hull, z) for z in drawn_noise(forecast, source, draws)])
-    error = found.std(axis=0, ddof=1) / sqrt(draws)
-    value, reached = found.mean(axis=0)
+    ends = np.array([_ends(hull, z) for z in drawn_noise(forecast, source, draws)])
+    error = ends.std(axis=0, ddof=1) / sqrt(draws)
+    value, reached = ends.mean(axis=0)
     upper = float(reached + student(draws, 1 - level) * error[1])
     lower = max(0.0, float(value - student(draws, 1 - level) * error[0]))
     width = Width(float(value), float(error[0]), lower, upper, level, draws, "Monte Carlo")
     return ProjectedNoise(forecast.workload.queries, forecast.rmse, width)
-
-
-def drawn_noise(forecast: Forecast, source: Draws, count: int) -> Iterator[Array]:
-    """The noise of all answers, as public draws."""
-    for _ in range(count):
-        yield np.concatenate(list(forecast.strategy.answers(drawn_values(forecast, source))))
-
-
-def drawn_values(forecast: Forecast, source: Draws) -> list[Array]:
-    """The noise of all measured values, block by block."""
-    values = []
-    for rows, noise in zip(forecast.strategy.block_rows, forecast.noise, strict=True):
-        drawn = source.normals(rows) if noise.noise == "gaussian" else source.laplaces(rows)
-        values.append(drawn * noise.scale)
-    return values
 
 
 def _ends(hull: Hull, noise: Array) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
 from math import log, pi, sqrt
@@ -15,17 +16,8 @@ from scipy.stats import norm
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.privacy.cost import Cost, mu_squared_of
-from sfumato.refine import widths as widths_module
-from sfumato.refine.draws import Draws
-from sfumato.refine.local_consistency import agreed
-from sfumato.refine.widths import (
-    Hull,
-    closed_form,
-    dimension_bound,
-    drawn_noise,
-    mean_norm,
-    projected_noise,
-)
+from sfumato.refine.draws import Draws, drawn_noise
+from sfumato.study import widths as widths_module
 from sfumato.study.multiplicative_weights import (
     multiplicative_weights,
     rows_needed,
@@ -37,6 +29,15 @@ from sfumato.study.simulated import (
     measure_projected,
     measure_projection,
     measure_weights,
+)
+from sfumato.study.study_limits import LIMITS
+from sfumato.study.widths import (
+    Hull,
+    agreed,
+    closed_form,
+    dimension_bound,
+    mean_norm,
+    projected_noise,
 )
 from sfumato.workload.workload import Workload
 
@@ -106,7 +107,7 @@ def test_bounds_enclose_the_support_where_the_joint_table_is_too_large(
 ) -> None:
     work = sf.marginals(SMALL, 2)
     matrix, rng = dense(work), np.random.default_rng(3)
-    monkeypatch.setattr(widths_module, "MOST_CELLS", 25)
+    monkeypatch.setattr(widths_module, "LIMITS", replace(LIMITS, hull_table_cells=25))
     improved = 0
     for _ in range(20):
         y = rng.normal(size=len(work))
@@ -208,7 +209,7 @@ def test_elimination_and_the_written_out_matrix_give_the_same_width(
 ) -> None:
     work = workloads()["mixed"]
     written = sf.gaussian_width(work, draws=50)
-    monkeypatch.setattr(widths_module, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(widths_module, "LIMITS", replace(LIMITS, hull_matrix_entries=1))
     eliminated = sf.gaussian_width(work, draws=50)
     assert float(written) == pytest.approx(float(eliminated), rel=1e-9)
 
