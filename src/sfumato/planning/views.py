@@ -19,7 +19,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.strategy.base import Norm, Strategy
 from sfumato.types import Array, Neighbours
 from sfumato.workload.normal_form import Normal
-from sfumato.workload.sensitivity import ColumnNorm
+from sfumato.workload.sensitivity import SensitivityBound
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -216,7 +216,7 @@ class Viewed(Strategy):
         neighbours: Neighbours = "add-remove",
         may_drop_records: bool = False,
         scales: Sequence[float] | None = None,
-    ) -> ColumnNorm:
+    ) -> SensitivityBound:
         """How far one record moves the blocks."""
         return self.planned.sensitivity(norm, neighbours, may_drop_records, scales)
 

@@ -27,7 +27,7 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.strategy.sensitivity import Moves, l1_diameter, pair_moves, squared_diameter
 from sfumato.types import Array, Integers, Neighbours, Noise, Objective
 from sfumato.workload.queries import QuerySet, check_entries, repeated
-from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
+from sfumato.workload.sensitivity import SensitivityBound, greatest_column_power
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
@@ -160,7 +160,7 @@ class MeasuredQueries:
         neighbours: Neighbours = "add-remove",
         may_drop_records: bool = False,
         scales: Sequence[float] | None = None,
-    ) -> ColumnNorm:
+    ) -> SensitivityBound:
         """At least ``max_d sum_b scales[b] |M_b d|_p^p`` over neighbours, p being the norm.
 
         One record moves the histogram by ``d = e_i`` where records are added or removed, by
@@ -180,7 +180,7 @@ class MeasuredQueries:
             scales = [share**norm for share in self.shares]
         if neighbours == "add-remove":
             return self.greatest_column(norm, scales)
-        return ColumnNorm(self._of_replaced(norm, scales, may_drop_records), is_exact=False)
+        return SensitivityBound(self._of_replaced(norm, scales, may_drop_records), is_exact=False)
 
     def _of_replaced(self, norm: Norm, scales: Sequence[float], may_drop_records: bool) -> float:
         """The least of all bounds for replaced records.
@@ -203,7 +203,7 @@ class MeasuredQueries:
         """How many times the power of one column that of a difference of two is, at most."""
         return 2 if norm == 1 or self.is_nonnegative else 4
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The greatest ``sum_b scales[b] |M_b e_i|_p^p`` of a cell i, p being the norm."""
         return greatest_column_power([b.term for b in self.blocks], scales, norm)
 

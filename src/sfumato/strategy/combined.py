@@ -22,7 +22,7 @@ import numpy as np
 from sfumato.strategy.base import Block, Norm, Strategy
 from sfumato.strategy.blockwise import NEGLIGIBLE
 from sfumato.types import Array, Objective
-from sfumato.workload.sensitivity import ColumnNorm
+from sfumato.workload.sensitivity import SensitivityBound
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -82,10 +82,10 @@ class Combined(Strategy):
         part, local = self.places[term]
         return self.parts[part].effective_terms(local)
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The sum of the parts' own greatest columns: never less than the greatest together."""
         each = [s.greatest_column(norm, self._own(i, scales)) for i, s in enumerate(self.parts)]
-        return ColumnNorm(sum(n.power for n in each), is_exact=False)
+        return SensitivityBound(sum(n.power for n in each), is_exact=False)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """Part by part."""

@@ -51,7 +51,7 @@ from sfumato.workload.clauses import (
     read_clauses,
     starting_cells,
 )
-from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
@@ -126,9 +126,11 @@ class Conditions(Mixed):
 
     plain: Conditions | None = field(default=None, kw_only=True, repr=False)
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """As proved: never too small."""
-        return ColumnNorm(self._proved.greatest_column(norm) * scales[0] * ROUND_UP, is_exact=False)
+        return SensitivityBound(
+            self._proved.greatest_column(norm) * scales[0] * ROUND_UP, is_exact=False
+        )
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """As proved."""

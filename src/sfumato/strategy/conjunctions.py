@@ -36,7 +36,7 @@ from sfumato.strategy.base import Block, GaussianStrategy, Norm
 from sfumato.types import Array, Integers, Objective
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or
 from sfumato.workload.queries import Matrix
-from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
@@ -662,9 +662,9 @@ class ByPolynomial(GaussianStrategy):
             return float(2**width) * mean * ROUND_UP
         return float((self.bias_bounds(term) ** 2).sum())
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:  # noqa: ARG002
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:  # noqa: ARG002
         """All coefficients are 1 or -1: every column is as long as the scales add up to."""
-        return ColumnNorm(float(np.sum(scales)) * ROUND_UP, is_exact=True)
+        return SensitivityBound(float(np.sum(scales)) * ROUND_UP, is_exact=True)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """A replaced record turns a character from 1 to -1, and leaves the total as it is."""

@@ -27,7 +27,7 @@ from sfumato.strategy.base import Block, GaussianStrategy, Norm, Strategy, SumOf
 from sfumato.strategy.measured import Piece
 from sfumato.types import Array, Integers, Objective
 from sfumato.workload.queries import Matrix, QuerySet, Total
-from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
@@ -154,7 +154,7 @@ class Factorization(SumOfProducts):
                 value *= float(self._class_gram(axis, asked)[0, 0])
             yield b, value
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """Exact over the orbits: all cells of an orbit have the same column norm."""
         if norm != 2:
             return super().greatest_column(norm, scales)
@@ -172,7 +172,7 @@ class Factorization(SumOfProducts):
                 slice(None) if labels[a.name] == CLASS_PART else labels[a.name] for a in wide
             )
             out[where] += power
-        return ColumnNorm(float(out.max()) * ROUND_UP, is_exact=True)
+        return SensitivityBound(float(out.max()) * ROUND_UP, is_exact=True)
 
     def _class_gram(self, axis: Axis, asked: Asked) -> Array:
         """The Gram matrix on class sums (not on unit vectors)."""

@@ -50,7 +50,7 @@ from sfumato.strategy.splits import Split, centred_split
 from sfumato.strategy.templates import stop_in_time
 from sfumato.types import Array, Integers, Noise
 from sfumato.workload.queries import Matrix, QuerySet, repeated
-from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
 
@@ -153,10 +153,10 @@ class Marginals(GaussianStrategy):
     def _unit_variances(self) -> list[float]:
         return self.group_variances([share**-2 for share in self.shares])[0]
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """Exact: all cells have columns of the same norm in every block."""
         power = float((self.lattice.of_pieces(self._columns(norm)) * np.asarray(scales)).sum())
-        return ColumnNorm(power * ROUND_UP, is_exact=True)
+        return SensitivityBound(power * ROUND_UP, is_exact=True)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """``2 |M_i|^2 n / (n - 1)``: cells that differ along the shortest attribute alone.
@@ -753,9 +753,9 @@ class Fourier(Strategy):
             fourth += part**2
         return np.divide(second**2, fourth, out=np.ones(rows), where=fourth > 0)
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:  # noqa: ARG002
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:  # noqa: ARG002
         """All coefficients are 1 or -1: every column is as long as the scales add up to."""
-        return ColumnNorm(float(np.sum(scales)) * (1 + 2.0**-30), is_exact=True)
+        return SensitivityBound(float(np.sum(scales)) * (1 + 2.0**-30), is_exact=True)
 
     def _within(self, term: int) -> Iterator[tuple[int, Array]]:
         """The characters of a term, each with the coefficients of all its queries."""

@@ -28,7 +28,7 @@ from sfumato.strategy.base import Block, GaussianStrategy, Norm
 from sfumato.strategy.decision_diagram import Columns, distinct_columns
 from sfumato.strategy.measured import Mixture
 from sfumato.types import Array, Integers, Numbers, Objective, SearchProgress
-from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
 
@@ -98,9 +98,9 @@ HELD = 2**27  # numbers of all columns of M, held at once for their diameter
 class Dense(Mixed):
     """A mixture all of whose columns are known."""
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """Exact, over all different columns."""
-        return ColumnNorm(self._columns[norm] * scales[0] * ROUND_UP, is_exact=True)
+        return SensitivityBound(self._columns[norm] * scales[0] * ROUND_UP, is_exact=True)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """The farthest two columns, of which one may be that of cells that no query counts."""

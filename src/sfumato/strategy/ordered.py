@@ -55,7 +55,7 @@ from sfumato.strategy.factorization import Factorization, factorization, factorw
 from sfumato.strategy.pieces import FactorLargest, largest_pieces
 from sfumato.types import Array, Integers, Numbers, SearchProgress
 from sfumato.workload.queries import DENSE_LIMIT, Prefix, QuerySet, Ranges, Total, check_entries
-from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
@@ -549,11 +549,11 @@ class Ordered(GaussianStrategy):
         starts = np.searchsorted(before, places, side="right") - 1
         return starts, starts + places - before[starts] + 1
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """The greatest of the bounds of all columns."""
         if norm != 2:
             return super().greatest_column(norm, scales)
-        return ColumnNorm(scales[0] * self.rooted.greatest**2 * ROUND_UP, is_exact=False)
+        return SensitivityBound(scales[0] * self.rooted.greatest**2 * ROUND_UP, is_exact=False)
 
     def _diameters(self, norm: Norm) -> tuple[float, ...]:
         """No coefficient is negative: two columns are at most sqrt(2) of the longest apart."""

@@ -33,7 +33,7 @@ from sfumato.strategy.splits import Split, union_of_splits
 from sfumato.strategy.subset_bounds import pinched_bound, sum_of_bounds
 from sfumato.types import Array, Integers
 from sfumato.workload.queries import QuerySet
-from sfumato.workload.sensitivity import ROUND_UP, ColumnNorm
+from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
 
@@ -158,12 +158,12 @@ class Pieces(SumOfProducts):
             out += part
         return float(out.max())
 
-    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> ColumnNorm:
+    def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
         """Sums of products of the greatest columns: exact where columns are equal, never less."""
         greatest = {n: float(s.measured.column_powers(norm).max()) for n, s in self.splits.items()}
         pairs = zip(scales, self.subsets, strict=True)
         power = sum(scale * prod(greatest[n] for n in inside) for scale, inside in pairs)
-        return ColumnNorm(power * ROUND_UP, is_exact=False)
+        return SensitivityBound(power * ROUND_UP, is_exact=False)
 
     @cached_property
     def _at(self) -> dict[Subset, int]:

@@ -38,7 +38,7 @@ from sfumato.workload.predicates import joint_classes
 from sfumato.workload.terms import Term
 
 __all__ = [
-    "ColumnNorm",
+    "SensitivityBound",
     "greatest_column_power",
 ]
 
@@ -54,8 +54,8 @@ ROUND_UP = 1 + 2.0**-30
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnNorm:
-    """The p-th power of the greatest column norm; ``is_exact`` is false for an upper bound."""
+class SensitivityBound:
+    """The p-th power of a sensitivity in L_p; ``is_exact`` is false for an upper bound."""
 
     power: float
     is_exact: bool
@@ -94,7 +94,9 @@ class _Block:
     columns: Array
 
 
-def greatest_column_power(terms: Sequence[Term], scales: Sequence[float], p: int) -> ColumnNorm:
+def greatest_column_power(
+    terms: Sequence[Term], scales: Sequence[float], p: int
+) -> SensitivityBound:
     """``max over cells of sum_t scales[t] * sum_{q in t} |q(cell)|^p``, rounded up.
 
     A Laplace or Gaussian release that adds noise of scale 1 to a term divided by its noise scale
@@ -119,12 +121,12 @@ def greatest_column_power(terms: Sequence[Term], scales: Sequence[float], p: int
     power = limit if greatest is None else greatest
     if not _is_exact_in_floats(terms, scales, distinct.values(), p, limit):
         power *= ROUND_UP
-    return ColumnNorm(power, greatest is not None)
+    return SensitivityBound(power, greatest is not None)
 
 
 def _beside(
     terms: Sequence[Term], scales: Sequence[float], p: int, wide: Sequence[Term]
-) -> ColumnNorm:
+) -> SensitivityBound:
     """Conditions whose cells cannot be listed, by themselves; the greatest column of the rest."""
     known = {id(t) for t in wide}
     pairs = list(zip(terms, scales, strict=True))
@@ -142,17 +144,17 @@ def _beside(
         beside = greatest_column_power([t for t, _ in rest], [s for _, s in rest], p)
         power, is_exact = power + beside.power, False
     is_whole = all(float(s).is_integer() for s in scales) and power < 2.0**53
-    return ColumnNorm(power if is_whole and not rest else power * ROUND_UP, is_exact)
+    return SensitivityBound(power if is_whole and not rest else power * ROUND_UP, is_exact)
 
 
-def _held(terms: tuple[Term, ...]) -> ColumnNorm:
+def _held(terms: tuple[Term, ...]) -> SensitivityBound:
     """How many of the conditions hold at once; all of them, where they are too many to say."""
     rows = sum(t.rows for t in terms)
     if rows <= COUNTED:
         with suppress(TooLarge):
             found = held_together(terms)
-            return ColumnNorm(min(found.upper, float(rows)), found.is_exact)
-    return ColumnNorm(float(rows), is_exact=False)
+            return SensitivityBound(min(found.upper, float(rows)), found.is_exact)
+    return SensitivityBound(float(rows), is_exact=False)
 
 
 def _gather(terms: Sequence[Term], p: int) -> list[list[_Factor]]:

@@ -19,7 +19,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Array, Numbers
 from sfumato.workload.queries import check_entries, widened
-from sfumato.workload.sensitivity import ColumnNorm, greatest_column_power
+from sfumato.workload.sensitivity import SensitivityBound, greatest_column_power
 from sfumato.workload.terms import Said, Term
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Workload:
             raise WorkloadError(f"sensitivity is known for p = 1 and p = 2, not {p!r}")
         return float(self.column_norm(p).power ** (1 / p))
 
-    def column_norm(self, p: int) -> ColumnNorm:
+    def column_norm(self, p: int) -> SensitivityBound:
         """The p-th power of the sensitivity, and whether it is exact or an upper bound."""
         return greatest_column_power(self.terms, [1.0] * len(self.terms), p)
 

@@ -105,7 +105,7 @@ def test_too_many_classes_give_a_bound_that_is_never_below(
     domain = Domain({"a": 2_000, "b": 2_000})
     listed = tuple(In(n, (i,)) for n in "ab" for i in range(2_000))
     work = sf.Workload(domain, (Predicates(domain, "w", 1.0, listed),))
-    assert work.column_norm(1) == sensitivity.ColumnNorm(2.0, is_exact=True)
+    assert work.column_norm(1) == sensitivity.SensitivityBound(2.0, is_exact=True)
     monkeypatch.setattr(sensitivity, "COUNTED", 100)
     norm = work.column_norm(1)
     assert not norm.is_exact
