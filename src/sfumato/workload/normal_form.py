@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """One form per meaning: equal sets of queries have equal bytes and equal terms.
 
-A request is what is asked, not how it was written. A query is the row of its coefficients over
-the cells of the domain. Almost every row is a product of one vector per attribute. Such a product
-is unique once every vector is a primitive whole vector (no common divisor, the first entry above
-zero), constant vectors are left out and what was divided out stands beside it. So a row is a
-factor and, for the attributes that it looks at, one *symbol* each. A group of queries is a box: a
-set of symbols per attribute. The set of all rows over the same attributes is a relation between
-symbols, and its decision diagram in the order of the domain, equal nodes merged, is the same for
-every union of boxes with the same rows (Bryant 1986, "Graph-based algorithms for Boolean function
-manipulation", Theorem 1; for several values per variable: Srinivasan, Kam, Malik, Brayton 1990,
-"Algorithms for discrete function manipulation"). Rows that are no products enter one by one, as
-their table over the coarsest classes of cells (`question.py`). A row that is asked twice is asked
-once, with the greatest of its weights; of weights only the ratios count.
+A request is what is asked, not how it was written. A query is the row of its coefficients over the
+cells of the domain; almost every row is a factor and, for the attributes that it looks at, one
+primitive vector each, which its *symbol* stands for (`primitive_rows.py`). A group of queries is a
+box: a set of symbols per attribute. The set of all rows over the same attributes is a relation
+between symbols, and its decision diagram in the order of the domain, equal nodes merged, is the
+same for every union of boxes with the same rows (Bryant 1986, "Graph-based algorithms for Boolean
+function manipulation", Theorem 1; for several values per variable: Srinivasan, Kam, Malik, Brayton
+1990, "Algorithms for discrete function manipulation"). Rows that are no products enter one by one.
+A row that is asked twice is asked once, with the greatest of its weights; of weights only the
+ratios count.
 
 `meaning` is the hash of all that: different sets of queries have different bytes before they are
 hashed. `normal_form` makes terms of it, which the planner plans for, and says where every asked
@@ -33,12 +31,24 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from sfumato.domain.domain import Domain
-from sfumato.types import Array, Integers, Mask
-from sfumato.workload.canonical import written_condition, written_term
-from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
+from sfumato.types import Array, Integers
+from sfumato.workload.predicates import And, Condition, In
+from sfumato.workload.primitive_rows import (
+    DEEPEST,
+    LISTED,
+    ONE,
+    Axis,
+    Box,
+    Loose,
+    Part,
+    Reader,
+    Symbol,
+    ends_of,
+    interval_symbol,
+    sha,
+)
 from sfumato.workload.queries import (
     Groups,
     Identity,
@@ -61,177 +71,16 @@ __all__ = [
 ]
 
 
-Json = str | int | float | list["Json"]
-Symbol = bytes
-
-ONE = Fraction(1)
-
-TABULATED = 2**16  # cells of a condition's truth table that are hashed
-LISTED = 2**12  # queries of one factor that get a symbol each
-SPLIT = 2**10  # boxes that one product is split into
 STEPS = 2**20  # symbols that are looked at in the diagram of one set of attributes
-ROWS = 2**12  # rows of given coefficients that are read one by one
-ENTRIES = 2**26  # coefficients of them
 FEW_BOXES = 8  # irregular boxes that are products of their own
 SMALL_BOX = 2**12  # rows of others that count as so many conditions, where there are more
 MOST_BOXES = 2**18  # of all diagrams
 SMALL_MATRIX = 2**20  # entries; disjoint sets of cells with more are kept as groups
-DEEPEST = 200  # attributes of one product that is read one by one
 PLACED = 2**26  # queries of one term that are placed by their factors
 LOOKED_UP = 2**22  # queries of one term that are placed one by one
 
 
-# --- vectors along one attribute -----------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Part:
-    """Queries of one factor that have the same factor divided out: all constant, or none.
-
-    ``symbols`` is in the order of ``rows``; None where the vectors are constant.
-    """
-
-    factor: Fraction
-    symbols: tuple[Symbol, ...] | None
-    rows: Integers | None  # None: all of them
-
-    @property
-    def is_constant(self) -> bool:
-        return self.symbols is None
-
-
-class _Axis:
-    """The symbols of one attribute and the vectors behind them."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.vectors: dict[Symbol, Integers] = {}  # entries, of all but intervals
-        self.opaque: dict[Symbol, QuerySet] = {}  # sets that are too large to be listed
-        self._known: dict[int, tuple[QuerySet, tuple[_Part, ...]]] = {}
-        self._sets: dict[tuple[Symbol, ...], bytes] = {}
-        self._ordered: dict[tuple[Symbol, ...], tuple[Symbol, ...]] = {}
-
-    def parts(self, queries: QuerySet) -> tuple[_Part, ...]:
-        """The queries of a factor, by what is divided out; zero vectors have the factor 0."""
-        known = self._known.get(id(queries))
-        if known is None:
-            known = (queries, self._parts(queries))  # held, so that no number is used twice
-            self._known[id(queries)] = known
-        return known[1]
-
-    def _parts(self, queries: QuerySet) -> tuple[_Part, ...]:
-        if queries.rows > LISTED:
-            return self._unlisted(queries)
-        ends = queries.intervals()
-        if ends is not None:
-            return self._of_intervals(*ends)
-        by_factor: dict[tuple[Fraction, bool], tuple[list[Symbol], list[int]]] = {}
-        for row, (factor, symbol) in enumerate(self._symbols(queries)):
-            symbols, rows = by_factor.setdefault((factor, symbol is None), ([], []))
-            symbols.append(symbol or b"")
-            rows.append(row)
-        if len(by_factor) > SPLIT:
-            return self._unlisted(queries)
-        return tuple(
-            _Part(factor, None if is_constant else tuple(symbols), np.array(rows))
-            for (factor, is_constant), (symbols, rows) in sorted(by_factor.items())
-        )
-
-    def _symbols(self, queries: QuerySet) -> Iterator[tuple[Fraction, Symbol | None]]:
-        for row in queries.integer_rows():
-            yield self.symbol(row, queries.fraction_bits)
-
-    def symbol(self, row: Integers, bits: int) -> tuple[Fraction, Symbol | None]:
-        """What is divided out of the vector ``row * 2^-bits``, and its symbol: None if constant."""
-        places = np.flatnonzero(row)
-        if not len(places):
-            return Fraction(0), None
-        first = int(row[places[0]])
-        common = int(np.gcd.reduce(np.abs(row[places]))) * (1 if first > 0 else -1)
-        factor = Fraction(common, 2**bits)
-        if len(places) == self.size and (row == first).all():
-            return factor, None
-        vector = row // common
-        is_set = bool((vector[places] == 1).all())
-        if is_set and places[-1] - places[0] + 1 == len(places):
-            return factor, _interval(int(places[0]), int(places[-1]) + 1)
-        if is_set:
-            symbol = b"s" + _sha(places.astype(np.int64).tobytes())
-        else:
-            symbol = b"v" + _sha(vector.astype(np.int64).tobytes())
-        self.vectors.setdefault(symbol, vector.astype(np.int64))
-        return factor, symbol
-
-    def _of_intervals(self, starts: Integers, ends: Integers) -> tuple[_Part, ...]:
-        whole = (ends - starts) == self.size
-        pairs = zip(starts[~whole].tolist(), ends[~whole].tolist(), strict=True)
-        symbols = tuple(_interval(s, e) for s, e in pairs)
-        if not whole.any():
-            return (_Part(ONE, symbols, None),)
-        parts = [_Part(ONE, None, np.flatnonzero(whole))]
-        return (*parts, _Part(ONE, symbols, np.flatnonzero(~whole))) if symbols else tuple(parts)
-
-    def _unlisted(self, queries: QuerySet) -> tuple[_Part, ...]:
-        """A set of very many queries: one symbol for all of them, in the order they have."""
-        listed = queries.simplest()
-        written, body = listed.written()
-        head = json.dumps([type(listed).__name__, self.size, written]).encode()
-        symbol = b"o" + _sha(head, body)
-        self.opaque.setdefault(symbol, listed)
-        return (_Part(ONE, (symbol,), None),)
-
-    def entries(self, symbol: Symbol) -> Integers:
-        """The vector of a symbol."""
-        if symbol[:1] == b"i":
-            start, end = _ends(symbol)
-            cells = np.zeros(self.size, dtype=np.int64)
-            cells[start:end] = 1
-            return cells
-        return self.vectors[symbol]
-
-    def set_hash(self, symbols: tuple[Symbol, ...]) -> bytes:
-        """The hash of sorted symbols."""
-        known = self._sets.get(symbols)
-        if known is None:
-            known = self._sets[symbols] = _sha(*symbols)
-        return known
-
-    def ordered(self, symbols: tuple[Symbol, ...]) -> tuple[Symbol, ...]:
-        """Every symbol once, sorted: intervals by their first and then by their last cell."""
-        known = self._ordered.get(symbols)
-        if known is None:
-            known = self._ordered[symbols] = tuple(sorted(set(symbols)))
-        return known
-
-
-def _interval(start: int, end: int) -> Symbol:
-    return b"i" + start.to_bytes(8, "big") + end.to_bytes(8, "big")
-
-
-def _ends(symbol: Symbol) -> tuple[int, int]:
-    return int.from_bytes(symbol[1:9], "big"), int.from_bytes(symbol[9:], "big")
-
-
-def _by_first(of: Integers) -> Integers:
-    """Groups numbered by their first cell; -1 stays."""
-    names, first = np.unique(of, return_index=True)
-    named = names >= 0
-    rank = np.full(int(of.max()) + 2, -1, dtype=np.int64)
-    rank[names[named][np.argsort(first[named])]] = np.arange(int(named.sum()))
-    return rank[of]
-
-
-# --- boxes and their diagrams --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Box:
-    """All combinations of one symbol per attribute, times a factor; asked with a weight."""
-
-    names: tuple[str, ...]
-    factor: Fraction
-    symbols: tuple[tuple[Symbol, ...], ...]
-    weight: Fraction
+# --- diagrams of boxes ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -250,7 +99,7 @@ class _TooMany(Exception):
 class _Diagram:
     """The decision diagram of a union of boxes over the same attributes."""
 
-    def __init__(self, axes: Sequence[_Axis], boxes: Sequence[_Box]) -> None:
+    def __init__(self, axes: Sequence[Axis], boxes: Sequence[Box]) -> None:
         self._axes, self._boxes = axes, boxes
         self._nodes: dict[tuple[int, int], _Node] = {}
         self._steps = 0
@@ -261,7 +110,7 @@ class _Diagram:
         node = _leaf(self._boxes[0].weight)
         for axis, symbols in zip(self._axes[::-1], self._boxes[0].symbols[::-1], strict=True):
             branch = axis.ordered(symbols)
-            node = _Node(_sha(b"node", axis.set_hash(branch), node.key), ((branch, node),))
+            node = _Node(sha(b"node", axis.set_hash(branch), node.key), ((branch, node),))
         return node
 
     def _node(self, depth: int, active: int) -> _Node:
@@ -294,11 +143,11 @@ class _Diagram:
         found.sort(key=lambda branch: branch[0][0])
         axis = self._axes[depth]
         parts = [part for symbols, child in found for part in (axis.set_hash(symbols), child.key)]
-        return _Node(_sha(b"node", *parts), tuple(found))
+        return _Node(sha(b"node", *parts), tuple(found))
 
 
 def _leaf(weight: Fraction) -> _Node:
-    return _Node(_sha(b"leaf", str(weight).encode()), (), weight)
+    return _Node(sha(b"leaf", str(weight).encode()), (), weight)
 
 
 def _bits(mask: int) -> list[int]:
@@ -332,270 +181,6 @@ def _holds(node: _Node, sets: Sequence[tuple[Symbol, ...]], weight: Fraction) ->
                 return False
             wanted -= common
     return not wanted
-
-
-# --- rows that are no products -------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Loose:
-    """A row that is no product: its coefficients over classes of cells, or as it was written."""
-
-    key: bytes
-    names: tuple[str, ...]
-    class_of: tuple[Integers, ...]
-    table: Integers
-    bits: int
-    condition: Condition | None  # where it counts records
-    weight: Fraction
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Whole:
-    """A group that is too large to be read row by row: it enters as it was given."""
-
-    key: bytes
-    term: Term
-    weight: Fraction
-
-
-# --- reading a workload --------------------------------------------------------------------------
-
-
-class _Reader:
-    """The rows of a workload, as boxes and loose rows, and which rows of which term they are."""
-
-    def __init__(self, domain: Domain, terms: Sequence[Term]) -> None:
-        self.domain, self.terms = domain, terms
-        self.axes = {a.name: _Axis(a.size) for a in domain}
-        greatest = max((Fraction(t.weight) for t in terms), default=Fraction(1))
-        self._weights = {w: Fraction(w) / greatest for w in {t.weight for t in terms}}
-        self.boxes: dict[tuple[tuple[str, ...], Fraction], list[_Box]] = {}
-        self.loose: dict[bytes, _Loose] = {}
-        self.wholes: dict[bytes, _Whole] = {}
-        # Per term: (box, row numbers along every factor), (loose key, row), a whole, zero rows.
-        self.read: list[list[tuple[object, object]]] = []
-        for term in terms:
-            found: list[tuple[object, object]] = []
-            self.read.append(found)
-            weight = self._weights[term.weight]
-            asked = term.as_product()
-            if asked is not None:
-                self._product(asked, weight, found)
-            elif term.as_conditions():
-                self._conditions(term, weight, found)
-            elif isinstance(term, Explicit):
-                self._explicit(term, weight, found)
-            else:
-                self._whole(term, weight, found)
-
-    def _product(self, term: Product, weight: Fraction, found: list[tuple[object, object]]) -> None:
-        if len(term.factors) > DEEPEST:
-            self._whole(term, weight, found)
-            return
-        parts = [self.axes[name].parts(queries) for name, queries in term.factors]
-        if prod(map(len, parts)) > SPLIT:
-            self._whole(term, weight, found)
-            return
-        for chosen in product(*parts):
-            factor = ONE
-            for part in chosen:
-                factor = factor if part.factor is ONE else factor * part.factor
-            if factor == 0:
-                found.append((None, chosen))
-                continue
-            pairs = [
-                (name, part.symbols)
-                for (name, _), part in zip(term.factors, chosen, strict=True)
-                if part.symbols is not None
-            ]
-            names = tuple(name for name, _ in pairs)
-            box = _Box(names, factor, tuple(symbols for _, symbols in pairs), weight)
-            self._add(box)
-            found.append((box, chosen))
-
-    def _add(self, box: _Box) -> None:
-        self.boxes.setdefault((box.names, box.factor), []).append(box)
-
-    def _one(
-        self, vectors: Sequence[tuple[str, Integers]], factor: Fraction, weight: Fraction
-    ) -> _Box | None:
-        """A row that is a product of vectors; None where it is zero."""
-        pairs = []
-        for name, vector in vectors:
-            divided, symbol = self.axes[name].symbol(vector, 0)
-            factor *= divided
-            if symbol is not None:
-                pairs.append((name, (symbol,)))
-        if factor == 0:
-            return None
-        box = _Box(tuple(n for n, _ in pairs), factor, tuple(s for _, s in pairs), weight)
-        self._add(box)
-        return box
-
-    def _conditions(self, term: Term, weight: Fraction, found: list[tuple[object, object]]) -> None:
-        for row, condition in enumerate(term.as_conditions()):
-            plain = _conjunction(condition, self.domain)
-            if plain is not None:
-                cells = [(n, plain[n].astype(np.int64)) for n in self.domain.in_order(plain)]
-                found.append((self._one(cells, ONE, weight), row))
-                continue
-            names = self.domain.in_order(condition.attributes)
-            classes = Classes.of([condition], self.domain, names)
-            if classes.cells > TABULATED:
-                key = _sha(b"written", json.dumps(written_condition(condition)).encode())
-                empty = np.zeros(0, dtype=np.int64)
-                self._keep(_Loose(key, names, (), empty, 0, condition, weight), row, found)
-                continue
-            truth = classes.truth(condition).astype(np.int64)
-            self._row(row, names, classes.class_of, truth, 0, weight, found)
-
-    def _explicit(
-        self, term: Explicit, weight: Fraction, found: list[tuple[object, object]]
-    ) -> None:
-        if term.rows > ROWS or term.cells > WIDE_CELLS or term.rows * term.cells > ENTRIES:
-            self._whole(term, weight, found)
-            return
-        class_of = [np.arange(size, dtype=np.int64) for size in term.shape]
-        entries = term.entries.tocsr()
-        for row in range(term.rows):
-            table = np.asarray(entries[row].toarray(), dtype=np.int64).reshape(term.shape)
-            self._row(row, term.attributes, class_of, table, term.bits, weight, found)
-
-    def _row(
-        self,
-        row: int,
-        names: Sequence[str],
-        class_of: Sequence[Integers],
-        table: Integers,
-        bits: int,
-        weight: Fraction,
-        found: list[tuple[object, object]],
-    ) -> None:
-        if not table.any():
-            found.append((None, row))
-            return
-        names, class_of, table = _coarsest(names, class_of, table)
-        vectors = _vectors(table)
-        if vectors is not None:
-            parts = [
-                (name, vector[classes])
-                for name, vector, classes in zip(names, vectors[1], class_of, strict=True)
-            ]
-            found.append((self._one(parts, vectors[0] / 2**bits, weight), row))
-            return
-        while bits and not (table & 1).any():
-            table, bits = table >> 1, bits - 1
-        axes: list[Json] = [
-            [name, _sha(c.tobytes()).hex()] for name, c in zip(names, class_of, strict=True)
-        ]
-        head = json.dumps([axes, bits, list(table.shape)]).encode()
-        key = _sha(b"table", head, np.ascontiguousarray(table).tobytes())
-        condition = None
-        if not bits and ((table == 0) | (table == 1)).all() and table.sum() <= TABULATED:
-            condition = _cases(names, class_of, table)
-        loose = _Loose(key, tuple(names), tuple(class_of), table, bits, condition, weight)
-        self._keep(loose, row, found)
-
-    def _keep(self, loose: _Loose, row: int, found: list[tuple[object, object]]) -> None:
-        known = self.loose.get(loose.key)
-        if known is None or known.weight < loose.weight:
-            self.loose[loose.key] = loose
-        found.append((loose.key, row))
-
-    def _whole(self, term: Term, weight: Fraction, found: list[tuple[object, object]]) -> None:
-        key = _sha(b"whole", json.dumps(written_term(term, {})).encode())
-        known = self.wholes.get(key)
-        if known is None or known.weight < weight:
-            self.wholes[key] = _Whole(key, term, weight)
-        found.append((key, None))
-
-
-def _conjunction(condition: Condition, domain: Domain) -> dict[str, Mask] | None:
-    """The cells of every attribute of a conjunction of conditions on one attribute each."""
-    cells: dict[str, Mask] = {}
-    parts = condition.parts if isinstance(condition, And) else (condition,)
-    for part in parts:
-        negated, inner = False, part
-        while isinstance(inner, Not):
-            negated, inner = not negated, inner.part
-        if isinstance(inner, Everything) and not negated:
-            continue
-        if not isinstance(inner, In):
-            return None
-        mask = np.zeros(domain[inner.attribute].size, dtype=np.bool_)
-        mask[list(inner.codes)] = True
-        mask = ~mask if negated else mask
-        known = cells.get(inner.attribute)
-        cells[inner.attribute] = mask if known is None else known & mask
-    return cells
-
-
-def _coarsest(
-    names: Sequence[str], class_of: Sequence[Integers], table: Integers
-) -> tuple[list[str], list[Integers], Integers]:
-    """Equal slices are one class, numbered by its first cell; an axis of one class is none."""
-    kept_names, kept, axis = [], [], 0
-    for name, classes in zip(names, class_of, strict=True):
-        slices = np.moveaxis(table, axis, 0)
-        _, first, merged = np.unique(
-            slices.reshape(len(slices), -1), axis=0, return_index=True, return_inverse=True
-        )
-        fine = merged.reshape(-1).astype(np.int64)[classes]
-        old, where = np.unique(fine, return_index=True)
-        order = old[np.argsort(where)]
-        rank = np.empty(int(old.max()) + 1, dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        table = np.moveaxis(slices[first[order]], 0, axis)
-        if len(order) > 1:
-            kept_names.append(name)
-            kept.append(rank[fine])
-            axis += 1
-        else:
-            table = np.take(table, 0, axis=axis)
-    return kept_names, kept, np.array(table, dtype=np.int64, order="C")
-
-
-def _vectors(table: Integers) -> tuple[Fraction, list[Integers]] | None:
-    """A factor and one vector per axis whose product is the table, which is not zero, if any."""
-    if not table.ndim:
-        return Fraction(int(table)), []
-    at = np.unravel_index(np.flatnonzero(table)[0], table.shape)
-    pivot = int(table[at])
-    lines = []
-    for axis in range(table.ndim):
-        index = tuple(slice(None) if i == axis else at[i] for i in range(table.ndim))
-        lines.append(np.array(table[index], dtype=np.int64))
-    large = float(np.abs(table).max()) ** table.ndim >= 2.0**62
-    kind: npt.DTypeLike = object if large else np.int64
-    outer = np.ones((), dtype=kind)
-    for line in lines:
-        outer = np.multiply.outer(outer, line.astype(kind))
-    if not (outer == table.astype(kind) * pivot ** (table.ndim - 1)).all():
-        return None
-    return Fraction(1, pivot ** (table.ndim - 1)), lines
-
-
-def _cases(names: Sequence[str], class_of: Sequence[Integers], table: Integers) -> Condition:
-    """A condition that holds where the table has ones, written in one way only."""
-    if not names:
-        return Everything()
-    parts: list[Condition] = []
-    groups: dict[bytes, list[int]] = {}
-    for value in range(table.shape[0]):
-        groups.setdefault(np.ascontiguousarray(table[value]).tobytes(), []).append(value)
-    for values in groups.values():
-        rest = table[values[0]]
-        if not rest.any():
-            continue
-        codes = tuple(np.flatnonzero(np.isin(class_of[0], values)).tolist())
-        own = In(names[0], codes)
-        if rest.all():
-            parts.append(own)
-        else:
-            inner = _cases(names[1:], class_of[1:], rest)
-            parts.append(And((own, *(inner.parts if isinstance(inner, And) else (inner,)))))
-    return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
 # --- the normal form -----------------------------------------------------------------------------
@@ -733,8 +318,8 @@ def _tables(workload: Workload) -> Normal | None:
             if not queries.is_identity or not 1 < queries.size <= LISTED:
                 return None
             if name not in cells:
-                cells[name] = _sha(*(_interval(i, i + 1) for i in range(queries.size)))
-            key = _sha(b"node", cells[name], key)
+                cells[name] = sha(*(interval_symbol(i, i + 1) for i in range(queries.size)))
+            key = sha(b"node", cells[name], key)
         names = [name for name, _ in asked.factors]
         places = tuple(index[name] for name in names)
         if places in numbers or list(places) != sorted(places):
@@ -767,10 +352,10 @@ class _Form:
 
     def __init__(self, workload: Workload) -> None:
         self.workload, self.domain = workload, workload.domain
-        self.reader = _Reader(workload.domain, workload.terms)
+        self.reader = Reader(workload.domain, workload.terms)
         self.axes = self.reader.axes
         self.diagrams: dict[tuple[tuple[str, ...], Fraction], _Node] = {}
-        self.written: dict[tuple[tuple[str, ...], Fraction], list[_Box]] = {}
+        self.written: dict[tuple[tuple[str, ...], Fraction], list[Box]] = {}
         for key, boxes in self.reader.boxes.items():
             try:
                 self.diagrams[key] = _Diagram([self.axes[name] for name in key[0]], boxes).root
@@ -856,10 +441,10 @@ class _Form:
             lengths.append(opaque[symbols[0]].rows if symbols[0] in opaque else len(symbols))
         return _Group(names, factor, sets, weight, tuple(lengths), restored)
 
-    def _box_key(self, box: _Box) -> bytes:
+    def _box_key(self, box: Box) -> bytes:
         pairs = zip(box.names, box.symbols, strict=True)
         sets = [self.axes[n].set_hash(self.axes[n].ordered(s)) for n, s in pairs]
-        return _sha(*sets, str(box.weight).encode())
+        return sha(*sets, str(box.weight).encode())
 
     def _order(self, box: _Group) -> tuple[object, ...]:
         places = tuple(self.domain.index(n) for n in box.names)
@@ -883,7 +468,7 @@ class _Form:
                     chosen.append(name)
             if chosen:
                 sets = tuple(
-                    tuple(sorted((*s, _interval(0, self.axes[n].size)))) if n in chosen else s
+                    tuple(sorted((*s, interval_symbol(0, self.axes[n].size)))) if n in chosen else s
                     for n, s in zip(box.names, box.symbols, strict=True)
                 )
                 box = self._group(box.names, box.factor, sets, box.weight, frozenset(chosen))
@@ -897,11 +482,11 @@ class _Form:
         if size < 3 or symbols[0][:1] != b"i" or symbols[-1][:1] != b"i":
             return False
         if len(symbols) == size - 1:
-            return symbols == tuple(_interval(0, t) for t in range(1, size))
+            return symbols == tuple(interval_symbol(0, t) for t in range(1, size))
         if len(symbols) != size * (size + 1) // 2 - 1:
             return False
         pairs = ((i, j) for i in range(size) for j in range(i + 1, size + 1))
-        return symbols == tuple(_interval(i, j) for i, j in pairs if (i, j) != (0, size))
+        return symbols == tuple(interval_symbol(i, j) for i, j in pairs if (i, j) != (0, size))
 
     def _has_sums(self, box: _Group, chosen: Sequence[str]) -> bool:
         """Whether the same queries summed over any of the chosen attributes are asked, too."""
@@ -945,7 +530,7 @@ class _Form:
         if symbols[0] in axis.opaque:
             return axis.opaque[symbols[0]]
         if all(s[:1] == b"i" for s in symbols):
-            known = _intervals(axis.size, [_ends(s) for s in symbols])
+            known = _intervals(axis.size, [ends_of(s) for s in symbols])
             if known is not None:
                 return known
         if all(s[:1] in (b"i", b"s") for s in symbols):
@@ -995,7 +580,7 @@ class _Form:
                 factors[listed[0]] = self._matrix(listed[0], sets[listed[0]], group.factor)
             elif free:
                 least = min(free, key=lambda n: self.domain[n].size)
-                whole = [_interval(0, self.axes[least].size)]
+                whole = [interval_symbol(0, self.axes[least].size)]
                 factors[least] = self._matrix(least, whole, group.factor)
             else:
                 raise _TooMany
@@ -1047,7 +632,7 @@ class _Form:
         """Other rows that are no products, by the attributes that they look at."""
         from scipy.sparse import csr_matrix
 
-        gathered: dict[tuple[tuple[str, ...], Fraction, int], list[_Loose]] = {}
+        gathered: dict[tuple[tuple[str, ...], Fraction, int], list[Loose]] = {}
         for loose in sorted(self.reader.loose.values(), key=lambda each: each.key):
             if loose.condition is None:
                 gathered.setdefault((loose.names, loose.weight, loose.bits), []).append(loose)
@@ -1073,7 +658,7 @@ class _Form:
                 continue
             if what is None:
                 home = (-1, 0)
-            elif isinstance(what, _Box):
+            elif isinstance(what, Box):
                 home = self._find(what.names, what.factor, tuple(s[0] for s in what.symbols))
             else:
                 home = self.loose[what]  # type: ignore[index]
@@ -1107,7 +692,7 @@ class _Form:
             at = None
         return Piece(rows, piece.term, at)
 
-    def _placed(self, term: Product, box: _Box | None, chosen: tuple[_Part, ...]) -> list[Piece]:
+    def _placed(self, term: Product, box: Box | None, chosen: tuple[Part, ...]) -> list[Piece]:
         """The rows of a box of an asked product, in one group or in several."""
         is_all = all(part.rows is None for part in chosen)
         homes = [] if box is None else self.homes.get((box.names, box.factor), [])
@@ -1147,7 +732,7 @@ class _Form:
         return [Piece(np.array(r), home, np.array(at)) for home, (r, at) in places.items()]
 
     def _inside(
-        self, group: _Group, term: Product, chosen: Sequence[_Part], along: Sequence[Integers]
+        self, group: _Group, term: Product, chosen: Sequence[Part], along: Sequence[Integers]
     ) -> Integers | None:
         """The rows of a group that the rows of a box are, or None if some are not."""
         first = 0
@@ -1165,7 +750,7 @@ class _Form:
         own = {n for (n, _), part in zip(term.factors, chosen, strict=True) if part.symbols}
         for name in group.names:
             if name not in own:
-                place = group.places[name].get(_interval(0, self.axes[name].size))
+                place = group.places[name].get(interval_symbol(0, self.axes[name].size))
                 if place is None:
                     return None
                 first += place * group.strides[name]
@@ -1184,7 +769,7 @@ class _Form:
         own = dict(zip(names, symbols, strict=True))
         for home, group in self.homes[names, factor]:
             places = [
-                group.places[n].get(own.get(n, _interval(0, self.axes[n].size)))
+                group.places[n].get(own.get(n, interval_symbol(0, self.axes[n].size)))
                 for n in group.names
             ]
             if None not in places:
@@ -1218,10 +803,10 @@ def _rows_of(term: Product, along: Sequence[Integers]) -> Integers:
     return np.ravel_multi_index(np.ix_(*along), term.row_shape).reshape(-1)
 
 
-def _sha(*parts: bytes) -> bytes:
-    """SHA-256 of parts with their lengths, so that no two lists of parts read alike."""
-    out = hashlib.sha256()
-    for part in parts:
-        out.update(len(part).to_bytes(8, "big"))
-        out.update(part)
-    return out.digest()
+def _by_first(of: Integers) -> Integers:
+    """Groups numbered by their first cell; -1 stays."""
+    names, first = np.unique(of, return_index=True)
+    named = names >= 0
+    rank = np.full(int(of.max()) + 2, -1, dtype=np.int64)
+    rank[names[named][np.argsort(first[named])]] = np.arange(int(named.sum()))
+    return rank[of]
