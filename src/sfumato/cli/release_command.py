@@ -150,7 +150,7 @@ def release(
     plan = _for_table(plan, table, output)
     name = name_of(table, spec.name) or public_name(table)
     ledger = None if at is None else _open_ledger(at, plan, name, spec)
-    is_stored = ledger is not None and ledger.answer(key or plan.digest()) is not None
+    is_stored = ledger is not None and plan.stored_key(ledger, key=key) is not None
     if ledger is not None and not is_stored:
         ledger.check_unit(unit_of(plan.unit))
         if key is None:

@@ -35,7 +35,7 @@ from sfumato.refine.cells import agreed_total
 from sfumato.refine.feasibility import witness
 from sfumato.refine.learn import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, MOST_CELLS, Learner
 from sfumato.refine.project import checked_constraints
-from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run
+from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run, stored_answer
 from sfumato.types import Neighbours
 from sfumato.workload.build import in_bins
 from sfumato.workload.constraints import Constraints
@@ -172,6 +172,19 @@ class AdaptivePlan:
     def digest(self) -> str:
         """SHA-256 of the request: equal requests, equal digest."""
         return request_key(self.request())
+
+    def stored_key(self, ledger: Ledger, *, key: str | None = None) -> str | None:
+        """The key under which a ledger has the answer of this request, if it has; spends nothing.
+
+        Args:
+            ledger: the ledger of the table.
+            key: the one key to look for, as given to `release`.
+
+        Raises:
+            LedgerError: the key is that of another request.
+        """
+        reading = stored_answer(AdaptiveRun(self), ledger, key)
+        return None if reading is None else reading[0].key
 
     def release(
         self,

@@ -470,17 +470,21 @@ class Plan:
             "noise": [[n.noise, n.units, n.grid_bits] for n in self.noise],
         }
 
-    def stored_key(self, ledger: Ledger, former: Sequence[str] = ()) -> str | None:
+    def stored_key(
+        self, ledger: Ledger, former: Sequence[str] = (), *, key: str | None = None
+    ) -> str | None:
         """The key under which a ledger has the answer of this request, if it has; spends nothing.
 
         Args:
             ledger: the ledger of the table.
             former: further keys under which the request may have been stored.
+            key: the one key to look for, as given to `release`.
 
         Raises:
-            LedgerError: the answer is there, but cannot be read by any plan of this version.
+            LedgerError: the answer is there, but cannot be read by any plan of this version, or the
+                key is that of another request.
         """
-        reading = stored_answer(LinearRun(self, former=tuple(former)), ledger)
+        reading = stored_answer(LinearRun(self, former=tuple(former)), ledger, key)
         return None if reading is None else reading[0].key
 
     def _was_asked(self, entry: Entry) -> bool:

@@ -236,3 +236,14 @@ def test_options_that_cannot_be_met_are_refused_before_anything_is_spent(
     ran = run("release", folder / "release.toml", *wish)
     assert (ran.code, words in ran.err) == (2, True)
     assert not (folder / "people.ledger").exists()
+
+
+def test_an_equal_request_is_stored_although_nothing_is_left(folder: Path, run: Run) -> None:
+    """The best mechanism, asked for by its name: neither refused nor asked about."""
+    spec = folder / "release.toml"
+    spec.write_text(SPEC.replace("epsilon = 3\ndelta = 1e-9\n", ""))
+    first = run("release", spec, "--out", folder / "one", "--json").document
+    named = ("--mechanism", first["mechanism"], "--out", folder / "two", "--json")
+    again = run("release", spec, *named, agreed=False).document
+    assert again["is_stored"] is True
+    assert again["mechanism"] == first["mechanism"]
