@@ -235,10 +235,10 @@ def test_adaptive_releases_pay_for_the_number_of_records(method, tmp_path):
     rows: Rows = [("f", 1, True)] * 7919
     plan = sf.plan_adaptive(WORKS["tables"], BUDGETS["gaussian"], "replace-one", method=method)
     release = plan.release(queried(rows, tmp_path))
-    assert release.transcript.rows is None
+    assert release.rows is None
     assert release.provenance["public_rows"] is None
     assert release.estimate.total != 7919
-    assert plan.release(stored(rows, tmp_path)).transcript.rows == 7919
+    assert plan.release(stored(rows, tmp_path)).rows == 7919
 
 
 @pytest.mark.parametrize("kind", [*DROPPING])

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from sfumato.cli.spec import LedgerSpec, Spec
     from sfumato.ledger.ledger import Ledger
     from sfumato.refine.intervals import Intervals
-    from sfumato.release.adaptive import AdaptiveRelease
     from sfumato.release.release import Release
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.linear import Plan
@@ -193,7 +192,7 @@ def _release(
     name: str,
     key: str | None,
     progress: Progress | None,
-) -> Release | AdaptiveRelease:
+) -> Release:
     """Count, debit, measure, publish.
 
     Privacy: that of ``Plan.release``; what is shown depends on public numbers only.
@@ -367,7 +366,7 @@ def _question(plan: Plan | AdaptivePlan, at: LedgerSpec | None, ledger: Ledger |
 
 def published(
     plan: Plan | AdaptivePlan,
-    result: Release | AdaptiveRelease,
+    result: Release,
     files: Mapping[str, Path],
     ledger: Ledger | None,
 ) -> tuple[dict[str, object], Shown]:
@@ -376,9 +375,8 @@ def published(
     The document of an adaptive release has the keys of others; those of a forecast are null.
     """
     from sfumato.release.provenance import constraints_in_words, cost_in_words
-    from sfumato.release.release import Release
 
-    forecast = result.forecast if isinstance(result, Release) else None
+    forecast = result.estimates.forecast
     made = plan if forecast is None else forecast
     document: dict[str, object] = {
         "queries": made.workload.queries,
@@ -396,18 +394,18 @@ def published(
     }
     words = constraints_in_words(result.provenance)
     constraints = [("constraints", words)] if words else []
-    if isinstance(result, Release):
+    if forecast is not None:
         intervals = result.provenance["intervals"]
         document |= {"intervals": intervals, "constraints": result.provenance["constraints"]}
         document |= places
         rows = [
-            *rmse_facts(result.forecast),
-            ("certificate", certificate_in_words(result.forecast)),
+            *rmse_facts(forecast),
+            ("certificate", certificate_in_words(forecast)),
             *constraints,
             ("intervals", str(intervals)),
         ]
     else:
-        steps, intervals = len(result.transcript.steps), _intervals_in_words(result)
+        steps, intervals = len(result.measured()), _intervals_in_words(result)
         document |= places | {"measurements": steps, "intervals": intervals}
         document["constraints"] = result.provenance["constraints"]
         rows = [
@@ -431,9 +429,9 @@ def published(
     )
 
 
-def _intervals_in_words(result: AdaptiveRelease) -> str:
+def _intervals_in_words(result: Release) -> str:
     """How many answers of an adaptive release have an interval."""
-    number = sum(result.told_count(t) for t in range(len(result.workload.terms)))
+    number = sum(map(result.estimates.interval_count, range(len(result.workload.terms))))
     return f"{number:,} of {result.workload.queries:,} answers, from the noise of what was measured"
 
 

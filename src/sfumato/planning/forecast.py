@@ -384,7 +384,7 @@ def combination_error(
     """
     weights: dict[int, Array] = {}
     bias, records = 0.0, forecast.strategy.records
-    for term, c in read(forecast, coefficients).items():
+    for term, c in read(forecast.workload, coefficients).items():
         if records is not None:
             bias += records * float(np.abs(c) @ forecast.strategy.bias_bounds(term))
         for b, found in forecast.strategy.adjoint(term, c).items():
@@ -398,19 +398,19 @@ def combination_error(
 
 def answer_covariance(forecast: Forecast, group: str, queries: Sequence[int]) -> Array:
     """The covariance matrix of the listed answers of one group, in counts squared."""
-    term = _term(forecast, group)
+    term = _term(forecast.workload, group)
     listed = np.asarray(queries)
     if listed.ndim != 1 or listed.dtype.kind not in "iu" or not 0 < len(listed) <= MOST_LISTED:
         raise WorkloadError(
             f"covariances are of a list of 1 to {MOST_LISTED:,} numbers of answers, got "
             f"{shown(queries)}; ask about fewer answers at a time"
         )
-    _check_places(forecast, term, listed)
+    _check_places(forecast.workload, term, listed)
     places = [int(q) for q in listed]
     return forecast.strategy.covariance(term, places, forecast.block_variances)
 
 
-def read(forecast: Forecast, coefficients: Mapping[str, Coefficients]) -> dict[int, Array]:
+def read(workload: Workload, coefficients: Mapping[str, Coefficients]) -> dict[int, Array]:
     """A number per answer of every named group; WorkloadError where they do not fit."""
     if not isinstance(coefficients, Mapping) or not coefficients:
         raise WorkloadError(
@@ -418,15 +418,15 @@ def read(forecast: Forecast, coefficients: Mapping[str, Coefficients]) -> dict[i
             f"{shown(coefficients)}"
         )
     return {
-        term: _vector(forecast, term, given)
-        for term, given in ((_term(forecast, name), c) for name, c in coefficients.items())
+        term: _vector(workload, term, given)
+        for term, given in ((_term(workload, name), c) for name, c in coefficients.items())
     }
 
 
-def _term(forecast: Forecast, group: str) -> int:
-    names = [t.name for t in forecast.workload.terms]
+def _term(workload: Workload, group: str) -> int:
+    names = [t.name for t in workload.terms]
     if group not in names:
-        means = [r.name for r in forecast.workload.ratios]
+        means = [r.name for r in workload.ratios]
         note = "a mean is not linear: combine its sum and its count" if group in means else ""
         raise WorkloadError(
             f"no group of linear queries is called {shown(group)}; there are: "
@@ -435,11 +435,11 @@ def _term(forecast: Forecast, group: str) -> int:
     return names.index(group)
 
 
-def _vector(forecast: Forecast, term: int, given: Coefficients) -> Array:
-    asked = forecast.workload.terms[term]
+def _vector(workload: Workload, term: int, given: Coefficients) -> Array:
+    asked = workload.terms[term]
     check_entries(asked.rows, f"the coefficients of {asked.rows:,} answers")
     if isinstance(given, Mapping):
-        _check_places(forecast, term, np.array(list(given)))
+        _check_places(workload, term, np.array(list(given)))
         out = np.zeros(asked.rows)
         out[np.array(list(given), dtype=np.int64)] = _numbers(asked.name, list(given.values()))
         return out
@@ -452,8 +452,8 @@ def _vector(forecast: Forecast, term: int, given: Coefficients) -> Array:
     return c
 
 
-def _check_places(forecast: Forecast, term: int, places: Integers) -> None:
-    rows, name = forecast.workload.terms[term].rows, forecast.workload.terms[term].name
+def _check_places(workload: Workload, term: int, places: Integers) -> None:
+    rows, name = workload.terms[term].rows, workload.terms[term].name
     is_whole = places.dtype.kind in "iu"
     if len(places) and not (is_whole and places.min() >= 0 and places.max() < rows):
         raise WorkloadError(

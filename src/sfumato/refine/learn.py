@@ -9,7 +9,7 @@ the same estimate, so a stored transcript is a release.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -575,24 +575,45 @@ class ToldIntervals:
         Not-a-number where no step tells the answer.
         """
         term = self.workload.terms[group]
-        low, high = np.full(term.rows, -np.inf), np.full(term.rows, np.inf)
-        times = np.zeros(term.rows)
-        sums, precision = np.zeros(term.rows), np.zeros(term.rows)
-        for seen in self._seen(group, term):
-            at = seen.queries
-            times[at] += 1
-            miss = (1 - level) / (times[at] * (times[at] + 1))
-            half = half_widths(seen.law, seen.squares, seen.sums, seen.greatest, miss)
-            low[at] = np.maximum(low[at], seen.values - half)
-            high[at] = np.minimum(high[at], seen.values + half)
-            weight = 1 / np.maximum(seen.law.variance * seen.squares, 1e-300)
-            sums[at] += weight * seen.values
-            precision[at] += weight
-        centre = np.divide(sums, precision, out=np.full(term.rows, np.nan), where=precision > 0)
-        # Steps that exclude each other leave the mean of all; it is inside at every level.
-        low, high = np.fmin(low, centre), np.fmax(high, centre)
-        is_told = times > 0
-        return Told(centre, np.where(is_told, low, np.nan), np.where(is_told, high, np.nan))
+        return _together(term.rows, self._seen(group, term), level)
+
+    def combination(self, coefficients: Mapping[int, Array], level: float) -> Told:
+        """The same for one combination of the answers of some groups, by measured tables.
+
+        It is a query as any other: tables that hold the attributes of all groups tell it.
+        """
+        terms = {group: self.workload.terms[group] for group in coefficients}
+        asked = self.domain.in_order({name for term in terms.values() for name in term.attributes})
+        return _together(1, self._functional(asked, terms, coefficients), level)
+
+    def _functional(
+        self,
+        asked: tuple[str, ...],
+        terms: Mapping[int, Term],
+        coefficients: Mapping[int, Array],
+    ) -> Iterator[_Seen]:
+        if self.method != "tables" or any(term.slack for term in terms.values()):
+            return
+        for step in self.transcript.steps:
+            names = tuple(self.domain.names[i] for i in step.place)
+            if not set(asked) <= set(names):
+                continue
+            shape = tuple(self.domain[n].size for n in names)
+            weights = np.zeros(shape)  # of the measured values in the combination
+            for group, term in terms.items():
+                along = [
+                    s if n in term.attributes else 1 for n, s in zip(names, shape, strict=True)
+                ]
+                weights = weights + term.adjoint(coefficients[group]).reshape(along)
+            sizes = np.abs(weights)
+            value = float((weights * step.measurement.values.reshape(shape)).sum())
+            norms = (float((sizes**2).sum()), float(sizes.sum()), float(sizes.max(initial=0.0)))
+            yield _Seen(
+                np.zeros(1, dtype=np.int64),
+                np.array([value]),
+                step.measurement.noise,
+                *(np.array([norm]) for norm in norms),
+            )
 
     def _seen(self, group: int, term: Term) -> Iterator[_Seen]:
         if self.method == "tables":
@@ -661,6 +682,28 @@ class _Seen:
     squares: Array
     sums: Array
     greatest: Array
+
+
+def _together(rows: int, steps: Iterable[_Seen], level: float) -> Told:
+    """Ends that all steps leave, each by its own share of what may be missed (Theorem 5)."""
+    low, high = np.full(rows, -np.inf), np.full(rows, np.inf)
+    times = np.zeros(rows)
+    sums, precision = np.zeros(rows), np.zeros(rows)
+    for seen in steps:
+        at = seen.queries
+        times[at] += 1
+        miss = (1 - level) / (times[at] * (times[at] + 1))
+        half = half_widths(seen.law, seen.squares, seen.sums, seen.greatest, miss)
+        low[at] = np.maximum(low[at], seen.values - half)
+        high[at] = np.minimum(high[at], seen.values + half)
+        weight = 1 / np.maximum(seen.law.variance * seen.squares, 1e-300)
+        sums[at] += weight * seen.values
+        precision[at] += weight
+    centre = np.divide(sums, precision, out=np.full(rows, np.nan), where=precision > 0)
+    # Steps that exclude each other leave the mean of all; it is inside at every level.
+    low, high = np.fmin(low, centre), np.fmax(high, centre)
+    is_told = times > 0
+    return Told(centre, np.where(is_told, low, np.nan), np.where(is_told, high, np.nan))
 
 
 def half_widths(

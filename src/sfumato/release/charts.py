@@ -280,7 +280,7 @@ def chosen_groups(workload: Workload, groups: list[Group]) -> list[Group]:
 
 def chart_of(estimates: Estimates, group: Group, level: float, width: Width) -> Chart | None:
     """The chart of a group, or None when a table says more."""
-    workload = estimates.forecast.workload
+    workload = estimates.workload
     kind = _kind(key_term(workload, group))
     if kind is None:
         return None

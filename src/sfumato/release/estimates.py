@@ -1,46 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unbiased answers with their intervals: the numbers behind every table of a release.
+"""Where the numbers of a release come from: one protocol, so that every form of it is made once.
 
-An answer is ``a = q h + e`` where the law of the error e depends on the plan only. With c the
-level-quantile of ``|e|``, the interval ``[a - c, a + c]`` holds the true answer with probability
-``level``, whatever the data are. The true answer also lies in the set of possible answers (a count
-is a whole number, not negative, nor more than the number of records where that is public; it is 0
-where no record can be, and what is published where something is), so cutting both the answer and
-its interval to that set moves neither away from the truth: coverage stays. Published answers agree
-with each other where a projection was found (``refine/consistency.py``); their errors are
-correlated with their values, so intervals are those of the unbiased answers, widened where a
-published value would lie outside its own (``refine/intervals.py``).
+Two sources keep it. A linear reconstruction has unbiased answers, whose errors are known before
+anything is measured (``linear.py``). A learned estimate has answers that agree with each other, and
+intervals where what was measured tells an answer (``learned.py``). Frames, files, charts, reports
+and quantiles are written against this protocol alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from sfumato.errors import TooLarge, WorkloadError
-from sfumato.planning.forecast import ALL, Forecast, Spread
-from sfumato.privacy.noise_laws import laplace_mixture_quantile
+from sfumato.domain.domain import Domain
+from sfumato.errors import WorkloadError
+from sfumato.planning.forecast import ALL, Coefficients, Forecast
 from sfumato.refine.consistency import Refined
-from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
+from sfumato.refine.intervals import Bounds
 from sfumato.types import Array
 from sfumato.workload.constraints import Constraints
-from sfumato.workload.terms import Term
+from sfumato.workload.terms import Product, Term
+from sfumato.workload.workload import Ratio, Workload
+
+if TYPE_CHECKING:
+    from sfumato.domain.attributes import Attribute
+    from sfumato.random import WordSource
+    from sfumato.refine.synthesize import Synthetic
 
 __all__ = [
     "LEVEL",
+    "Answers",
+    "Band",
+    "Combination",
     "Estimates",
-    "GroupAnswers",
+    "Means",
+    "MeasuredBlock",
+    "cell_table",
     "check_level",
-    "half_widths",
-    "widest_quantile",
 ]
 
 
 LEVEL = 0.95
-_SHAPES = 1 / np.linspace(1e-3, 1, 64)
+
+MeasuredBlock = tuple[str, int, float]  # its name, the number of its values, their noise
 
 
 def check_level(level: object) -> None:
@@ -51,131 +57,174 @@ def check_level(level: object) -> None:
         )
 
 
-def half_widths(forecast: Forecast, term: int, level: float) -> Array:
-    """Half the width of every interval of a group; never refused, for the answers are paid for.
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """The value of a combination of answers, its standard error, and an interval.
 
-    Where the exact tails of so many answers do not fit in memory, the widest law that such an
-    answer can have takes their place.
+    ``basis`` says what the interval comes from. Of learned estimates the value is that of the
+    estimate, its standard error is not known (not-a-number), and so are the ends where nothing that
+    was measured tells the combination.
     """
-    return _Law.of(forecast, term).half_widths(level)
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+    basis: str = field(default="the law of the noise", repr=False)
 
 
 @dataclass(frozen=True, eq=False)
-class _Law:
-    """The law of the errors of a group, or the widest that such answers can have."""
+class Means:
+    """The quotients of a ratio, row by row; ``mean`` is NaN where the noisy count is not positive.
 
-    forecast: Forecast
-    spread: Spread
-    is_exact: bool
-
-    @classmethod
-    def of(cls, forecast: Forecast, term: int) -> _Law:
-        try:
-            return cls(forecast, forecast.spread(term), True)
-        except TooLarge:
-            return cls(forecast, Spread(forecast.variances(term)), False)
-
-    def half_widths(self, level: float, rows: slice = ALL) -> Array:
-        if self.is_exact:
-            return self.spread.half_widths(level, rows)
-        quantile = widest_quantile(self.forecast, level)
-        return np.asarray(quantile * self.spread.standard_errors(rows), dtype=np.float64)
-
-
-def widest_quantile(forecast: Forecast, level: float) -> float:
-    """The greatest ``level``-quantile of ``|error|``, in standard errors, of any answer.
-
-    Normal for Gaussian noise. A sum of Laplace draws lies between one draw and the normal law
-    (`privacy.noise_laws.laplace_mixture_quantile`): the greatest over all of these.
+    ``standard_error`` is that of the delta method: exact to first order, or an upper bound where
+    the covariances of sum and count are too many to be listed; NaN for learned estimates.
     """
-    shapes = [np.inf] if forecast.strategy.noise == "gaussian" else [*_SHAPES, np.inf]
-    return float(laplace_mixture_quantile(np.array(shapes), level).max())
+
+    sum: Array
+    count: Array
+    mean: Array
+    standard_error: Array
+    low: Array
+    high: Array
 
 
 @dataclass(frozen=True, eq=False)
-class Estimates:
-    """The unbiased answers of every group, and what they say about the truth.
+class Band:
+    """Ends that enclose running totals (rows: ``by`` cells) and the number of records.
 
-    ``rows`` is the number of records where that is public (``replace-one`` neighbours), ``refined``
-    the answers that agree with each other, where there are any, ``constraints`` what all meet.
-    With a ``bootstrap`` intervals are approximate, around the published answers.
-
-    Privacy: functions of released measurements and of public numbers (post-processing: Dwork,
-    Roth 2014, Proposition 2.1).
-    Neighbours: those of the forecast.
+    The four ends that matter to a quantile miss with probability at most ``1 - level`` in all;
+    ``curve`` holds the rising totals that its value is read off.
     """
 
-    forecast: Forecast
-    unbiased: Sequence[Array]
-    rows: int | None
-    is_projected: bool
-    refined: Refined | None = None
-    constraints: Constraints | None = None
-    bootstrap: Bootstrap | None = None
-
-    def bounds(self, term: Term) -> Bounds:
-        """What the answers of a group can be."""
-        return sure_bounds(term, self.rows, self.constraints)
-
-    def group(self, term: int) -> GroupAnswers:
-        """All that is known of a group, to be looked at some rows at a time."""
-        unbiased = np.asarray(self.unbiased[term], dtype=np.float64)
-        return GroupAnswers(
-            self.forecast,
-            term,
-            unbiased,
-            unbiased if self.refined is None else self.refined.answers[term],
-            self.bounds(self.forecast.workload.terms[term]) if self.is_projected else None,
-            self.bootstrap,
-        )
-
-    def value(self, term: int) -> Array:
-        """The published answers of a group: those that agree, or unbiased ones, feasible."""
-        return self.group(term).value()
-
-    def standard_error(self, term: int) -> Array:
-        """The standard deviation of the unbiased answers of a group."""
-        return self.forecast.standard_errors(term)
-
-    def interval(self, term: int, level: float) -> tuple[Array, Array]:
-        """Ends that enclose each true answer of a group with probability at least ``level``.
-
-        Approximately so, with a bootstrap (``refine/intervals.py``).
-        """
-        return self.group(term).interval(level)
+    lower: Array
+    upper: Array
+    least: Array
+    most: Array
+    curve: Array
 
 
-@dataclass(frozen=True, eq=False)
-class GroupAnswers:
+class Answers(Protocol):
     """The answers of one group; every method gives those of some rows, by default of all."""
-
-    forecast: Forecast
-    term: int
-    unbiased: Array
-    agreed: Array
-    bounds: Bounds | None
-    bootstrap: Bootstrap | None
-
-    @cached_property
-    def _law(self) -> _Law:
-        return _Law.of(self.forecast, self.term)
 
     def value(self, rows: slice = ALL) -> Array:
         """The published answers."""
-        found = np.asarray(self.agreed[rows], dtype=np.float64)
-        return found if self.bounds is None else self.bounds.at(rows).clamp(found)
-
-    def standard_error(self, rows: slice = ALL) -> Array:
-        """The standard deviations of the unbiased answers."""
-        return self._law.spread.standard_errors(rows)
+        ...
 
     def interval(self, level: float, rows: slice = ALL) -> tuple[Array, Array]:
-        """The ends of the intervals."""
-        value = centre = self.value(rows)
-        if self.bootstrap is None:
-            centre, half = self.unbiased[rows], self._law.half_widths(level, rows)
-        else:
-            half = self.bootstrap.half_widths(self.term, level)[rows]
-        if self.bounds is None:
-            return centre - half, centre + half
-        return self.bounds.at(rows).interval(centre - half, centre + half, centre, value)
+        """Ends that hold each true answer with probability ``level``; NaN where none do."""
+        ...
+
+    def numbers(self, level: float, rows: slice = ALL) -> tuple[Array, ...]:
+        """All that is published of them, in the order of ``Estimates.numbers``."""
+        ...
+
+
+class Estimates(Protocol):
+    """Answers to the workload and to further linear queries, and what they say about the truth.
+
+    Privacy: functions of what left the vault and of public numbers (post-processing: Dwork, Roth
+    2014, Proposition 2.1).
+    """
+
+    @property
+    def workload(self) -> Workload:
+        """What was asked."""
+        ...
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """The errors that were known beforehand; None where they depend on the data."""
+        ...
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The columns of numbers that every answer has."""
+        ...
+
+    @property
+    def rows(self) -> int | None:
+        """The number of records where that is public."""
+        ...
+
+    @property
+    def constraints(self) -> Constraints | None:
+        """What all answers meet."""
+        ...
+
+    @property
+    def refined(self) -> Refined | None:
+        """The weighted cells behind answers that agree with each other, None where there are none.
+
+        The weights of a learned estimate are shares, with sum 1.
+        """
+        ...
+
+    @property
+    def total(self) -> float:
+        """The number of records: the public one, or an estimate."""
+        ...
+
+    def group(self, term: int) -> Answers:
+        """All that is known of a group."""
+        ...
+
+    def interval_count(self, term: int) -> int:
+        """How many answers of a group have an interval; the same at every level."""
+        ...
+
+    def means(self, ratio: Ratio, level: float) -> Means:
+        """The quotients of a ratio, with ends that hold the true ones."""
+        ...
+
+    def bounds(self, term: Term) -> Bounds:
+        """What the answers of a group can be, whatever the data are."""
+        ...
+
+    def further(self, asked: Product, level: float) -> Mapping[str, Array] | None:
+        """The columns ``numbers`` of queries with coefficients 0 and 1; None if it cannot tell."""
+        ...
+
+    def band(self, attribute: Attribute, by: Sequence[str], level: float) -> Band | None:
+        """The running totals of an attribute for every cell of ``by``; None if it cannot tell."""
+        ...
+
+    def combine(self, coefficients: Mapping[str, Coefficients], level: float) -> Combination:
+        """A linear combination of answers of named groups."""
+        ...
+
+    def covariance(self, group: str, queries: Sequence[int]) -> Array:
+        """The covariances of listed answers of a group, where the law of their errors is known."""
+        ...
+
+    def table(self, names: Sequence[str]) -> Array:
+        """Counts over attributes, of the cells behind all answers."""
+        ...
+
+    def listed(self) -> Estimates:
+        """What is written down: groups that nobody can list in a shorter form."""
+        ...
+
+    def draw(self, rows: int | None, words: WordSource) -> Synthetic:
+        """Records like those that the answers describe."""
+        ...
+
+    def blocks(self) -> Iterator[MeasuredBlock]:
+        """What was measured, in order, and the standard deviation of its noise in counts."""
+        ...
+
+
+def cell_table(found: Refined, domain: Domain, names: Sequence[str]) -> Array:
+    """The weighted cells over some attributes; cells that are not told apart share their class."""
+    shape = tuple(domain[n].size for n in names)
+    at = [found.codes[:, found.attributes.index(n)] for n in names]
+    alike = found.alike
+    classes = [np.asarray(alike.get(n, np.arange(s))) for n, s in zip(names, shape, strict=True)]
+    merged = np.zeros([int(c.max()) + 1 for c in classes])
+    places = tuple(c[column] for c, column in zip(classes, at, strict=True))
+    np.add.at(merged, places, found.weights)
+    sizes = np.ones(())
+    for c in classes:
+        sizes = np.multiply.outer(sizes, np.bincount(c)[c])
+    spread = merged[np.ix_(*classes)] if prod(shape) else merged
+    return np.asarray(spread / sizes, dtype=np.float64)

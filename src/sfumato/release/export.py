@@ -9,7 +9,7 @@ than what fits in memory.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.errors import SfumatoError
-from sfumato.release.answers import NUMBERS, Group, key_term, named_groups, number_parts, parts_of
+from sfumato.release.answers import Group, key_term, named_groups, number_parts, parts_of
 from sfumato.release.estimates import Estimates
 from sfumato.release.labels import Axis, axes_of, label_text, places_along
 from sfumato.release.provenance import provenance_json
@@ -37,7 +37,6 @@ __all__ = [
     "checked_path",
     "replaced",
     "write_csv",
-    "write_numbers",
     "write_parquet",
     "write_table_csv",
 ]
@@ -52,8 +51,8 @@ def arrow_tables(
     estimates: Estimates, provenance: Mapping[str, object], level: float
 ) -> Iterator[pa.Table]:
     """The long table in parts of at most ``AT_ONCE`` rows, all with one schema."""
-    workload = estimates.forecast.workload
-    schema = _schema(workload, provenance, NUMBERS)
+    workload = estimates.workload
+    schema = _schema(workload, provenance, estimates.numbers)
     for group, name in named_groups(workload).items():
         labels = _GroupLabels.of(workload, group, name, schema)
         rows = parts_of(labels.rows, AT_ONCE)
@@ -72,27 +71,8 @@ def write_parquet(
     estimates: Estimates, provenance: Mapping[str, object], level: float, path: Path
 ) -> None:
     """The long table as one Parquet file, with the provenance record in its metadata."""
-    schema = _schema(estimates.forecast.workload, provenance, NUMBERS)
+    schema = _schema(estimates.workload, provenance, estimates.numbers)
     _write_parts(arrow_tables(estimates, provenance, level), schema, path)
-
-
-def write_numbers(
-    workload: Workload,
-    columns: Sequence[str],
-    numbers: Callable[[Group], Sequence[Array]],
-    provenance: Mapping[str, object],
-    path: Path,
-) -> None:
-    """As `write_parquet` for other numbers of every group than a forecast gives."""
-    schema = _schema(workload, provenance, columns)
-
-    def parts() -> Iterator[pa.Table]:
-        for group, name in named_groups(workload).items():
-            labels, whole = _GroupLabels.of(workload, group, name, schema), numbers(group)
-            for rows in parts_of(labels.rows, AT_ONCE):
-                yield labels.table(rows, [column[rows] for column in whole])
-
-    _write_parts(parts(), schema, path)
 
 
 def _write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> None:
@@ -115,7 +95,7 @@ def write_csv(
     estimates: Estimates, provenance: Mapping[str, object], level: float, path: Path
 ) -> None:
     """The long table as CSV; texts that a spreadsheet would run as a formula get a ``'`` first."""
-    schema = _schema(estimates.forecast.workload, provenance, NUMBERS)
+    schema = _schema(estimates.workload, provenance, estimates.numbers)
     _write_csv_parts(arrow_tables(estimates, provenance, level), schema, path)
 
 

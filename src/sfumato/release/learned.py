@@ -1,45 +1,412 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the transcript of an adaptive release to what is published: learn, name, record.
+"""Learned estimates as the numbers of a release: from the transcript of the rounds to answers.
+
+All answers come from one distribution, so they agree with each other, counts are never negative and
+tables add up. They are estimates: an answer that a measured step tells has an interval, from the
+noise of that step (``refine/learn.py``); one that was not measured is as good as the
+model, which no interval can promise, so it has none (not-a-number).
+
+What is derived from several answers has an interval where one is proved, for a share of the misses
+that depends on the question alone, never on what was measured (docs/proofs/adaptive.md, Theorem 7):
+
+* Measured tables tell every query about their attributes: ranges, running totals and combinations
+  of groups are told as single queries.
+* Measured queries tell sums and differences of themselves: every part in its own interval, misses
+  added up (Bonferroni). So do combinations of groups that no one table holds.
+* A mean lies among the quotients of sum and count over the box of both intervals.
 
 Everything here is public: the transcript is all that left the vault.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf, nan, sqrt
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
+from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Transcript
 from sfumato.planning.adaptive_costs import asked_domain
+from sfumato.planning.forecast import ALL, Coefficients, read
+from sfumato.refine.consistency import Refined
+from sfumato.refine.drawn_records import draw_records
 from sfumato.refine.entropy import MaximumEntropy
+from sfumato.refine.intervals import Bounds, sure_bounds
 from sfumato.refine.learn import (
     Boosted,
     Hedge,
     Learner,
+    Told,
     ToldIntervals,
     kept_rows,
     replay_queries,
     replay_samples,
     replay_tables,
 )
-from sfumato.release.adaptive import AdaptiveRelease, Estimate
+from sfumato.refine.synthesize import Synthetic
+from sfumato.release.estimates import LEVEL, Band, Combination, Means, MeasuredBlock
 from sfumato.release.provenance import Promised, adaptive_provenance, constraints_record
+from sfumato.release.quantiles import rows_along, running_totals
+from sfumato.release.ratios import boxed, published_ends, quotient_range
+from sfumato.release.release import Release
+from sfumato.text import shown
 from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints
+from sfumato.workload.queries import Identity, QuerySet, Total
+from sfumato.workload.terms import Product, Term
+from sfumato.workload.workload import Ratio, Workload
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+    from sfumato.domain.attributes import Attribute
     from sfumato.domain.domain import Domain
     from sfumato.ledger.entries import Entry
+    from sfumato.random import WordSource
 
 __all__ = [
     "Asked",
     "Known",
+    "LearnedEstimates",
     "adaptive_release",
 ]
 
 
+MOST_CELLS = 2**26  # of one table
+MOST_PARTS = 2**22  # released answers that further queries are added up from
+STEPS_TELL = "the noise of the steps that tell it"
+PARTS_TELL = "the intervals of its answers, misses added up (Bonferroni)"
+BOTH_TELL = "the noise of the steps that tell it, and the intervals of its answers (Bonferroni)"
+
 Known = Learner | Hedge | Boosted
+
+
+class Distribution(Protocol):
+    """A distribution over cells, seen through its tables."""
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes it is over."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """The number of records."""
+        ...
+
+    def table(self, names: tuple[str, ...]) -> Array:
+        """The estimated counts over some attributes."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedEstimates:
+    """Answers from a model that was measured where it was worst.
+
+    ``places`` says what each step of the transcript measured; ``cells`` are rows of attribute
+    codes, in the order of ``estimate.domain``, and ``weights`` their shares, with sum 1.
+    """
+
+    numbers: ClassVar[tuple[str, ...]] = ("value", "low", "high")
+    forecast: ClassVar[None] = None
+
+    workload: Workload
+    estimate: Distribution
+    places: tuple[str, ...]
+    cells: Integers
+    weights: Array
+    told: ToldIntervals
+    constraints: Constraints | None = None
+
+    @property
+    def transcript(self) -> Transcript:
+        """All that left the vault."""
+        return self.told.transcript
+
+    @property
+    def rows(self) -> int | None:
+        """The number of records where it is public."""
+        return self.transcript.rows
+
+    @property
+    def total(self) -> float:
+        """The number of records of the estimate."""
+        return self.estimate.total
+
+    @cached_property
+    def refined(self) -> Refined:
+        """The cells of the estimate and their shares."""
+        answers = tuple(self.group(t).value() for t in range(len(self.workload.terms)))
+        codes = np.asarray(self.cells, dtype=np.int64)
+        return Refined(answers, self.estimate.domain.names, codes, self.weights, "adaptive", inf)
+
+    def bounds(self, term: Term) -> Bounds:
+        """What the answers of a group can be."""
+        return sure_bounds(term, self.rows, self.constraints)
+
+    def group(self, term: int) -> LearnedAnswers:
+        """The answers of a group."""
+        return LearnedAnswers(self, term)
+
+    def interval_count(self, term: int) -> int:
+        """How many answers of a group are told, or sure."""
+        return int(np.isfinite(self.group(term).interval(LEVEL)[0]).sum())
+
+    def means(self, ratio: Ratio, level: float) -> Means:
+        """The means of the estimate, NaN where it has no record, and the box of both intervals."""
+        over, under = (self.group(t).value() for t in (ratio.numerator, ratio.denominator))
+        quotient: Array = np.full(under.shape, np.nan)
+        np.divide(over, under, out=quotient, where=under > 0)
+        mean = ratio.offset + ratio.scale * quotient
+        terms = self.workload.terms
+        bounds = quotient_range(terms[ratio.numerator], terms[ratio.denominator])
+        low, high = published_ends(ratio, bounds, boxed(self, ratio, level), mean)
+        total = ratio.scale * over + ratio.offset * under
+        return Means(total, under, mean, np.full(mean.shape, np.nan), low, high)
+
+    def further(self, asked: Product, level: float) -> dict[str, Array] | None:
+        """Any query about the attributes of the estimate; an interval where steps tell it."""
+        if not set(asked.attributes) <= set(self.estimate.domain.names):
+            return None
+        bounds = self.bounds(asked)
+        value = self._clamped(asked.answer(self.table(asked.attributes)), bounds)
+        if self.told.method == "tables":
+            work = Workload(self.workload.domain, (asked,))
+            told = replace(self.told, workload=work).interval(0, level)
+        else:
+            told = self._from_parts(asked, level)
+        return dict(zip(self.numbers, (value, *_sure(told, bounds, value)), strict=True))
+
+    def _clamped(self, found: Array, bounds: Bounds) -> Array:
+        return found if self.constraints is None else bounds.clamp(found)
+
+    def _from_parts(self, asked: Product, level: float) -> Told:
+        """Sums of released answers, each in its own interval; every group that has them helps."""
+        low, high = np.full(asked.rows, -np.inf), np.full(asked.rows, np.inf)
+        found = [
+            (t, parts)
+            for t, term in enumerate(self.workload.terms)
+            if (product := term.as_product()) is not None
+            and (parts := _parts_of(asked, product)) is not None
+        ]
+        is_told = np.zeros(asked.rows, dtype=bool)
+        for t, parts in found:
+            numbers = np.diff(parts.indptr)
+            for number in np.unique(numbers).tolist():
+                here = np.flatnonzero(numbers == number)
+                share = (1 - level) / (len(found) * max(number, 1))
+                ends = self.group(t).interval(1 - share)
+                least, most = _summed(parts[here], *ends)
+                has = ~np.isnan(least)
+                is_told[here] |= has
+                low[here] = np.where(has, np.maximum(low[here], least), low[here])
+                high[here] = np.where(has, np.minimum(high[here], most), high[here])
+        low, high = np.minimum(low, high), np.maximum(low, high)  # where groups exclude each other
+        low, high = np.where(is_told, low, np.nan), np.where(is_told, high, np.nan)
+        return Told((low + high) / 2, low, high)
+
+    def band(self, attribute: Attribute, by: Sequence[str], level: float) -> Band | None:
+        """Running totals of the estimate; where no step tells them, all that is sure.
+
+        Where single queries were measured, some totals are told only. All of them are enclosed
+        together, each for an equal share, so that those between may use that totals rise.
+        """
+        domain, last = self.workload.domain, attribute.value_count
+        holds_all = attribute.size == last
+        each = level if self.rows is not None and holds_all and not by else (1 + level) / 2
+        together = 1 if self.told.method == "tables" else last
+        asked = running_totals(domain, attribute.name, by)
+        found = self.further(asked, 1 - (1 - each) / together)
+        if found is None:
+            return None
+        curve, low, high = (
+            rows_along(asked, attribute.name, found[name])[:, :last] for name in self.numbers
+        )
+        low, high = np.nan_to_num(low, nan=0.0), np.nan_to_num(high, nan=inf, posinf=inf)
+        if together > 1:
+            low = np.maximum.accumulate(low, axis=1)
+            high = np.minimum.accumulate(high[:, ::-1], axis=1)[:, ::-1]
+        least, most = low[:, -1:], high[:, -1:]
+        if holds_all:
+            factors = tuple((n, Identity(domain[n].size)) for n in by)
+            number = self.further(Product(domain, "records", 1.0, factors), each)
+            assert number is not None  # noqa: S101  the estimate is over these attributes
+            least = np.nan_to_num(number["low"], nan=0.0)[:, None]
+            most = np.nan_to_num(number["high"], nan=inf, posinf=inf)[:, None]
+        rising = np.maximum.accumulate(np.maximum(curve, 0.0), axis=1)
+        return Band(low, high, least, most, rising)
+
+    def combine(self, coefficients: Mapping[str, Coefficients], level: float) -> Combination:
+        """The combination of the estimated answers; told as one query, or from all its answers."""
+        given = read(self.workload, coefficients)
+        wanted = {t: c for t, c in given.items() if c.any()}
+        value = sum(float(c @ self.group(t).value()) for t, c in wanted.items())
+        sets = [set(self.workload.terms[t].attributes) for t in wanted]
+        one = any(s >= set().union(*sets) for s in sets)  # one group sees all that they see
+        ways = {"tables": 1 if one else 2}.get(self.told.method, 1)
+        low, high, basis = -inf, inf, []
+        if self.told.method == "tables":
+            told = self.told.combination(wanted, 1 - (1 - level) / ways)
+            if not np.isnan(told.low[0]):
+                low, high = float(told.low[0]), float(told.high[0])
+                basis.append(STEPS_TELL)
+        if ways == 2 or self.told.method != "tables":
+            number = sum(int(np.count_nonzero(c)) for c in wanted.values())
+            share = (1 - level) / (ways * max(number, 1))
+            ends = [self._part(t, c, 1 - share) for t, c in wanted.items()]
+            least, most = sum(e[0] for e in ends), sum(e[1] for e in ends)
+            if not np.isnan(least):
+                low, high = max(low, least), min(high, most)
+                basis.append(PARTS_TELL)
+        if not basis:
+            return Combination(value, nan, nan, nan, "nothing that was measured tells it")
+        low, high = min(low, high, value), max(low, high, value)
+        return Combination(value, nan, low, high, basis[0] if len(basis) == 1 else BOTH_TELL)
+
+    def _part(self, term: int, c: Array, level: float) -> tuple[float, float]:
+        """The ends of what one group gives to a combination."""
+        at = np.flatnonzero(c)
+        low, high = (end[at] for end in self.group(term).interval(level))
+        first, last = np.minimum(c[at] * low, c[at] * high), np.maximum(c[at] * low, c[at] * high)
+        return float(first.sum()), float(last.sum())
+
+    def covariance(self, group: str, queries: Sequence[int]) -> Array:
+        """Refused: errors of a learned estimate depend on the data."""
+        raise WorkloadError(
+            f"the answers of {shown(group)} were learned, so the covariances of their errors "
+            f"depend on the data and are not known (asked for {shown(queries)}); combine(...) has "
+            "intervals of what measurements tell"
+        )
+
+    def table(self, names: Sequence[str]) -> Array:
+        """Estimated counts over these attributes, axes in the order of the domain."""
+        known = self.estimate.domain.names
+        for name in names:
+            if name not in known:
+                raise WorkloadError(
+                    f"the release knows {', '.join(known)}; it was not asked about {shown(name)}"
+                )
+        wanted = tuple(n for n in known if n in names)
+        cells = self.estimate.domain.cells(wanted)
+        if cells > MOST_CELLS:
+            raise TooLarge(
+                f"a table of {cells:,} cells takes {8 * cells:,} bytes; at most {MOST_CELLS:,} "
+                "cells are made: ask for fewer attributes, or draw records with synthetic()"
+            )
+        return self.estimate.table(wanted)
+
+    def listed(self) -> LearnedEstimates:
+        """All of it: plans refuse what nobody can list."""
+        return self
+
+    def draw(self, rows: int | None, words: WordSource) -> Synthetic:
+        """From the cells of the estimate."""
+        wanted = max(1, round(self.total)) if rows is None else rows
+        found = replace(self.refined, weights=self.weights * self.total)
+        drawn = draw_records(self.workload, found, wanted, words, self.constraints)
+        if drawn is None:
+            raise WorkloadError("the estimate holds no record, so none can be drawn")
+        return drawn
+
+    def blocks(self) -> Iterator[MeasuredBlock]:
+        """The steps of the transcript."""
+        for place, step in zip(self.places, self.transcript.steps, strict=True):
+            yield place, step.measurement.units.size, sqrt(step.measurement.noise.variance)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedAnswers:
+    """The answers of one group, each level of intervals made once."""
+
+    estimates: LearnedEstimates
+    term: int
+    _made: dict[float, tuple[Array, Array]] = field(default_factory=dict)
+
+    @cached_property
+    def _bounds(self) -> Bounds:
+        return self.estimates.bounds(self.estimates.workload.terms[self.term])
+
+    @cached_property
+    def _value(self) -> Array:
+        term, estimates = self.estimates.workload.terms[self.term], self.estimates
+        found = term.answer(estimates.estimate.table(term.attributes))
+        return found if estimates.constraints is None else self._bounds.clamp(found)
+
+    def value(self, rows: slice = ALL) -> Array:
+        """The answers of the estimate."""
+        return self._value[rows]
+
+    def interval(self, level: float, rows: slice = ALL) -> tuple[Array, Array]:
+        """Ends from the noise of the steps that tell an answer."""
+        if level not in self._made:
+            told = self.estimates.told.interval(self.term, level)
+            self._made[level] = _sure(told, self._bounds, self._value)
+        low, high = self._made[level]
+        return low[rows], high[rows]
+
+    def numbers(self, level: float, rows: slice = ALL) -> tuple[Array, ...]:
+        """Value, low and high."""
+        return self.value(rows), *self.interval(level, rows)
+
+
+def _sure(told: Told, bounds: Bounds, value: Array) -> tuple[Array, Array]:
+    """Intervals cut to what is possible, and of what is published or impossible."""
+    is_sure = np.isnan(told.centre) & (bounds.low == bounds.high)
+    centre, low, high = (
+        np.where(is_sure, bounds.low, end) for end in (told.centre, told.low, told.high)
+    )
+    return bounds.interval(low, high, centre, value)
+
+
+def _summed(parts: csr_matrix, low: Array, high: Array) -> tuple[Array, Array]:
+    """The extremes of sums of answers between their ends; NaN where a part has no ends."""
+    plus, minus = parts.maximum(0), parts.minimum(0)
+    return plus @ low + minus @ high, plus @ high + minus @ low
+
+
+def _parts_of(asked: Product, term: Product) -> csr_matrix | None:
+    """Coefficients of a group's answers that give the asked ones, or None if there are none."""
+    from scipy.sparse import csr_matrix, kron
+
+    above, below = dict(asked.factors), dict(term.factors)
+    out = csr_matrix(np.ones((1, 1)))
+    for name in asked.domain.in_order({*above, *below}):
+        whole = Total(asked.domain[name].size)
+        part = _along(above.get(name, whole), below.get(name, whole))
+        if part is None or out.nnz * part.nnz > MOST_PARTS:
+            return None
+        out = csr_matrix(kron(out, part))
+    return out
+
+
+def _along(asked: QuerySet, released: QuerySet) -> csr_matrix | None:
+    """Intervals of cells as released ones, differences of two of them, or sums of single cells."""
+    from scipy.sparse import csr_matrix
+
+    if max(asked.rows, released.rows) > MOST_PARTS:
+        return None
+    wanted, known = asked.intervals(), released.intervals()
+    if wanted is None or known is None:
+        return None
+    place = {span: i for i, span in enumerate(zip(*(e.tolist() for e in known), strict=True))}
+    parts: list[tuple[int, int, float]] = []
+    for row, (start, end) in enumerate(zip(*(e.tolist() for e in wanted), strict=True)):
+        if (start, end) in place:
+            parts.append((row, place[start, end], 1.0))
+        elif (0, start) in place and (0, end) in place:
+            parts += [(row, place[0, end], 1.0), (row, place[0, start], -1.0)]
+        elif all((i, i + 1) in place for i in range(start, end)):
+            parts += [(row, place[i, i + 1], 1.0) for i in range(start, end)]
+        else:
+            return None
+        if len(parts) > MOST_PARTS:
+            return None
+    rows, places, signs = zip(*parts, strict=True)
+    return csr_matrix((signs, (rows, places)), shape=(asked.rows, released.rows))
 
 
 class Asked(Promised, Protocol):
@@ -74,11 +441,11 @@ def adaptive_release(
     constraints: Constraints | None = None,
     *,
     is_stored: bool = False,
-) -> AdaptiveRelease:
+) -> Release:
     """The estimate that the rounds kept, or the same learnt once more, and what it publishes."""
     found = _estimated(plan, transcript, estimate, constraints)
     cells, weights = _cells(plan, found)
-    kept: Estimate = found
+    kept: Distribution = found
     are_met = True
     if constraints is not None:
         asked = asked_domain(plan.workload)
@@ -100,19 +467,8 @@ def adaptive_release(
         entry=entry,
     )
     told = ToldIntervals(plan.workload, plan.method, plan.domain, transcript)
-    return AdaptiveRelease(
-        plan.workload,
-        transcript,
-        kept,
-        places,
-        cells,
-        weights,
-        record,
-        told,
-        entry,
-        constraints,
-        is_stored,
-    )
+    estimates = LearnedEstimates(plan.workload, kept, places, cells, weights, told, constraints)
+    return Release(estimates, record, plan.budget, plan.cost, is_stored, entry)
 
 
 def _estimated(

@@ -23,17 +23,15 @@ Bremner, Brunk 1972, "Statistical inference under order restrictions"), linear i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sfumato.domain.attributes import Attribute, DateTime, Integer
+from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
-from sfumato.measurement import Measured
-from sfumato.release.estimates import Estimates
+from sfumato.release.estimates import Band, Estimates
 from sfumato.release.labels import Labels, cell_labels, has_whole_days, lower_ends, upper_ends
-from sfumato.release.ranges import Source, best_source
 from sfumato.text import listing
 from sfumato.types import Array, Integers
 from sfumato.workload.queries import Identity, Prefix
@@ -44,12 +42,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "quantile_frame",
+    "rows_along",
+    "running_totals",
 ]
 
 
 def quantile_frame(
     estimates: Estimates,
-    measured: Measured,
     attr: str,
     probabilities: Sequence[float],
     by: Sequence[str],
@@ -62,7 +61,7 @@ def quantile_frame(
     """
     import pandas as pd
 
-    domain = estimates.forecast.workload.domain
+    domain = estimates.workload.domain
     attribute = domain[attr]
     if not attribute.is_ordered:
         raise WorkloadError(
@@ -77,10 +76,16 @@ def quantile_frame(
             f"quantiles need probabilities strictly between 0 and 1, got {list(probabilities)}"
         )
     order = domain.in_order(by)
-    totals = _running_totals(estimates, measured, attr, order)
-    number = _numbers_of_records(estimates, measured, attribute, order)
-    holds_all = not by and attribute.size == attribute.value_count
-    band = _band(totals, number, attribute, estimates.rows if holds_all else None, level)
+    band = estimates.band(attribute, order, level)
+    if band is None:
+        products = [p for t in estimates.workload.terms if (p := t.as_product()) is not None]
+        usable = [p.name for p in products if attr in p.attributes]
+        raise WorkloadError(
+            f"no released group gives the running totals of {attr!r}"
+            + (f" by {listing(order)}" if order else "")
+            + f"; groups that hold {attr!r} are: {listing(usable, 30) or 'none'}; ask for "
+            f"prefixes of {attr!r} or a table over these attributes in the workload"
+        )
     points, lows, highs, inside = _invert(band, probabilities)
     values = _values_at(attribute, points, inside)
     # A published quantile lies in its own interval; where there is none, its cell is -1.
@@ -99,47 +104,8 @@ def quantile_frame(
     return frame
 
 
-@dataclass(frozen=True, eq=False)
-class _Band:
-    """Ends that enclose running totals (rows: ``by`` cells) and the number of records."""
-
-    lower: Array
-    upper: Array
-    least: Array
-    most: Array
-    curve: Array
-
-
-def _band(
-    totals: Source, number: Source | None, attribute: Attribute, public: int | None, level: float
-) -> _Band:
-    """Intervals whose four ends miss with probability at most ``1 - level`` in all.
-
-    ``public`` is the number of records where it is known and there is one curve only.
-    """
-    last = attribute.value_count
-    each = level if public is not None else (1 + level) / 2
-    half = totals.half_width(each)[:, :last]
-    unbiased = totals.unbiased[:, :last]
-    lower, upper = np.maximum(unbiased - half, 0.0), np.maximum(unbiased + half, 0.0)
-    curve = _rising(unbiased, half)
-    if public is not None:
-        known = np.full((1, 1), float(public))
-        curve = np.minimum(curve, known)
-        curve[:, -1] = public
-        return _Band(lower, upper, known, known, curve)
-    spread = None if number is None else number.half_width(each)
-    if number is None or spread is None or (spread**2).sum() >= (half[:, -1] ** 2).sum():
-        return _Band(lower, upper, lower[:, -1:], upper[:, -1:], curve)
-    least = np.maximum(number.unbiased - spread, 0.0)[:, None]
-    most = np.maximum(number.unbiased + spread, 0.0)[:, None]
-    likely = np.maximum(number.unbiased, 0.0)[:, None]
-    curve = np.concatenate([np.minimum(curve, likely)[:, :-1], likely], axis=1)
-    return _Band(lower, upper, least, most, curve)
-
-
 def _invert(
-    band: _Band, probabilities: Sequence[float]
+    band: Band, probabilities: Sequence[float]
 ) -> tuple[Integers, Integers, Integers, Array]:
     """Cells of the value, of the ends, and where inside its bin the value lies.
 
@@ -167,16 +133,6 @@ def _invert(
     return points, lows, highs, np.clip(inside, 0.0, 1.0)
 
 
-def _rising(unbiased: Array, half: Array) -> Array:
-    """The nearest rising curves from zero up, precise values weighing more."""
-    from scipy.optimize import isotonic_regression
-
-    weights = (half.max(axis=1, keepdims=True) / np.maximum(half, 1e-300)) ** 2
-    weights = np.clip(np.nan_to_num(weights), 1e-12, 1e12)
-    curves = [isotonic_regression(y, weights=w).x for y, w in zip(unbiased, weights, strict=True)]
-    return np.maximum(np.array(curves, dtype=np.float64), 0.0)
-
-
 def _values_at(attribute: Attribute, cells: Integers, inside: Array) -> Labels:
     """The point of each bin at the given part of its width, as the attribute's own kind."""
     at = np.maximum(cells.reshape(-1), 0)
@@ -193,47 +149,17 @@ def _values_at(attribute: Attribute, cells: Integers, inside: Array) -> Labels:
     return np.asarray(low + (high - low) * part, dtype=np.float64)
 
 
-def _running_totals(
-    estimates: Estimates, measured: Measured, attr: str, by: tuple[str, ...]
-) -> Source:
-    workload = estimates.forecast.workload
-    domain = workload.domain
+def running_totals(domain: Domain, attr: str, by: Sequence[str]) -> Product:
+    """The queries behind quantiles: records up to each cell, for every cell of ``by``."""
     factors = tuple(
         (n, Prefix(domain[n].size) if n == attr else Identity(domain[n].size))
         for n in domain.in_order([attr, *by])
     )
-    asked = Product(domain, "running totals", 1.0, factors)
-    found = best_source(estimates, measured, asked)
-    if found is None:
-        products = [p for t in workload.terms if (p := t.as_product()) is not None]
-        usable = [p.name for p in products if attr in p.attributes]
-        raise WorkloadError(
-            f"no released group gives the running totals of {attr!r}"
-            + (f" by {listing(by)}" if by else "")
-            + f"; groups that hold {attr!r} are: {listing(usable, 30) or 'none'}; ask for "
-            f"prefixes of {attr!r} or a table over these attributes in the workload"
-        )
-
-    def rows_of(numbers: Array) -> Array:
-        """One row per ``by`` cell, one column per cell of the attribute."""
-        table = np.asarray(numbers, dtype=np.float64).reshape(asked.row_shape)
-        turned = np.moveaxis(table, asked.attributes.index(attr), -1)
-        return turned.reshape(-1, turned.shape[-1])
-
-    return Source(
-        rows_of(found.unbiased),
-        lambda level: rows_of(found.half_width(level)),
-        found.rmse,
-        lambda: rows_of(found.standard_errors()),
-    )
+    return Product(domain, "running totals", 1.0, factors)
 
 
-def _numbers_of_records(
-    estimates: Estimates, measured: Measured, attribute: Attribute, by: tuple[str, ...]
-) -> Source | None:
-    """The number of records of every ``by`` cell, where the attribute leaves none of them out."""
-    if attribute.size > attribute.value_count:
-        return None
-    domain = estimates.forecast.workload.domain
-    factors = tuple((n, Identity(domain[n].size)) for n in by)
-    return best_source(estimates, measured, Product(domain, "records", 1.0, factors))
+def rows_along(asked: Product, attr: str, numbers: Array) -> Array:
+    """Numbers of a product: one row per ``by`` cell, one column per query about the attribute."""
+    table = np.asarray(numbers, dtype=np.float64).reshape(asked.row_shape)
+    turned = np.moveaxis(table, asked.attributes.index(attr), -1)
+    return turned.reshape(-1, turned.shape[-1])

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,16 +27,20 @@ from sfumato.errors import TooLarge
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.views import as_planned, planned_term
 from sfumato.privacy.noise_laws import laplace_mixture_quantile
-from sfumato.release.estimates import Estimates
+from sfumato.release.estimates import Estimates, Means
 from sfumato.strategy.blockwise import Blockwise
 from sfumato.types import Array
 from sfumato.workload.queries import QuerySet, Total
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Ratio
 
+if TYPE_CHECKING:
+    from sfumato.release.linear import LinearEstimates
+
 __all__ = [
-    "Means",
+    "boxed",
     "means_of",
+    "published_ends",
     "quotient_range",
 ]
 
@@ -45,23 +50,7 @@ MOST_FOLLOWED = 2**24  # measured values times means, whose weights are looked a
 STEPS = 4  # of the quantile of Laplace noise at the ends of an interval
 
 
-@dataclass(frozen=True, eq=False)
-class Means:
-    """The quotients of a ratio, row by row; ``mean`` is NaN where the noisy count is not positive.
-
-    ``standard_error`` is that of the delta method: exact to first order, or an upper bound where
-    the covariances of sum and count are too many to be listed.
-    """
-
-    sum: Array
-    count: Array
-    mean: Array
-    standard_error: Array
-    low: Array
-    high: Array
-
-
-def means_of(estimates: Estimates, ratio: Ratio, level: float) -> Means:
+def means_of(estimates: LinearEstimates, ratio: Ratio, level: float) -> Means:
     """``mean = sum / count`` and ends that enclose the true mean with probability ``level``.
 
     Where there is no record the true mean is undefined and nothing is claimed.
@@ -75,7 +64,7 @@ def means_of(estimates: Estimates, ratio: Ratio, level: float) -> Means:
         quotient = np.where(is_known, total / count, np.nan)
     law = _law(estimates, ratio)
     if law is None:
-        low, high = _boxed(estimates, ratio, level)
+        low, high = boxed(estimates, ratio, level)
         error = _greatest_error(estimates, ratio, quotient)
     else:
         low, high = law.interval(total, count, level)
@@ -83,19 +72,30 @@ def means_of(estimates: Estimates, ratio: Ratio, level: float) -> Means:
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.where(is_known, error / np.abs(count), np.nan)
     mean = ratio.offset + ratio.scale * np.clip(quotient, *bounds)
-    least, most = (ratio.offset + ratio.scale * b for b in bounds)
-    ends = [ratio.offset + ratio.scale * np.clip(end, *bounds) for end in (low, high)]
-    low = np.clip(ends[0] - ratio.hidden, least, most)
-    high = np.clip(ends[1] + ratio.hidden, least, most)
+    low, high = published_ends(ratio, bounds, (low, high), mean)
     number = estimates.value(under)
     return Means(
         sum=ratio.scale * estimates.value(over) + ratio.offset * number,
         count=number,
         mean=mean,
         standard_error=ratio.scale * error,
-        low=np.fmin(low, mean),
-        high=np.fmax(high, mean),
+        low=low,
+        high=high,
     )
+
+
+def published_ends(
+    ratio: Ratio, bounds: tuple[Array, Array], ends: tuple[Array, Array], mean: Array
+) -> tuple[Array, Array]:
+    """Ends of quotients as those of means: with what is hidden, possible, and with the mean.
+
+    Not-a-number stays so.
+    """
+    least, most = (ratio.offset + ratio.scale * b for b in bounds)
+    low, high = (ratio.offset + ratio.scale * np.clip(end, *bounds) for end in ends)
+    low = np.clip(low - ratio.hidden, least, most)
+    high = np.clip(high + ratio.hidden, least, most)
+    return np.where(mean < low, mean, low), np.where(mean > high, mean, high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ def _finite(end: Array, otherwise: Array) -> Array:
     return np.where(np.isfinite(end), end, otherwise)
 
 
-def _law(estimates: Estimates, ratio: Ratio) -> _Law | None:
+def _law(estimates: LinearEstimates, ratio: Ratio) -> _Law | None:
     """The law of both answers together, or None where only bounds are known."""
     forecast = estimates.forecast
     if estimates.bootstrap is not None or forecast.strategy.records is not None:
@@ -247,12 +247,14 @@ def _followed(forecast: Forecast, ratio: Ratio, rows: int) -> _Law:
     return _Law(squares, None if strategy.noise == "gaussian" else fourths)
 
 
-def _boxed(estimates: Estimates, ratio: Ratio, level: float) -> tuple[Array, Array]:
-    """The extremes over the box of both intervals."""
+def boxed(estimates: Estimates, ratio: Ratio, level: float) -> tuple[Array, Array]:
+    """The extremes over the box of both intervals; not-a-number where one of them is missing."""
     each = (1 + level) / 2
-    denominator = estimates.forecast.workload.terms[ratio.denominator]
-    above = estimates.interval(ratio.numerator, each)
-    return _quotients(above, estimates.interval(ratio.denominator, each), denominator)
+    above, below = (estimates.group(t).interval(each) for t in (ratio.numerator, ratio.denominator))
+    denominator = estimates.workload.terms[ratio.denominator]
+    is_missing = np.isnan(above[0]) | np.isnan(below[0])
+    low, high = _quotients(above, below, denominator)
+    return np.where(is_missing, np.nan, low), np.where(is_missing, np.nan, high)
 
 
 def quotient_range(numerator: Term, denominator: Term) -> tuple[Array, Array]:
@@ -333,7 +335,7 @@ def _quotients(
     return low, high
 
 
-def _greatest_error(estimates: Estimates, ratio: Ratio, quotient: Array) -> Array:
+def _greatest_error(estimates: LinearEstimates, ratio: Ratio, quotient: Array) -> Array:
     """The standard deviation of ``sum - quotient * count`` for any correlation (Minkowski)."""
     above = estimates.standard_error(ratio.numerator)
     below = np.abs(quotient) * estimates.standard_error(ratio.denominator)

@@ -16,29 +16,19 @@ from typing import TYPE_CHECKING
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
-from sfumato.planning.forecast import Coefficients, Forecast, answer_covariance
+from sfumato.planning.forecast import Coefficients, Forecast
 from sfumato.planning.views import Viewed, as_planned
 from sfumato.privacy.budget import Budget
-from sfumato.random import system_words
+from sfumato.privacy.cost import Cost
+from sfumato.random import WordSource, system_words
 from sfumato.refine.consistency import Projection, Refined, check_projection, refined
-from sfumato.refine.drawn_records import draw_records
 from sfumato.refine.intervals import Intervals, bootstrapped
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.shrink import PublicRecords
-from sfumato.refine.synthesize import ReleasedTable, released_tables, released_total, synthesize
-from sfumato.release.answers import (
-    Combination,
-    Ends,
-    combine,
-    find_groups,
-    joined_frame,
-    listed,
-    long_frame,
-    named_groups,
-    range_frame,
-)
-from sfumato.release.estimates import LEVEL, Estimates, check_level
+from sfumato.release.answers import find_groups, joined_frame, long_frame, named_groups
+from sfumato.release.estimates import LEVEL, Combination, Estimates, check_level
 from sfumato.release.export import arrow_table, checked_path, replaced, write_csv, write_parquet
+from sfumato.release.linear import LinearEstimates
 from sfumato.release.provenance import (
     NOISE_INTERVALS,
     constraints_record,
@@ -47,11 +37,13 @@ from sfumato.release.provenance import (
     provenance_of,
 )
 from sfumato.release.quantiles import quantile_frame
+from sfumato.release.ranges import Ends, range_frame
 from sfumato.release.save import save_all
 from sfumato.release.synthetic_records import record_frame
 from sfumato.text import STORED
 from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints
+from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +57,7 @@ __all__ = [
 ]
 
 
+COUNTED = 100_000  # answers of a group whose intervals are counted
 _SHOWN_GROUPS = 12
 
 
@@ -74,17 +67,20 @@ class Release:
 
     Privacy: a function of the measurements that the vault released (post-processing: Dwork, Roth
     2014, Proposition 2.1); ``provenance`` states the guarantee.
-    Neighbours: those of the forecast.
+    Neighbours: those of the plan.
 
-    ``is_stored`` says that these answers are those that a ledger had stored before: nothing was
-    spent on them now.
+    The numbers come from ``estimates``: of a linear reconstruction, or, in an adaptive release,
+    learned from what was measured where the estimate was worst. ``budget`` is what was promised,
+    ``cost`` what it took, ``entry`` the debit. ``is_stored`` says that these answers are those that
+    a ledger had stored before: nothing was spent on them now.
     """
 
-    forecast: Forecast
-    measured: Measured
     estimates: Estimates
     provenance: Mapping[str, object]
+    budget: Budget
+    cost: Cost
     is_stored: bool = False
+    entry: Entry | None = None
 
     @classmethod
     def of(
@@ -139,24 +135,46 @@ class Release:
             entry=entry,
             given=provenance,
         )
-        rows = measured.rows
-        estimates = Estimates(forecast, unbiased, rows, is_projected, found, constraints, repeated)
-        return cls(forecast, measured, estimates, record, is_stored)
+        estimates = LinearEstimates(
+            forecast,
+            unbiased,
+            measured.rows,
+            is_projected,
+            found,
+            constraints,
+            repeated,
+            measured,
+        )
+        return cls(estimates, record, forecast.budget, forecast.cost, is_stored, entry)
+
+    @property
+    def workload(self) -> Workload:
+        """What was asked."""
+        return self.estimates.workload
+
+    @property
+    def forecast(self) -> Forecast:
+        """The plan's forecast of all errors.
+
+        Raises:
+            WorkloadError: if there is none, as for an adaptive release.
+        """
+        if self.estimates.forecast is None:
+            raise WorkloadError(
+                "an adaptive release has no forecast: its error depends on the data; answers() has "
+                "intervals for what was measured"
+            )
+        return self.estimates.forecast
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The names of the groups of queries; the last are the means, if any were asked."""
-        return tuple(named_groups(self.forecast.workload).values())
+        return tuple(named_groups(self.workload).values())
 
     @property
     def rows(self) -> int | None:
         """The number of records where it is public, else None."""
-        return self.measured.rows
-
-    @property
-    def budget(self) -> Budget:
-        """The budget that was promised."""
-        return self.forecast.budget
+        return self.estimates.rows
 
     def answers(
         self,
@@ -166,16 +184,18 @@ class Release:
         group: str | None = None,
         level: float = LEVEL,
     ) -> pd.DataFrame:
-        """Answers with standard errors and intervals that hold the truth with chance ``level``.
+        """Answers with intervals that hold the truth with chance ``level``.
 
         Called bare: all groups in one long frame. With attributes (``answers("age", by="sex")``)
         or ``group="age x sex"``: one labelled column per attribute. ``value`` is the answer after
         projection, ``unbiased`` the one before; intervals are those of the unbiased answer.
+        An adaptive release has ``value``, ``low`` and ``high``, the ends not-a-number where nothing
+        that was measured tells the answer.
         """
         check_level(level)
         if attr is None and by is None and group is None:
             return long_frame(self.listed, level)
-        found = find_groups(self.forecast.workload, attr, by, group)
+        found = find_groups(self.workload, attr, by, group)
         return joined_frame(self.estimates, found, level)
 
     def ranges(
@@ -188,16 +208,17 @@ class Release:
         """Chosen ranges of an attribute, ``[(30, 39), (18, 64)]``, both ends included.
 
         Answered from released ranges, prefixes of a long attribute, a tree or a table, with exact
-        errors; all ranges of a long attribute are too many to be listed by ``answers``.
+        errors; all ranges of a long attribute are too many to be listed by ``answers``. In an
+        adaptive release from the estimate, with intervals where what was measured tells them.
         """
         check_level(level)
         names = [by] if isinstance(by, str) else list(by or ())
-        return range_frame(self.estimates, self.measured, attr, between, names, level)
+        return range_frame(self.estimates, attr, between, names, level)
 
     @cached_property
     def listed(self) -> Estimates:
         """What is written down: running totals stand for ranges that are too many to be listed."""
-        return listed(self.estimates, self.measured)
+        return self.estimates.listed()
 
     def combine(
         self, coefficients: Mapping[str, Coefficients], level: float = LEVEL
@@ -205,14 +226,16 @@ class Release:
         """Any linear combination of answers, with its exact standard error and an interval.
 
         ``coefficients`` has for every group, by name, a number per answer in the order of
-        ``answers(group=...)``, or a mapping from numbers of answers to coefficients.
+        ``answers(group=...)``, or a mapping from numbers of answers to coefficients. In an adaptive
+        release the value is that of the estimate and has no standard error; ``basis`` says whether
+        the interval is that of one query or adds up those of all answers.
         """
         check_level(level)
-        return combine(self.estimates, coefficients, level)
+        return self.estimates.combine(coefficients, level)
 
     def covariance(self, group: str, queries: Sequence[int]) -> Array:
         """The covariance matrix of the listed ``unbiased`` answers of a group, by their numbers."""
-        return answer_covariance(self.forecast, group, queries)
+        return self.estimates.covariance(group, queries)
 
     def quantiles(
         self,
@@ -223,39 +246,48 @@ class Release:
     ) -> pd.DataFrame:
         """Quantiles of an attribute (0.5 is the median), for each cell of ``by``, with intervals.
 
-        From the running totals (``sf.prefixes``) if they were released, else from a table.
+        From the running totals (``sf.prefixes``) if they were released, else from a table; in an
+        adaptive release from the estimate.
         """
         check_level(level)
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
         names = [by] if isinstance(by, str) else list(by or ())
-        return quantile_frame(self.estimates, self.measured, attr, wanted, names, level)
+        return quantile_frame(self.estimates, attr, wanted, names, level)
 
-    @cached_property
+    def values(self) -> list[Array]:
+        """The published answers of every group of linear queries."""
+        return [self.estimates.group(t).value() for t in range(len(self.workload.terms))]
+
+    def table(self, *names: str) -> Array:
+        """Counts over these attributes, in the order of the domain, behind answers that agree.
+
+        Raises:
+            WorkloadError: if no table is behind the answers, or none over these attributes.
+        """
+        return self.estimates.table(names)
+
+    def measured(self) -> pd.DataFrame:
+        """What was measured, in order, and the standard deviation of the noise in counts."""
+        import pandas as pd
+
+        return pd.DataFrame([*self.estimates.blocks()], columns=["measured", "cells", "noise"])
+
+    @property
     def total(self) -> float:
         """The number of records: the public one, or an estimate from the released answers."""
-        known = self.estimates.constraints
-        if known is not None and known.total is not None:
-            return known.total
-        if self.rows is None and self.estimates.refined is not None:
-            return self.estimates.refined.total
-        return released_total(self._tables, self.rows)
+        return self.estimates.total
 
-    def synthetic(self, rows: int | None = None) -> pd.DataFrame:
+    def synthetic(self, rows: int | None = None, words: WordSource | None = None) -> pd.DataFrame:
         """Records drawn from what was published; costs nothing.
 
         As many as the released total says, unless ``rows`` is given. They come from the table
         behind the answers where these agree, else from a tree of the released one- and two-way
         tables. ``frame.attrs["notes"]`` says which, and how far their answers are from the
-        published ones.
+        published ones. ``words`` is a source of random words other than the system's.
         """
-        words = system_words()
-        workload, found = self.forecast.workload, self.estimates.refined
-        wanted = round(self.total) if rows is None else rows
-        known = self.estimates.constraints
-        drawn = None if found is None else draw_records(workload, found, wanted, words, known)
-        if drawn is None:
-            drawn = synthesize(workload.domain, self._tables, self.total, wanted, words, known)
-        return record_frame(workload.domain, drawn, words)
+        source = system_words() if words is None else words
+        drawn = self.estimates.draw(rows, source)
+        return record_frame(self.workload.domain, drawn, source)
 
     def to_arrow(self, level: float = LEVEL) -> pa.Table:
         """All answers as one Arrow table: the long frame with one column per attribute."""
@@ -298,55 +330,84 @@ class Release:
         check_level(level)
         return save_all(self, checked_path(directory), level, synthetic, csv)
 
-    @cached_property
-    def _tables(self) -> list[ReleasedTable]:
-        return released_tables(self.listed.forecast, self.listed.unbiased)
-
     def __repr__(self) -> str:
-        forecast = self.forecast
+        known = self._summary
         lines = [
-            f"Release of {forecast.workload.queries:,} answers in {len(self.groups)} groups",
-            f"  budget     {forecast.budget.describe()} ({forecast.neighbours})",
-            f"  mechanism  {forecast.mechanism}, rmse {forecast.rmse:.4g} counts",
+            f"Release of {self.workload.queries:,} answers in {len(self.groups)} groups",
+            f"  budget     {self.budget.describe()} ({self.provenance['neighbours']})",
+            f"  mechanism  {self.provenance['mechanism']}, {known.error}",
         ]
         if self.is_stored:
             lines.insert(1, f"  {STORED}")
         lines += [
-            f"  {g.name}: {g.queries:,} answers, rmse {g.rmse:.4g}"
-            for g in forecast.groups[:_SHOWN_GROUPS]
+            f"  {name}: {number} answers, {known.words.format(first)}"
+            for name, number, first, *_ in known.rows
         ]
-        if len(forecast.groups) > _SHOWN_GROUPS:
-            lines.append(f"  ... and {len(forecast.groups) - _SHOWN_GROUPS} more groups")
-        lines += [f"  {r.name}: means" for r in forecast.workload.ratios]
+        rest = len(self.workload.terms) - len(known.rows)
+        if rest > 0:
+            lines.append(f"  ... and {rest} more groups")
+        lines += [f"  {r.name}: means" for r in self.workload.ratios]
         return "\n".join(lines)
 
-    def _spent(self) -> str:
-        cost = cost_in_words(self.forecast.cost, self.forecast.budget)
-        return (
-            f"{STORED} ({cost} when it was first released)" if self.is_stored else f"spent {cost}"
-        )
-
     def _repr_html_(self) -> str:
-        forecast = self.forecast
+        known = self._summary
         rows = "".join(
-            f"<tr><td style='text-align:left'>{escape(g.name)}</td><td>{g.queries:,}</td>"
-            f"<td>{g.rmse:.4g}</td><td>{g.largest:.4g}</td></tr>"
-            for g in forecast.groups[:_SHOWN_GROUPS]
+            f"<tr><td style='text-align:left'>{escape(name)}</td>"
+            f"{''.join(f'<td>{number}</td>' for number in numbers)}</tr>"
+            for name, *numbers in known.rows
         )
-        rest = len(forecast.groups) - _SHOWN_GROUPS
+        rest = len(self.workload.terms) - len(known.rows)
         more = f"<p>&hellip; and {rest} more groups</p>" if rest > 0 else ""
-        means = ", ".join(escape(r.name) for r in forecast.workload.ratios)
+        means = ", ".join(escape(r.name) for r in self.workload.ratios)
         return (
-            f"<div><p><b>Release</b> of {forecast.workload.queries:,} answers in "
-            f"{len(self.groups)} groups<br>{escape(forecast.budget.describe())} "
-            f"({escape(forecast.neighbours)}), {escape(self._spent())}<br>"
-            f"{escape(forecast.mechanism)}, root mean square error {forecast.rmse:.4g} counts</p>"
-            "<table><thead><tr><th style='text-align:left'>group</th><th>answers</th><th>rmse</th>"
-            f"<th>largest error</th></tr></thead><tbody>{rows}</tbody></table>{more}"
+            f"<div><p><b>Release</b> of {self.workload.queries:,} answers in "
+            f"{len(self.groups)} groups<br>{escape(self.budget.describe())} "
+            f"({escape(str(self.provenance['neighbours']))}), {escape(self._spent())}<br>"
+            f"{escape(str(self.provenance['mechanism']))}, "
+            f"{known.error.replace('rmse', 'root mean square error')}</p>"
+            "<table><thead><tr><th style='text-align:left'>group</th><th>answers</th>"
+            f"{''.join(f'<th>{head}</th>' for head in known.heads)}</tr></thead>"
+            f"<tbody>{rows}</tbody></table>{more}"
             f"{f'<p>means: {means}</p>' if means else ''}"
             "<p><code>.answers()</code>, <code>.answers(group=&hellip;)</code>, "
             "<code>.quantiles(&hellip;)</code>, <code>.save(&hellip;)</code></p></div>"
         )
+
+    def _spent(self) -> str:
+        cost = cost_in_words(self.cost, self.budget)
+        return (
+            f"{STORED} ({cost} when it was first released)" if self.is_stored else f"spent {cost}"
+        )
+
+    @property
+    def _summary(self) -> _Summary:
+        forecast, terms = self.estimates.forecast, self.workload.terms
+        if forecast is not None:
+            shown = forecast.groups[:_SHOWN_GROUPS]
+            rows = [(g.name, f"{g.queries:,}", f"{g.rmse:.4g}", f"{g.largest:.4g}") for g in shown]
+            error, heads = f"rmse {forecast.rmse:.4g} counts", ("rmse", "largest error")
+            return _Summary(error, heads, rows, "rmse {}")
+        told = [
+            f"{self.estimates.interval_count(t):,}" if term.rows <= COUNTED else "some"
+            for t, term in enumerate(terms[:_SHOWN_GROUPS])
+        ]
+        steps = sum(1 for _ in self.estimates.blocks())
+        return _Summary(
+            f"{steps:,} measurements, {self.total:,.0f} records",
+            ("with an interval",),
+            [(t.name, f"{t.rows:,}", n) for t, n in zip(terms, told, strict=False)],
+            "{} with an interval",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """What a release says of itself in short: its error, and some groups with their numbers."""
+
+    error: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    words: str
 
 
 def _refined(

@@ -2,7 +2,8 @@
 """The report of a release: one HTML page that people can read, keep and send around.
 
 It says in plain words what was promised and spent, how large the errors are and how to read them,
-and shows the groups of answers. It stays a page that opens at once, whatever the release: charts,
+and shows the groups of answers; of an adaptive release it says what was measured, in place of the
+errors that nobody could forecast. It stays a page that opens at once, whatever the release: charts,
 tables and the list of groups each have a share of `MOST_BYTES`, the first rows of a group stand for
 the others, and groups without a table are found by their name. All answers are in answers.parquet.
 All texts that come from the schema are escaped.
@@ -15,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
-from math import floor, isfinite, log10
+from math import floor, isfinite, log10, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +24,8 @@ import numpy as np
 from sfumato.release.answers import Group, group_frame, key_term, named_groups
 from sfumato.release.charts import chart_of, chosen_groups
 from sfumato.release.labels import axes_of, label_text
-from sfumato.release.provenance import (
-    constraints_in_words,
-    cost_in_words,
-    guarantee,
-    provenance_json,
-)
+from sfumato.release.linear import LinearEstimates
+from sfumato.release.provenance import constraints_in_words, cost_in_words, provenance_json
 from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.workload import Ratio
 
@@ -42,18 +39,12 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_BYTES",
     "TABLE_ROWS",
-    "Sections",
-    "cell",
-    "fact",
-    "ledger_words",
     "library",
     "neighbours_in_words",
     "number",
     "page",
-    "record",
     "report_html",
     "script_json",
-    "sections_of",
     "short",
 ]
 
@@ -222,6 +213,8 @@ LIST_BYTES = 800_000  # of the names of the groups that have no table
 TABLE_ROWS = 50
 TABLED_ROWS = 10**6  # of all groups with a table together: the errors of all rows are computed
 LISTED_ERRORS = 200  # groups in the table of errors; of more, the worst
+MOST_STEPS = 1000  # of an adaptive release that are listed
+COUNTED = 100_000  # answers whose intervals are counted for the page
 LABEL = 200  # characters of a label or a name
 MOST_PROVENANCE = 60_000  # characters
 
@@ -243,23 +236,37 @@ def neighbours_in_words(neighbours: str, rows: int | None) -> str:
 
 def report_html(release: Release, level: float) -> str:
     """The whole report as one page of at most `MOST_BYTES` that needs no network."""
-    workload = release.forecast.workload
+    workload = release.workload
     groups = named_groups(workload)
     charts = _charts(release, chosen_groups(workload, [*groups]), level)
     places = {group: place for place, group in enumerate(charts)}
 
     def section(group: Group, anchor: str, name: str, has_table: bool) -> str:
         place = places.get(group)
-        is_open = place == 0 or len(groups) <= 3
+        is_open = place == 0 or len(groups) <= 3 or (not charts and anchor == "g0")
         return _section(release, group, anchor, name, level, place, is_open, has_table)
 
     sizes = {group: key_term(workload, group).rows for group in groups}
-    sections = sections_of(groups, sizes, [*charts], section)
-    before = [_head(release), _facts(release), _reading(release, level)]
-    errors = _forecast(release, sections.anchors)
-    after = [_limits(), record(release.provenance)]
-    parts = [*before, errors, "<h2>Answers</h2>", sections.html, *after]
-    return page("Private answers", "\n".join(parts), [*charts.values()])
+    sections = _sections_of(groups, sizes, [*charts], section)
+    forecast = release.estimates.forecast
+    if forecast is None:
+        kind, reading, limits = "estimates", _estimates_reading(release, level), _ESTIMATES_LIMITS
+        about = _measured(release)
+    else:
+        kind, reading, limits = "answers", _reading(release, level), _LIMITS
+        about = _forecast(forecast, sections.anchors)
+    parts = [
+        f"<h1>{workload.queries:,} private {kind}</h1>",
+        f'<p class="promise">{escape(str(release.provenance["guarantee"]))}</p>',
+        _facts(release),
+        reading,
+        about,
+        "<h2>Answers</h2>",
+        sections.html,
+        limits,
+        _record(release.provenance),
+    ]
+    return page(f"Private {kind}", "\n".join(parts), [*charts.values()])
 
 
 def _charts(
@@ -269,7 +276,7 @@ def _charts(
     charts: dict[Group, dict[str, object]] = {}
     left = CHART_BYTES
     for group in pictured:
-        if _label_bytes(key_term(release.forecast.workload, group)) > left:
+        if _label_bytes(key_term(release.workload, group)) > left:
             continue
         chart = chart_of(release.estimates, group, level, "container")
         if chart is None:
@@ -292,19 +299,19 @@ def _label_bytes(term: Term) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Sections:
+class _Sections:
     """The answers of a page: tables of some groups, and a search for all of them."""
 
     html: str
     anchors: Mapping[Group, str]
 
 
-def sections_of(
+def _sections_of(
     groups: Mapping[Group, str],
     sizes: Mapping[Group, int],
     first: Collection[Group],
     section: Callable[[Group, str, str, bool], str],
-) -> Sections:
+) -> _Sections:
     """A section for as many groups as `SECTION_BYTES` hold, in their order; a list of the others.
 
     Args:
@@ -330,7 +337,7 @@ def sections_of(
     anchors = {group: f"g{numbers[group]}" for group in made}
     others = [[short(n), f"{sizes[g]:,} answers"] for g, n in groups.items() if g not in made]
     parts = [_search(len(groups), others), *(made[g] for g in groups if g in made)]
-    return Sections("\n".join(parts), anchors)
+    return _Sections("\n".join(parts), anchors)
 
 
 def _search(groups: int, others: list[list[str]]) -> str:
@@ -371,44 +378,41 @@ def _spec(chart: dict[str, object]) -> dict[str, object]:
     return {k: v for k, v in chart.items() if k not in ("config", "$schema")}
 
 
-def _head(release: Release) -> str:
-    forecast = release.forecast
-    return (
-        f"<h1>{forecast.workload.queries:,} private answers</h1>"
-        f'<p class="promise">{escape(guarantee(forecast))}</p>'
-    )
-
-
 def _facts(release: Release) -> str:
-    forecast = release.forecast
-    unit = forecast.unit
-    who = "one row is one person"
-    if unit is not None:
-        who = f"a person is one {unit.column!r}; at most {unit.rows} of their rows are counted"
+    known, forecast = release.provenance, release.estimates.forecast
+    unit = known["privacy_unit"]
+    column, who = "row", "one row is one person"
+    if isinstance(unit, Mapping):
+        column = str(unit["column"])
+        who = f"a person is one {column!r}; at most {unit['rows']} of their rows are counted"
+    neighbours = str(known["neighbours"])
     facts = [
-        ("Budget", forecast.budget.describe(), "what may be spent on this release"),
-        ("Spent", cost_in_words(forecast.cost, forecast.budget), ledger_words(release.provenance)),
-        ("Neighbours", forecast.neighbours, neighbours_in_words(forecast.neighbours, release.rows)),
-        ("Privacy unit", "row" if unit is None else unit.column, who),
-        ("Mechanism", forecast.mechanism, f"{forecast.strategy.noise} noise on a public grid"),
-        _typical_error(forecast),
+        ("Budget", release.budget.describe(), "what may be spent on this release"),
+        ("Spent", cost_in_words(release.cost, release.budget), _ledger_words(known)),
+        ("Neighbours", neighbours, neighbours_in_words(neighbours, release.rows)),
+        ("Privacy unit", column, who),
     ]
-    if forecast.certificate is not None:
-        facts.append(
-            (
-                "Certificate",
-                f"{forecast.certificate:.3f}",
-                "times the least error that any such mechanism can have",
-            )
-        )
-    known = constraints_in_words(release.provenance)
-    if known:
-        facts.append(("Constraints", "kept", known))
+    if forecast is None:
+        steps = sum(1 for _ in release.estimates.blocks())
+        facts += [
+            ("Mechanism", str(known["mechanism"]), str(known["strategy"])),
+            ("Measured", f"{steps:,} times", "listed below"),
+            ("Typical error", "not known", "it depends on the data"),
+        ]
+    else:
+        noise = f"{forecast.strategy.noise} noise on a public grid"
+        facts += [("Mechanism", forecast.mechanism, noise), _typical_error(forecast)]
+        if forecast.certificate is not None:
+            least = "times the least error that any such mechanism can have"
+            facts.append(("Certificate", f"{forecast.certificate:.3f}", least))
+    kept = constraints_in_words(known)
+    if kept:
+        facts.append(("Constraints", "kept", kept))
     if release.rows is not None:
         facts.append(("Records", f"{release.rows:,}", "public under these neighbours"))
-    made = str(release.provenance["created"]).replace("T", "\n").replace("+00:00", " UTC")
-    facts.append(("Made", made, "with sfumato " + str(release.provenance["sfumato"])))
-    return f'<dl class="facts">{"".join(fact(*one) for one in facts)}</dl>'
+    made = str(known["created"]).replace("T", "\n").replace("+00:00", " UTC")
+    facts.append(("Made", made, "with sfumato " + str(known["sfumato"])))
+    return f'<dl class="facts">{"".join(_fact(*one) for one in facts)}</dl>'
 
 
 def _typical_error(forecast: Forecast) -> tuple[str, str, str]:
@@ -419,14 +423,14 @@ def _typical_error(forecast: Forecast) -> tuple[str, str, str]:
     return "Typical error", f"{forecast.weighted_rmse:,.4g}", words
 
 
-def fact(name: str, value: str, note: str) -> str:
+def _fact(name: str, value: str, note: str) -> str:
     """One fact of the head of a report."""
     # Hyphens that do not break, so that 1e-9 stays in one piece.
     shown = escape(value).replace(", ", ",\n").replace(" at ", "\nat ").replace("-", "&#8209;")
     return f"<div><dt>{escape(name)}</dt><dd>{shown}<small>{escape(note)}</small></dd></div>"
 
 
-def ledger_words(provenance: Mapping[str, object]) -> str:
+def _ledger_words(provenance: Mapping[str, object]) -> str:
     """Where the debit stands."""
     entry = provenance["ledger"]
     if isinstance(entry, Mapping) and "sequence" in entry:
@@ -435,14 +439,16 @@ def ledger_words(provenance: Mapping[str, object]) -> str:
 
 
 def _reading(release: Release, level: float) -> str:
+    estimates = release.estimates
+    assert isinstance(estimates, LinearEstimates)  # noqa: S101
     bounds = "at least 0" if release.rows is None else f"between 0 and {release.rows:,}"
     cut = (
         f" Counts are then cut to what is possible (whole numbers {bounds}), and so are the "
         "intervals; this only moves them towards the truth."
-        if release.estimates.is_projected
+        if estimates.is_projected
         else " Answers are shown as they came out of the noise, so a count may be below zero."
     )
-    agreeing = release.estimates.refined
+    agreeing = estimates.refined
     together = (
         "Answers from different groups carry different noise and need not add up."
         if agreeing is None
@@ -456,7 +462,7 @@ def _reading(release: Release, level: float) -> str:
         f"{level:.4g}: of a hundred answers, about {100 * (1 - level):.3g} lie outside theirs. The "
         "width depends on the plan only, not on the people in the table."
     )
-    repeated = release.estimates.bootstrap
+    repeated = estimates.bootstrap
     if repeated is not None:
         held = (
             f"Its interval from <i>low</i> to <i>high</i>, meant to hold the true number with "
@@ -472,8 +478,42 @@ def _reading(release: Release, level: float) -> str:
     )
 
 
-def _forecast(release: Release, anchors: Mapping[Group, str]) -> str:
-    groups = [*enumerate(release.forecast.groups)]
+def _estimates_reading(release: Release, level: float) -> str:
+    work = release.workload
+    have = "Answers that the measurements tell have an interval"
+    if work.queries <= COUNTED:
+        told = sum(release.estimates.interval_count(t) for t in range(len(work.terms)))
+        have = f"{told:,} of {work.queries:,} answers have an interval"
+    return (
+        "<h2>How to read the numbers</h2>"
+        "<p>All answers come from one estimate of the table, which was measured, with noise, where "
+        "it was worst. So they agree with each other, and counts are never negative. They are not "
+        f"unbiased. <b>{have}</b>, from <i>low</i> to <i>high</i>: what was measured "
+        "tells them, and the interval holds the true "
+        f"number with probability {level:.4g} or more, though what is measured was chosen on the "
+        "way. The others have <b>no interval</b>: they are as good as the estimate, and how good "
+        "that is depends on the people in the table.</p>"
+    )
+
+
+def _measured(release: Release) -> str:
+    columns = release.measured()
+    rows = "".join(
+        f"<tr>{_cell(name)}<td>{cells:,}</td><td>{noise:,.4g}</td></tr>"
+        for name, cells, noise in columns.head(MOST_STEPS).itertuples(index=False)
+    )
+    rest = len(columns) - MOST_STEPS
+    more = f" {rest:,} more are in provenance.json." if rest > 0 else ""
+    return (
+        '<h2>What was measured</h2><div class="wide tall"><table><thead><tr>'
+        '<th class="label">measured</th><th>values</th><th>noise of each</th>'
+        f"</tr></thead><tbody>{rows}</tbody></table></div>"
+        f'<p class="note">In this order; noise is the standard deviation, in counts.{more}</p>'
+    )
+
+
+def _forecast(forecast: Forecast, anchors: Mapping[Group, str]) -> str:
+    groups = [*enumerate(forecast.groups)]
     heading, note = "Errors by group", ""
     if len(groups) > LISTED_ERRORS:
         shown = sorted(groups, key=lambda pair: (-pair[1].rmse, pair[0]))[:TABLE_ROWS]
@@ -507,11 +547,12 @@ def _section(
     is_open: bool,
     has_table: bool,
 ) -> str:
-    rows = key_term(release.forecast.workload, group).rows
-    if isinstance(group, Ratio):
-        about = f"{rows:,} means"
-    else:
-        about = f"{rows:,} answers, typical error {release.forecast.groups[group].rmse:,.4g}"
+    rows, forecast = key_term(release.workload, group).rows, release.estimates.forecast
+    about = f"{rows:,} {'means' if isinstance(group, Ratio) else 'answers'}"
+    if forecast is not None and not isinstance(group, Ratio):
+        about += f", typical error {forecast.groups[group].rmse:,.4g}"
+    elif forecast is None and has_table and not isinstance(group, Ratio):
+        about += f", {release.estimates.interval_count(group):,} with an interval"
     picture = "" if chart is None else f'<div class="chart" data-chart="{chart}"></div>'
     if rows > DENSE_LIMIT:
         table = (
@@ -532,12 +573,16 @@ def _section(
 
 def _table(shown: pd.DataFrame, rows_in_all: int) -> str:
     """Rows of answers, numbers to the digits that their error leaves meaningful."""
+    import pandas as pd
+
     numbers = [c for c in _NUMBERS if c in shown.columns]
     labels = [c for c in shown.columns if c not in (*numbers, "unbiased")]
     heads = "".join(f'<th class="label">{escape(c)}</th>' for c in labels)
     heads += "".join(f"<th>{c.replace('_', ' ')}</th>" for c in numbers)
-    errors = shown["standard_error"].tolist()
-    columns = [[cell(label_text(v)) for v in shown[c].tolist()] for c in labels]
+    # Counts without a standard error are shown to one digit behind the point, means to three.
+    unknown = pd.Series(nan if "mean" in numbers else 1.0, index=shown.index)
+    errors = shown.get("standard_error", unknown).tolist()
+    columns = [[_cell(label_text(v)) for v in shown[c].tolist()] for c in labels]
     columns += [
         [f"<td>{number(v, e)}</td>" for v, e in zip(shown[c].tolist(), errors, strict=True)]
         for c in numbers
@@ -549,7 +594,7 @@ def _table(shown: pd.DataFrame, rows_in_all: int) -> str:
     return f'<div class="wide tall"><table>{head}<tbody>{rows}</tbody></table></div>{more}'
 
 
-def cell(text: str) -> str:
+def _cell(text: str) -> str:
     """A cell of a table that holds a label."""
     return f'<td class="label">{escape(short(text))}</td>'
 
@@ -567,23 +612,32 @@ def number(value: float, error: float) -> str:
     return text.replace("-", "&minus;") if float(text.replace(",", "")) else text.lstrip("-")
 
 
-def _limits() -> str:
-    return (
-        "<h2>Known limits</h2><ul>"
-        "<li>The promise is about people and this release. Other releases about the same people "
-        "add to it; a ledger keeps the sum.</li>"
-        "<li>Small groups are drowned by the noise, on purpose. Use a level of a hierarchy or "
-        "wider bins where relative errors are too large.</li>"
-        "<li>Each interval holds for its own answer. Looking for the largest of many answers and "
-        "then reading its interval claims too much.</li>"
-        "<li>Records that the schema drops are in no answer; values that it clamps are in the end "
-        "bins.</li>"
-        "<li>A mean divides two noisy numbers: its interval is exact in coverage or wider, its "
-        "value is not unbiased.</li></ul>"
-    )
+_LIMITS = (
+    "<h2>Known limits</h2><ul>"
+    "<li>The promise is about people and this release. Other releases about the same people "
+    "add to it; a ledger keeps the sum.</li>"
+    "<li>Small groups are drowned by the noise, on purpose. Use a level of a hierarchy or "
+    "wider bins where relative errors are too large.</li>"
+    "<li>Each interval holds for its own answer. Looking for the largest of many answers and "
+    "then reading its interval claims too much.</li>"
+    "<li>Records that the schema drops are in no answer; values that it clamps are in the end "
+    "bins.</li>"
+    "<li>A mean divides two noisy numbers: its interval is exact in coverage or wider, its "
+    "value is not unbiased.</li></ul>"
+)
+
+_ESTIMATES_LIMITS = (
+    "<h2>Known limits</h2><ul>"
+    "<li>The promise is about people and this release. Other releases about the same people add to "
+    "it; a ledger keeps the sum.</li>"
+    "<li>What is seen only in tables that were not measured may be missing from the estimate, and "
+    "from records drawn from it.</li>"
+    "<li>Records that the schema drops are in no answer; values that it clamps are in the end "
+    "bins.</li></ul>"
+)
 
 
-def record(provenance: Mapping[str, object]) -> str:
+def _record(provenance: Mapping[str, object]) -> str:
     """The provenance record, folded."""
     text = provenance_json(provenance)
     note = ""

@@ -116,7 +116,8 @@ def _write(
     }
     write_parquet(release.listed, release.provenance, level, paths["answers"])
     paths["report"].write_text(report_html(release, level), encoding="utf-8")
-    for name, entries in full_lists(release.forecast).items():
+    forecast = release.estimates.forecast
+    for name, entries in ({} if forecast is None else full_lists(forecast)).items():
         paths[name.removesuffix(".parquet")] = folder / name
         parquet.write_table(pa.Table.from_pylist(entries), folder / name, compression="zstd")
     if csv:

@@ -44,8 +44,8 @@ from sfumato.workload.workload import Workload
 if TYPE_CHECKING:
     from sfumato.ledger.entries import Entry
     from sfumato.ledger.ledger import Ledger
-    from sfumato.release.adaptive import AdaptiveRelease
     from sfumato.release.learned import Known
+    from sfumato.release.release import Release
     from sfumato.run.rounds import Task
     from sfumato.vault.tables import Table
 
@@ -195,7 +195,7 @@ class AdaptivePlan:
         name: str | None = None,
         key: str | None = None,
         progress: Progress | None = None,
-    ) -> AdaptiveRelease:
+    ) -> Release:
         """table -> exact tables -> debit -> choose and measure, round by round -> answers.
 
         As `Plan.release`: the debit comes before any noise, the transcript is stored before it is
@@ -212,7 +212,7 @@ Rounds: TypeAlias = "Callable[[WordSource], tuple[Transcript, Known]]"
 
 
 @dataclass(eq=False)
-class AdaptiveRun(Runnable[Rounds, "AdaptiveRelease"]):
+class AdaptiveRun(Runnable[Rounds, "Release"]):
     """An adaptive plan with the constraints that its answers keep.
 
     ``estimate`` is what the rounds of a new release have learnt; a stored one is learnt again.
@@ -279,7 +279,7 @@ class AdaptiveRun(Runnable[Rounds, "AdaptiveRelease"]):
 
     def publish(
         self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
-    ) -> AdaptiveRelease:
+    ) -> Release:
         """The answers of the estimate."""
         from sfumato.release.learned import adaptive_release
 

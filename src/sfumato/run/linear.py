@@ -616,7 +616,7 @@ class LinearRun(Runnable["Exact", "Release"]):
 
     def checked(self, table: object) -> LinearRun:
         """Refuse answers that cannot be listed, held or kept, and read the public records."""
-        from sfumato.release.answers import check_listed
+        from sfumato.release.ranges import check_listed
         from sfumato.run.public import check_public, public_records
 
         workload, public = self.plan.workload, self.public

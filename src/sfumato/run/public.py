@@ -8,7 +8,6 @@ it, but for one thing: the guarded table itself is not (`vault.identity.check_ap
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +23,6 @@ from sfumato.vault.tables import open_table
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sfumato.release.adaptive import AdaptiveRelease
     from sfumato.release.release import Release
 
 __all__ = [
@@ -46,10 +44,9 @@ def check_public(public: object, guarded: object) -> None:
     Raises:
         TableError: if both read some file, table or object in memory.
     """
-    from sfumato.release.adaptive import AdaptiveRelease
     from sfumato.release.release import Release
 
-    if not isinstance(public, Release | AdaptiveRelease):
+    if not isinstance(public, Release):
         check_apart(public, guarded)
 
 
@@ -58,7 +55,6 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
 
     Privacy: none; these records are public by declaration, or were released before.
     """
-    from sfumato.release.adaptive import AdaptiveRelease
     from sfumato.release.release import Release
 
     domain = asked_domain(workload)
@@ -68,7 +64,7 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
             f"the {len(domain)} attributes asked about have {cells:,} cells together, public "
             f"records are counted in at most {MOST_CELLS:,}; ask about fewer, or leave public out"
         )
-    if isinstance(source, Release | AdaptiveRelease):
+    if isinstance(source, Release):
         table = _released(source, workload)
     else:
         table = count_public(open_table(source), workload.domain, domain.names)
@@ -78,35 +74,20 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
     return PublicRecords(domain.names, codes, table[table > 0])
 
 
-def _released(source: Release | AdaptiveRelease, workload: Workload) -> Array:
+def _released(source: Release, workload: Workload) -> Array:
     """The table behind an earlier release; cells that it does not tell apart share their class."""
-    from sfumato.release.release import Release
+    from sfumato.release.estimates import cell_table
 
     names = asked_domain(workload).names
-    if isinstance(source, Release):
-        found = source.estimates.refined
-        if found is None:
-            raise WorkloadError(
-                "the earlier release has no answers that agree with each other; give a table"
-            )
-        known, codes, weights, alike = found.attributes, found.codes, found.weights, found.alike
-    else:
-        known, alike = source.estimate.domain.names, {}
-        codes, weights = source.cells, source.weights
-    missing = [n for n in names if n not in known]
-    asked = source.forecast.workload if isinstance(source, Release) else source.workload
-    if missing or workload.domain != asked.domain:
+    found = source.estimates.refined
+    if found is None:
+        raise WorkloadError(
+            "the earlier release has no answers that agree with each other; give a table"
+        )
+    missing = [n for n in names if n not in found.attributes]
+    if missing or workload.domain != source.workload.domain:
         raise WorkloadError(
             "the earlier release must be on the same domain and know all attributes that are asked "
             f"about now{f'; it lacks {listing(missing)}' if missing else ''}"
         )
-    shape = tuple(workload.domain[n].size for n in names)
-    at = [codes[:, known.index(n)] for n in names]
-    classes = [np.asarray(alike.get(n, np.arange(s))) for n, s in zip(names, shape, strict=True)]
-    merged = np.zeros([int(c.max()) + 1 for c in classes])
-    np.add.at(merged, tuple(c[column] for c, column in zip(classes, at, strict=True)), weights)
-    sizes = np.ones(())
-    for c in classes:
-        sizes = np.multiply.outer(sizes, np.bincount(c)[c])
-    spread = merged[np.ix_(*classes)] if prod(shape) else merged
-    return np.asarray(spread / sizes, dtype=np.float64)
+    return cell_table(found, workload.domain, names)

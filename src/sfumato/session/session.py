@@ -31,7 +31,6 @@ from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, system_words
 from sfumato.refine.draws import Draws
 from sfumato.refine.synthesize import Synthetic
-from sfumato.release.adaptive import AdaptiveRelease
 from sfumato.release.release import Release
 from sfumato.release.synthetic_records import record_frame
 from sfumato.run.spine import Access, Guarantee, opened
@@ -358,7 +357,7 @@ class SessionPlan(SessionParameters):
         table: object,
         ledger: Ledger | str | Path | None = None,
         *,
-        start: Release | AdaptiveRelease | Start | None = None,
+        start: Release | Start | None = None,
         public: object = None,
         name: str | None = None,
         label: str = "",
@@ -475,7 +474,7 @@ def open_session(
     ledger: Ledger | str | Path | None = None,
     neighbours: Neighbours = "add-remove",
     unit: PrivacyUnit | None = None,
-    start: Release | AdaptiveRelease | Start | None = None,
+    start: Release | Start | None = None,
     public: object = None,
     questions: int = QUESTIONS,
     updates: int | None = None,
@@ -546,10 +545,7 @@ def start_of(start: object, domain: Domain) -> Start | None:
     """The weighted cells behind an earlier release, or none."""
     if start is None or isinstance(start, Start):
         return start
-    if isinstance(start, AdaptiveRelease):
-        names, codes = start.estimate.domain.names, start.cells
-        found = Start(names, np.asarray(codes, np.int64), np.asarray(start.weights, np.float64))
-    elif isinstance(start, Release):
+    if isinstance(start, Release):
         behind = start.estimates.refined
         if behind is None:
             raise PlanError(

@@ -22,7 +22,7 @@ import numpy as np
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
 from sfumato.release.charts import chart_of, chart_rank, chosen_groups
-from sfumato.release.estimates import Estimates
+from sfumato.release.linear import LinearEstimates
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
@@ -159,9 +159,8 @@ class Preview:
         answers = [np.zeros(0)] * len(terms)
         term = terms[group]
         answers[group] = np.asarray(term.answer(made_up.table(term.attributes)))
-        chart = chart_of(
-            Estimates(self.plan.forecast, answers, None, False), group, LEVEL, "container"
-        )
+        estimates = LinearEstimates(self.plan.forecast, answers, None, False)
+        chart = chart_of(estimates, group, LEVEL, "container")
         assert chart is not None  # noqa: S101  only pictured groups are asked for
         return chart
 

@@ -138,7 +138,7 @@ def test_rows_take_over_where_cells_cannot_be_listed_and_lower_the_error(epsilon
     for answers, table in zip(found.answers, truth, strict=True):
         assert answers.sum() == pytest.approx(found.total)
         assert len(answers) == len(table)
-    again = refined(release.forecast, release.measured, release.estimates.unbiased)
+    again = refined(release.forecast, release.estimates.measured, release.estimates.unbiased)
     assert again is not None
     assert all((x == y).all() for x, y in zip(again.answers, found.answers, strict=True))
 
@@ -147,7 +147,7 @@ def test_rows_that_miss_more_than_noise_explains_are_not_used(monkeypatch):
     """The twin: with hardly any effort the rows are far off, and the answers are only cut."""
     _, _, release, _ = rows_made(20)
     monkeypatch.setattr(module, "EXPLAINED", 1e-3)
-    assert refined(release.forecast, release.measured, release.estimates.unbiased) is None
+    assert refined(release.forecast, release.estimates.measured, release.estimates.unbiased) is None
 
 
 def test_records_answer_like_the_cells_they_are_drawn_from():

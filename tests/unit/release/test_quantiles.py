@@ -13,8 +13,7 @@ from sfumato.domain.attributes import Category, DateTime, Integer, Level, Numeri
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.release.estimates import Estimates
-from sfumato.release.ranges import best_source
+from sfumato.release.linear import LinearEstimates, best_source
 from sfumato.release.release import Release
 from sfumato.strategy.base import Strategy
 from sfumato.workload.queries import Identity, Prefix
@@ -96,8 +95,8 @@ def test_errors_followed_through_any_strategy_are_those_it_would_state(domain, c
     """Every measured value is taken through the reconstruction, of which nothing else is known."""
     known, blind = known_and_opaque(domain, counts, mechanism)
     asked = Product(domain, "cdf", 1.0, (("age", Prefix(10)), ("sex", Identity(3))))
-    a = best_source(known.estimates, known.measured, asked)
-    b = best_source(blind.estimates, blind.measured, asked)
+    a = best_source(known.estimates, known.estimates.measured, asked)
+    b = best_source(blind.estimates, blind.estimates.measured, asked)
     np.testing.assert_allclose(a.unbiased, b.unbiased, rtol=1e-9)
     np.testing.assert_allclose(a.half_width(0.9), b.half_width(0.9), rtol=1e-9)
     assert a.rmse == pytest.approx(b.rmse)
@@ -105,7 +104,7 @@ def test_errors_followed_through_any_strategy_are_those_it_would_state(domain, c
 
 @pytest.mark.parametrize("mechanism", ["gaussian-table", "laplace-table"])
 def test_too_many_values_to_follow_give_wider_intervals(domain, counts, mechanism, monkeypatch):
-    monkeypatch.setattr("sfumato.release.ranges.MOST_FOLLOWED", 10)
+    monkeypatch.setattr("sfumato.release.linear.MOST_FOLLOWED", 10)
     known, blind = known_and_opaque(domain, counts, mechanism)
     a, b = known.quantiles("age", QUARTILES), blind.quantiles("age", QUARTILES)
     assert (b["low"] <= a["low"]).all()
@@ -116,8 +115,10 @@ def known_and_opaque(domain, counts, mechanism) -> tuple[Release, Release]:
     known = released(sf.marginals(domain, [("age", "sex")]), counts, mechanism, seed=5)
     s = known.forecast.strategy
     opaque = replace(known.forecast, strategy=Opaque(s.mechanism, s.noise, s.workload, s.blocks, s))
-    estimates = Estimates(opaque, known.estimates.unbiased, None, True)
-    return known, Release(opaque, known.measured, estimates, known.provenance)
+    estimates = LinearEstimates(
+        opaque, known.estimates.unbiased, None, True, measured=known.estimates.measured
+    )
+    return known, replace(known, estimates=estimates)
 
 
 def test_an_optimal_factorization_is_asked_for_further_queries(domain, counts):
@@ -131,7 +132,9 @@ def test_an_optimal_factorization_is_asked_for_further_queries(domain, counts):
         seen = measured(forecast, counts, words)
         answers = reconstruct(forecast, seen)[1]  # age by income
         errors.append(asked.answer(answers.reshape(10, 3)) - truth)
-    source = best_source(Estimates(forecast, reconstruct(forecast, seen), None, True), seen, asked)
+    source = best_source(
+        LinearEstimates(forecast, reconstruct(forecast, seen), None, True), seen, asked
+    )
     np.testing.assert_allclose(source.unbiased, errors[-1] + truth, rtol=1e-9)
     # 300 x 30 squared errors, of which about 3 x 300 are independent: five standard deviations.
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(source.rmse, rel=0.12)
@@ -160,12 +163,9 @@ def test_a_public_total_gives_no_wider_intervals(domain, counts):
     ages = counts.sum(axis=(1, 2))
     work = sf.prefixes(domain, "age")
     public = released(work, ages, "gaussian", seed=3, neighbours="replace-one")
-    hidden = Release(
-        public.forecast,
-        replace(public.measured, rows=None),
-        Estimates(public.forecast, public.estimates.unbiased, None, True),
-        public.provenance,
-    )
+    unbiased, seen = public.estimates.unbiased, replace(public.estimates.measured, rows=None)
+    estimates = LinearEstimates(public.forecast, unbiased, None, True, measured=seen)
+    hidden = replace(public, estimates=estimates)
     a, b = public.quantiles("age", QUARTILES), hidden.quantiles("age", QUARTILES)
     assert (a["high"] - a["low"] <= b["high"] - b["low"]).all()
 

@@ -8,7 +8,7 @@ import sfumato as sf
 from sfumato.domain.attributes import Integer
 from sfumato.domain.domain import Domain
 from sfumato.refine.reconstruct import reconstruct
-from sfumato.release.estimates import Estimates
+from sfumato.release.linear import LinearEstimates
 from sfumato.release.ratios import _quotients, means_of, quotient_range
 from tests.shared.made_releases import measured, people, planned, released, some_counts
 from tests.shared.words import SeededWords
@@ -120,7 +120,7 @@ def test_the_standard_error_of_a_mean_is_that_of_repeated_releases(domain):
     found = []
     for _ in range(400):
         seen = measured(forecast, counts, words)
-        estimates = Estimates(forecast, reconstruct(forecast, seen), None, True)
+        estimates = LinearEstimates(forecast, reconstruct(forecast, seen), None, True)
         found.append(means_of(estimates, ratio, 0.95))
     spread = np.std([f.mean[0] for f in found])
     # The standard deviation of 400 draws is known to 3.6%: five of those.

@@ -41,7 +41,7 @@ def test_intervals_hold_their_values_and_are_repeatable(few):
     assert (frame["low"] <= frame["value"]).all()
     assert (frame["value"] <= frame["high"]).all()
     again = Release.of(
-        few["bootstrap"].forecast, few["bootstrap"].measured, intervals="bootstrap"
+        few["bootstrap"].forecast, few["bootstrap"].estimates.measured, intervals="bootstrap"
     ).answers()
     assert again.equals(frame)
     wider = few["bootstrap"].answers(level=0.99)

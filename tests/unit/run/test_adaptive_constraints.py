@@ -78,7 +78,7 @@ def test_a_stored_release_keeps_other_constraints_at_no_cost(method, tmp_path):
     kept = plan.release(frame, ledger=book, name="people", constraints=constraints(frame))
     again = plan.release(frame, ledger=book, name="people", constraints=constraints(frame))
     assert book.remaining().share == left
-    assert kept.transcript.to_bytes() == plain.transcript.to_bytes()
+    assert kept.estimates.transcript.to_bytes() == plain.estimates.transcript.to_bytes()
     assert kept.answers().equals(again.answers())
     assert (kept.table("age", "married")[:2, 1] == 0).all()
 

@@ -1,0 +1,611 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of a linear reconstruction: unbiased answers, with intervals from the law of noise.
+
+An answer is ``a = q h + e`` where the law of the error e depends on the plan only. With c the
+level-quantile of ``|e|``, the interval ``[a - c, a + c]`` holds the true answer with probability
+``level``, whatever the data are. The true answer also lies in the set of possible answers (a count
+is a whole number, not negative, nor more than the number of records where that is public; it is 0
+where no record can be, and what is published where something is), so cutting both the answer and
+its interval to that set moves neither away from the truth: coverage stays. Published answers agree
+with each other where a projection was found (``refine/consistency.py``); their errors are
+correlated with their values, so intervals are those of the unbiased answers, widened where a
+published value would lie outside its own (``refine/intervals.py``).
+
+Further linear queries are answered from what a release already holds. The most precise is taken of
+
+* the queries themselves, if they were released;
+* the same queries asked of a measured table, tree or root, or picked from all ranges, with exact
+  errors;
+* sums of a released table. Their errors are exact too, found by following every measured value
+  through the reconstruction, which is linear; where those are too many, standard errors are
+  added up, which is an upper bound however they correlate (Minkowski).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import sqrt
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from sfumato.errors import TooLarge, WorkloadError
+from sfumato.measurement import Measured
+from sfumato.planning.forecast import (
+    ALL,
+    Coefficients,
+    Forecast,
+    Spread,
+    answer_covariance,
+    combination_error,
+    read,
+)
+from sfumato.planning.views import Viewed, planned_strategy
+from sfumato.privacy.noise_laws import laplace_mixture_quantile
+from sfumato.refine.consistency import Refined
+from sfumato.refine.drawn_records import draw_records
+from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
+from sfumato.refine.reconstruct import reconstruct
+from sfumato.refine.synthesize import (
+    ReleasedTable,
+    Synthetic,
+    released_tables,
+    released_total,
+    synthesize,
+)
+from sfumato.release.estimates import Band, Combination, Means, MeasuredBlock, cell_table
+from sfumato.release.quantiles import rows_along, running_totals
+from sfumato.release.ranges import shorter
+from sfumato.release.ratios import means_of
+from sfumato.strategy.base import Strategy
+from sfumato.strategy.blockwise import Blockwise
+from sfumato.strategy.combined import Combined
+from sfumato.strategy.measured import Levels
+from sfumato.strategy.ordered import Ordered
+from sfumato.types import Array, Integers
+from sfumato.workload.constraints import Constraints
+from sfumato.workload.queries import DENSE_LIMIT, Identity, Intervals, Prefix, Ranges, Total
+from sfumato.workload.terms import Product, Term
+from sfumato.workload.workload import Ratio, Workload
+
+if TYPE_CHECKING:
+    from sfumato.domain.attributes import Attribute
+    from sfumato.random import WordSource
+
+__all__ = [
+    "LinearEstimates",
+    "Source",
+    "best_source",
+    "half_widths",
+    "widest_quantile",
+]
+
+
+MOST_FOLLOWED = 2**14  # measured values, each taken through the reconstruction once
+_SHAPES = 1 / np.linspace(1e-3, 1, 64)
+
+
+def half_widths(forecast: Forecast, term: int, level: float) -> Array:
+    """Half the width of every interval of a group; never refused, for the answers are paid for.
+
+    Where the exact tails of so many answers do not fit in memory, the widest law that such an
+    answer can have takes their place.
+    """
+    return _Law.of(forecast, term).half_widths(level)
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """The law of the errors of a group, or the widest that such answers can have."""
+
+    forecast: Forecast
+    spread: Spread
+    is_exact: bool
+
+    @classmethod
+    def of(cls, forecast: Forecast, term: int) -> _Law:
+        try:
+            return cls(forecast, forecast.spread(term), True)
+        except TooLarge:
+            return cls(forecast, Spread(forecast.variances(term)), False)
+
+    def half_widths(self, level: float, rows: slice = ALL) -> Array:
+        if self.is_exact:
+            return self.spread.half_widths(level, rows)
+        quantile = widest_quantile(self.forecast, level)
+        return np.asarray(quantile * self.spread.standard_errors(rows), dtype=np.float64)
+
+
+def widest_quantile(forecast: Forecast, level: float) -> float:
+    """The greatest ``level``-quantile of ``|error|``, in standard errors, of any answer.
+
+    Normal for Gaussian noise. A sum of Laplace draws lies between one draw and the normal law
+    (`privacy.noise_laws.laplace_mixture_quantile`): the greatest over all of these.
+    """
+    shapes = [np.inf] if forecast.strategy.noise == "gaussian" else [*_SHAPES, np.inf]
+    return float(laplace_mixture_quantile(np.array(shapes), level).max())
+
+
+@dataclass(frozen=True, eq=False)
+class LinearEstimates:
+    """The unbiased answers of every group, and what they say about the truth.
+
+    ``rows`` is the number of records where that is public (``replace-one`` neighbours), ``refined``
+    the answers that agree with each other, where there are any, ``constraints`` what all meet.
+    With a ``bootstrap`` intervals are approximate, around the published answers. Further queries
+    need what was ``measured``.
+
+    Neighbours: those of the forecast.
+    """
+
+    numbers: ClassVar[tuple[str, ...]] = ("value", "standard_error", "low", "high", "unbiased")
+
+    forecast: Forecast
+    unbiased: Sequence[Array]
+    rows: int | None
+    is_projected: bool
+    refined: Refined | None = None
+    constraints: Constraints | None = None
+    bootstrap: Bootstrap | None = None
+    measured: Measured | None = None
+
+    @property
+    def workload(self) -> Workload:
+        """What was asked."""
+        return self.forecast.workload
+
+    def bounds(self, term: Term) -> Bounds:
+        """What the answers of a group can be."""
+        return sure_bounds(term, self.rows, self.constraints)
+
+    def group(self, term: int) -> LinearAnswers:
+        """All that is known of a group, to be looked at some rows at a time."""
+        unbiased = np.asarray(self.unbiased[term], dtype=np.float64)
+        return LinearAnswers(
+            self.forecast,
+            term,
+            unbiased,
+            unbiased if self.refined is None else self.refined.answers[term],
+            self.bounds(self.forecast.workload.terms[term]) if self.is_projected else None,
+            self.bootstrap,
+        )
+
+    def value(self, term: int) -> Array:
+        """The published answers of a group: those that agree, or unbiased ones, feasible."""
+        return self.group(term).value()
+
+    def standard_error(self, term: int) -> Array:
+        """The standard deviation of the unbiased answers of a group."""
+        return self.forecast.standard_errors(term)
+
+    def interval(self, term: int, level: float) -> tuple[Array, Array]:
+        """Ends that enclose each true answer of a group with probability at least ``level``.
+
+        Approximately so, with a bootstrap (``refine/intervals.py``).
+        """
+        return self.group(term).interval(level)
+
+    def interval_count(self, term: int) -> int:
+        """All of them."""
+        return self.workload.terms[term].rows
+
+    def means(self, ratio: Ratio, level: float) -> Means:
+        """Quotients with intervals from the law of both answers together."""
+        return means_of(self, ratio, level)
+
+    def further(self, asked: Product, level: float) -> dict[str, Array] | None:
+        """The most precise answers to other queries, cut to what is feasible."""
+        found = self._source(asked)
+        if found is None:
+            return None
+        half, value = found.half_width(level), found.unbiased
+        low, high = value - half, value + half
+        if self.is_projected:
+            bounds = self.bounds(asked)
+            value = bounds.clamp(value)
+            low, high = bounds.interval(low, high, found.unbiased, value)
+        columns = (value, found.standard_errors(), low, high, found.unbiased)
+        return dict(zip(self.numbers, columns, strict=True))
+
+    def band(self, attribute: Attribute, by: Sequence[str], level: float) -> Band | None:
+        """The running totals, and the nearest rising curves to them."""
+        domain = self.workload.domain
+        asked = running_totals(domain, attribute.name, by)
+        found = self._source(asked)
+        if found is None:
+            return None
+        along = partial(rows_along, asked, attribute.name)
+        totals = Source(
+            along(found.unbiased),
+            lambda level: along(found.half_width(level)),
+            found.rmse,
+            lambda: along(found.standard_errors()),
+        )
+        number = None
+        if attribute.size == attribute.value_count:  # else some records are in no declared cell
+            factors = tuple((n, Identity(domain[n].size)) for n in by)
+            number = self._source(Product(domain, "records", 1.0, factors))
+        holds_all = not by and attribute.size == attribute.value_count
+        return _band(totals, number, attribute, self.rows if holds_all else None, level)
+
+    def _source(self, asked: Product) -> Source | None:
+        if self.measured is None:
+            return next(_released(self, asked), None)
+        return best_source(self, self.measured, asked)
+
+    def combine(self, coefficients: Mapping[str, Coefficients], level: float) -> Combination:
+        """``c'a`` of the unbiased answers a; what they have in common is counted once."""
+        c = read(self.workload, coefficients)
+        value = sum(float(numbers @ self.unbiased[term]) for term, numbers in c.items())
+        error = combination_error(self.forecast, coefficients)
+        half = error.half_width(level)
+        return Combination(value, error.standard_error, value - half, value + half)
+
+    def covariance(self, group: str, queries: Sequence[int]) -> Array:
+        """The covariance matrix of listed unbiased answers of a group."""
+        return answer_covariance(self.forecast, group, queries)
+
+    def table(self, names: Sequence[str]) -> Array:
+        """Counts of the cells behind the answers, where these agree."""
+        if self.refined is None:
+            raise WorkloadError(
+                "the answers of this release do not agree with each other, so no table is behind "
+                "them; ask for a released one with answers(attribute, by=...)"
+            )
+        return cell_table(self.refined, self.workload.domain, names)
+
+    @cached_property
+    def total(self) -> float:
+        """The public number, or an estimate from the answers."""
+        if self.constraints is not None and self.constraints.total is not None:
+            return self.constraints.total
+        if self.rows is None and self.refined is not None:
+            return self.refined.total
+        return released_total(self._tables, self.rows)
+
+    @cached_property
+    def _tables(self) -> list[ReleasedTable]:
+        listed = self.listed()
+        return released_tables(listed.forecast, listed.unbiased)
+
+    def draw(self, rows: int | None, words: WordSource) -> Synthetic:
+        """From the table behind the answers where they agree, else from a tree of tables."""
+        wanted = round(self.total) if rows is None else rows
+        known, drawn = self.constraints, None
+        if self.refined is not None:
+            drawn = draw_records(self.workload, self.refined, wanted, words, known)
+        if drawn is None:
+            domain = self.workload.domain
+            drawn = synthesize(domain, self._tables, self.total, wanted, words, known)
+        return drawn
+
+    def blocks(self) -> Iterator[MeasuredBlock]:
+        """The measured blocks of the strategy."""
+        for block, law in zip(self.forecast.strategy.blocks, self.forecast.noise, strict=True):
+            yield block.term.name, block.term.rows, sqrt(law.variance)
+
+    def listed(self) -> LinearEstimates:
+        """The same, running totals in place of ranges that are too many to be listed."""
+        work = self.forecast.workload
+        terms = tuple(shorter(t) for t in work.terms)
+        if terms == work.terms or self.measured is None:
+            return self
+        work = replace(work, terms=terms)
+        strategy = _asking(self.forecast.strategy, work)
+        derived = replace(self.forecast, workload=work, strategy=strategy, bound=None)
+        unbiased = reconstruct(derived, self.measured)
+        return replace(self, forecast=derived, unbiased=unbiased, refined=None, bootstrap=None)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearAnswers:
+    """The answers of one group; every method gives those of some rows, by default of all."""
+
+    forecast: Forecast
+    term: int
+    unbiased: Array
+    agreed: Array
+    bounds: Bounds | None
+    bootstrap: Bootstrap | None
+
+    @cached_property
+    def _law(self) -> _Law:
+        return _Law.of(self.forecast, self.term)
+
+    def value(self, rows: slice = ALL) -> Array:
+        """The published answers."""
+        found = np.asarray(self.agreed[rows], dtype=np.float64)
+        return found if self.bounds is None else self.bounds.at(rows).clamp(found)
+
+    def standard_error(self, rows: slice = ALL) -> Array:
+        """The standard deviations of the unbiased answers."""
+        return self._law.spread.standard_errors(rows)
+
+    def interval(self, level: float, rows: slice = ALL) -> tuple[Array, Array]:
+        """The ends of the intervals."""
+        value = centre = self.value(rows)
+        if self.bootstrap is None:
+            centre, half = self.unbiased[rows], self._law.half_widths(level, rows)
+        else:
+            half = self.bootstrap.half_widths(self.term, level)[rows]
+        if self.bounds is None:
+            return centre - half, centre + half
+        return self.bounds.at(rows).interval(centre - half, centre + half, centre, value)
+
+    def numbers(self, level: float, rows: slice = ALL) -> tuple[Array, ...]:
+        """Value, standard error, low, high and the unbiased answer."""
+        low, high = self.interval(level, rows)
+        return self.value(rows), self.standard_error(rows), low, high, self.unbiased[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Unbiased answers to a product of queries, and half the width of their intervals by level."""
+
+    unbiased: Array
+    half_width: Callable[[float], Array]
+    rmse: float
+    standard_errors: Callable[[], Array]
+
+
+def best_source(estimates: LinearEstimates, measured: Measured, asked: Product) -> Source | None:
+    """The most precise answers to these queries, or None where the release cannot tell.
+
+    The coefficients of the queries must be 0 and 1.
+    """
+    found = [*_released(estimates, asked), *_from_blocks(estimates, measured, asked)]
+    found += [*_from_root(estimates, measured, asked)] or [*_picked(estimates, asked)]
+    found = found or [*_from_table(estimates, measured, asked)]
+    return min(found, key=lambda source: source.rmse, default=None)
+
+
+def _released(estimates: LinearEstimates, asked: Product) -> Iterator[Source]:
+    """The queries themselves."""
+    forecast = estimates.forecast
+    keys = [(name, queries.key) for name, queries in asked.factors]
+    for t, term in enumerate(forecast.workload.terms):
+        product = term.as_product()
+        if product is not None and [(n, q.key) for n, q in product.factors] == keys:
+            half = partial(half_widths, forecast, t)
+            errors = partial(forecast.standard_errors, t)
+            yield Source(estimates.unbiased[t], half, forecast.groups[t].rmse, errors)
+
+
+def _picked(estimates: LinearEstimates, asked: Product) -> Iterator[Source]:
+    """Chosen ranges out of all ranges, by other attributes as asked."""
+    forecast = estimates.forecast
+    for t, term in enumerate(forecast.workload.terms):
+        product = term.as_product()
+        if product is None or term.rows > DENSE_LIMIT:
+            continue
+        if term.attributes != asked.attributes:
+            continue
+        places: list[Integers] = []
+        for (_, released), (_, queries) in zip(product.factors, asked.factors, strict=True):
+            if isinstance(released, Ranges) and isinstance(queries, Intervals):
+                i = queries.starts
+                places.append(i * released.size - i * (i - 1) // 2 + queries.ends - i - 1)
+            elif released.is_identity and queries.is_identity:
+                places.append(np.arange(queries.rows))
+        if len(places) == len(asked.factors) and any(
+            isinstance(q, Intervals) for _, q in asked.factors
+        ):
+            at = np.ravel_multi_index(np.ix_(*places), term.row_shape).reshape(-1)
+            errors = forecast.standard_errors(t)[at]
+            half = partial(_taken, forecast, t, at)
+            rmse = float(np.sqrt((errors**2).mean()))
+            yield Source(estimates.unbiased[t][at], half, rmse, partial(np.array, errors))
+
+
+def _taken(forecast: Forecast, term: int, at: Integers, level: float) -> Array:
+    return half_widths(forecast, term, level)[at]
+
+
+def _from_root(estimates: LinearEstimates, measured: Measured, asked: Product) -> Iterator[Source]:
+    """Other intervals of a measured root: differences of its running totals."""
+    forecast = estimates.forecast
+    work = Workload(forecast.workload.domain, (asked,))
+    for strategy, first in _roots_of(planned_strategy(forecast.strategy)):
+        queries = dict(asked.factors)
+        along = queries.pop(strategy.rooted.along, None)
+        if along is None or tuple(queries) != strategy.rooted.by:
+            continue
+        if not isinstance(along, Prefix | Intervals | Total):
+            continue
+        if all(q.is_identity for q in queries.values()):
+            way = strategy.asking(work)
+            law = forecast.noise[first : first + 1]
+            derived = replace(forecast, workload=work, strategy=way, noise=law)
+            answers = way.answer(0, [measured.measurements[first].values])
+            rmse = sqrt(way.total_variance(0, derived.block_variances) / asked.rows)
+            half = partial(half_widths, derived, 0)
+            yield Source(answers, half, rmse, partial(derived.standard_errors, 0))
+
+
+def _roots_of(strategy: Strategy) -> Iterator[tuple[Ordered, int]]:
+    """Measured roots, and where their blocks are."""
+    if isinstance(strategy, Ordered):
+        yield strategy, 0
+    elif isinstance(strategy, Combined):
+        first = 0
+        for part in strategy.parts:
+            yield from ((found, first + at) for found, at in _roots_of(part))
+            first += len(part.blocks)
+
+
+def _from_blocks(
+    estimates: LinearEstimates, measured: Measured, asked: Product
+) -> Iterator[Source]:
+    """Another question to a measured table or tree: its best linear estimate."""
+    forecast = estimates.forecast
+    strategy = planned_strategy(forecast.strategy)
+    if not isinstance(strategy, Blockwise):
+        return
+    work = Workload(forecast.workload.domain, (asked,))
+    for b, block in enumerate(strategy.blocks):
+        product = block.term.as_product()
+        if (
+            product is not None
+            and set(asked.attributes) <= set(product.attributes)
+            and all(q.is_identity or isinstance(q, Levels) for _, q in product.factors)
+        ):
+            way = replace(strategy, workload=work, source=(b,))
+            derived = replace(forecast, workload=work, strategy=way)
+            answers = way.answer(0, [m.values for m in measured.measurements])
+            rmse = sqrt(way.total_variance(0, forecast.block_variances) / asked.rows)
+            errors = partial(derived.standard_errors, 0)
+            yield Source(answers, partial(half_widths, derived, 0), rmse, errors)
+
+
+def _from_table(estimates: LinearEstimates, measured: Measured, asked: Product) -> Iterator[Source]:
+    """Sums of the smallest released table that holds the attributes."""
+    forecast = estimates.forecast
+    tables = [
+        (term.cells, t, product)
+        for t, term in enumerate(forecast.workload.terms)
+        if (product := term.as_product()) is not None
+        and term.is_table
+        and set(asked.attributes) <= set(term.attributes)
+    ]
+    if not tables:
+        return
+    _, t, term = min(tables, key=lambda found: found[:2])
+    answers = _summed(estimates.unbiased[t], term, asked)
+    followed = _followed(forecast, measured, t, term, asked)
+    if followed is None:
+        errors = _summed(forecast.standard_errors(t), term, asked)
+        half = partial(_widest, forecast, errors)
+    else:
+        errors, shapes = followed
+        half = partial(_as_mixture, errors, shapes)
+    rmse = float(np.sqrt((errors**2).mean()))
+    if forecast.strategy.records is not None:
+        bias = forecast.strategy.records * _summed(forecast.strategy.bias_bounds(t), term, asked)
+        rmse = float(np.sqrt((errors**2 + bias**2).mean()))
+        half = partial(_beside, half, bias)
+    yield Source(answers, half, rmse, partial(np.array, errors))
+
+
+def _followed(
+    forecast: Forecast, measured: Measured, t: int, term: Product, asked: Product
+) -> tuple[Array, Array] | None:
+    """Standard errors of the sums, and how many equal draws they are like.
+
+    With ``e_j = r_j^2 v_j``: ``sum e_j`` and ``(sum e_j)^2 / sum e_j^2`` over all measured values
+    j, v_j their variance, r_j the asked sum on the reconstruction of a single unit at j.
+    """
+    zeros = [np.zeros(m.units.size) for m in measured.measurements]
+    constant = forecast.strategy.answer(t, zeros)  # of a biased strategy; else zero
+
+    def reached(b: int, values: Array) -> Array:
+        answers = forecast.strategy.answer(t, [*zeros[:b], values, *zeros[b + 1 :]])
+        return _summed(answers - constant, term, asked)
+
+    # Irrational steps: a block that matters does not cancel on them by accident.
+    blocks = [
+        b
+        for b, zero in enumerate(zeros)
+        if reached(b, 1 + np.modf(sqrt(2) * np.arange(1, zero.size + 1))[0]).any()
+    ]
+    if sum(zeros[b].size for b in blocks) > MOST_FOLLOWED:
+        return None
+    second, fourth = np.zeros(asked.rows), np.zeros(asked.rows)
+    for b in blocks:
+        unit = np.zeros(zeros[b].size)
+        for j in range(unit.size):
+            unit[j] = 1.0
+            part = reached(b, unit) ** 2 * forecast.block_variances[b]
+            unit[j] = 0.0
+            second += part
+            fourth += part**2
+    shapes = np.divide(second**2, fourth, out=np.ones_like(second), where=fourth > 0)
+    return np.sqrt(second), shapes if forecast.strategy.noise == "laplace" else shapes * np.inf
+
+
+def _beside(half: Callable[[float], Array], bias: Array, level: float) -> Array:
+    """Wider by the bias on either side."""
+    return np.asarray(half(level) + bias, dtype=np.float64)
+
+
+def _as_mixture(errors: Array, shapes: Array, level: float) -> Array:
+    return np.asarray(errors * laplace_mixture_quantile(shapes, level), dtype=np.float64)
+
+
+def _widest(forecast: Forecast, errors: Array, level: float) -> Array:
+    return np.asarray(widest_quantile(forecast, level) * errors, dtype=np.float64)
+
+
+def _summed(numbers: Array, term: Product, asked: Product) -> Array:
+    """``asked`` on the table of its attributes."""
+    extra = tuple(i for i, n in enumerate(term.attributes) if n not in asked.attributes)
+    return asked.answer(np.asarray(numbers, dtype=np.float64).reshape(term.shape).sum(axis=extra))
+
+
+def _band(
+    totals: Source, number: Source | None, attribute: Attribute, public: int | None, level: float
+) -> Band:
+    """Intervals whose four ends miss with probability at most ``1 - level`` in all.
+
+    ``public`` is the number of records where it is known and there is one curve only.
+    """
+    last = attribute.value_count
+    each = level if public is not None else (1 + level) / 2
+    half = totals.half_width(each)[:, :last]
+    unbiased = totals.unbiased[:, :last]
+    lower, upper = np.maximum(unbiased - half, 0.0), np.maximum(unbiased + half, 0.0)
+    curve = _rising(unbiased, half)
+    if public is not None:
+        known = np.full((1, 1), float(public))
+        curve = np.minimum(curve, known)
+        curve[:, -1] = public
+        return Band(lower, upper, known, known, curve)
+    spread = None if number is None else number.half_width(each)
+    if number is None or spread is None or (spread**2).sum() >= (half[:, -1] ** 2).sum():
+        return Band(lower, upper, lower[:, -1:], upper[:, -1:], curve)
+    least = np.maximum(number.unbiased - spread, 0.0)[:, None]
+    most = np.maximum(number.unbiased + spread, 0.0)[:, None]
+    likely = np.maximum(number.unbiased, 0.0)[:, None]
+    curve = np.concatenate([np.minimum(curve, likely)[:, :-1], likely], axis=1)
+    return Band(lower, upper, least, most, curve)
+
+
+def _rising(unbiased: Array, half: Array) -> Array:
+    """The nearest rising curves from zero up, precise values weighing more."""
+    from scipy.optimize import isotonic_regression
+
+    weights = (half.max(axis=1, keepdims=True) / np.maximum(half, 1e-300)) ** 2
+    weights = np.clip(np.nan_to_num(weights), 1e-12, 1e12)
+    curves = [isotonic_regression(y, weights=w).x for y, w in zip(unbiased, weights, strict=True)]
+    return np.maximum(np.array(curves, dtype=np.float64), 0.0)
+
+
+def _asking(strategy: Strategy, work: Workload) -> Strategy:
+    """The same measurements for other questions, term by term."""
+    if isinstance(strategy, Viewed):
+        return _viewed(strategy, work)
+    if not isinstance(strategy, Combined):
+        return replace(strategy, workload=work, bound=None)
+    asked: list[dict[int, Term]] = [{} for _ in strategy.parts]
+    for term, (part, local) in zip(work.terms, strategy.places, strict=True):
+        asked[part][local] = term
+    parts = tuple(
+        _asking(part, Workload(work.domain, tuple(terms[i] for i in range(len(terms)))))
+        for part, terms in zip(strategy.parts, asked, strict=True)
+    )
+    return replace(strategy, workload=work, parts=parts, bound=None)
+
+
+def _viewed(strategy: Viewed, work: Workload) -> Viewed:
+    """The same for groups of a normal form; those that change are groups of it as they are."""
+    terms = list(strategy.normal.workload.terms)
+    for asked, before, pieces in zip(
+        work.terms, strategy.workload.terms, strategy.normal.pieces, strict=True
+    ):
+        if asked is not before:
+            home = pieces[0].term
+            terms[home] = replace(asked, name=terms[home].name, weight=terms[home].weight)
+    normal = replace(strategy.normal, workload=Workload(work.domain, tuple(terms)))
+    planned = _asking(strategy.planned, normal.workload)
+    return replace(strategy, workload=work, planned=planned, normal=normal, bound=None)
