@@ -157,7 +157,7 @@ def test_a_failure_while_writing_one_file_keeps_the_old_one(release, tmp_path, m
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sfumato.release.export.write_csv", fail)
+    monkeypatch.setattr("sfumato.release.release.write_csv", fail)
     with pytest.raises(SfumatoError, match=r"cannot write .*a\.csv: No space left.*; choose"):
         release.to_csv(path)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.csv", "old")]

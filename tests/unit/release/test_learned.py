@@ -25,7 +25,7 @@ from sfumato.measurement import Measurement, Step, Transcript
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.release.learned import adaptive_release
 from sfumato.workload.scans import answer_bits
-from tests.ledger_home import made
+from tests.shared.ledger_home import made
 
 METHODS = ["tables", "mwem", "boosting"]
 DOMAIN = Domain([Integer("age", 0, 11), Category("sex", ("f", "m")), Integer("pay", 0, 9, width=2)])
