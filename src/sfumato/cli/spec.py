@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -49,12 +49,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_DELTA",
-    "Amount",
+    "DataTable",
+    "FileTable",
     "LedgerSpec",
     "PlannedTable",
     "SessionTable",
     "Spec",
     "SpecTables",
+    "TotalTable",
     "budget_from",
     "domain_of",
     "ledger_from",
@@ -76,11 +78,15 @@ Text = Annotated[str, Field(min_length=1)]
 Adaptive = Literal["tables", "mwem", "boosting"]
 
 
-class _Table(BaseModel):
+class FileTable(BaseModel):
+    """A table of a TOML file, which refuses keys that it does not know."""
+
     model_config = ConfigDict(**STRICT)
 
 
-class _Data(_Table):
+class DataTable(FileTable):
+    """What a file says of a table of records."""
+
     source: Text | None = None
     query: Text | None = None
     csv: CsvRule | None = None
@@ -91,7 +97,7 @@ class _Data(_Table):
     rows_per_unit: Annotated[int, Field(ge=1)] | None = None
 
 
-class PlannedTable(_Table):
+class PlannedTable(FileTable):
     """A release that is planned from a ledger: ``epsilon`` and ``delta``, or ``epsilon`` alone."""
 
     epsilon: Amount | None = None
@@ -104,7 +110,7 @@ class _Budget(PlannedTable):
     error: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
-class _Plan(_Table):
+class _Plan(FileTable):
     mechanism: Text | None = None
     objective: Literal["rmse", "max"] = "rmse"
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -114,14 +120,19 @@ class _Plan(_Table):
     rounds: Annotated[int, Field(ge=1)] | None = None
 
 
-class _Ledger(PlannedTable):
-    path: Text
-    create: bool = False
+class TotalTable(PlannedTable):
+    """The total of a ledger, and perhaps its lanes."""
+
     pure: Amount | None = None
     planned: list[PlannedTable] | None = None
 
 
-class _Release(_Table):
+class _Ledger(TotalTable):
+    path: Text
+    create: bool = False
+
+
+class _Release(FileTable):
     out: Text | None = None
     level: Annotated[float, Field(gt=0, lt=1)] = 0.95
     intervals: Literal["noise", "bootstrap"] = "noise"
@@ -129,7 +140,7 @@ class _Release(_Table):
     public: Text | None = None
 
 
-class SessionTable(_Table):
+class SessionTable(FileTable):
     """``[session]``: how questions are answered one at a time (``sfumato ask``)."""
 
     questions: Annotated[int, Field(ge=1)] = 10_000
@@ -159,10 +170,10 @@ class SessionTable(_Table):
         )
 
 
-class SpecTables(_Table):
+class SpecTables(FileTable):
     """All tables of a spec file, each by itself."""
 
-    data: _Data = _Data()
+    data: DataTable = DataTable()
     domain: dict[str, object] | None = None
     workload: object = None  # read by workload_from, which says more
     constraints: dict[str, object] | None = None
@@ -506,22 +517,6 @@ def ledger_to_debit(
     return ledger
 
 
-class _Amounts(Protocol):
-    """A table of a file that may name a budget."""
-
-    epsilon: Amount | None
-    delta: Amount | None
-    rho: Amount | None
-    mu: Amount | None
-
-
-class _Total(_Amounts, Protocol):
-    """A table of a file that names the total of a ledger, and perhaps its lanes."""
-
-    pure: Amount | None
-    planned: list[PlannedTable] | None
-
-
 def named_domain(file: TomlFile, named: str, at: KeyPath) -> Domain:
     """The domain in another file, whose path starts at the folder of this one, or a shipped one."""
     if is_shipped(named):
@@ -578,7 +573,7 @@ def unit_from(
         raise file.error(str(error), (*at, "rows_per_unit")) from None
 
 
-def budget_from(file: TomlFile, table: _Amounts, at: KeyPath) -> Budget:
+def budget_from(file: TomlFile, table: PlannedTable, at: KeyPath) -> Budget:
     """The budget of a table of the file; its faults get the line of the key they are about."""
     try:
         budget = Budget(epsilon=table.epsilon, delta=table.delta, rho=table.rho, mu=table.mu)
@@ -592,7 +587,7 @@ def budget_from(file: TomlFile, table: _Amounts, at: KeyPath) -> Budget:
         raise file.error(message, (*at, first) if is_key else at) from None
 
 
-def total_from(file: TomlFile, table: _Total, at: KeyPath) -> Budget:
+def total_from(file: TomlFile, table: TotalTable, at: KeyPath) -> Budget:
     """The total of a ledger: a budget whose lanes are declared by ``pure`` or ``planned``."""
     total = budget_from(file, table, at)
     planned = [

@@ -22,13 +22,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from sfumato.cli.spec import (
-    Amount,
+    DataTable,
+    FileTable,
     LedgerSpec,
     PlannedTable,
     SessionTable,
+    TotalTable,
     budget_from,
     ledger_place,
     named_domain,
@@ -43,9 +45,9 @@ from sfumato.errors import LedgerError, SchemaError, SfumatoError
 from sfumato.ledger.ledger import Ledger, Terms, check_total, obey_total
 from sfumato.privacy.budget import Budget
 from sfumato.text import did_you_mean, listing
-from sfumato.toml import STRICT, KeyPath, TomlFile, read_toml, validated
+from sfumato.toml import KeyPath, TomlFile, read_toml, validated
 from sfumato.types import Neighbours
-from sfumato.vault.warehouse import CsvRule, CsvSource, SqlSource
+from sfumato.vault.warehouse import CsvSource, SqlSource
 from sfumato_web.server.server_limits import Limits
 from sfumato_web.server.tokens import HASH
 
@@ -73,18 +75,7 @@ Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(**STRICT)
-
-
-class _Amounts(_Table):
-    epsilon: Amount | None = None
-    delta: Amount | None = None
-    rho: Amount | None = None
-    mu: Amount | None = None
-
-
-class _Server(_Table):
+class _Server(FileTable):
     host: Text = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
     state: Text = "server.state"
@@ -92,40 +83,27 @@ class _Server(_Table):
     page: bool = True
 
 
-class _TotalAmounts(_Amounts):
-    pure: Amount | None = None
-    planned: list[PlannedTable] | None = None
-
-
-class _Session(SessionTable, _Amounts):
+class _Session(SessionTable, PlannedTable):
     pass
 
 
-class _Dataset(_Table):
+class _Dataset(DataTable):
     about: str = ""
     spec: Text | None = None
-    source: Text | None = None
-    query: Text | None = None
-    csv: CsvRule | None = None
-    name: Text | None = None
-    domain: Text | None = None
-    neighbours: Literal["add-remove", "replace-one"] = "add-remove"
-    unit: Text | None = None
-    rows_per_unit: Annotated[int, Field(ge=1)] | None = None
     ledger: Text | None = None
     create: bool = False
-    budget: _TotalAmounts | None = None
+    budget: TotalTable | None = None
     session: _Session | None = None
 
 
-class _Analyst(_Table):
+class _Analyst(FileTable):
     token: Text
     role: Role = "analyst"
     datasets: list[str] | Literal["all"] = Field(default_factory=list)
-    allowance: dict[str, _TotalAmounts] = Field(default_factory=dict)
+    allowance: dict[str, TotalTable] = Field(default_factory=dict)
 
 
-class _File(_Table):
+class _File(FileTable):
     server: _Server = _Server()
     limits: Limits = Limits()
     datasets: dict[Name, _Dataset] = Field(default_factory=dict)
