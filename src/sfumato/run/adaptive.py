@@ -371,11 +371,11 @@ def plan_adaptive(
             f'{MOST_CELLS:,} are allowed; use method="tables", or fewer attributes'
         )
     workload = in_bins(workload)
-    asked = asked_domain(workload)
-    if method == "tables" and len(asked) > MOST_ATTRIBUTES:
+    domain = asked_domain(workload)
+    if method == "tables" and len(domain) > MOST_ATTRIBUTES:
         raise TooLarge(
             f"an adaptive release keeps rows of at most {MOST_ATTRIBUTES} attributes, the queries "
-            f"look at {len(asked)}; ask about fewer at a time"
+            f"look at {len(domain)}; ask about fewer at a time"
         )
     widest = max(workload.terms, key=lambda t: t.cells)
     if widest.cells > MOST_TABLE:
@@ -383,10 +383,10 @@ def plan_adaptive(
             f"group {widest.name!r} looks at a table of {widest.cells:,} cells, at most "
             f"{MOST_TABLE:,} can be estimated; ask about fewer attributes at a time"
         )
-    known = _rounds(workload, method, len(asked)) if rounds is None else rounds
-    if isinstance(known, bool) or not isinstance(known, int) or not 1 <= known <= MOST_ROUNDS:
+    number = _rounds(workload, method, len(domain)) if rounds is None else rounds
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_ROUNDS:
         raise PlanError(f"rounds must be a whole number from 1 to {MOST_ROUNDS}, got {rounds!r}")
-    return AdaptivePlan(workload, budget, check_neighbours(neighbours), unit, method, known)
+    return AdaptivePlan(workload, budget, check_neighbours(neighbours), unit, method, number)
 
 
 def _rounds(workload: Workload, method: Method, attributes: int) -> int:

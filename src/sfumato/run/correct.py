@@ -161,29 +161,33 @@ class Correction:
 
         exact = answers.at(self.bits)
         finder = Discoverer(self.plan, random)
-        told: dict[str, object]
+        outcome: dict[str, object]
         if steps is not None:
             outcomes = finder.test_many(apart(exact, steps), [self.threshold] * len(steps))
             places = [i for i, is_off in enumerate(outcomes) if is_off]
             numbers = finder.numbers(exact, places)
-            told = {"tested": len(outcomes), "corrected": places, "numbers": numbers}
-            return json.dumps(told | {"predictions": None}).encode()
+            outcome = {"tested": len(outcomes), "corrected": places, "numbers": numbers}
+            return json.dumps(outcome | {"predictions": None}).encode()
         assert callable(predictions)  # noqa: S101
-        given: list[float] = []
-        asked: list[int] = []
-        found: dict[int, int] = {}
+        answers_so_far: list[float] = []
+        predicted: list[int] = []
+        corrected: dict[int, int] = {}
         tested = 0
         for place in range(self.workload.queries):
-            [near] = self._steps([predictions(place, tuple(given))], 1)
-            asked.append(near)
+            [near] = self._steps([predictions(place, tuple(answers_so_far))], 1)
+            predicted.append(near)
             if finder.left:
                 tested += 1
                 off = apart(exact, [near], place)
                 if finder.test_many(off, [self.threshold])[0]:
-                    [found[place]] = finder.numbers(exact, [place]) or []
-            given.append(ldexp(found.get(place, near), -self.bits))
-        told = {"tested": tested, "corrected": list(found), "numbers": list(found.values())}
-        return json.dumps(told | {"predictions": asked}).encode()
+                    [corrected[place]] = finder.numbers(exact, [place]) or []
+            answers_so_far.append(ldexp(corrected.get(place, near), -self.bits))
+        outcome = {
+            "tested": tested,
+            "corrected": list(corrected),
+            "numbers": list(corrected.values()),
+        }
+        return json.dumps(outcome | {"predictions": predicted}).encode()
 
     def _steps(self, predictions: Sequence[float], count: int | None = None) -> list[int]:
         """Predictions on the grid; they are public, and cut at what a table can hold."""
@@ -293,16 +297,16 @@ class Corrected:
 
         from sfumato.release.labels import texts_of
 
-        asked, size = self.correction, len(self.predictions)
-        scale = 2.0**-asked.bits
+        plan, size = self.correction, len(self.predictions)
+        scale = 2.0**-plan.bits
         predicted = np.array(self.predictions, dtype=np.float64) * scale
-        answers, half = predicted.copy(), np.full(size, asked.standing_error)
+        answers, half = predicted.copy(), np.full(size, plan.standing_error)
         source = np.array(["prediction"] * size, dtype=object)
         for place, number in self.corrected.items():
-            answers[place], half[place] = number * scale, asked.corrected_error
+            answers[place], half[place] = number * scale, plan.corrected_error
             source[place] = "corrected"
         half[self.tested :], source[self.tested :] = nan, "not checked"
-        terms = asked.workload.terms
+        terms = plan.workload.terms
         return pd.DataFrame(
             {
                 "group": np.repeat([t.name for t in terms], [t.rows for t in terms]),
@@ -372,5 +376,5 @@ def correct(
     return Correction(workload, plan, round(ldexp(tolerance, bits)), bits, neighbours, unit)
 
 
-def _sha256(told: object) -> str:
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+def _sha256(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -123,16 +123,16 @@ class InLedger:
         return self.is_stored or self.price.fits
 
     def describe(self) -> str:
-        """Return it in words."""
+        """Return it in sentences."""
         if self.is_stored:
             return "the answer is stored: nothing is spent"
-        words = [self.price.describe()]
+        sentences = [self.price.describe()]
         if self.refused is not None and self.other is not None:
-            words.append(f"{self.refused.mechanism}, with less error, {self.other.describe()}")
+            sentences.append(f"{self.refused.mechanism}, with less error, {self.other.describe()}")
         elif self.other is not None and self.other.fits:
             kind = "Gaussian" if self.other.kind == "gaussian" else "Laplace"
-            words.append(f"the same budget on {kind} noise {self.other.describe()}")
-        return "; ".join(words)
+            sentences.append(f"the same budget on {kind} noise {self.other.describe()}")
+        return "; ".join(sentences)
 
     def as_json(self) -> dict[str, object]:
         """Return it as JSON."""
@@ -186,8 +186,10 @@ class Plan:
     @property
     def headline(self) -> str:
         """One line: what is asked, how, how well, and how close to the best possible."""
-        known = self.certificate
-        best = "" if known is None else f", at most {known:.4f} times the least possible"
+        certificate = self.certificate
+        best = (
+            "" if certificate is None else f", at most {certificate:.4f} times the least possible"
+        )
         best += "; planning was stopped early by its time limit" if self.stopped_early else ""
         return (
             f"Plan of {self.workload.queries:,} queries by {self.mechanism} at "
@@ -388,7 +390,7 @@ class Plan:
 
         if not (self.total_is_public and open_table(source).may_drop_records):
             return self
-        found = plan(
+        planned = plan(
             self.workload,
             self.budget,
             self.neighbours,
@@ -400,7 +402,7 @@ class Plan:
             may_drop_records=True,
             noise=self.strategy.noise,
         )
-        return replace(found, wanted=self.wanted)  # the request is the same, and so is its key
+        return replace(planned, wanted=self.wanted)  # the request is the same, and so is its key
 
     def release(
         self,
@@ -522,18 +524,18 @@ class Plan:
         Or for another kind of source: queries were not always known to drop records.
         """
         work = self.workload if is_written else self.workload.normal.workload
-        known = Strategies(work, self.objective, records=self.most_records)
-        found = choose(
+        strategies = Strategies(work, self.objective, records=self.most_records)
+        chosen = choose(
             work,
             self.budget,
             self.neighbours,
             self.objective,
             mechanism,
             self.unit,
-            strategies=known,
+            strategies=strategies,
             may_drop_records=may_drop_records,
         )
-        forecast = found if is_written else as_asked(found, self.workload)
+        forecast = chosen if is_written else as_asked(chosen, self.workload)
         return Plan(forecast, self.wanted, self.most_records)
 
 
@@ -822,13 +824,13 @@ def plan(
     def of_noise(kind: Noise | None) -> Plan:
         spent = budget
         if spent is None:
-            asked = (neighbours, mechanism, delta, unit, workload, kind)
-            spent = smallest_budget(built, error, *asked, may_drop_records=may_drop_records)
-        rest = (neighbours, objective, mechanism, unit, progress, kind)
+            rest = (neighbours, mechanism, delta, unit, workload, kind)
+            spent = smallest_budget(built, error, *rest, may_drop_records=may_drop_records)
+        how = (neighbours, objective, mechanism, unit, progress, kind)
         best = choose(
             built.workload,
             spent,
-            *rest,
+            *how,
             strategies=built,
             may_drop_records=may_drop_records,
             asked=workload,
@@ -836,15 +838,15 @@ def plan(
         wanted = mechanism or (None if noise is None else f"{noise} noise")
         return Plan(as_asked(best, workload), wanted, most_records)
 
-    found = of_noise(noise)
+    best = of_noise(noise)
     if ledger is None:
-        return found
+        return best
     if isinstance(ledger, str | PathLike):
         from sfumato.ledger.ledger import Ledger
 
         ledger = Ledger.open(ledger if isinstance(ledger, str) else Path(ledger))
     is_open = noise is None and mechanism is None
-    return fitting(found, ledger, of_noise if is_open else None, analyst)
+    return fitting(best, ledger, of_noise if is_open else None, analyst)
 
 
 def fitting(
@@ -880,20 +882,22 @@ def fitting(
     refused = Candidate(best.mechanism, best.rmse, best.largest_error, ours.price.describe())
     listed = [replace(c, is_chosen=c.mechanism == other.mechanism) for c in best.candidates]
     tried = {c.mechanism: c for c in other.candidates}
-    shown = tuple(
+    candidates = tuple(
         replace(c, note=ours.price.describe())
         if c.mechanism == best.mechanism
         else tried.get(c.mechanism, c)
         for c in listed
     )
-    told = replace(theirs, other=ours.price, refused=refused)
-    return replace(other, forecast=replace(other.forecast, candidates=shown), in_ledger=told)
+    in_ledger = replace(theirs, other=ours.price, refused=refused)
+    return replace(
+        other, forecast=replace(other.forecast, candidates=candidates), in_ledger=in_ledger
+    )
 
 
-def _in_ledger(asked: Plan, ledger: Purse, analyst: str | None, key: str | None) -> InLedger:
-    budget = asked.budget
+def _in_ledger(plan: Plan, ledger: Purse, analyst: str | None, key: str | None) -> InLedger:
+    budget = plan.budget
     delta = budget.delta or None
-    price = ledger.price(asked.cost, analyst, delta=delta)
+    price = ledger.price(plan.cost, analyst, delta=delta)
     if price.kind == "pure" and budget.gaussian_mu:
         cost = Cost.gaussian(Fraction(budget.gaussian_mu) ** 2)
         other: Price | None = ledger.price(cost, analyst, delta=delta)
@@ -901,17 +905,17 @@ def _in_ledger(asked: Plan, ledger: Purse, analyst: str | None, key: str | None)
         other = ledger.price(Cost.pure(budget.pure_epsilon), analyst, delta=delta)
     else:
         other = None
-    return InLedger(price, _is_stored(asked, ledger, key), other)
+    return InLedger(price, _is_stored(plan, ledger, key), other)
 
 
-def _is_stored(asked: Plan, ledger: Purse, key: str | None) -> bool:
+def _is_stored(plan: Plan, ledger: Purse, key: str | None) -> bool:
     """Whether a release would find its answer; by the meaning of the request unless keyed."""
     from sfumato.ledger.ledger import Ledger
 
     if key is not None:
         return ledger.answer(key) is not None
     try:
-        return isinstance(ledger, Ledger) and asked.stored_key(ledger) is not None
+        return isinstance(ledger, Ledger) and plan.stored_key(ledger) is not None
     except LedgerError:  # it is there and cannot be read, as a release will say
         return True
 

@@ -400,22 +400,22 @@ class Counter:
     def _checked(self, value: object) -> list[int]:
         """The values of one step as integers; messages never hold them."""
         if self._is_scalar:
-            found = [value]
+            values = [value]
         elif isinstance(value, Mapping):
             if set(value) != set(self._names):
                 raise TableError(
                     f"a step needs exactly the names {', '.join(self._names[:8])}"
                     f"{', ...' if len(self._names) > 8 else ''}"
                 )
-            found = [value[n] for n in self._names]
+            values = [value[n] for n in self._names]
         else:
-            found = list(value) if isinstance(value, Sequence | np.ndarray) else []
-            if len(found) != len(self._names) or isinstance(value, str):
+            values = list(value) if isinstance(value, Sequence | np.ndarray) else []
+            if len(values) != len(self._names) or isinstance(value, str):
                 raise TableError(
                     f"a step needs {len(self._names):,} values, one per dimension; give a sequence "
                     "in their order, or a mapping from their names"
                 )
-        whole = [_whole(v) for v in found]
+        whole = [_whole(v) for v in values]
         if any(v is None or not 0 <= v <= self._most for v in whole):
             raise TableError(
                 f"a value is not a whole number from 0 to {self._most:,}; nothing was counted. "

@@ -224,8 +224,8 @@ class Watch:
         outcomes = finder.test_many(times(counts, self.sign * STEP), limits)
         alerts = [i for i, is_above in enumerate(outcomes) if is_above]
         numbers = finder.numbers(times(counts, STEP), alerts)
-        told = {"tested": len(outcomes), "alerts": alerts, "numbers": numbers}
-        return json.dumps(told).encode()
+        outcome = {"tested": len(outcomes), "alerts": alerts, "numbers": numbers}
+        return json.dumps(outcome).encode()
 
     def check_table(self, domain: Domain, attribute: str, unit: PrivacyUnit | None) -> None:
         """Refuse an attribute, or rows of a person, that the watch is not for."""
@@ -443,14 +443,14 @@ def watch(
         with_numbers=counts,
         confidence=confidence,
     )
-    told = (on_grid(expected, steps, "expected"), on_grid(threshold, steps, "threshold"))
-    return Watch(plan, *told, side, neighbours)
+    limits = (on_grid(expected, steps, "expected"), on_grid(threshold, steps, "threshold"))
+    return Watch(plan, *limits, side, neighbours)
 
 
-def on_grid(given: float | Sequence[float], steps: int, name: str) -> tuple[int, ...]:
+def on_grid(values: float | Sequence[float], steps: int, name: str) -> tuple[int, ...]:
     """Public numbers in steps of 2^-8, one for each step."""
     try:
-        numbers = np.asarray(given, dtype=np.float64)
+        numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         numbers = np.array(np.nan)
     if numbers.ndim == 0:
@@ -465,16 +465,16 @@ def on_grid(given: float | Sequence[float], steps: int, name: str) -> tuple[int,
 def whole_counts(values: Sequence[int]) -> list[int]:
     """Counts as Python integers; messages never hold them."""
     try:
-        found = np.asarray(values)
-        is_whole = found.ndim == 1 and (found.dtype.kind in "iu" or not found.size)
+        numbers = np.asarray(values)
+        is_whole = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not numbers.size)
     except (TypeError, ValueError):
         is_whole = False
-    if not is_whole or bool((found < 0).any()) or bool((found >= GREATEST).any()):
+    if not is_whole or bool((numbers < 0).any()) or bool((numbers >= GREATEST).any()):
         raise TableError(
             f"counts must be whole numbers from 0 to {GREATEST - 1:,}, in a sequence; nothing was "
             "tested"
         )
-    return [int(v) for v in found]
+    return [int(v) for v in numbers]
 
 
 # --------------------

@@ -20,7 +20,7 @@ from sfumato.errors import LedgerError
 from sfumato.ledger.ledger import Ledger
 from sfumato.workload.workload import Workload, union
 
-DATA = Path(__file__).parent / "budget" / "data"
+DATA = Path(__file__).parents[1] / "ledger" / "data"
 DOMAIN = sf.Domain([Integer("age", 0, 4), Category("sex", ("F", "M"))])
 LAPLACE = {"mechanism": "laplace"}
 
