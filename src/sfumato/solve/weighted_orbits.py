@@ -238,6 +238,8 @@ def weighted_gram(queries: QuerySet, weights: Array) -> Array:
 class Reweighted(QuerySet):
     """``W^1/2 Q``: every query of ``base`` times the root of its weight; for planning only."""
 
+    is_exact = False  # roots of weights are rounded
+
     base: QuerySet
     weights: Array
 
@@ -245,11 +247,6 @@ class Reweighted(QuerySet):
     def name(self) -> str:
         """That of the base."""
         return self.base.name
-
-    @property
-    def is_exact(self) -> bool:
-        """Roots of weights are rounded."""
-        return False
 
     @property
     def rows(self) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, log2
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -134,6 +134,30 @@ class QuerySet(ABC):
 
     size: int
 
+    is_identity: ClassVar[bool] = False
+    """Whether it is known to ask for every cell, in their order."""
+    is_total: ClassVar[bool] = False
+    """Whether it is known to ask for the sum over all cells, and nothing else."""
+    is_disjoint: ClassVar[bool] = False
+    """Whether it is known to count sets of cells of which no two share one.
+
+    Nothing is measured better than such queries themselves: gamma_2 is 1.
+    """
+    separates_cells: ClassVar[bool] = False
+    """Whether it is known to have full column rank: every two cells have different columns."""
+    is_ordered: ClassVar[bool] = False
+    """Whether it is known to count intervals such that no two cells can be exchanged."""
+    holds_prefixes: ClassVar[bool] = False
+    """Whether it counts intervals, all running totals among them; V is then invertible."""
+    is_mirrored: ClassVar[bool] = False
+    """Whether reading the cells backwards is known to give the same intervals."""
+    is_exact: ClassVar[bool] = True
+    """Whether all coefficients are multiples of 2^-fraction_bits."""
+    label_kind: ClassVar[LabelKind] = "rows"
+    """What its queries are named by: cells, ends of cells, groups, or a text of their own."""
+    is_plain: ClassVar[bool] = False
+    """Whether its name and size say all that is asked."""
+
     def __post_init__(self) -> None:
         if self.size < 1:
             raise WorkloadError(f"queries need at least one cell, got {self.size}")
@@ -196,57 +220,9 @@ class QuerySet(ABC):
         return whole.astype(np.float64), (ends[1] > ends[0]).astype(np.float64)
 
     @property
-    def is_identity(self) -> bool:
-        """Whether it is known to ask for every cell, in their order."""
-        return False
-
-    @property
-    def is_total(self) -> bool:
-        """Whether it is known to ask for the sum over all cells, and nothing else."""
-        return False
-
-    @property
-    def is_disjoint(self) -> bool:
-        """Whether it is known to count sets of cells of which no two share one.
-
-        Nothing is measured better than such queries themselves: gamma_2 is 1.
-        """
-        return False
-
-    @property
-    def separates_cells(self) -> bool:
-        """Whether it is known to have full column rank: every two cells have different columns."""
-        return False
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether it is known to count intervals such that no two cells can be exchanged."""
-        return False
-
-    @property
-    def holds_prefixes(self) -> bool:
-        """Whether it counts intervals, all running totals among them; V is then invertible."""
-        return False
-
-    @property
-    def is_mirrored(self) -> bool:
-        """Whether reading the cells backwards is known to give the same intervals."""
-        return False
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether all coefficients are multiples of 2^-fraction_bits."""
-        return True
-
-    @property
-    def label_kind(self) -> LabelKind:
-        """What its queries are named by: cells, ends of cells, groups, or a text of their own."""
-        return "rows"
-
-    @property
     def key(self) -> str | int:
         """Equal for equal query sets of one size, where the kind says all; else the object."""
-        return id(self)
+        return self.name if self.is_plain else id(self)
 
     def is_same(self, other: QuerySet) -> bool:
         """Whether another set, of as many cells, is known to ask the same queries in this order."""
@@ -275,6 +251,8 @@ class QuerySet(ABC):
 
     def canonical(self) -> list[Json]:
         """What is asked, as JSON for hashes; nothing for the total, as of an unnamed attribute."""
+        if self.is_plain:
+            return [] if self.size == 1 else [self.name, self.size]
         return [type(self).__name__, self.name, self.size]
 
     def written(self) -> tuple[Json, bytes]:
@@ -423,6 +401,11 @@ class _Intervals(QuerySet):
 class Total(_Intervals):
     """One query: the sum over all cells."""
 
+    is_total = True
+    is_disjoint = True
+    label_kind = "total"
+    is_plain = True
+
     @property
     def name(self) -> str:
         """``total``."""
@@ -432,26 +415,6 @@ class Total(_Intervals):
     def rows(self) -> int:
         """One."""
         return 1
-
-    @property
-    def is_total(self) -> bool:
-        """By definition."""
-        return True
-
-    @property
-    def is_disjoint(self) -> bool:
-        """There is only one."""
-        return True
-
-    @property
-    def label_kind(self) -> LabelKind:
-        """All cells."""
-        return "total"
-
-    @property
-    def key(self) -> str:
-        """Its name."""
-        return self.name
 
     def canonical(self) -> list[Json]:
         """Nothing."""
@@ -474,6 +437,13 @@ class Total(_Intervals):
 class Identity(_Intervals):
     """One query per cell: the histogram."""
 
+    is_identity = True
+    is_disjoint = True
+    separates_cells = True
+    is_mirrored = True
+    label_kind = "cells"
+    is_plain = True
+
     @property
     def name(self) -> str:
         """``identity``."""
@@ -484,43 +454,9 @@ class Identity(_Intervals):
         """One per cell."""
         return self.size
 
-    @property
-    def is_identity(self) -> bool:
-        """By definition."""
-        return True
-
-    @property
-    def is_disjoint(self) -> bool:
-        """Cells are."""
-        return True
-
-    @property
-    def separates_cells(self) -> bool:
-        """By definition."""
-        return True
-
-    @property
-    def is_mirrored(self) -> bool:
-        """Cells stay cells."""
-        return True
-
-    @property
-    def label_kind(self) -> LabelKind:
-        """Cells."""
-        return "cells"
-
-    @property
-    def key(self) -> str:
-        """Its name."""
-        return self.name
-
     def titled(self, attribute: str) -> str:
         """The attribute."""
         return attribute
-
-    def canonical(self) -> list[Json]:
-        """The name and the size; a single cell is the total."""
-        return [] if self.size == 1 else [self.name, self.size]
 
     def least_squares(self, y: Array) -> Array:
         """The measured cells."""
@@ -586,6 +522,12 @@ class Identity(_Intervals):
 class Prefix(_Intervals):
     """The running totals: cells 0..t for every t (a CDF, in counts)."""
 
+    separates_cells = True
+    is_ordered = True
+    holds_prefixes = True
+    label_kind = "ends"
+    is_plain = True
+
     @property
     def name(self) -> str:
         """``prefix``."""
@@ -596,38 +538,9 @@ class Prefix(_Intervals):
         """One per cell."""
         return self.size
 
-    @property
-    def separates_cells(self) -> bool:
-        """Neighbouring totals differ by a cell."""
-        return True
-
-    @property
-    def is_ordered(self) -> bool:
-        """A cell is in more totals the earlier it is."""
-        return True
-
-    @property
-    def holds_prefixes(self) -> bool:
-        """By definition."""
-        return True
-
-    @property
-    def label_kind(self) -> LabelKind:
-        """Upper ends."""
-        return "ends"
-
-    @property
-    def key(self) -> str:
-        """Its name."""
-        return self.name
-
     def rank_bound(self) -> int:
         """One per cell."""
         return self.size
-
-    def canonical(self) -> list[Json]:
-        """The name and the size; a single cell is the total."""
-        return [] if self.size == 1 else [self.name, self.size]
 
     def inverse_gram(self) -> tuple[Array, Array]:
         """2 and -1, as differences of neighbours have it; 1 at the first cell."""
@@ -657,6 +570,13 @@ class Prefix(_Intervals):
 class Ranges(_Intervals):
     """All intervals [i, j] with i <= j, ordered by i, then j."""
 
+    separates_cells = True
+    is_ordered = True
+    holds_prefixes = True
+    is_mirrored = True
+    label_kind = "ranges"
+    is_plain = True
+
     @property
     def name(self) -> str:
         """``ranges``."""
@@ -667,43 +587,9 @@ class Ranges(_Intervals):
         """``size (size + 1) / 2``."""
         return self.size * (self.size + 1) // 2
 
-    @property
-    def separates_cells(self) -> bool:
-        """Single cells are ranges."""
-        return True
-
-    @property
-    def is_ordered(self) -> bool:
-        """A cell is in more ranges the nearer it is to the middle."""
-        return True
-
-    @property
-    def holds_prefixes(self) -> bool:
-        """Running totals are ranges."""
-        return True
-
-    @property
-    def is_mirrored(self) -> bool:
-        """Ranges stay ranges."""
-        return True
-
-    @property
-    def label_kind(self) -> LabelKind:
-        """First and last cells."""
-        return "ranges"
-
-    @property
-    def key(self) -> str:
-        """Its name."""
-        return self.name
-
     def rank_bound(self) -> int:
         """One per cell."""
         return self.size
-
-    def canonical(self) -> list[Json]:
-        """The name and the size; a single cell is the total."""
-        return [] if self.size == 1 else [self.name, self.size]
 
     def inverse_gram(self) -> tuple[Array, Array]:
         """2 and -1, over the number of cells and one."""
@@ -739,6 +625,8 @@ class Ranges(_Intervals):
 class Intervals(_Intervals):
     """Chosen intervals: the cells from ``starts`` up to, but not including, ``ends``."""
 
+    label_kind = "ranges"
+
     starts: Integers
     ends: Integers
 
@@ -760,11 +648,6 @@ class Intervals(_Intervals):
         """As many as were chosen."""
         return len(self.starts)
 
-    @property
-    def label_kind(self) -> LabelKind:
-        """First and last cells."""
-        return "ranges"
-
     def written(self) -> tuple[Json, bytes]:
         """The ends."""
         return self.rows, self.starts.tobytes() + self.ends.tobytes()
@@ -781,6 +664,11 @@ class Intervals(_Intervals):
 @dataclass(frozen=True, eq=False)
 class Windows(_Intervals):
     """All intervals of ``width`` neighbouring cells."""
+
+    is_ordered = True
+    is_mirrored = True
+    label_kind = "ranges"
+    is_plain = True
 
     width: int
 
@@ -800,26 +688,6 @@ class Windows(_Intervals):
     def rows(self) -> int:
         """``size - width + 1``."""
         return self.size - self.width + 1
-
-    @property
-    def is_ordered(self) -> bool:
-        """By their starts."""
-        return True
-
-    @property
-    def is_mirrored(self) -> bool:
-        """Windows stay windows."""
-        return True
-
-    @property
-    def label_kind(self) -> LabelKind:
-        """First and last cells."""
-        return "ranges"
-
-    @property
-    def key(self) -> str:
-        """Its name, which says the width."""
-        return self.name
 
     def rank_bound(self) -> int:
         """Each begins at a cell of its own."""
@@ -884,6 +752,9 @@ class Groups(QuerySet):
     ``group_of[c]`` is the group of cell ``c``; -1 means that the cell is in none.
     """
 
+    is_disjoint = True
+    label_kind = "groups"
+
     level: str
     labels: tuple[str, ...]
     group_of: tuple[int, ...]
@@ -913,16 +784,6 @@ class Groups(QuerySet):
     def rows(self) -> int:
         """One per group."""
         return len(self.labels)
-
-    @property
-    def is_disjoint(self) -> bool:
-        """By definition."""
-        return True
-
-    @property
-    def label_kind(self) -> LabelKind:
-        """Its groups."""
-        return "groups"
 
     def titled(self, attribute: str) -> str:
         """``attribute.level``."""
