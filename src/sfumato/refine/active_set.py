@@ -17,6 +17,7 @@ from math import inf, sqrt
 import numpy as np
 
 from sfumato.refine.problem import Bound, Quadratic
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import spend
 from sfumato.solve.nonnegative import nonnegative_least_squares, project_to_simplex
 from sfumato.types import Array, Integers, Mask
@@ -26,11 +27,6 @@ __all__ = [
     "fit_dense",
     "fit_support",
 ]
-
-
-ROUNDS = 2000
-LOOSE = 0.02  # of the greatest violation of a slope: how well weights are solved for
-PATIENCE = 25  # rounds without a smaller gap: rounding is all that is left
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +52,7 @@ def fit_support(
     or rounding stand in the way; the best that was found."""
     columns = _Columns.of(q, start or _first(q, bound, only_seen))
     best, since, constant = Support(columns.cells, columns.weights), 0, 0.5 * q.norm(q.values) ** 2
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.active_set_rounds):
         t = q.stack_of(columns.cells, columns.weights)
         down = q.curve(t) - q.wanted
         slopes = q.slopes(down)
@@ -71,7 +67,7 @@ def fit_support(
         wanted = target(max(value, 0.0))
         if watch is not None:
             watch(gap, wanted)
-        if gap <= wanted or since > PATIENCE or len(columns.cells) > most:
+        if gap <= wanted or since > LIMITS.active_set_patience or len(columns.cells) > most:
             break
         level = slope / bound.total if bound.total else 0.0
         new = _steepest(slopes, level, max(8, len(columns.cells) // 4))
@@ -79,7 +75,7 @@ def fit_support(
         # To solve for the weights much better than the cells are known would be wasted.
         columns = columns.joined(q, new)
         spend(float(len(columns.cells)) ** 3)
-        columns = columns.solved(bound.total, LOOSE * (level - least))
+        columns = columns.solved(bound.total, LIMITS.active_set_weights_tolerance * (level - least))
     return best
 
 
@@ -157,10 +153,6 @@ class _Columns:
 # gradient schemes". The gap falls as ``2 L |h0 - h*|^2 / t^2`` and faster where the active cells
 # settle.
 
-POWER_STEPS = 12
-CHECKED = 10  # steps between certificates
-QUICK = 0.5  # the part of the gap that is left between two of them where it falls quickly
-
 
 def fit_dense(
     q: Quadratic,
@@ -194,14 +186,14 @@ def fit_dense(
             ahead = new + (momentum - 1) / after * (new - h)
             momentum = after
         h = new
-        if step % CHECKED == 0:
+        if step % LIMITS.steps_between_bounds == 0:
             gap, value = _gap(q, bound, h, constant)
             wanted = target(value)
             if gap < best_gap:
                 best, best_gap = h, gap
             if watch is not None:
                 watch(gap, wanted)
-            if gap <= wanted or (step >= steps and gap > QUICK * last):
+            if gap <= wanted or (step >= steps and gap > LIMITS.quick_gap_ratio * last):
                 break
             last = gap
     cells = np.flatnonzero(best > 0)
@@ -232,7 +224,7 @@ def _steepness(q: Quadratic) -> float:
     """
     x = np.ones(q.grid.size)
     found = above = 0.0
-    for _ in range(POWER_STEPS):
+    for _ in range(LIMITS.cell_power_steps):
         y = q.spread(q.curve(q.stack(x)))
         found = float(np.linalg.norm(y) / np.linalg.norm(x))
         ratio = np.divide(y, x, out=np.zeros_like(y), where=x > 0)

@@ -26,10 +26,9 @@ from threadpoolctl import threadpool_limits
 
 from sfumato.errors import WorkloadError
 from sfumato.refine.active_set import Support, fit_dense, fit_support
-from sfumato.refine.grid import MOST_CELLS, Grid
+from sfumato.refine.grid import Grid
 from sfumato.refine.interior import fit_interior, newton_system
 from sfumato.refine.problem import (
-    ROUNDING,
     Bound,
     Quadratic,
     check_exact_combinations,
@@ -37,6 +36,7 @@ from sfumato.refine.problem import (
     unknown_total,
 )
 from sfumato.refine.reconstruct import Fit, Part
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import deadline, effort, must_stop
 from sfumato.solve.raking import rake
 from sfumato.types import Array, Integers, Progress
@@ -44,7 +44,6 @@ from sfumato.workload.constraints import CLOSE, Constraints
 from sfumato.workload.queries import Prefix
 
 __all__ = [
-    "MOST_CELLS",
     "Estimate",
     "Met",
     "agreed_total",
@@ -76,13 +75,6 @@ __all__ = [
 # slopes ``g + M'mu``, and ``|F h - F h*|_W^2`` is below it as there. n is known: every table gives
 # it.
 
-ROUNDS = 40
-HEAVY = 10.0  # rho at first, against the greatest weight of an answer
-HEAVIEST = 1e6
-SLOW = 0.25  # rho grows where less of the difference than this is gone after a round
-FINE = 0.2  # of the wanted gap: how well a round is solved
-TINY = 1e-16  # half the squared difference from counts near 1 that counts as none
-MIXED = 1e-3  # how much of a feasible histogram is mixed in where raking alone does not get there
 
 Target = Callable[[float], float]
 
@@ -125,15 +117,15 @@ def fit_published(
 ) -> Met:
     """The nearest histogram with the published tables of the grid, in a given unit of counts."""
     problem = _Problem.of(q, unit, total)
-    rho = HEAVY * max(float(np.abs(q.weigh(np.ones(len(q.values)))).max()), 1e-9)
+    rho = LIMITS.multiplier_weight * max(float(np.abs(q.weigh(np.ones(len(q.values)))).max()), 1e-9)
     inner, mu = problem.joined(rho), np.zeros(len(problem.counts))
     found: Support | None = None
     feasible: Support | None = None
     best: Met | None = None
     off = inf
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.multiplier_rounds):
         inner = inner.towards(np.concatenate([q.values, problem.counts - mu / rho]))
-        wanted = FINE * target(0.0 if best is None else best.value)
+        wanted = LIMITS.multiplier_round_gap * target(0.0 if best is None else best.value)
         found, method = nearest(inner, known_total(total), _always(wanted), start=found)
         miss = problem.miss(found)
         mu = mu + rho * miss
@@ -150,7 +142,7 @@ def fit_published(
             if best.gap <= target(best.value):
                 break
         before, off = off, float(np.linalg.norm(miss))
-        if off > SLOW * before and rho < HEAVIEST:
+        if off > LIMITS.multiplier_slow * before and rho < LIMITS.multiplier_weight_maximum:
             rho *= 4
             inner = problem.joined(rho)
     if best is None:
@@ -208,13 +200,13 @@ class _Problem:
             return Support(cells, spread.weights)
         alone = Quadratic(Fit(grid.domain, self.parts), grid)
         bound = known_total(self.total)
-        found, _ = nearest(alone, bound, lambda value: 1e-3 * value + TINY)
+        found, _ = nearest(alone, bound, lambda value: 1e-3 * value + LIMITS.margins_met)
         t = alone.stack_of(found.cells, found.weights)
         miss = alone.answers(t) - self.counts
         down = alone.adjoint(miss)
         value = 0.5 * float(miss @ miss)
         gap = bound.gap(float(alone.slopes(down).min()), float(down @ t), t)
-        if value - gap > 10 * TINY:
+        if value - gap > 10 * LIMITS.margins_met:
             raise _infeasible(grid, sqrt(2 * (value - gap)) / max(self.total, 1e-300))
         return found
 
@@ -233,7 +225,7 @@ class _Problem:
     def raked(self, support: Support, feasible: Support | None) -> Support | None:
         """The cells with weights that have the published margins; None if none were found."""
         wanted = [p.values for p in self.parts]
-        for share in (0.0, MIXED):
+        for share in (0.0, LIMITS.feasible_share):
             cells, weights = support.cells, support.weights
             if share:
                 if feasible is None:
@@ -355,13 +347,6 @@ def fit_table(q: Quadratic, total: float | None) -> Array | None:
     return out
 
 
-FLOOR = 1e-6  # of |y|^2 / 2: gaps are asked for relative to the value plus this
-
-MOST_FREE = 4000  # independent queries up to which few cells are tried at once
-MOST_USED = 3000  # cells in use whose weights are solved for as one dense problem
-GLANCE = 40  # steps over all cells, enough where queries hardly overlap
-
-
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """Weighted cells of a grid, their answers, and what is certified of them."""
@@ -415,7 +400,10 @@ def fit_explicit(
     blur = bound.blur(q)
 
     def wanted(value: float) -> float:
-        return max(gap * (value + FLOOR * whole) + blur + ROUNDING * value, enough / square)
+        return max(
+            gap * (value + LIMITS.value_floor * whole) + blur + LIMITS.slope_rounding * value,
+            enough / square,
+        )
 
     def target(value: float) -> float:
         return inf if must_stop() else wanted(value)  # all will do when the steps are used up
@@ -482,9 +470,9 @@ def nearest(
     table = fit_table(q, total)
     if table is not None:
         return _support(table), "threshold"
-    if q.freedom > MOST_FREE:
+    if q.freedom > LIMITS.independent_queries_few:
         begun = None if start is None else _spread_out(q, start)
-        found = fit_dense(q, bound, target, steps=GLANCE, start=begun, watch=watch)
+        found = fit_dense(q, bound, target, steps=LIMITS.glance_steps, start=begun, watch=watch)
         if _is_reached(q, found, target):
             return found, "gradient"
     system = newton_system(q)
@@ -496,8 +484,8 @@ def nearest(
         found = fit_interior(q, system, bound, target, watch=watch)
         if _is_reached(q, found, target):
             return found, "interior point"
-    few = start if start is not None and len(start.cells) <= MOST_USED else None
-    found = fit_support(q, bound, target, start=few, most=MOST_USED, watch=watch)
+    few = start if start is not None and len(start.cells) <= LIMITS.cells_in_use else None
+    found = fit_support(q, bound, target, start=few, most=LIMITS.cells_in_use, watch=watch)
     if _is_reached(q, found, target):
         return found, "active set"
     dense = fit_dense(q, bound, target, start=_spread_out(q, found), watch=watch)

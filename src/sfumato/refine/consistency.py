@@ -34,14 +34,14 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.resources import LISTED, TABLES
-from sfumato.refine.cells import FLOOR, agreed_total, fit_explicit
+from sfumato.refine.cells import agreed_total, fit_explicit
 from sfumato.refine.draws import Draws
 from sfumato.refine.grid import Grid, alike
 from sfumato.refine.minimax import fit_largest
 from sfumato.refine.reconstruct import Fit, fit_answers
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.shrink import PublicRecords, shrunk_towards
 from sfumato.refine.synthesize import released_tables, released_total
-from sfumato.solve.effort import STEPS_PER_SECOND
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Progress
 from sfumato.workload.constraints import CLOSE, Constraints
@@ -61,15 +61,6 @@ __all__ = [
     "refined_listed",
 ]
 
-
-GAP = 1e-3  # relative: the answers are off by at most 3% of the way they moved
-ENOUGH = 0.02  # or by so much of the expected distance of the unbiased answers from the truth
-STEPS = 60 * STEPS_PER_SECOND  # multiplications, of each search
-MOST_GAMES = 2**12  # cells, and answers, up to which the largest difference is made least
-LARGEST = 0.01  # relative gap of it
-EXPLAINED = 1.2  # times the expected squared noise
-MOST_PRECISE = 1e-6  # of the greatest variance; better known answers weigh no more
-NEAR = 0.3  # times the expected distance of the unbiased answers from the truth
 
 Projection = bool | Literal["nearest", "bounds"]
 
@@ -146,7 +137,7 @@ def refined(
     *,
     shrinks: bool = False,
     public: PublicRecords | None = None,
-    steps: float = STEPS,
+    steps: float = LIMITS.search_multiplications,
     constraints: Constraints | None = None,
     progress: Progress | None = None,
 ) -> Refined | None:
@@ -177,7 +168,7 @@ def refined_listed(
     *,
     shrinks: bool = False,
     public: PublicRecords | None = None,
-    steps: float = STEPS,
+    steps: float = LIMITS.search_multiplications,
 ) -> Refined | None:
     """The same for cells that can be listed, from the answers alone."""
     fit = objective_fit(forecast.workload, unbiased)
@@ -223,20 +214,20 @@ def _listed(
 ) -> Refined | None:
     total = None if rows is None else float(rows)
     expected = expected_square(forecast)
-    enough = ENOUGH**2 * expected
+    enough = LIMITS.projection_error_ignored**2 * expected
     # Gaps are relative to the answers too, which may be a million times the noise.
-    whole = FLOOR * 0.5 * sum(float(p.weights @ p.values**2) for p in fit.parts)
-    gap = min(GAP, enough / whole) if whole > 0 else GAP
+    whole = LIMITS.value_floor * 0.5 * sum(float(p.weights @ p.values**2) for p in fit.parts)
+    gap = min(LIMITS.projection_gap, enough / whole) if whole > 0 else LIMITS.projection_gap
     found = fit_explicit(
         fit, grid, total, gap=gap, enough=enough, steps=how.steps, progress=how.progress
     )
-    if not found.distance_bound <= NEAR * sqrt(expected):
+    if not found.distance_bound <= LIMITS.projection_error_published * sqrt(expected):
         return None
     ends = np.cumsum([len(p.values) for p in fit.parts])[:-1]
     is_largest = how.shrinks and forecast.objective == "max" and _is_game(forecast, grid)
     shrunk = None
     if is_largest:
-        found = fit_largest(fit, grid, total, gap=LARGEST)
+        found = fit_largest(fit, grid, total, gap=LIMITS.coarse_gap)
     elif how.shrinks:
         known = rows is not None
         shrunk = shrunk_towards(
@@ -258,7 +249,11 @@ def _listed(
 def _is_game(forecast: Forecast, grid: Grid) -> bool:
     """Whether the largest difference can be made least: some forty projections, no tables known."""
     is_free = forecast.strategy.records is None and not any(t.names for t in grid.published)
-    return is_free and grid.size <= MOST_GAMES and forecast.workload.queries <= MOST_GAMES
+    return (
+        is_free
+        and grid.size <= LIMITS.minimax_cells
+        and forecast.workload.queries <= LIMITS.minimax_cells
+    )
 
 
 def expected_square(forecast: Forecast) -> float:
@@ -300,7 +295,7 @@ def _rows(
         return None
     answers = found.answers()[: len(fit.parts)]
     # At the truth every query adds its variance times its precision, 1, on average.
-    if 2 * fit.value(answers) > EXPLAINED * forecast.workload.queries:
+    if 2 * fit.value(answers) > LIMITS.rows_misfit * forecast.workload.queries:
         return None
     return Refined(
         tuple(answers),
@@ -315,5 +310,5 @@ def _rows(
 def _precisions(forecast: Forecast) -> list[Array]:
     """The inverse variances of all answers, exact ones like very good ones."""
     found = [forecast.standard_errors(t) ** 2 for t in range(len(forecast.workload.terms))]
-    least = MOST_PRECISE * max(float(v.max(initial=0.0)) for v in found)
+    least = LIMITS.exact_variance * max(float(v.max(initial=0.0)) for v in found)
     return [1 / np.maximum(v, least or 1.0) for v in found]

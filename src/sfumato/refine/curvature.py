@@ -21,6 +21,7 @@ from math import prod, sqrt
 import numpy as np
 
 from sfumato.refine.reconstruct import Fit, Part
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.residuals import Layout, Limits, centred
 from sfumato.types import Array, Mask, Names
 from sfumato.workload.queries import QuerySet
@@ -37,9 +38,6 @@ __all__ = [
     "squares_of",
 ]
 
-
-MOST_CELLS = 2**11  # cells of an attribute whose Gram matrix is looked at
-CLOSE = 1e-12
 
 Pair = tuple[float, float]
 
@@ -301,7 +299,9 @@ def model_of(fit: Fit, layout: Layout) -> Diagonal:
     for part in fit.parts:
         term, product = part.term, part.term.as_product()
         weight = float(part.weights.mean()) if part.weights.size else 0.0
-        if product is not None and all(q.size <= MOST_CELLS for _, q in product.factors):
+        if product is not None and all(
+            q.size <= LIMITS.attribute_gram_cells for _, q in product.factors
+        ):
             pairs = [_mean_eigenvalues(q) for _, q in product.factors]
         else:
             each = float(term.row_powers(2).sum()) / term.cells
@@ -357,12 +357,12 @@ def _two_eigenvalues(queries: QuerySet) -> Pair | None:
     n = queries.size
     if queries.is_identity:
         return 1.0, 1.0
-    if n > MOST_CELLS:
+    if n > LIMITS.attribute_gram_cells:
         return None
     off, along_constant = _mean_eigenvalues(queries)
     model = np.full((n, n), (along_constant - off) / n)
     model[np.diag_indices(n)] += off
-    slack = CLOSE * n * max(off, along_constant)
+    slack = LIMITS.eigenvalue_rounding * n * max(off, along_constant)
     return (off, along_constant) if np.allclose(queries.gram(), model, rtol=0, atol=slack) else None
 
 
@@ -373,7 +373,9 @@ def _mean_eigenvalues(queries: QuerySet) -> Pair:
     off = (float(np.trace(gram)) - along_constant) / (n - 1) if n > 1 else along_constant
     greatest = max(abs(off), abs(along_constant))
     # Coefficients are multiples of a power of two: only rounding makes an eigenvalue this small.
-    off, along_constant = (0.0 if abs(e) <= CLOSE * greatest else e for e in (off, along_constant))
+    off, along_constant = (
+        0.0 if abs(e) <= LIMITS.eigenvalue_rounding * greatest else e for e in (off, along_constant)
+    )
     return off, along_constant
 
 
@@ -392,11 +394,6 @@ def _mean_eigenvalues(queries: QuerySet) -> Pair:
 # |   f(x) >= f(r0) - <g, r0> + <lambda, x> >= f(r0) - <g, r0> + t sum_S min lambda_S.
 #
 # Multipliers that miss ``E' lambda = E' g`` a little are moved onto it, which is closed form.
-
-TURNS = 60  # of conjugate gradients, for one step
-FIRST_TURNS = 300
-ROUNDING = 1e-13  # of what a gradient is the difference of
-REDUCTION = 1e-2  # of the residual, for one step
 
 
 @dataclass(eq=False)
@@ -439,7 +436,7 @@ class Curved:
         """Replace ``v`` by ``E r`` of nearly least ``f + 1/2 sum_S pull_S |x_S - v_S|^2``."""
         weights = self._diagonal(pulls)
         wanted = self.pull([along(p, v) * v for p, v in zip(pulls, tables, strict=True)])
-        self.last = self._solve(self.last, weights, wanted, total, TURNS)
+        self.last = self._solve(self.last, weights, wanted, total, LIMITS.step_turns)
         for table, found in zip(tables, self.push(self.last), strict=True):
             table[...] = found
 
@@ -451,7 +448,7 @@ class Curved:
         """A lower bound on f over agreeing tables, non-negative and of the total, from forces."""
         none = np.zeros_like(self.heights)
         ones = self._diagonal([np.ones(len(f)) for f in forces])
-        r = self._solve(self.last_dual, none, self.pull(forces), total, FIRST_TURNS)
+        r = self._solve(self.last_dual, none, self.pull(forces), total, LIMITS.bound_turns)
         # Rounding may have left the residuals; the bound is about residuals.
         r = self.last_dual = self.pull(self.push(r)) / ones
         tables = self.push(r)
@@ -547,7 +544,10 @@ class Curved:
         direction, size = ready.copy(), float(rest @ ready)
         # Steps along what rounding leaves of a gradient go anywhere.
         largest = np.abs(wanted) + np.abs(weights * r) + np.abs(slope)
-        enough = max(size * REDUCTION**2, ROUNDING**2 * float(inverse @ largest**2))
+        enough = max(
+            size * LIMITS.turn_reduction**2,
+            LIMITS.gradient_rounding**2 * float(inverse @ largest**2),
+        )
         for _ in range(turns):
             if not size > enough:
                 break
@@ -627,7 +627,7 @@ def curved(fit: Fit, layout: Layout) -> Curved:
         for view, h in zip(views, given, strict=True):
             view[...] = along(h, view)
     form = Curved(fit, layout, model, heights, nothing)
-    form.centre = form._solve(nothing, nothing, nothing, None, FIRST_TURNS)
+    form.centre = form._solve(nothing, nothing, nothing, None, LIMITS.bound_turns)
     form.last = form.centre.copy()
     form.last_dual = form.centre.copy()
     return form

@@ -20,8 +20,9 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.random import WordSource, integers_below
 from sfumato.refine.consistency import Refined
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible
-from sfumato.refine.synthesize import MOST_VALUES, Synthetic, draw_given, uniforms
+from sfumato.refine.synthesize import Synthetic, draw_given, uniforms
 from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.workload import Workload
@@ -39,10 +40,10 @@ def check_records(domain: Domain, rows: object) -> int:
     """A number of records that can be drawn at once."""
     if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
         raise WorkloadError(f"the number of synthetic records must be 0 or more, got {rows!r}")
-    if rows * len(domain) > MOST_VALUES:
+    if rows * len(domain) > LIMITS.synthetic_values:
         raise TooLarge(
             f"{rows:,} records of {len(domain)} attributes are {rows * len(domain):,} values, the "
-            f"limit is {MOST_VALUES:,}; draw them in parts"
+            f"limit is {LIMITS.synthetic_values:,}; draw them in parts"
         )
     return int(rows)
 

@@ -33,6 +33,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
 from sfumato.refine.draws import Draws
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.constraints import Constraints
@@ -41,13 +42,6 @@ __all__ = [
     "MaximumEntropy",
     "independent_shares",
 ]
-
-
-REACH = 3.0  # the most that a potential moves at once; rows are a sample, and few in rare cells
-LEAST_SHARE = 1e-9
-LOOSEST = 1e4
-LOOSENING = 0.3  # standard deviations of the excess that are added to it
-MOVES = 3  # Metropolis steps per attribute when rows are drawn anew
 
 
 class MaximumEntropy:
@@ -112,8 +106,8 @@ class MaximumEntropy:
             noisy, variance = before + share * (noisy - before), known * (1 - share)
         apart = noisy - self.table(names).ravel()
         excess = float(apart @ apart) - noisy.size * variance
-        excess += LOOSENING * sqrt(2 * noisy.size) * variance
-        looseness = min(max(excess / self.total, looseness), LOOSEST)
+        excess += LIMITS.looseness_margin * sqrt(2 * noisy.size) * variance
+        looseness = min(max(excess / self.total, looseness), LIMITS.looseness_maximum)
         self._tables[names] = (noisy, variance, looseness)
         self._potentials.setdefault(names, np.zeros(noisy.size))
         if names not in self._cells:
@@ -130,11 +124,19 @@ class MaximumEntropy:
                 shares = np.zeros(values.size)
                 margin(self._cells[names], self.weights, shares)
                 with np.errstate(divide="ignore"):
-                    solve(shares, old, values, looseness / variance, self.total, REACH, new)
+                    solve(
+                        shares,
+                        old,
+                        values,
+                        looseness / variance,
+                        self.total,
+                        LIMITS.potential_step,
+                        new,
+                    )
                 self.weights /= reweight(self._cells[names], np.exp(new - old), self.weights)
                 self._potentials[names] = new
 
-    def renew(self, rows: int | None = None, moves: int = MOVES) -> None:
+    def renew(self, rows: int | None = None, moves: int = LIMITS.metropolis_steps) -> None:
         """Draw rows anew: in proportion to their weights, then moved under the potentials."""
         count = self.weights.size if rows is None else rows
         edges = np.cumsum(self.weights)
@@ -217,4 +219,6 @@ def independent_shares(counts: Array) -> Array:
     mass = known.sum()
     even = np.full(known.size, 1.0 / known.size)
     shares = known / mass if mass > 0 else even
-    return np.asarray((1 - LEAST_SHARE) * shares + LEAST_SHARE * even)
+    return np.asarray(
+        (1 - LIMITS.one_way_share_minimum) * shares + LIMITS.one_way_share_minimum * even
+    )

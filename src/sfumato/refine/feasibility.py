@@ -29,7 +29,8 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.refine.cells import nearest, published_cells
-from sfumato.refine.grid import MOST_CELLS, Grid
+from sfumato.refine.grid import Grid
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.raking import rake
 from sfumato.types import Array, Integers
 from sfumato.workload.constraints import CLOSE, Constraints, Published
@@ -38,9 +39,6 @@ __all__ = [
     "Witness",
     "witness",
 ]
-
-
-SLIVER = 1e-13  # of all records: weights below it are rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,10 +112,10 @@ def _solved(constraints: Constraints, tables: Sequence[Published]) -> _Cluster:
         return _Cluster(names, np.argwhere(held > 0), held[held > 0])
     kept = tuple(np.arange(domain[n].size, dtype=np.int64) for n in names)
     grid = Grid(domain, names, kept, constraints, tuple(tables))
-    if grid.size > MOST_CELLS:
+    if grid.size > LIMITS.cells_listed:
         raise _undecided(
             f"the published tables go round in a circle of {len(names)} attributes with "
-            f"{grid.size:,} cells together, at most {MOST_CELLS:,} are looked at"
+            f"{grid.size:,} cells together, at most {LIMITS.cells_listed:,} are looked at"
         )
     found = published_cells(grid, nearest)
     places = grid.places(found.cells, [grid.axes(t.names) for t in tables])
@@ -154,7 +152,7 @@ def _coupled(one: _Cluster, other: _Cluster) -> _Cluster:
     theirs = np.cumsum(other.weights[turn] * scale[twin])
     edges = np.unique(np.concatenate([[0.0], mine, theirs]))
     lengths = np.diff(edges)
-    held = lengths > SLIVER * mine[-1]
+    held = lengths > LIMITS.sliver * mine[-1]
     middles = edges[:-1][held] + lengths[held] / 2
     first = np.minimum(np.searchsorted(mine, middles, side="right"), len(mine) - 1)
     second = np.minimum(np.searchsorted(theirs, middles, side="right"), len(theirs) - 1)

@@ -24,21 +24,17 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.refine.reconstruct import Fit
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.predicates import joint_classes
 from sfumato.workload.terms import Term
 
 __all__ = [
-    "MOST_CELLS",
     "Grid",
     "alike",
 ]
 
-
-MOST_CELLS = 10**7  # that are ever listed
-BUNDLE = 32  # cells of neighbouring attributes that are summed out as one
-FEW = 8  # slices that are added one by one: numpy is slow on short inner loops
 
 Axes = tuple[int, ...]
 
@@ -104,7 +100,7 @@ class Grid:
         """Neighbouring attributes with few cells together: they are summed out at once."""
         out: list[Axes] = []
         for axis in range(len(self.shape)):
-            if out and self.cells((*out[-1], axis)) <= BUNDLE:
+            if out and self.cells((*out[-1], axis)) <= LIMITS.bundle_cells:
                 out[-1] = (*out[-1], axis)
             else:
                 out.append((axis,))
@@ -190,7 +186,7 @@ def _sum_out(
 
 def _summed(cut: Array) -> Array:
     """The sum over the middle axis."""
-    if cut.shape[1] > FEW:
+    if cut.shape[1] > LIMITS.slices_added_singly:
         return np.asarray(cut.sum(axis=1))
     out = cut[:, 0].copy()
     for i in range(1, cut.shape[1]):

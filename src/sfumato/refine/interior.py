@@ -24,6 +24,7 @@ import numpy as np
 from sfumato.refine.active_set import Support
 from sfumato.refine.grid import Axes, Grid
 from sfumato.refine.problem import Bound, Quadratic
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import spend
 from sfumato.solve.tridiagonal import inverse_gram
 from sfumato.types import Array, Integers
@@ -59,12 +60,6 @@ __all__ = [
 # band, and ``(T + D^-1) v = D^-1 b`` gives ``x = T v = D^-1 (b - v)``.
 
 
-MOST_MARGINS = 4096  # one factorization of a matrix of this order takes about a second
-MOST_ENTRIES = 3e7  # cells times pairs of sets: what is summed to get the matrix
-MOST_BAND = 2e7  # entries of a band (160 MB)
-FEWEST = 128  # cells in use
-MOST_WORK = 5e9  # multiplications to factorize it
-
 Solve = Callable[[Array], Array]
 
 
@@ -87,7 +82,9 @@ def newton_system(q: Quadratic) -> System | None:
     if chains is not None:
         return chains
     pairs = len(q.sets) * (len(q.sets) + 1) // 2
-    is_small = q.length <= MOST_MARGINS and pairs * q.grid.size <= MOST_ENTRIES
+    is_small = (
+        q.length <= LIMITS.newton_margins and pairs * q.grid.size <= LIMITS.newton_margin_sums
+    )
     return Margins(q) if is_small and q.roots is not None else None
 
 
@@ -100,7 +97,7 @@ class Margins:
     @property
     def few(self) -> int:
         """Fewer than there are margins: a factorization of their matrix costs more."""
-        return max(FEWEST, self.q.length // 4)
+        return max(LIMITS.newton_cells_minimum, self.q.length // 4)
 
     @cached_property
     def _pairs(self) -> tuple[list[Axes], list[Integers]]:
@@ -190,7 +187,7 @@ class Chains:
     order: tuple[int, ...]
     inverse: csr_matrix
     band: int
-    few: int = 2 * FEWEST
+    few: int = 2 * LIMITS.newton_cells_minimum
 
     @classmethod
     def of(cls, q: Quadratic) -> Chains | None:
@@ -217,7 +214,10 @@ class Chains:
         rows = np.repeat(np.arange(whole.shape[0]), np.diff(whole.indptr))
         band = int(np.abs(rows - whole.indices).max())
         size = q.grid.size
-        if size * (band + 1) > MOST_BAND or size * float(band + 1) ** 2 > MOST_WORK:
+        if (
+            size * (band + 1) > LIMITS.newton_band_entries
+            or size * float(band + 1) ** 2 > LIMITS.newton_band_multiplications
+        ):
             return None
         return cls(term.shape, tuple(order), whole, band)
 
@@ -267,12 +267,6 @@ def _inverse(queries: QuerySet) -> csr_matrix | None:
     return diags_array([beside, found[0].diagonal, beside], offsets=[-1, 0, 1], format="csr")
 
 
-STEPS = 100
-NEAR = 0.995  # of the way to the nearest boundary
-RATIOS = (1.0, 1e-2, 1e-4, 1e-6, 1e-8)  # of h to s: where a cell counts as one without weight
-PATIENCE = 5  # steps that bring nothing: rounding is all that is left
-
-
 def fit_interior(
     q: Quadratic,
     system: System,
@@ -284,7 +278,7 @@ def fit_interior(
     """A histogram with a gap of at most ``target(value)``, or the best that rounding allows."""
     point = _Point.of(q, bound)
     best, best_gap, least, since = point, inf, np.full(3, inf), 0
-    for _ in range(STEPS):
+    for _ in range(LIMITS.newton_steps):
         gap, value = point.certified(point.h)
         wanted = target(value)
         if gap < best_gap:
@@ -294,7 +288,7 @@ def fit_interior(
         left = np.array([gap, point.product, np.abs(point.off).max()])
         since = 0 if (left < 0.9 * least).any() else since + 1
         least = np.minimum(least, left)
-        if gap <= wanted or since > PATIENCE:
+        if gap <= wanted or since > LIMITS.newton_patience:
             break
         after = _stepped(point, system)
         if after is None:
@@ -376,7 +370,7 @@ class _Point:
 
     def support(self, gap: float, target: Callable[[float], float]) -> Support:
         """The weighted cells; without those on their way to 0, as far as the gap allows it."""
-        for ratio in RATIOS:
+        for ratio in LIMITS.weightless_ratios:
             held = self.h > ratio * self.s
             kept = np.where(held, self.h, 0.0)
             if self.bound.total is not None:
@@ -404,7 +398,7 @@ def _stepped(at: _Point, system: System) -> _Point | None:
     after = float((h + reach * dh) @ (s + reach * ds)) / len(h)
     bend = ((after / mean) ** 3 * mean - dh * ds) / h
     dh, ds, dl = solver.moves(-at.off - s + bend, missing, bend - s)
-    reach = min(1.0, NEAR * min(_reach(h, dh), _reach(s, ds)))
+    reach = min(1.0, LIMITS.newton_step_share * min(_reach(h, dh), _reach(s, ds)))
     if not reach > 1e-10:
         return None
     return replace(at, h=h + reach * dh, s=s + reach * ds, level=at.level + reach * dl)

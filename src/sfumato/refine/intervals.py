@@ -27,6 +27,7 @@ from sfumato.planning.resources import LISTED
 from sfumato.refine.consistency import Projection, Refined, has_wide, objective_fit
 from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.grid import Grid
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.text import shown
 from sfumato.types import Array, Progress
 from sfumato.workload.constraints import Constraints, Published
@@ -35,7 +36,6 @@ from sfumato.workload.queries import DENSE_LIMIT, once
 from sfumato.workload.terms import Product, Term
 
 __all__ = [
-    "DRAWS",
     "Bootstrap",
     "Bounds",
     "Intervals",
@@ -44,9 +44,6 @@ __all__ = [
     "feasible_bounds",
     "sure_bounds",
 ]
-
-
-ROUNDING = 1e-9  # relative: ends so near to a whole number are taken for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,12 +150,16 @@ def _given(term: Term, table: Published) -> tuple[Array, Array]:
 
 
 def _up(numbers: Array) -> Array:
-    found = np.ceil(numbers - ROUNDING * np.maximum(1.0, np.abs(_finite(numbers))))
+    found = np.ceil(
+        numbers - LIMITS.whole_number_rounding * np.maximum(1.0, np.abs(_finite(numbers)))
+    )
     return np.asarray(found + 0.0)  # no -0
 
 
 def _down(numbers: Array) -> Array:
-    return np.asarray(np.floor(numbers + ROUNDING * np.maximum(1.0, np.abs(_finite(numbers)))))
+    return np.asarray(
+        np.floor(numbers + LIMITS.whole_number_rounding * np.maximum(1.0, np.abs(_finite(numbers))))
+    )
 
 
 def _finite(numbers: Array) -> Array:
@@ -182,8 +183,6 @@ def _finite(numbers: Array) -> Array:
 #
 # Public arithmetic on released numbers with repeatable public draws: no privacy is spent.
 
-DRAWS = 200
-MOST_NUMBERS = 2**26  # errors that are kept, a quarter of a GiB
 
 Intervals = Literal["noise", "bootstrap"]
 Project = Callable[[Sequence[Array]], Refined | None]
@@ -248,9 +247,10 @@ def check_intervals(
             "a bootstrap repeats unbiased answers, those of this plan have a bias; leave "
             'allow_bias out, or use intervals="noise"'
         )
-    if DRAWS * work.queries > MOST_NUMBERS:
+    if LIMITS.bootstrap_draws * work.queries > LIMITS.bootstrap_errors:
         raise TooLarge(
-            f"a bootstrap keeps {DRAWS} errors of every answer, at most {MOST_NUMBERS:,} in all; "
+            f"a bootstrap keeps {LIMITS.bootstrap_draws} errors of every answer, at most "
+            f"{LIMITS.bootstrap_errors:,} in all; "
             f'{work.queries:,} queries are too many: use intervals="noise"'
         )
     grid = None
@@ -274,12 +274,12 @@ def bootstrapped(
     work = forecast.workload
     centre = np.concatenate(found.answers)
     ends = np.cumsum([t.rows for t in work.terms])[:-1]
-    out = np.empty((DRAWS, len(centre)), dtype=np.float32)
+    out = np.empty((LIMITS.bootstrap_draws, len(centre)), dtype=np.float32)
     draws = Draws(f"bootstrap {work.digest()} {forecast.mechanism}")
-    for b, noise in enumerate(drawn_noise(forecast, draws, DRAWS)):
+    for b, noise in enumerate(drawn_noise(forecast, draws, LIMITS.bootstrap_draws)):
         again = project(np.split(centre + noise, ends))
         out[b] = np.abs(noise if again is None else np.concatenate(again.answers) - centre)
         if progress is not None:
-            progress(b + 1, DRAWS, "bootstrapping")
+            progress(b + 1, LIMITS.bootstrap_draws, "bootstrapping")
     out.sort(axis=0)
     return Bootstrap(tuple(np.split(out, ends, axis=1)))

@@ -27,6 +27,7 @@ from sfumato.refine.feasibility import witness
 from sfumato.refine.grid import Grid
 from sfumato.refine.minimax import fit_largest
 from sfumato.refine.reconstruct import Fit, fit_answers
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible, meet_published
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Names
@@ -37,7 +38,6 @@ from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload, marginal, spread
 
 __all__ = [
-    "MOST_CELLS",
     "Boosted",
     "Hedge",
     "KeptRows",
@@ -56,13 +56,6 @@ __all__ = [
 ]
 
 
-LOOP_ROWS = 30_000
-FINAL_ROWS = 200_000
-FINAL_ROUNDS = 3
-KNOWN = 0.01  # the variance that published counts are taken to have
-UNEVEN = 0.5  # effective rows, as a share, below which they are drawn anew
-
-
 class Learner:
     """Measured tables in, an estimate of any table out, kept on so many ``rows``."""
 
@@ -71,7 +64,7 @@ class Learner:
         domain: Domain,
         records: int | None,
         constraints: Constraints | None = None,
-        rows: int = LOOP_ROWS,
+        rows: int = LIMITS.loop_rows,
     ) -> None:
         self.domain = domain
         self._rows = rows
@@ -108,7 +101,7 @@ class Learner:
                 self._model.observe((name,), values, variance)
             for table in () if self._public is None else self._public.published:
                 if table.names:
-                    self._model.observe(table.names, table.values, KNOWN)
+                    self._model.observe(table.names, table.values, LIMITS.published_variance)
         return self._model
 
     def single(self, name: str) -> Array:
@@ -138,7 +131,7 @@ class Learner:
         model.observe(names, values, variance)
         model.fit(1, [names])
         model.fit(1)
-        if model.evenness < UNEVEN:
+        if model.evenness < LIMITS.evenness_minimum:
             model.renew()
             model.fit(1)
 
@@ -166,8 +159,8 @@ class Learner:
         """Settle the model on many rows."""
         model = self.model
         if any(len(names) > 1 for names in model.sets):
-            for _ in range(FINAL_ROUNDS):
-                model.renew(FINAL_ROWS)
+            for _ in range(LIMITS.final_rounds):
+                model.renew(LIMITS.final_rows)
                 model.fit(1)
         model.fit(1)
         return model
@@ -182,11 +175,6 @@ class Learner:
 # "A simple and practical algorithm for differentially private data release"; Hedge: Freund,
 # Schapire 1997). As the authors advise, all queries measured so far are gone through again and
 # again. The domain is explicit: one number per cell is held. Public arithmetic only.
-
-MOST_CELLS = 2**21
-PASSES = 10
-MOST_PASSES = 50
-SETTLED = 1e-2  # of the error left in the measured queries, per pass
 
 
 class Hedge:
@@ -207,10 +195,10 @@ class Hedge:
     def __init__(
         self, domain: Domain, total: float, constraints: Constraints | None = None
     ) -> None:
-        if domain.size > MOST_CELLS:
+        if domain.size > LIMITS.learned_cells:
             raise TooLarge(
                 f"multiplicative weights hold all {domain.size:,} cells of the domain, at most "
-                f'{MOST_CELLS:,} are allowed; use method="tables", or fewer attributes'
+                f'{LIMITS.learned_cells:,} are allowed; use method="tables", or fewer attributes'
             )
         self.domain, self.total = domain, max(float(total), 1.0)
         self.histogram = np.full(domain.shape, self.total / domain.size)
@@ -236,9 +224,9 @@ class Hedge:
         averaged = (before * times + value) / (times + 1)
         self._known[term.name, query] = (term, coefficients, averaged, times + 1)
         left = self._pass()
-        for i in range(1, MOST_PASSES):
+        for i in range(1, LIMITS.hedge_passes_maximum):
             now = self._pass()
-            if i >= PASSES and now > (1 - SETTLED) * left:
+            if i >= LIMITS.hedge_passes and now > (1 - LIMITS.hedge_settled) * left:
                 break
             left = now
 
@@ -276,11 +264,6 @@ class Hedge:
 # the one whose largest difference from them is least (``minimax``), at most twice as far. Public
 # arithmetic only; which queries are known, and how that hangs on the data: ``run/rounds.py``.
 
-# With 1 it is the likeliest histogram of records drawn evenly at random; data are not like that.
-EVENNESS = 0.01
-NEAR = 0.01  # how far above the least the largest difference of the histogram may be
-STEPS = 500
-
 
 class Boosted:
     """Synopses of ``total`` records, one per round, and the answers they vote for."""
@@ -289,10 +272,10 @@ class Boosted:
         self, workload: Workload, total: float, constraints: Constraints | None = None
     ) -> None:
         self._constraints = constraints
-        if workload.domain.size > MOST_CELLS:
+        if workload.domain.size > LIMITS.learned_cells:
             raise TooLarge(
                 f"boosting holds all {workload.domain.size:,} cells of the domain, at most "
-                f'{MOST_CELLS:,} are allowed; use method="tables", or fewer attributes'
+                f'{LIMITS.learned_cells:,} are allowed; use method="tables", or fewer attributes'
             )
         self.workload, self.domain, self.total = workload, workload.domain, max(float(total), 1.0)
         self._known: dict[int, tuple[float, float]] = {}  # value and precision by query
@@ -338,10 +321,10 @@ class Boosted:
         """Minimax knows no published tables: the nearest histogram in least squares meets them."""
         if any(t.names for t in grid.published):
             try:
-                return fit_explicit(fit, grid, self.total, gap=NEAR)
+                return fit_explicit(fit, grid, self.total, gap=LIMITS.coarse_gap)
             except WorkloadError:  # the tables could not be met; what is paid for is still answered
                 pass
-        return fit_largest(fit, grid, self.total, gap=NEAR)
+        return fit_largest(fit, grid, self.total, gap=LIMITS.coarse_gap)
 
     def table(self, names: Names) -> Array:
         """The estimated counts over some attributes, an axis each."""
@@ -364,7 +347,10 @@ def synopsis(
     if not known.size or len(set(known.tolist())) != known.size or known.size != len(values):
         raise PlanError("a synopsis needs one answer for each of some different queries")
     # In v = sigma u the dual has curvature 1 or more, and nearly that where noise is large.
-    sigma, y = np.sqrt(EVENNESS * np.asarray(variances)), np.asarray(values, dtype=np.float64)
+    sigma, y = (
+        np.sqrt(LIMITS.evenness_weight * np.asarray(variances)),
+        np.asarray(values, dtype=np.float64),
+    )
 
     def dual(v: Array) -> tuple[float, Array]:
         h, log_mass = _tilted(workload, known, v / sigma, total)
@@ -373,7 +359,9 @@ def synopsis(
         return value, (found - y) / sigma + v
 
     start = np.zeros(known.size)
-    best = minimize(dual, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
+    best = minimize(
+        dual, start, jac=True, method="L-BFGS-B", options={"maxiter": LIMITS.synopsis_steps}
+    ).x
     return _tilted(workload, known, best / sigma, total)[0]
 
 
@@ -411,8 +399,6 @@ def _split(workload: Workload, numbers: Array) -> list[Array]:
 # the constraints.
 #
 # Public arithmetic with repeatable draws.
-
-ENOUGH = 30_000  # rows, where attributes that nobody asks about are drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -455,7 +441,9 @@ def kept_rows(
     draws = Draws("rows that keep constraints")
     shares = [_shares(constraints, name) for name in whole.names]
     is_all = len(asked) == len(whole)
-    copies = 1 if is_all else -(-ENOUGH // int(held.sum()))  # each is completed in its own way
+    copies = (
+        1 if is_all else -(-LIMITS.completed_rows // int(held.sum()))
+    )  # each is completed in its own way
     left = np.repeat(weights[held], copies)
     codes = np.empty((len(whole), len(left)), dtype=np.int64)
     for i, name in enumerate(whole.names):

@@ -25,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite, sqrt
-from typing import Final
 
 import numpy as np
 
@@ -35,10 +34,11 @@ from sfumato.refine.cells import agreed_total
 from sfumato.refine.curvature import Curved, Diagonal, agreement, along, curved, diagonal
 from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.residuals import Layout, Limits, layout, limits_of
 from sfumato.refine.row_problem import layout as row_layout
 from sfumato.refine.row_problem import make_possible, meet_published
-from sfumato.solve.effort import ADDED_UP, STEPS_PER_SECOND, deadline, effort, must_stop, spend
+from sfumato.solve.effort import ADDED_UP, deadline, effort, must_stop, spend
 from sfumato.types import Array, Integers, Names, SearchProgress
 from sfumato.workload.constraints import CLOSE, Constraints
 
@@ -62,9 +62,6 @@ __all__ = [
 # evenly along the other attributes; or independence of all attributes, which is best while noise
 # is all there is.
 
-SHARES = (0.0, 0.01, 0.1)  # of the uniform, before what is still negative is patched
-FLOOR = 1e-3  # the share of the uniform in the model of independence
-
 
 def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> Iterator[list[Array]]:
     """Candidates: non-negative tables of this total that agree, near agreeing ``tables``."""
@@ -75,7 +72,7 @@ def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> It
     if all(len(s.shape) <= 2 for s in layout.tops):
         yield _rounded(layout, tables, margins)
         return
-    for share in SHARES:
+    for share in LIMITS.even_shares:
         even = [np.full_like(x, total / s.cells) for x, s in zip(tables, layout.tops, strict=True)]
         for x, p in zip(tables, even, strict=True):
             p *= share
@@ -127,7 +124,10 @@ def _shrink(wanted: Array, got: Array) -> Array:
 
 def _products(layout: Layout, margins: dict[str, Array], total: float) -> list[Array]:
     """Products of one-way shares, each mixed with the uniform: positive, and they agree."""
-    shares = {k: (1 - FLOOR) * m / total + FLOOR / len(m) for k, m in margins.items()}
+    shares = {
+        k: (1 - LIMITS.independence_floor) * m / total + LIMITS.independence_floor / len(m)
+        for k, m in margins.items()
+    }
     out = []
     for stack in layout.tops:
         stacked = np.empty((len(stack.sets), *stack.shape))
@@ -181,13 +181,6 @@ def _mixed(tables: Sequence[Array], patch: list[Array], total: float) -> list[Ar
 # limits and is positive in every possible cell of every table: possible rows in each of them and
 # others drawn from the product of one-way margins, raked to what is published.
 
-TURNS = 400  # of conjugate gradients
-SMALL = 1e-14  # of the total: what is left on impossible cells
-DRAWN = 20_000  # rows from the product of margins
-MOST_ROWS = 2**20  # with one row in every cell
-EVEN = 0.1  # of the uniform in the product
-SHARE = 0.5  # of all weight for rows that make cells positive
-
 
 @dataclass(frozen=True, eq=False)
 class Inside:
@@ -220,8 +213,8 @@ class Inside:
         zeros = self.limits.zeros
         rest = [np.where(z, -x, 0.0) for x, z in zip(out, zeros, strict=True)]
         direction, size = [r.copy() for r in rest], _dot(rest, rest)
-        enough = (SMALL * total) ** 2
-        for _ in range(TURNS):
+        enough = (LIMITS.zero_rounding * total) ** 2
+        for _ in range(LIMITS.zero_turns):
             if not size > enough:
                 break
             pushed = self._agreeing(direction)
@@ -271,10 +264,11 @@ class Inside:
     def _rows(self) -> tuple[Integers, Array]:
         known, domain = self.constraints, self.constraints.domain
         cells = sum(int((~z).sum()) for z in self.limits.zeros)
-        if cells > MOST_ROWS:
+        if cells > LIMITS.inside_rows:
             raise TooLarge(
-                f"the tables have {cells:,} possible cells together, at most {MOST_ROWS:,} are "
-                "filled to keep constraints; ask about fewer attributes at once"
+                f"the tables have {cells:,} possible cells together, at most "
+                f"{LIMITS.inside_rows:,} are filled to keep constraints; ask about fewer "
+                "attributes at once"
             )
         made = []
         for stack, zero in zip(self.limits.layout.tops, self.limits.zeros, strict=True):
@@ -285,12 +279,15 @@ class Inside:
             even = np.full(a.size, 1 / a.size)
             own = np.maximum(self.margins.get(a.name, even), 0.0)
             own = own / own.sum() if own.sum() > 0 else even
-            shares.append((1 - EVEN) * own + EVEN * even)
+            shares.append((1 - LIMITS.inside_even_share) * own + LIMITS.inside_even_share * even)
         draws = Draws("local consistency")
-        drawn = np.stack([_picked(p, draws.uniforms(DRAWN)) for p in shares])
+        drawn = np.stack([_picked(p, draws.uniforms(LIMITS.inside_rows_drawn)) for p in shares])
         made.append(make_possible(known, drawn, shares, draws.uniforms))
-        weights = np.full(cells + DRAWN, (1 - SHARE) / DRAWN)
-        weights[:cells] = SHARE / cells
+        weights = np.full(
+            cells + LIMITS.inside_rows_drawn,
+            (1 - LIMITS.inside_cells_share) / LIMITS.inside_rows_drawn,
+        )
+        weights[:cells] = LIMITS.inside_cells_share / cells
         total = known.total
         return np.concatenate(made, axis=1), weights * (1.0 if total is None else total)
 
@@ -303,18 +300,6 @@ def _picked(share: Array, at: Array) -> Integers:
 
 def _dot(one: Sequence[Array], other: Sequence[Array]) -> float:
     return sum(float(np.vdot(a, b)) for a, b in zip(one, other, strict=True))
-
-
-GAP: Final = 1e-6
-STEPS: Final = 4000
-MOST: Final = 300 * STEPS_PER_SECOND  # multiplications
-FIRST_CHECK: Final = 10
-STEP: Final = 1.8  # any below 2 converges
-PULL: Final = 3.0  # against the precision of a cell
-BALANCE: Final = 5.0  # how far two parts of the gap may differ before the pulls are changed
-CHANGES: Final = 12
-ROUNDING: Final = 1e-13
-SMALLEST: Final = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,9 +349,9 @@ def project_locally(
     fit: Fit,
     n: float | None,
     *,
-    gap: float = GAP,
+    gap: float = LIMITS.relaxation_gap,
     enough: float = 0.0,
-    steps: int = STEPS,
+    steps: int = LIMITS.local_steps,
     seconds: float | None = None,
     constraints: Constraints | None = None,
     progress: SearchProgress | None = None,
@@ -396,7 +381,7 @@ def project_locally(
     inside = None
     if limits is not None and constraints is not None:
         inside = Inside(limits, constraints, _one_way(shape, form.centre_tables(n)))
-    with effort("local", deadline(seconds), steps=MOST):
+    with effort("local", deadline(seconds), steps=LIMITS.relaxation_multiplications):
         return _Splitting(fit, shape, form, n, inside).run(gap, enough, steps, progress)
 
 
@@ -436,7 +421,7 @@ class _Splitting:
         self.fit, self.shape, self.form, self.n, self.inside = fit, shape, form, n, inside
         is_cut = inside is not None and inside.limits.has_zeros
         self.zeros = inside.limits.zeros if inside is not None and is_cut else None
-        self.pulls = [PULL * p for p in form.precisions()]
+        self.pulls = [LIMITS.local_pull * p for p in form.precisions()]
         self.w = form.centre_tables(n)
         self.lower = 0.0  # f is a sum of squares
 
@@ -444,9 +429,9 @@ class _Splitting:
         self, gap: float, enough: float, steps: int, progress: SearchProgress | None
     ) -> LocalTables:
         whole = self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
-        floor = max(ROUNDING * whole, enough)
+        floor = max(LIMITS.gap_rounding * whole, enough)
         cells = float(sum(w.size for w in self.w))
-        step, check, changes, raised = 0, FIRST_CHECK, CHANGES, 0
+        step, check, changes, raised = 0, LIMITS.steps_between_bounds, LIMITS.local_changes, 0
         while True:
             step += 1
             spend(16 * ADDED_UP * cells)  # several passes over all tables
@@ -456,24 +441,24 @@ class _Splitting:
             if step < check and not last:
                 self._move(x)
                 continue
-            check = step + max(FIRST_CHECK, step // 5)
+            check = step + max(LIMITS.steps_between_bounds, step // 5)
             relaxed = self.form.value(x)
             upper, best = self._feasible(x)
             self.lower = max(self.lower, self.form.lower(self._forces(), self.n, upper))
             reached = upper - self.lower
             if progress is not None:
-                progress(step, reached / max(upper, floor, SMALLEST))
+                progress(step, reached / max(upper, floor, LIMITS.gap_denominator))
             if reached <= max(gap * upper, floor) or last:
                 return self._result(best, step)
             self._move(x)
             # Stronger pulls help feasibility, weaker ones the multipliers: even the two out, but
             # never below the start, where x follows w too slowly.
             infeasible, unproved = upper - relaxed, abs(relaxed - self.lower)
-            if infeasible > BALANCE * unproved and changes > 0:
+            if infeasible > LIMITS.local_balance * unproved and changes > 0:
                 changes -= 1
                 raised += 1
                 self._rebalance(2.0)
-            elif unproved > BALANCE * infeasible and raised > 0:
+            elif unproved > LIMITS.local_balance * infeasible and raised > 0:
                 raised -= 1
                 self._rebalance(0.5)
 
@@ -495,7 +480,7 @@ class _Splitting:
     def _move(self, x: list[Array]) -> None:
         for g, (w, found) in enumerate(zip(self.w, x, strict=True)):
             found -= self._nearest(g)
-            found *= STEP
+            found *= LIMITS.local_step
             w += found
 
     def _rebalance(self, factor: float) -> None:

@@ -30,20 +30,12 @@ from sfumato.refine.cells import Estimate, bound_of, nearest
 from sfumato.refine.grid import Grid
 from sfumato.refine.problem import Bound, Quadratic
 from sfumato.refine.reconstruct import Fit
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.types import Array, Progress
 
 __all__ = [
     "fit_largest",
 ]
-
-
-ROUNDS = 200
-PATIENCE = 40  # rounds in which neither bound moved
-# With 1 the lower bound rises in every round (Lawson); 1.5 takes two thirds of the rounds, from 2
-# on the histograms swing.
-STEP = 1.5
-LEAST = 1e-12  # of all weight: a query that fits once may be the worst later
-FLOOR = 1e-4  # of the largest s|y|: gaps are asked for relative to the value plus this
 
 
 def fit_largest(
@@ -58,11 +50,14 @@ def fit_largest(
     with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
         best = found = game.played(w, None, gap)
         lower, since = found.lower, 0
-        for turn in range(1, ROUNDS):
+        for turn in range(1, LIMITS.minimax_rounds):
             lower = min(lower, best.largest)
             if progress is not None:
-                progress(turn, ROUNDS, f"{best.largest:.4g}, at least {lower:.4g}")
-            if best.largest - lower <= game.wanted(best.largest, gap) or since > PATIENCE:
+                progress(turn, LIMITS.minimax_rounds, f"{best.largest:.4g}, at least {lower:.4g}")
+            if (
+                best.largest - lower <= game.wanted(best.largest, gap)
+                or since > LIMITS.minimax_patience
+            ):
                 break
             w = game.reweighted(w, found.sizes)
             found = game.played(w, found.support, gap)
@@ -132,18 +127,20 @@ class _Game:
 
     def reweighted(self, w: Array, sizes: Array) -> Array:
         """More weight on what the last histogram got wrong, by how much it did."""
-        moved = w * (sizes / sizes.max()) ** STEP
-        raised = np.where(self.scales > 0, np.maximum(moved / moved.sum(), LEAST), 0.0)
+        moved = w * (sizes / sizes.max()) ** LIMITS.minimax_step
+        raised = np.where(
+            self.scales > 0, np.maximum(moved / moved.sum(), LIMITS.minimax_weight_minimum), 0.0
+        )
         return np.asarray(raised / raised.sum())
 
     def wanted(self, value: float, gap: float) -> float:
         """The gap at which the game ends."""
-        return gap * (value + FLOOR * self.whole)
+        return gap * (value + LIMITS.minimax_floor * self.whole)
 
     def played(self, w: Array, start: Support | None, gap: float) -> _Round:
         """The weighted projection against a distribution; half of the gap is left to it."""
         q = Quadratic(self._weighted(w), self.grid)
-        floor = (FLOOR * self.whole) ** 2
+        floor = (LIMITS.minimax_floor * self.whole) ** 2
 
         def target(value: float) -> float:
             return 0.5 * gap * (value + floor)

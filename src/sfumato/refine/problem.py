@@ -21,13 +21,13 @@ import numpy.typing as npt
 from sfumato.errors import WorkloadError
 from sfumato.refine.grid import Axes, Grid
 from sfumato.refine.reconstruct import Fit
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import ADDED_UP, spend
 from sfumato.types import Array, Integers
 from sfumato.workload.queries import check_entries
 from sfumato.workload.terms import Term
 
 __all__ = [
-    "ROUNDING",
     "Bound",
     "Quadratic",
     "Reduced",
@@ -43,9 +43,6 @@ __all__ = [
 #
 # Every class is stood for by one of its cells, so a column of the reduced term is a column of the
 # term. Nothing of the size of the unmerged table is built for products, conditions and matrices.
-
-REDUCED_MOST_ENTRIES = 2**22  # coefficients that may be written out to look at
-MOST_LONG = 2048  # cells of an attribute whose Gram matrix is written out (32 MB)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +106,7 @@ class Reduced:
     def grams(self) -> tuple[Array, ...] | None:
         """``F'F`` of a product by attribute, where those are small."""
         product = self.term.as_product()
-        if product is None or max(self.shape, default=0) > MOST_LONG:
+        if product is None or max(self.shape, default=0) > LIMITS.attribute_gram_cells:
             return None
         pairs = zip(product.factors, self.kept, strict=True)
         return tuple(q.gram()[np.ix_(kept, kept)] for (_, q), kept in pairs)
@@ -136,7 +133,7 @@ class Reduced:
         """For each merged cell a sum of ``|q|`` over the chosen rows, or a larger one over all."""
         if self.term.is_nonnegative or not rows.any():
             return self.adjoint(rows.astype(np.float64))
-        if self.term.rows * len(self._flat) <= REDUCED_MOST_ENTRIES:
+        if self.term.rows * len(self._flat) <= LIMITS.coefficients_inspected:
             return np.asarray(np.abs(self.matrix())[rows].sum(axis=0))
         return self._column_powers(1)
 
@@ -164,11 +161,6 @@ def _unit(size: int, place: int) -> Array:
     return out
 
 
-MOST_DENSE = 1536  # cells of a set whose Gram matrix is written out (18 MB)
-MOST_ENTRIES = 2**24  # coefficients that may be written out to get it
-MOST_JOINT = 4096  # margins in all whose joint Gram matrix is written out (128 MB)
-
-
 @dataclass(frozen=True, eq=False)
 class _Block:
     """The Gram matrix of one set: its diagonal, the matrix, or neither (operators then)."""
@@ -182,8 +174,8 @@ class _Block:
         """The simplest form."""
         if all(r.term.is_table for r, _ in parts):
             return cls(tuple(parts), np.sum([w for _, w in parts], axis=0), None)
-        small = cells <= MOST_DENSE and all(
-            _is_simple(r, w) or r.term.rows * cells <= MOST_ENTRIES for r, w in parts
+        small = cells <= LIMITS.set_gram_cells and all(
+            _is_simple(r, w) or r.term.rows * cells <= LIMITS.gram_coefficients for r, w in parts
         )
         dense = np.sum([_dense_gram(r, w) for r, w in parts], axis=0) if small else None
         return cls(tuple(parts), None, dense)
@@ -342,7 +334,7 @@ class Quadratic:
     @cached_property
     def _joint(self) -> Array | None:
         """V as one matrix, for a joint covariance on few margins."""
-        if self.ends[-1] > MOST_JOINT:
+        if self.ends[-1] > LIMITS.joint_gram_margins:
             return None
         return np.array([self._through_answers(row) for row in np.eye(self.ends[-1])])
 
@@ -488,9 +480,6 @@ def _is_even(weights: Array) -> bool:
 # the queries are as dependent as their answers; the pseudo-inverse is then the metric. When they
 # fix the answers beyond that, they are refused.
 
-SINGULAR = 1e-10  # of the greatest variance: below it a combination counts as exact
-CONSISTENT = 1e-6  # of the greatest answer: how far exact combinations may be off
-
 
 def inverse_covariance(covariance: Array, queries: int) -> tuple[Array, Array]:
     """The (pseudo-)inverse and, as columns, the combinations without noise."""
@@ -517,7 +506,7 @@ def inverse_covariance(covariance: Array, queries: int) -> tuple[Array, Array]:
             f"a covariance has no negative eigenvalue, this one has {values[0]:.3g}; its greatest "
             f"is {values[-1]:.3g}"
         )
-    kept = values > SINGULAR * values[-1]
+    kept = values > LIMITS.singular_variance * values[-1]
     half = vectors[:, kept] / np.sqrt(values[kept])
     return half @ half.T, vectors[:, ~kept]
 
@@ -539,10 +528,12 @@ def check_exact_combinations(q: Quadratic, exact: Array, total: float | None) ->
         columns = q.spread(q.adjoint(wide))
         columns = columns if q.grid.possible is None else columns[q.grid.possible]
         size = float(np.abs(mixed).sum())
-        is_even = float(np.ptp(columns)) <= CONSISTENT * size
-        is_zero = float(np.abs(columns).max()) <= CONSISTENT * size
+        is_even = float(np.ptp(columns)) <= LIMITS.exact_combination_error * size
+        is_zero = float(np.abs(columns).max()) <= LIMITS.exact_combination_error * size
         reached = float(columns.mean()) * (total or 0.0)
-        is_met = abs(float(mixed @ given) - reached) <= CONSISTENT * size * max(scale, 1e-300)
+        is_met = abs(float(mixed @ given) - reached) <= LIMITS.exact_combination_error * size * max(
+            scale, 1e-300
+        )
         if not (is_met and (is_zero or (is_even and total is not None))):
             raise WorkloadError(
                 "the covariance is singular: some combination of the answers is said to be exact, "
@@ -584,9 +575,6 @@ def check_exact_combinations(q: Quadratic, exact: Array, total: float | None) ->
 #   |y|_W
 # s`` where n is unknown (the projection is no longer than y). Gaps below this ``blur`` are noise.
 
-ROUNDING = 1e-14  # of what slopes are sums of: gaps below it are those of float arithmetic
-TRIED = 4  # groups that are looked at for a vector q, the smallest first
-
 
 @dataclass(frozen=True, eq=False)
 class Bound:
@@ -611,9 +599,9 @@ class Bound:
     def blur(self, q: Quadratic) -> float:
         """The gap that floats cannot tell from none."""
         if self.total is not None:
-            return ROUNDING * self.total * q.magnitude
+            return LIMITS.slope_rounding * self.total * q.magnitude
         least = 0.5 * q.norm(q.values) ** 2
-        return ROUNDING * (
+        return LIMITS.slope_rounding * (
             least if self.lift is None else self.length * q.norm(q.values) * q.magnitude
         )
 
@@ -632,7 +620,9 @@ def unknown_total(q: Quadratic, least_norm: Callable[[Quadratic], Array]) -> Bou
     """
     best = Bound(None)
     starts = np.cumsum([0, *(p.term.rows for p in q.fit.parts)])
-    for i in sorted(range(len(q.fit.parts)), key=lambda i: q.fit.parts[i].term.rows)[:TRIED]:
+    for i in sorted(range(len(q.fit.parts)), key=lambda i: q.fit.parts[i].term.rows)[
+        : LIMITS.groups_tried_for_length
+    ]:
         part, rows = q.fit.parts[i], np.arange(starts[i], starts[i + 1])
         if (part.weights > 0).all() and part.term.is_nonnegative and q.precision is None:
             pointers = [(rows, 1 / part.weights)]

@@ -19,10 +19,11 @@ import numpy as np
 from sfumato.domain.values import base_of
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine import local_consistency, semidefinite
-from sfumato.refine.cells import FLOOR, Estimate, agreed_total, fit_explicit
-from sfumato.refine.grid import MOST_CELLS, Grid
+from sfumato.refine.cells import Estimate, agreed_total, fit_explicit
+from sfumato.refine.grid import Grid
 from sfumato.refine.problem import inverse_covariance
 from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import Rows
 from sfumato.text import listing, shown
 from sfumato.types import Array, Integers, Names, Progress
@@ -105,9 +106,6 @@ class Projected:
 
 Numbered = Array | Sequence[float] | Sequence[Array] | Mapping[str, Array]
 
-LARGEST = 1e100  # of an answer or a total: squares of it times weights are still floats
-SMALLEST = 1e-100
-
 
 def checked_constraints(constraints: Constraints | None, workload: Workload) -> Constraints | None:
     """The constraints, if they are some, and about the domain of the workload."""
@@ -188,7 +186,7 @@ def total_of(n: object) -> tuple[float | None, tuple[float, float] | None]:
         return None, None
     if isinstance(n, tuple):
         value, error = (_number(v) for v in n) if len(n) == 2 else (None, None)
-        if value is None or error is None or not error > SMALLEST:
+        if value is None or error is None or not error > LIMITS.error_minimum:
             raise WorkloadError(
                 f"a noisy number of records is (value, standard error above 0), got {shown(n)}"
             )
@@ -205,20 +203,17 @@ def total_of(n: object) -> tuple[float | None, tuple[float, float] | None]:
 def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return None
-    return float(value) if -LARGEST < value < LARGEST else None
+    return float(value) if -LIMITS.number_maximum < value < LIMITS.number_maximum else None
 
 
 def check_size(fit: Fit) -> None:
     """Refuse answers whose squares are no floats."""
     for part in fit.parts:
-        if float(np.abs(part.values).max(initial=0.0)) >= LARGEST:
+        if float(np.abs(part.values).max(initial=0.0)) >= LIMITS.number_maximum:
             raise WorkloadError(
-                f"an answer of group {part.term.name!r} is beyond {LARGEST:g}; answers are counts "
-                "or sums of data, give them in larger units"
+                f"an answer of group {part.term.name!r} is beyond {LIMITS.number_maximum:g}; "
+                "answers are counts or sums of data, give them in larger units"
             )
-
-
-LOOSEST = 0.01  # the relative gap that a search for rows or for the largest difference stops at
 
 
 def project(
@@ -298,7 +293,7 @@ def project(
     grid = Grid.of(fit, constraints)
     if objective == "max":
         return _largest(fit, grid, workload, total, gap, progress)
-    if grid.size > MOST_CELLS:
+    if grid.size > LIMITS.cells_listed:
         _check_rows(grid, total, precision)
         return _by_rows(fit, workload, total or 0.0, gap, seconds, constraints, progress)
     found = fit_explicit(
@@ -415,13 +410,13 @@ def _largest(
             'the objective "max" knows impossible combinations but no published tables; use '
             'objective="rmse", or leave the tables out'
         )
-    if grid.size > MOST_CELLS:
+    if grid.size > LIMITS.cells_listed:
         raise TooLarge(
             f"the {len(grid.names)} attributes asked about have {grid.size:,} cells together; the "
-            f'objective "max" lists them, at most {MOST_CELLS:,}: project groups that share fewer '
-            'attributes on their own, or use objective="rmse"'
+            f'objective "max" lists them, at most {LIMITS.cells_listed:,}: project groups that '
+            'share fewer attributes on their own, or use objective="rmse"'
         )
-    found = fit_largest(fit, grid, total, gap=max(gap, LOOSEST), progress=progress)
+    found = fit_largest(fit, grid, total, gap=max(gap, LIMITS.coarse_gap), progress=progress)
     return replace(_projected(found, workload), distance_bound=2 * found.value, objective="max")
 
 
@@ -435,9 +430,9 @@ def _check_rows(grid: Grid, total: float | None, precision: Array | None) -> Non
     if total is None or precision is not None:
         raise TooLarge(
             f"the {len(grid.names)} attributes asked about have {grid.size:,} cells together, the "
-            f"most that are listed are {MOST_CELLS:,}; beyond that the number of records must be "
-            "given as one number and weights per query: give n (a noisy count will do) and the "
-            "inverse variances, or project groups that share fewer attributes on their own"
+            f"most that are listed are {LIMITS.cells_listed:,}; beyond that the number of records "
+            "must be given as one number and weights per query: give n (a noisy count will do) and "
+            "the inverse variances, or project groups that share fewer attributes on their own"
         )
 
 
@@ -464,7 +459,7 @@ def _by_rows(
             fit,
             total,
             draws=Draws("projection"),
-            gap=max(gap, LOOSEST),
+            gap=max(gap, LIMITS.coarse_gap),
             seconds=seconds,
             constraints=constraints,
             progress=progress,
@@ -493,9 +488,6 @@ def _by_rows(
 #
 # Every body here holds the answers of all data sets. So a projection onto it is never farther from
 # the truth than the answers were, and its least value is a lower bound for that of any data set.
-
-ROUNDING = 1e-13  # of f at zero: what floats leave of a gap
-PROOF = 1e-3  # the relative gap of the relaxation that proves a gap of rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -531,13 +523,13 @@ def onto_local(
         fit,
         n,
         gap=gap,
-        enough=gap * FLOOR * whole,
+        enough=gap * LIMITS.value_floor * whole,
         seconds=seconds,
         constraints=constraints,
-        progress=_told(progress, local_consistency.STEPS),
+        progress=_told(progress, LIMITS.local_steps),
     )
     tables = {names: found.margin(names) for names in fit.sets if names}
-    wanted = gap * max(found.value, FLOOR * whole) + ROUNDING * whole
+    wanted = gap * max(found.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
     method = f"local consistency, {found.steps:,} steps"
     return Relaxed(
         _names(fit), found.answers, tables, found.total, found.value, found.gap, wanted, method
@@ -554,12 +546,12 @@ def onto_moments(
         n,
         cells=True,
         gap=gap,
-        enough=gap * FLOOR * whole,
+        enough=gap * LIMITS.value_floor * whole,
         seconds=seconds,
-        progress=_told(progress, semidefinite.STEPS),
+        progress=_told(progress, LIMITS.moment_steps),
     )
     tables = {names: found.margin(names) for names in fit.sets if names}
-    wanted = gap * max(found.value, FLOOR * whole) + ROUNDING * whole
+    wanted = gap * max(found.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
     total, method = float(found.matrix[0, 0]), f"semidefinite relaxation, {found.steps:,} steps"
     return Relaxed(
         _names(fit), found.answers, tables, total, found.value, found.gap, wanted, method
@@ -588,7 +580,7 @@ def _proofs(
     """Lower bounds on f over all data: of every relaxation that the tables are small enough for."""
     with suppress(TooLarge):
         found = local_consistency.project_locally(
-            fit, n, gap=PROOF, seconds=seconds, constraints=constraints
+            fit, n, gap=LIMITS.proof_gap, seconds=seconds, constraints=constraints
         )
         yield found.lower, "local consistency"
     is_yes_no = all(len(s) <= 2 and all(fit.domain[a].size == 2 for a in s) for s in fit.sets)
@@ -596,7 +588,7 @@ def _proofs(
         # Moments know no constraints: without them the bound is lower, and still one.
         with suppress(TooLarge, WorkloadError):
             moments = semidefinite.project_semidefinitely(
-                fit, n, cells=True, gap=PROOF, seconds=seconds
+                fit, n, cells=True, gap=LIMITS.proof_gap, seconds=seconds
             )
             yield moments.value - moments.gap, "moments"
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.constraints import Constraints, Published
 from sfumato.workload.queries import DENSE_LIMIT
@@ -41,9 +42,6 @@ __all__ = [
     "limits_of",
     "maximal",
 ]
-
-
-MOST_SUBSETS = 2**20  # subsets of asked sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,10 +217,10 @@ def _check_size(domain: Domain, kept: Sequence[Names]) -> None:
             f"limit is {DENSE_LIMIT:,}; ask about fewer attributes at once or coarser cells"
         )
     subsets = sum(2 ** len(names) for names in kept)
-    if subsets > MOST_SUBSETS:
+    if subsets > LIMITS.subsets_listed:
         raise TooLarge(
             f"the sets of attributes asked about have {subsets:,} subsets, the limit is "
-            f"{MOST_SUBSETS:,}; ask about fewer attributes at once"
+            f"{LIMITS.subsets_listed:,}; ask about fewer attributes at once"
         )
 
 

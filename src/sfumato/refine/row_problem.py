@@ -24,6 +24,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
 from sfumato.refine.feasibility import witness
 from sfumato.refine.reconstruct import Fit, Part
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import ADDED_UP, spend
 from sfumato.solve.raking import rake
 from sfumato.types import Array, Integers, Mask, Names
@@ -60,7 +61,6 @@ __all__ = [
 # attribute fails it, so that changing one attribute of a row turns only conditions that look at
 # it.
 
-CHUNK = 2**24  # truth values that are held at once
 
 Codes = Integers  # attribute x row
 
@@ -124,7 +124,7 @@ class Conditions:
         return [padded[places] for places in self.places]
 
     def _chunks(self, codes: Codes) -> list[slice]:
-        step = max(1, CHUNK // max(1, len(self.condition)))
+        step = max(1, LIMITS.truth_values_at_once // max(1, len(self.condition)))
         return [slice(i, i + step) for i in range(0, codes.shape[1], step)]
 
 
@@ -218,11 +218,6 @@ def _merged(parts: Sequence[Part], places: Integers, count: int) -> tuple[Array,
     means = np.divide(sums, total, out=np.zeros(count), where=total > 0)
     held = np.append(means, 0.0)[places]  # the last: conditions that never hold answer 0
     return means, total, 0.5 * float(weights @ (values - held) ** 2)
-
-
-POWER_STEPS = 10
-MOST_TRUTH = 2**23  # truth values of conditions on rows that are kept (64 MB)
-ABOVE = 1.1  # power iteration approaches the greatest eigenvalue from below
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +321,7 @@ class OnRows:
     @cached_property
     def _truth(self) -> Array | None:
         conditions = self.asked.conditions
-        if not 0 < conditions.count * self.codes.shape[1] <= MOST_TRUTH:
+        if not 0 < conditions.count * self.codes.shape[1] <= LIMITS.truth_values_stored:
             return None
         return conditions.truth(self.codes).astype(np.float64)
 
@@ -471,7 +466,7 @@ def _bend(part: Part) -> Array | float:
         moved = term.adjoint(weights * term.answer(x.reshape(term.shape)))
         return np.asarray(moved, dtype=np.float64).reshape(-1)
 
-    greatest = ABOVE * _greatest(gram, term.cells)
+    greatest = LIMITS.row_power_factor * _greatest(gram, term.cells)
     if not term.is_nonnegative:
         return greatest
     sums = gram(np.ones(term.cells))
@@ -482,7 +477,7 @@ def _greatest(gram: Callable[[Array], Array], cells: int) -> float:
     """The greatest eigenvalue, from below, by power iteration from a fixed uneven start."""
     x = 1.0 + np.cos(1.7 * np.arange(cells) ** 2)
     found = 0.0
-    for _ in range(POWER_STEPS):
+    for _ in range(LIMITS.row_power_steps):
         size = float(np.linalg.norm(x))
         if size == 0:
             return found
@@ -498,8 +493,6 @@ def _greatest(gram: Callable[[Array], Array], cells: int) -> float:
 # conditional on being possible: classes of cells first (their shares are sums), then a cell within
 # each class. Other attributes stay as they are. Everything here is arithmetic on public numbers.
 
-HEAVY = 4.0  # published counts while rows are searched, against the greatest weight of an answer
-SHARE = 1e-3  # of all weight, for rows that are added where published counts need some
 
 Uniforms = Callable[[int], Array]  # so many numbers in [0, 1)
 
@@ -583,7 +576,7 @@ def with_published(fit: Fit, constraints: Constraints | None) -> Fit:
     greatest = max((float(p.weights.max(initial=0.0)) for p in fit.parts), default=0.0) or 1.0
     extra = []
     for table in constraints.published:
-        weights = np.full(table.values.size, HEAVY * greatest)
+        weights = np.full(table.values.size, LIMITS.published_weight * greatest)
         extra.append(Part(table.term(fit.domain), table.values.reshape(-1), weights))
     return Fit(fit.domain, (*fit.parts, *extra))
 
@@ -610,9 +603,13 @@ def meet_published(constraints: Constraints, codes: Integers, weights: Array) ->
         except TooLarge:
             found = None
         if found is not None and len(found.weights):
-            share = SHARE * constraints.published[0].total / float(found.weights.sum())
+            share = (
+                LIMITS.feasible_rows_share
+                * constraints.published[0].total
+                / float(found.weights.sum())
+            )
             both = np.concatenate([codes, found.codes], axis=1)
-            added = np.append((1 - SHARE) * weights, share * found.weights)
+            added = np.append((1 - LIMITS.feasible_rows_share) * weights, share * found.weights)
             met = min(met, _raked(constraints, both, added), key=lambda m: m.off)
     held = met.weights > 0
     return MetRows(np.ascontiguousarray(met.codes[:, held]), met.weights[held], met.off)

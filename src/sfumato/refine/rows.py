@@ -33,6 +33,7 @@ from sfumato.errors import PlanError, WorkloadError
 from sfumato.refine.cells import agreed_total
 from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import (
     Codes,
     Gradient,
@@ -44,7 +45,7 @@ from sfumato.refine.row_problem import (
     problem,
     with_published,
 )
-from sfumato.solve.effort import STEPS_PER_SECOND, deadline, effort, must_stop, spend
+from sfumato.solve.effort import deadline, effort, must_stop, spend
 from sfumato.types import Array, Integers, Names, Progress
 from sfumato.workload.constraints import Constraints
 
@@ -70,29 +71,25 @@ __all__ = [
 # versus gradient descent for linear predictors"), kept only if f falls; a start need not be the
 # best one.
 
-ROUNDS = 40
-MANY_CELLS, FEW_ROUNDS = 2**22, 8  # a start must not take longer than the search
-LEAST_STEP = 2.0**-40
-GROWTH = 2.0
-ENOUGH = 1e-3
-LONGEST = 5.0
-LEAST_SHARE = 1e-12
-
 
 def best_product(problem: Problem) -> list[Array]:
     """One distribution per attribute; attributes that no table part reads stay uniform."""
     shares = [np.full(n, 1 / n) for n in problem.layout.sizes.tolist()]
     value, gradient = problem.gradient(_product_margins(problem, shares))
     pace = 0.0
-    for _ in range(ROUNDS if problem.layout.length <= MANY_CELLS else FEW_ROUNDS):
+    for _ in range(
+        LIMITS.product_rounds
+        if problem.layout.length <= LIMITS.row_tables_large
+        else LIMITS.product_rounds_large
+    ):
         slopes = [_slope(problem, shares, gradient.cells, a) for a in range(len(shares))]
         slopes = [g - float(g @ p) for g, p in zip(slopes, shares, strict=True)]
         steepest = max((float(np.abs(g).max()) for g in slopes), default=0.0)
         if steepest == 0:
             break
-        pace = pace * GROWTH if pace else 1 / steepest
+        pace = pace * LIMITS.product_step_growth if pace else 1 / steepest
         before = value
-        while pace * steepest > LEAST_STEP:
+        while pace * steepest > LIMITS.product_step_minimum:
             trial = [_stepped(p, pace * g) for p, g in zip(shares, slopes, strict=True)]
             seen = _product_margins(problem, trial)
             found = problem.value(seen)
@@ -100,14 +97,16 @@ def best_product(problem: Problem) -> list[Array]:
                 shares, (value, gradient) = trial, problem.gradient(seen)
                 break
             pace /= 4
-        if before - value <= ENOUGH * value:
+        if before - value <= LIMITS.product_gain * value:
             break
     return shares
 
 
 def _stepped(share: Array, by: Array) -> Array:
     """``p exp(-by)``, summing to 1; no cell falls to 0 for good."""
-    out = share * np.exp(-np.clip(by, -LONGEST, LONGEST)) + LEAST_SHARE / len(share)
+    out = share * np.exp(
+        -np.clip(by, -LIMITS.product_exponent, LIMITS.product_exponent)
+    ) + LIMITS.product_share_minimum / len(share)
     return np.asarray(out / out.sum(), dtype=np.float64)
 
 
@@ -171,8 +170,6 @@ def _shuffled(rows: int, draws: Draws) -> Integers:
 # for any ``u > 0`` (A: from weights to margins, no negative entry). Rows in rare cells so take
 # long steps. Every value is below the one before.
 
-LEAST_GAIN = 1e-9
-
 
 def solve_weights(
     problem: Problem, codes: Codes, weights: Array, steps: int
@@ -204,7 +201,7 @@ def solve_weights(
         beyond = (pace - 1) / faster
         moved = step - best
         gain, best, value, pace = value - found, step, found, faster
-        if gain <= LEAST_GAIN * value and beyond > 0:
+        if gain <= LIMITS.row_weights_gain * value and beyond > 0:
             break
         if beyond > 0:
             ahead = step + beyond * moved
@@ -250,15 +247,6 @@ def onto_weights(wanted: Array, metric: Array, total: float) -> Array:
 # found by descent gives an estimate of the gap; one that is known to be least, or bounded, gives a
 # proved bound.
 
-EXACT_CELLS = 2**17  # domains whose every cell is looked at for the least score
-BATCH = 2_000
-SEARCH_STEPS = 25
-SEARCH_MANY_CELLS, FEW_STEPS = 2**22, 6  # steps over the weights where each takes seconds
-DESCENTS = 4
-LEAST_WEIGHT = 1e-9
-PAYS = 10  # the last round, unless it lowered f by a tenth of the gap asked for
-CHANGED = 3  # attributes of a row that take a new cell before it descends
-
 
 @dataclass(frozen=True, eq=False)
 class Found:
@@ -284,7 +272,11 @@ def search(
     """Weigh the rows, look for better ones, and again; f never rises."""
     codes, weights = merged(codes, weights)
     before, seen_gap, bound = inf, inf, 0.0
-    steps = SEARCH_STEPS if asked.layout.length <= SEARCH_MANY_CELLS else FEW_STEPS
+    steps = (
+        LIMITS.row_weights_steps
+        if asked.layout.length <= LIMITS.row_tables_large
+        else LIMITS.row_weights_steps_large
+    )
     for turn in range(rounds + 1):
         weights, _ = solve_weights(asked, codes, weights, steps)
         codes, weights = _kept(codes, weights, asked.total)
@@ -295,7 +287,7 @@ def search(
         bound = max(bound, value - asked.total * (mean - floor))
         if progress is not None:
             progress(turn, rounds, f"value {value:,.4g}, could fall by {seen_gap:,.4g}")
-        if min(seen_gap, PAYS * (before - value)) <= gap * value:
+        if min(seen_gap, LIMITS.row_round_pays * (before - value)) <= gap * value:
             break
         if turn == rounds or must_stop():
             break
@@ -326,7 +318,7 @@ def merged(codes: Codes, weights: Array) -> tuple[Codes, Array]:
 
 def _kept(codes: Codes, weights: Array, total: float) -> tuple[Codes, Array]:
     """Without rows that weigh next to nothing."""
-    held = weights > LEAST_WEIGHT * total / len(weights)
+    held = weights > LIMITS.row_weight_minimum * total / len(weights)
     if held.all() or not held.any():
         return codes, weights
     kept = weights[held]
@@ -338,11 +330,11 @@ def _candidates(
 ) -> tuple[Codes, Array, float]:
     """Rows of low score, their scores, and a score that no row is below."""
     sizes = asked.layout.sizes.tolist()
-    if prod(sizes) <= EXACT_CELLS:
+    if prod(sizes) <= LIMITS.scores_listed:
         every = np.array(np.unravel_index(np.arange(prod(sizes)), sizes), dtype=np.int64)
         every = every[:, asked.are_possible(every)]
         scores = asked.scores(every, gradient)
-        best = np.argsort(scores, kind="stable")[:BATCH]
+        best = np.argsort(scores, kind="stable")[: LIMITS.rows_added]
         return every[:, best], scores[best], float(scores[best[0]])
     starts = _starts(codes, weights, asked.layout.sizes, draws)
     starts = np.ascontiguousarray(starts[:, asked.are_possible(starts)])
@@ -355,11 +347,11 @@ def _starts(codes: Codes, weights: Array, sizes: Integers, draws: Draws) -> Code
     """Rows drawn by weight: half of them as they are, half with a few new cells."""
     places = np.cumsum(weights / weights.sum())
     chosen = np.minimum(
-        np.searchsorted(places, draws.uniforms(BATCH), side="right"), len(weights) - 1
+        np.searchsorted(places, draws.uniforms(LIMITS.rows_added), side="right"), len(weights) - 1
     )
     out = np.ascontiguousarray(codes[:, chosen])
-    changed = np.arange(BATCH // 2, BATCH)
-    for _ in range(min(CHANGED, len(sizes))):
+    changed = np.arange(LIMITS.rows_added // 2, LIMITS.rows_added)
+    for _ in range(min(LIMITS.row_attributes_changed, len(sizes))):
         attribute = draws.below(len(sizes), len(changed))
         for a, size in enumerate(sizes.tolist()):
             here = changed[attribute == a]
@@ -372,19 +364,12 @@ def _descend(asked: Problem, codes: Codes, gradient: Gradient) -> None:
     from sfumato.solve.row_kernels import descend
 
     p, c = asked.layout, asked.guarded
-    spend(DESCENTS * p.sweep * codes.shape[1])
+    spend(LIMITS.row_descents * p.sweep * codes.shape[1])
     descend(
         codes, gradient.cells, p.sizes, p.offset, p.member_start, p.member, p.stride,
         p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause, c.look_mask,
-        c.masks, c.condition, asked.guard(gradient.pull), DESCENTS,
+        c.masks, c.condition, asked.guard(gradient.pull), LIMITS.row_descents,
     )  # fmt: skip
-
-
-FEWEST, MOST = 5_000, 25_000  # rows, unless it is said
-COARSEST = 4  # the first rows weigh this many times the last ones
-SWEEPS = 40
-STEPS = 60 * STEPS_PER_SECOND  # multiplications of one search
-SETTLED = 1e-3  # a sweep that lowers f by less, relatively, is the last
 
 
 @dataclass(frozen=True, eq=False)
@@ -441,7 +426,7 @@ def fit_rows(
     weights: Array | None = None,
     rows: int | None = None,
     seconds: float | None = None,
-    steps: float = STEPS,
+    steps: float = LIMITS.search_multiplications,
     gap: float = 0.05,
     rounds: int = 20,
     constraints: Constraints | None = None,
@@ -511,8 +496,12 @@ def _begin(
 ) -> _State:
     total = asked.total
     if start is None:
-        count = rows if rows is not None else int(min(max(total, FEWEST), MOST))
-        splits = next(s for s in (2, 1, 0) if 2**s <= min(COARSEST, count))
+        count = (
+            rows
+            if rows is not None
+            else int(min(max(total, LIMITS.rows_minimum), LIMITS.rows_maximum))
+        )
+        splits = next(s for s in (2, 1, 0) if 2**s <= min(LIMITS.rows_splits, count))
         count = -(-count // 2**splits)
         shares = best_product(asked)
         codes = _possible(asked, draw_product(shares, count, draws), shares, draws)
@@ -562,7 +551,7 @@ def _settle(asked: Problem, state: _State, progress: Progress | None) -> _State:
     value, gradient = asked.gradient(asked.margins(codes, weights))
     longer = 1.0
     for left in range(state.splits, -1, -1):
-        for sweep in range(SWEEPS):
+        for sweep in range(LIMITS.row_sweeps):
             if must_stop():
                 break
             moved = codes.copy()
@@ -570,13 +559,17 @@ def _settle(asked: Problem, state: _State, progress: Progress | None) -> _State:
             found, slope = asked.gradient(asked.margins(moved, weights))
             sweeps += 1
             if progress is not None:
-                progress(sweep, SWEEPS, f"{len(weights):,} rows, value {min(found, value):,.4g}")
+                progress(
+                    sweep,
+                    LIMITS.row_sweeps,
+                    f"{len(weights):,} rows, value {min(found, value):,.4g}",
+                )
             if found > value:  # the curvature was too small: power iteration stops below
                 longer *= 2
                 value, gradient = asked.gradient(asked.margins(codes, weights))
                 continue
             gain, codes, value, gradient = value - found, moved, found, slope
-            if gain <= SETTLED * value * (5 if left else 1):
+            if gain <= LIMITS.row_sweep_gain * value * (5 if left else 1):
                 break
         if left:
             codes, weights = np.repeat(codes, 2, axis=1), np.repeat(weights / 2, 2)

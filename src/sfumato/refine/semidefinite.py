@@ -22,15 +22,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, isfinite, sqrt
-from typing import Final
 
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.curvature import Diagonal, diagonal, least_total
 from sfumato.refine.reconstruct import Fit, Tables
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.residuals import layout
-from sfumato.solve.effort import EIGEN, STEPS_PER_SECOND, deadline, effort, must_stop, spend
+from sfumato.solve.effort import EIGEN, deadline, effort, must_stop, spend
 from sfumato.types import Array, Integers, Names
 
 __all__ = [
@@ -54,9 +54,6 @@ __all__ = [
 SIGNS = np.array([-1.0, 1.0])
 # The cells (s, t) of a table as combinations of M_00, M_0i, M_0j, M_ij, times 4.
 CELLS = np.array([[1.0, s, t, s * t] for s in SIGNS for t in SIGNS])
-SWEEPS = 1000
-SETTLED = 1e-10
-MOMENTS_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +162,7 @@ def moment_bound(scores: Tables) -> float:
     size = len(costs)
     vectors = _start(size, min(size, ceil(sqrt(2 * size)) + 1))
     before = -np.inf
-    for _ in range(SWEEPS):
+    for _ in range(LIMITS.mixing_sweeps):
         for a in range(size):
             pull = costs[a] @ vectors
             length = float(np.linalg.norm(pull))
@@ -173,11 +170,11 @@ def moment_bound(scores: Tables) -> float:
                 vectors[a] = pull / length
         lengths = np.linalg.norm(costs @ vectors, axis=1)
         value = float(lengths.sum())
-        if value - before <= SETTLED * abs(value):
+        if value - before <= LIMITS.mixing_settled * abs(value):
             break
         before = value
     excess = float(np.linalg.eigvalsh(costs - np.diag(lengths))[-1])
-    slack = MOMENTS_ROUNDING * (abs(constant) + float(np.abs(costs).sum()))
+    slack = LIMITS.mixing_rounding * (abs(constant) + float(np.abs(costs).sum()))
     return constant + 0.5 * (float(lengths.sum()) + size * max(0.0, excess)) + slack
 
 
@@ -186,18 +183,6 @@ def _start(size: int, rank: int) -> Array:
     grid = np.outer(np.arange(1, size + 1), np.arange(1, rank + 1))
     vectors = np.cos(grid * sqrt(2) + np.arange(rank))
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
-
-
-GAP: Final = 1e-6
-STEPS: Final = 3000
-MOST_STEPS: Final = 300 * STEPS_PER_SECOND  # multiplications
-MOST: Final = 2000  # attributes: one eigendecomposition takes seconds
-CHECK: Final = 10
-STEP: Final = 1.7
-BALANCE: Final = 3.0
-CHANGES: Final = 15
-ROUNDING: Final = 1e-13
-SMALLEST: Final = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,9 +217,9 @@ def project_semidefinitely(
     n: float | None,
     *,
     cells: bool = False,
-    gap: float = GAP,
+    gap: float = LIMITS.relaxation_gap,
     enough: float = 0.0,
-    steps: int = STEPS,
+    steps: int = LIMITS.moment_steps,
     seconds: float | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> SemidefiniteMoments:
@@ -246,7 +231,7 @@ def project_semidefinitely(
     """
     names, form = _checked(fit, n, gap)
     search = _Search(fit, Moments(names), form, n, cells)
-    with effort("moments", deadline(seconds), steps=MOST_STEPS):
+    with effort("moments", deadline(seconds), steps=LIMITS.relaxation_multiplications):
         return search.run(gap, enough, steps, progress)
 
 
@@ -266,10 +251,10 @@ def _checked(fit: Fit, n: float | None, gap: float) -> tuple[Names, Diagonal]:
             + (f"{wide[0]!r} has {fit.domain[wide[0]].size} cells" if wide else "got other sets")
             + "; use local consistency instead"
         )
-    if len(names) > MOST:
+    if len(names) > LIMITS.moment_attributes:
         raise TooLarge(
             f"{len(names):,} attributes need eigendecompositions of that order, the limit is "
-            f"{MOST:,}; use local consistency instead"
+            f"{LIMITS.moment_attributes:,}; use local consistency instead"
         )
     form = diagonal(fit, layout(fit.domain, fit.sets))
     if form is None:
@@ -311,25 +296,29 @@ class _Search:
     ) -> SemidefiniteMoments:
         """Steps until the bounds meet."""
         whole = self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
-        floor = max(ROUNDING * whole, enough)
-        step, changes, positive = 0, CHANGES, positive_part(self.w)
+        floor = max(LIMITS.gap_rounding * whole, enough)
+        step, changes, positive = 0, LIMITS.moment_changes, positive_part(self.w)
         while True:
             step += 1
             spend(EIGEN * float(self.size) ** 3)
             table = np.maximum(self.v, 0.0)
             x = self._minimise(2 * positive - self.w, 2 * table - self.v)
             last = step >= steps or must_stop()
-            if step % CHECK == 0 or last:
+            if step % LIMITS.steps_between_bounds == 0 or last:
                 made = self._feasible(positive, float(x[0, 0]))
                 upper = self._value(made)
                 forces = self.pull * (positive - self.w), self.pull * (table - self.v)
                 self.lower = max(self.lower, self.dual(*forces))
                 if progress is not None:
-                    progress(step, (upper - self.lower) / max(upper, floor, SMALLEST))
+                    progress(step, (upper - self.lower) / max(upper, floor, LIMITS.gap_denominator))
                 if upper - self.lower <= max(gap * upper, floor) or last:
                     return self._result(made, step)
             positive, ratio = self._move(x, positive, table)
-            if step % CHECK == 0 and changes and not 1 / BALANCE <= ratio <= BALANCE:
+            if (
+                step % LIMITS.steps_between_bounds == 0
+                and changes
+                and not 1 / LIMITS.moment_balance <= ratio <= LIMITS.moment_balance
+            ):
                 changes -= 1
                 self._rebalance(2.0 if ratio > 1 else 0.5, positive)
 
@@ -354,13 +343,13 @@ class _Search:
     def _move(self, x: Array, positive: Array, table: Array) -> tuple[Array, float]:
         """The step of w; its positive part, and the ratio of the primal residual to the dual."""
         off = x - positive
-        self.w = self.w + STEP * off
+        self.w = self.w + LIMITS.moment_step * off
         following = positive_part(self.w)
         primal = float(np.vdot(off, off))
         dual = float(np.vdot(following - positive, following - positive))
         if self.cells:
             gone = self.moments.cells(x) - table
-            self.v = self.v + STEP * gone
+            self.v = self.v + LIMITS.moment_step * gone
             change = np.maximum(self.v, 0.0) - table
             primal += float(np.vdot(gone, gone))
             dual += float(np.vdot(change, change))

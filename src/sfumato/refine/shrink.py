@@ -46,6 +46,7 @@ from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.grid import alike
 from sfumato.refine.problem import Quadratic
 from sfumato.refine.reconstruct import Fit, Part
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import onto_weights
 from sfumato.refine.synthesize import ReleasedTable, released_tables
 from sfumato.solve.nonnegative import project_to_simplex
@@ -89,17 +90,6 @@ __all__ = [
 #
 # The answers are no longer unbiased: use it where the total error matters.
 
-ROUNDS = 3
-SWEEPS = 50
-SETTLED = 1e-4  # change of the shares of an attribute, in L1
-RAREST = 0.1  # rarer cells are expected as if a tenth of a record were
-LEAST_VARIANCE = 1e-12
-LEAST = 1.0  # tau: independent records
-GREATEST = 1e12
-SHRINK_MOST_CELLS = 2**13
-GRID = 49
-REFINEMENTS = 2
-
 
 @dataclass(frozen=True, eq=False)
 class Prior:
@@ -124,7 +114,7 @@ def shrunk(fit: Fit, tables: Sequence[ReleasedTable], n: float) -> Fit:
     parts = []
     for table, tau in zip(several, prior.tau, strict=True):
         base = prior.expected(table.attributes)
-        weights = 1 / (tau * np.maximum(base, RAREST))
+        weights = 1 / (tau * np.maximum(base, LIMITS.prior_count_minimum))
         factors = tuple((a, Identity(fit.domain[a].size)) for a in table.attributes)
         term = Product(fit.domain, f"prior {' x '.join(table.attributes)}", 1.0, factors)
         parts.append(Part(term, base.reshape(-1), weights.reshape(-1)))
@@ -138,15 +128,15 @@ def find_prior(domain: Domain, tables: Sequence[ReleasedTable], n: float) -> Pri
     used = [t for t in tables if t.attributes and not t.is_spread]
     shares = {a.name: _one_way(domain, used, a.name, n) for a in domain}
     prior = Prior(shares, (), n)
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.prior_rounds):
         known, tau = [], []
         for table in used:
-            base = np.maximum(prior.expected(table.attributes), RAREST)
+            base = np.maximum(prior.expected(table.attributes), LIMITS.prior_count_minimum)
             variance = np.full(base.shape, table.error**2)
             if base.ndim > 1:
                 tau.append(dispersion(table.values - base, base, table.error**2))
                 variance += tau[-1] * base
-            known.append((table, 1 / np.maximum(variance, LEAST_VARIANCE)))
+            known.append((table, 1 / np.maximum(variance, LIMITS.prior_variance_minimum)))
         prior = Prior(_alternate(prior, known), tuple(tau), n)
     return prior
 
@@ -154,7 +144,7 @@ def find_prior(domain: Domain, tables: Sequence[ReleasedTable], n: float) -> Pri
 def _alternate(prior: Prior, known: Sequence[tuple[ReleasedTable, Array]]) -> dict[str, Array]:
     """Alternating least squares of ``n p x q x ...`` against weighted tables."""
     shares = dict(prior.shares)
-    for _ in range(SWEEPS):
+    for _ in range(LIMITS.prior_sweeps):
         moved = 0.0
         for name, share in shares.items():
             bend, pull = np.zeros(len(share)), np.zeros(len(share))
@@ -176,7 +166,7 @@ def _alternate(prior: Prior, known: Sequence[tuple[ReleasedTable, Array]]) -> di
             found = onto_weights(pull / bend, bend, 1.0)
             moved = max(moved, float(np.abs(found - share).sum()))
             shares[name] = found
-        if moved < SETTLED:
+        if moved < LIMITS.prior_shares_settled:
             break
     return shares
 
@@ -188,17 +178,20 @@ def dispersion(differences: Array, expected: Array, variance: float) -> float:
     Only the most frequent cells are looked at, which say the most and are chosen without y.
     """
     squares, expected = differences.reshape(-1) ** 2, expected.reshape(-1)
-    if expected.size > SHRINK_MOST_CELLS:
-        frequent = np.argpartition(-expected, SHRINK_MOST_CELLS)[:SHRINK_MOST_CELLS]
+    if expected.size > LIMITS.dispersion_cells:
+        frequent = np.argpartition(-expected, LIMITS.dispersion_cells)[: LIMITS.dispersion_cells]
         squares, expected = squares[frequent], expected[frequent]
-    low, high = np.log(LEAST), np.log(GREATEST)
+    low, high = np.log(LIMITS.dispersion_minimum), np.log(LIMITS.dispersion_maximum)
     best = low
-    for _ in range(REFINEMENTS):
-        grid = np.linspace(low, high, GRID)
+    for _ in range(LIMITS.dispersion_refinements):
+        grid = np.linspace(low, high, LIMITS.dispersion_grid)
         fits = [_likelihood(squares, expected, variance, t) for t in grid]
         best = float(grid[int(np.argmax(fits))])
         step = float(grid[1] - grid[0])
-        low, high = max(np.log(LEAST), best - step), min(np.log(GREATEST), best + step)
+        low, high = (
+            max(np.log(LIMITS.dispersion_minimum), best - step),
+            min(np.log(LIMITS.dispersion_maximum), best + step),
+        )
     return float(np.exp(best))
 
 
@@ -328,18 +321,6 @@ def _outer(shares: Sequence[Array]) -> Array:
     return np.asarray(out, dtype=np.float64)
 
 
-MOST_CELLS = 2**18  # of a guess
-MOST_ENTRIES = 2**20  # cells in use by answers: what is projected again takes no longer than that
-DRAWS = 4
-GAP = 1e-2  # of projections that are averaged
-JUDGES = 64  # draws that say how much noise is in a comparison of guesses
-CONTRADICTED = 2.0  # standard errors by which even counts must be nearer than public records
-OUTWEIGHED = 0.25  # of the squared distance to the nearest guess; less noise is left alone
-CAUTION = 1 / 3  # of the way back to the projection
-KEPT = 0.9  # of the projection; so little shrinking is not worth its risk
-IN_USE = 1e-9  # of the total
-
-
 @dataclass(frozen=True, eq=False)
 class Shrunk:
     """``share`` of the projection (c_0 above) and ``towards``, the shares of the guesses."""
@@ -368,8 +349,8 @@ def shrunk_towards(
     keep constraints, which no guess does.
     """
     grid, total = found.grid, float(found.weights.sum())
-    used = int((found.weights > IN_USE * total).sum())
-    is_small = grid.size <= MOST_CELLS and used * len(found.answers) <= MOST_ENTRIES
+    used = int((found.weights > LIMITS.weight_in_use * total).sum())
+    is_small = grid.size <= LIMITS.guess_cells and used * len(found.answers) <= LIMITS.guess_entries
     is_free = forecast.strategy.records is None and grid.constraints is None
     if not (total > 0 and is_small and is_free):
         return None
@@ -377,26 +358,26 @@ def shrunk_towards(
     weights = np.concatenate([p.weights for p in fit.parts])
     guesses = _guesses(forecast, quadratic, total, public)
     points = np.stack([found.answers, *guesses.answers(quadratic.values, total)])
-    if noise < OUTWEIGHED * float(((points[1:] - points[0]) ** 2 @ weights).min()):
+    if noise < LIMITS.noise_outweighed * float(((points[1:] - points[0]) ** 2 @ weights).min()):
         return None
     gram, pull = np.zeros((len(points), len(points))), np.zeros(len(points))
     draws = Draws(f"shrinkage {forecast.workload.digest()} {forecast.mechanism}")
-    for z in drawn_noise(forecast, draws, DRAWS):
+    for z in drawn_noise(forecast, draws, LIMITS.guess_draws):
         noisy = found.answers + z
         again = fit_explicit(
             _towards(fit, noisy),
             grid,
             total if is_total_known else None,
-            gap=GAP,
-            enough=GAP * noise,
+            gap=LIMITS.guess_gap,
+            enough=LIMITS.guess_gap * noise,
             steps=steps,
         )
         drawn = np.stack([again.answers, *guesses.answers(noisy, float(again.weights.sum()))])
         gram += (drawn * weights) @ drawn.T
         pull += (drawn * weights) @ found.answers
-    shares = (1 - CAUTION) * mixture(gram, pull)
-    shares[0] += CAUTION
-    if shares[0] > KEPT:
+    shares = (1 - LIMITS.shrink_caution) * mixture(gram, pull)
+    shares[0] += LIMITS.shrink_caution
+    if shares[0] > LIMITS.projection_share_maximum:
         return None
     towards = dict(zip(guesses.names, shares[1:].tolist(), strict=True))
     mixed = np.zeros(grid.size)
@@ -423,9 +404,12 @@ def _guesses(
     values, weights = quadratic.values, np.concatenate([p.weights for p in quadratic.fit.parts])
     one, other = (g.answers(values, total)[0] for g in (known, even))
     draws = Draws(f"public {forecast.workload.digest()} {forecast.mechanism}")
-    along = [2 * float((weights * (one - other)) @ z) for z in drawn_noise(forecast, draws, JUDGES)]
+    along = [
+        2 * float((weights * (one - other)) @ z)
+        for z in drawn_noise(forecast, draws, LIMITS.public_draws)
+    ]
     farther = float(weights @ ((values - one) ** 2 - (values - other) ** 2))
-    return even if farther > CONTRADICTED * float(np.std(along)) else known
+    return even if farther > LIMITS.public_contradicted * float(np.std(along)) else known
 
 
 def mixture(gram: Array, pull: Array) -> Array:

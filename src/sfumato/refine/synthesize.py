@@ -27,6 +27,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.planning.forecast import Forecast
 from sfumato.random import WordSource, integers_below
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Mask
 from sfumato.workload.constraints import Constraints
@@ -72,11 +73,6 @@ def draw_given(table: Array, given: Integers, words: WordSource) -> Integers:
     found = np.searchsorted(running, drawn, side="right")
     return np.asarray(found - given * table.shape[1], dtype=np.int64)
 
-
-SWEEPS: Final = 20
-AGAIN: Final = 30
-EXACT: Final = 1e-12  # of all records: the error of a cell that outweighs every noisy one
-MOST_VALUES: Final = 5 * 10**8
 
 Pair = tuple[str, str]
 
@@ -170,10 +166,10 @@ def synthesize(
     """
     if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
         raise WorkloadError(f"the number of synthetic records must be 0 or more, got {rows!r}")
-    if rows * len(domain) > MOST_VALUES:
+    if rows * len(domain) > LIMITS.synthetic_values:
         raise TooLarge(
             f"{rows:,} records of {len(domain)} attributes are {rows * len(domain):,} values, the "
-            f"limit is {MOST_VALUES:,}; draw them in parts"
+            f"limit is {LIMITS.synthetic_values:,}; draw them in parts"
         )
     if constraints is not None:
         tables = [*_published(constraints), *tables]
@@ -227,7 +223,7 @@ class _Model:
 
     def redrawn(self, codes: Integers, constraints: Constraints, words: WordSource) -> Integers:
         """The records with impossible ones drawn again, until none is."""
-        for _ in range(AGAIN):
+        for _ in range(LIMITS.redraws):
             bad = np.flatnonzero(~constraints.are_possible(codes))
             if not len(bad):
                 return codes
@@ -265,7 +261,7 @@ def _cut(
 def _published(constraints: Constraints) -> list[ReleasedTable]:
     """Published tables as released ones that have hardly any error."""
     return [
-        ReleasedTable(t.names, t.values, EXACT * max(t.total, 1.0))
+        ReleasedTable(t.names, t.values, LIMITS.published_error * max(t.total, 1.0))
         for t in constraints.published
         if t.names
     ]
@@ -320,7 +316,7 @@ def _rank(table: ReleasedTable, pair: Pair) -> tuple[bool, float]:
 
 def _fitted(table: Array, a: Array, b: Array) -> Array:
     """Scale rows and columns in turn to the margins (Deming, Stephan 1940)."""
-    for _ in range(SWEEPS):
+    for _ in range(LIMITS.margin_sweeps):
         table = table * _quotient(a, table.sum(axis=1))[:, None]
         table = table * _quotient(b, table.sum(axis=0))[None, :]
     return table

@@ -33,8 +33,9 @@ from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
 from sfumato.refine.cells import agreed_total
 from sfumato.refine.feasibility import witness
-from sfumato.refine.learn import FINAL_ROUNDS, FINAL_ROWS, LOOP_ROWS, MOST_CELLS, Learner
+from sfumato.refine.learn import Learner
 from sfumato.refine.project import checked_constraints
+from sfumato.refine.refine_limits import LIMITS as REFINE_LIMITS
 from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run, stored_answer
 from sfumato.types import Neighbours
 from sfumato.workload.build import in_bins
@@ -114,7 +115,7 @@ class AdaptivePlan:
             return 32 * self.workload.domain.size + (24 + 8 * votes) * self.workload.queries
         cells = sum(self.domain.cells(s) for s in self.candidates)
         measured = min(self.rounds, len(self.candidates)) + len(self.domain)
-        return 24 * cells + FINAL_ROWS * (8 * len(self.domain) + 4 * measured + 24)
+        return 24 * cells + REFINE_LIMITS.final_rows * (8 * len(self.domain) + 4 * measured + 24)
 
     @property
     def seconds(self) -> float:
@@ -129,9 +130,11 @@ class AdaptivePlan:
         sets, d = len(self.candidates), len(self.domain)
         cells = sum(self.domain.cells(s) for s in self.candidates)
         measured = min(self.rounds, sets)
-        scored = self.rounds * (1.5e-7 * cells + 4e-9 * sets * LOOP_ROWS)
-        fitted = self.rounds * 6e-9 * measured * LOOP_ROWS
-        settled = FINAL_ROUNDS * FINAL_ROWS * (8e-9 * measured + 1.5e-7 * d)
+        scored = self.rounds * (1.5e-7 * cells + 4e-9 * sets * REFINE_LIMITS.loop_rows)
+        fitted = self.rounds * 6e-9 * measured * REFINE_LIMITS.loop_rows
+        settled = (
+            REFINE_LIMITS.final_rounds * REFINE_LIMITS.final_rows * (8e-9 * measured + 1.5e-7 * d)
+        )
         return scored + fitted + settled
 
     def task(self, learner: Learner) -> Task:
@@ -365,10 +368,10 @@ def plan_adaptive(
     unit = check_privacy_unit(unit)
     if method not in ("tables", "mwem", "boosting"):
         raise PlanError(f'method must be "tables", "mwem" or "boosting", got {method!r}')
-    if method != "tables" and workload.domain.size > MOST_CELLS:
+    if method != "tables" and workload.domain.size > REFINE_LIMITS.learned_cells:
         raise TooLarge(
             f"{method!r} holds all {workload.domain.size:,} cells of the domain, at most "
-            f'{MOST_CELLS:,} are allowed; use method="tables", or fewer attributes'
+            f'{REFINE_LIMITS.learned_cells:,} are allowed; use method="tables", or fewer attributes'
         )
     workload = in_bins(workload)
     domain = asked_domain(workload)

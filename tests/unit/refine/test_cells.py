@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from sfumato.refine.cells import _least_norm, fit_running_totals
 from sfumato.refine.grid import Grid
 from sfumato.refine.problem import Bound, Quadratic, inverse_covariance, known_total, unknown_total
 from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.nonnegative import nonnegative_least_squares
 from sfumato.workload.terms import Product
 from tests.shared.dense import dense_workload
@@ -87,7 +90,7 @@ def test_operators_of_sets_too_large_for_a_matrix_are_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = quadratic(work_of(name))
-    monkeypatch.setattr("sfumato.refine.problem.MOST_DENSE", 0)
+    monkeypatch.setattr("sfumato.refine.problem.LIMITS", replace(LIMITS, set_gram_cells=0))
     large = quadratic(work_of(name))
     h = np.random.default_rng(2).random(small.grid.size)
     np.testing.assert_allclose(large.curve(large.stack(h)), small.curve(small.stack(h)), atol=1e-11)

@@ -15,6 +15,7 @@ from sfumato.refine import consistency as module
 from sfumato.refine.consistency import Refined, check_projection, refined, refined_listed
 from sfumato.refine.drawn_records import draw_records
 from sfumato.refine.reconstruct import reconstruct
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.release.release import Release
 from tests.shared.made_releases import measured, planned, some_counts
 from tests.shared.words import SeededWords
@@ -146,7 +147,7 @@ def test_rows_take_over_where_cells_cannot_be_listed_and_lower_the_error(epsilon
 def test_rows_that_miss_more_than_noise_explains_are_not_used(monkeypatch):
     """The twin: with hardly any effort the rows are far off, and the answers are only cut."""
     _, _, release, _ = rows_made(20)
-    monkeypatch.setattr(module, "EXPLAINED", 1e-3)
+    monkeypatch.setattr(module, "LIMITS", replace(LIMITS, rows_misfit=1e-3))
     assert refined(release.forecast, release.estimates.measured, release.estimates.unbiased) is None
 
 

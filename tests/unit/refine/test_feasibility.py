@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, combinations
 
 import numpy as np
@@ -13,6 +14,7 @@ import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine import feasibility
 from sfumato.refine.feasibility import witness
+from sfumato.refine.refine_limits import LIMITS
 
 DOMAIN = sf.Domain({"a": 3, "b": 3, "c": 2, "d": 2})
 SETS = list(chain(*(combinations("abcd", size) for size in (1, 2, 3))))
@@ -137,7 +139,7 @@ def test_chains_of_huge_tables_are_met_without_listing_the_domain():
 
 
 def test_circles_that_are_too_large_are_refused_as_undecided(monkeypatch):
-    monkeypatch.setattr(feasibility, "MOST_CELLS", 7)
+    monkeypatch.setattr(feasibility, "LIMITS", replace(LIMITS, cells_listed=7))
     with pytest.raises(TooLarge, match="nobody can tell"):
         witness(circle(np.array([[5.0, 0.0], [0.0, 5.0]])))
 

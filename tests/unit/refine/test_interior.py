@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from sfumato.refine.grid import Grid
 from sfumato.refine.interior import Chains, Margins, newton_system
 from sfumato.refine.problem import Bound, Quadratic
 from sfumato.refine.reconstruct import fit_answers
+from sfumato.refine.refine_limits import LIMITS
 from tests.shared.dense import dense_workload
 from tests.unit.refine.test_project import NAMES, RECORDS, by_clarabel, work_of
 
@@ -95,13 +98,13 @@ def test_the_gap_holds_however_early_the_steps_end(monkeypatch: pytest.MonkeyPat
         _, least = by_clarabel(dense_workload(work), y, np.eye(len(y)), n)
         gaps = []
         for steps in (1, 3, 6, 30):
-            monkeypatch.setattr(interior, "STEPS", steps)
+            monkeypatch.setattr(interior, "LIMITS", replace(LIMITS, newton_steps=steps))
             _, value, gap = solved(quadratic(work, y), n)
             assert value - least <= gap + 1e-9 * float(y @ y)
             gaps.append(gap)
         assert gaps[-1] < 1e-6 * gaps[0]
         # The broken twin: a certificate that claims to be there at once.
-        monkeypatch.setattr(interior, "STEPS", 1)
+        monkeypatch.setattr(interior, "LIMITS", replace(LIMITS, newton_steps=1))
         monkeypatch.setattr(Bound, "gap", lambda *_: 0.0)
         _, value, claimed = solved(quadratic(work, y), n)
         assert value - least > claimed + 1e-9 * float(y @ y)

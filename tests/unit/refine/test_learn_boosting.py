@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ import pytest
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.refine import minimax
-from sfumato.refine.learn import EVENNESS, Boosted, synopsis
+from sfumato.refine.learn import Boosted, synopsis
+from sfumato.refine.refine_limits import LIMITS
 from tests.shared.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})
@@ -175,7 +178,7 @@ def test_rounded_answers_come_back_within_their_rounding() -> None:
 def test_without_reweighting_the_bounds_never_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     work, _, y = noisy("tables", 20.0)
     assert sf.project(y, work, 60, objective="max").converged
-    monkeypatch.setattr(minimax, "STEP", 0.0)
+    monkeypatch.setattr(minimax, "LIMITS", replace(LIMITS, minimax_step=0.0))
     assert not sf.project(y, work, 60, objective="max").converged
 
 
@@ -202,7 +205,7 @@ def test_a_synopsis_is_the_most_even_histogram_that_explains_its_queries() -> No
     y, variances = (F @ RECORDS)[known] + 3.0, np.array([4.0, 9.0, 1.0, 25.0])
     found = synopsis(work, known, y, variances, 60.0).ravel()
     h = cp.Variable(24, nonneg=True)
-    uneven = EVENNESS * cp.sum(cp.rel_entr(h, np.full(24, 60 / 24)))
+    uneven = LIMITS.evenness_weight * cp.sum(cp.rel_entr(h, np.full(24, 60 / 24)))
     missed = cp.sum(cp.multiply(1 / (2 * variances), cp.square(F[known] @ h - y)))
     cp.Problem(cp.Minimize(uneven + missed), [cp.sum(h) == 60]).solve(solver=cp.CLARABEL)
     assert found.sum() == pytest.approx(60)

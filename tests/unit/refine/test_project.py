@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
@@ -15,6 +16,7 @@ from sfumato.refine import problem as problem_module
 from sfumato.refine.grid import Grid
 from sfumato.refine.problem import Quadratic
 from sfumato.refine.reconstruct import fit_answers
+from sfumato.refine.refine_limits import LIMITS
 from tests.shared.dense import dense_workload
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})
@@ -131,8 +133,8 @@ def test_a_gap_that_floats_cannot_tell_from_none_counts_as_reached(
         # The gap is as it was computed, noise and all.
         assert found.distance_bound == pytest.approx(np.sqrt(found.gap))
     # The twin: without the rule, noise keeps some of them from ever being reached.
-    monkeypatch.setattr(problem_module, "ROUNDING", 0.0)
-    monkeypatch.setattr(cells, "ROUNDING", 0.0)
+    monkeypatch.setattr(problem_module, "LIMITS", replace(LIMITS, slope_rounding=0.0))
+    monkeypatch.setattr(cells, "LIMITS", replace(LIMITS, slope_rounding=0.0))
     strict = [sf.project(y, work, None, covariance, gap=1e-12) for y, work, covariance in cases]
     assert not all(found.converged for found in strict)
 

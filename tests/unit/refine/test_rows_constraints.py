@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from sfumato.errors import WorkloadError
 from sfumato.refine import feasibility
 from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit, fit_answers
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible, meet_published, problem
 from sfumato.refine.rows import Rows, fit_rows
 from sfumato.refine.synthesize import ReleasedTable, synthesize
@@ -144,7 +147,7 @@ def test_rows_refuse_tables_that_no_data_has() -> None:
 
 
 def test_what_is_missed_is_said_where_cells_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feasibility, "MOST_CELLS", 5)
+    monkeypatch.setattr(feasibility, "LIMITS", replace(LIMITS, cells_listed=5))
     domain = sf.Domain({"a": 3, "b": 3})
     known = sf.Constraints(domain, ["a = 0 and b = 0"], [("a", [9, 1, 0]), ("b", [9, 1, 0])])
     found = meet_published(known, np.array([[0, 1], [1, 0]]), np.ones(2))

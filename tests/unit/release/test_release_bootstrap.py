@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,8 @@ import sfumato as sf
 from sfumato.errors import SfumatoError, TooLarge, WorkloadError
 from sfumato.ledger.ledger import Ledger
 from sfumato.refine import intervals
-from sfumato.refine.intervals import DRAWS, Bootstrap, check_intervals
+from sfumato.refine.intervals import Bootstrap, check_intervals
+from sfumato.refine.refine_limits import LIMITS
 from sfumato.release.release import Release
 from tests.shared.made_releases import measured, planned
 from tests.shared.words import SeededWords
@@ -82,7 +85,7 @@ def test_they_are_labelled_as_approximate(few, tmp_path):
 
 
 def test_half_widths_are_order_statistics_up_to_the_last():
-    sizes = np.sort(np.arange(DRAWS, dtype=np.float32)[:, None], axis=0)
+    sizes = np.sort(np.arange(LIMITS.bootstrap_draws, dtype=np.float32)[:, None], axis=0)
     found = Bootstrap((sizes,))
     assert found.half_widths(0, 0.5)[0] == np.ceil(201 * 0.5) - 1
     assert found.half_widths(0, 0.995)[0] == 199
@@ -106,7 +109,7 @@ def test_what_cannot_be_repeated_is_refused_before_anything_is_spent(tmp_path, m
     monkeypatch.setattr(intervals, "LISTED", 11)
     refused("at most 11", TooLarge, intervals="bootstrap")
     monkeypatch.undo()
-    monkeypatch.setattr(intervals, "MOST_NUMBERS", 100)
+    monkeypatch.setattr(intervals, "LIMITS", replace(LIMITS, bootstrap_errors=100))
     refused("queries are too many", TooLarge, intervals="bootstrap")
 
 

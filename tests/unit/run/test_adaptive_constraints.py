@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from sfumato.errors import WorkloadError
 from sfumato.ledger.ledger import Ledger
 from sfumato.refine import learn
 from sfumato.refine.learn import kept_rows
+from sfumato.refine.refine_limits import LIMITS
 
 DOMAIN = sf.Domain({"age": 6, "married": 2, "sex": 2, "town": 3})
 WORK = sf.marginals(DOMAIN, [["age", "married"], ["married", "sex"], ["age", "sex"]])
@@ -21,8 +24,7 @@ METHODS = ["tables", "mwem", "boosting"]
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learn, "FINAL_ROWS", 4000)
-    monkeypatch.setattr(learn, "LOOP_ROWS", 4000)
+    monkeypatch.setattr(learn, "LIMITS", replace(LIMITS, final_rows=4000, loop_rows=4000))
 
 
 def people(rows: int = 600) -> pd.DataFrame:

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of the refine room in one place: what decides, what is refused, and why.
+
+Values that steer a choice or end a search, grouped by the module that reads them. They are public
+and fixed: the same measurements give the same published answers on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.solve.effort import STEPS_PER_SECOND
+
+__all__ = [
+    "LIMITS",
+    "RefineLimits",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RefineLimits:
+    """Sizes that are refused, thresholds between estimators, steps and tolerances of searches."""
+
+    # consistency: which estimate is published
+    projection_gap: float = 1e-3
+    """The relative gap at which a projection is exact enough to publish: answers are off by at
+    most 3% of the way they moved."""
+    projection_error_ignored: float = 0.02
+    """Or it is off by this part of the expected distance of the unbiased answers from the
+    truth: little beside the noise."""
+    projection_error_published: float = 0.3
+    """The part of that distance up to which a search that ran out of steps is still published
+    as a projection; beyond it the unbiased answers are."""
+    minimax_cells: int = 2**12
+    """Cells, and answers, up to which a plan for the maximum error gets the minimax histogram:
+    it takes some forty projections."""
+    rows_misfit: float = 1.2
+    """Times the expected squared noise by which weighted rows may miss the answers; rows beyond
+    it contradict what was measured and are not published."""
+    exact_variance: float = 1e-6
+    """The part of the maximum variance below which an answer is not taken to be better: an
+    exact one would outweigh all others."""
+    search_multiplications: float = 60 * STEPS_PER_SECOND
+    """Multiplications of one search for cells or rows, about a minute of one core, the same on
+    every machine."""
+    coarse_gap: float = 0.01
+    """The relative gap at which searches for the minimax histogram and for rows stop."""
+
+    # problem: the grid, and the quadratic function over it
+    cells_listed: int = 10**7
+    """Merged cells that a projection lists, ten arrays of them: 0.8 GB; beyond that there are
+    rows."""
+    bundle_cells: int = 32
+    """Cells of neighbouring attributes that are summed out as one."""
+    slices_added_singly: int = 8
+    """Slices that are added one by one: numpy is slow on short inner loops."""
+    coefficients_inspected: int = 2**22
+    """Coefficients of a group that are written out to add up their sizes: 32 MB."""
+    attribute_gram_cells: int = 2048
+    """Cells of an attribute whose Gram matrix is written out: 32 MB."""
+    set_gram_cells: int = 1536
+    """Cells of a set of attributes whose Gram matrix is written out: 18 MB."""
+    gram_coefficients: int = 2**24
+    """Coefficients that are written out on the way to such a matrix: 128 MB."""
+    joint_gram_margins: int = 4096
+    """Margins of all sets whose joint Gram matrix is written out: 128 MB."""
+    singular_variance: float = 1e-10
+    """The part of the maximum variance below which a combination of answers counts as exact."""
+    exact_combination_error: float = 1e-6
+    """How far, of the maximum answer, an exact combination may be off what all data sets have."""
+
+    # cell_solvers: the certificate
+    slope_rounding: float = 1e-14
+    """Of the numbers that a slope is a sum of: gaps below it are those of float arithmetic."""
+    groups_tried_for_length: int = 4
+    """Groups, the smallest first, that are tried for a vector that bounds an unknown total."""
+
+    # cell_solvers: few cells (active set)
+    active_set_rounds: int = 2000
+    """Rounds in which cells enter; rounding ends the search long before."""
+    active_set_weights_tolerance: float = 0.02
+    """Of the maximum violation of a slope: weights of cells that will still change need no more
+    digits."""
+    active_set_patience: int = 25
+    """Rounds without a smaller gap after which rounding is all that is left."""
+
+    # cell_solvers: all cells (accelerated gradient)
+    cell_power_steps: int = 12
+    """Power iterations for the maximum eigenvalue; the step length allows for what they miss."""
+    steps_between_bounds: int = 10
+    """Steps between two certificates, each of which costs about as much as a step."""
+    quick_gap_ratio: float = 0.5
+    """The part of the gap left between two certificates where it falls quickly enough to go on."""
+
+    # cell_solvers: all cells (interior point)
+    newton_margins: int = 4096
+    """The order of a matrix whose factorization takes about a second."""
+    newton_margin_sums: float = 3e7
+    """Cells times pairs of sets that are summed to get that matrix."""
+    newton_band_entries: float = 2e7
+    """Entries of a banded matrix: 160 MB."""
+    newton_band_multiplications: float = 5e9
+    """Multiplications that factorize a banded matrix, about a second."""
+    newton_cells_minimum: int = 128
+    """Cells in use below which entering them one by one is quicker than any Newton step."""
+    newton_steps: int = 100
+    """Newton steps; some twenty suffice."""
+    newton_step_share: float = 0.995
+    """The part of the way to the nearest boundary that a step goes."""
+    weightless_ratios: tuple[float, ...] = (1.0, 1e-2, 1e-4, 1e-6, 1e-8)
+    """Ratios of a weight to its slope below which a cell counts as empty, tried in turn."""
+    newton_patience: int = 5
+    """Steps that bring nothing after which rounding is all that is left."""
+
+    # cells: published tables (method of multipliers)
+    multiplier_rounds: int = 40
+    """Projections, each with new multipliers."""
+    multiplier_weight: float = 10.0
+    """The first weight of a published count, against the maximum weight of an answer."""
+    multiplier_weight_maximum: float = 1e6
+    """The weight above which it grows no more: the projections would be ill-conditioned."""
+    multiplier_slow: float = 0.25
+    """The part of the difference left after a round above which the weight grows."""
+    multiplier_round_gap: float = 0.2
+    """Of the gap that is aimed at: how well a round is solved."""
+    margins_met: float = 1e-16
+    """Half the squared difference from counts near 1 that counts as none."""
+    feasible_share: float = 1e-3
+    """The share of a feasible histogram that is mixed in where raking alone does not get there."""
+
+    # cells: the choice of a solver
+    value_floor: float = 1e-6
+    """Of |y|^2 / 2: gaps are relative to the value plus this, or answers that fit exactly would
+    have none."""
+    independent_queries_few: int = 4000
+    """Independent queries up to which few cells are tried at once; beyond, a glance over all
+    cells comes first."""
+    cells_in_use: int = 3000
+    """Cells in use whose weights are solved for as one dense problem."""
+    glance_steps: int = 40
+    """Gradient steps over all cells, enough where queries hardly overlap."""
+
+    # cells: the minimax histogram
+    minimax_rounds: int = 200
+    """Weighted projections of one game."""
+    minimax_patience: int = 40
+    """Rounds in which neither bound moved after which the game ends."""
+    minimax_step: float = 1.5
+    """With 1 the lower bound rises in every round (Lawson); 1.5 takes two thirds of the rounds,
+    from 2 on the histograms swing."""
+    minimax_weight_minimum: float = 1e-12
+    """Of all weight: a query that fits once may be the worst later."""
+    minimax_floor: float = 1e-4
+    """Of the maximum s|y|: gaps are relative to the value plus this."""
+
+    # feasibility
+    sliver: float = 1e-13
+    """Of all records: weights below it are rounding."""
+
+    # row_problem: a fit seen from rows
+    truth_values_at_once: int = 2**24
+    """Truth values of conditions on rows that are held at once."""
+    truth_values_stored: int = 2**23
+    """Truth values that are stored for rows that stay: 64 MB."""
+    row_power_steps: int = 10
+    """Power iterations for the maximum eigenvalue of a part."""
+    row_power_factor: float = 1.1
+    """Power iteration approaches the maximum eigenvalue from below: its result is raised by
+    this."""
+    published_weight: float = 4.0
+    """The weight of published counts while rows are searched, against the maximum weight of an
+    answer."""
+    feasible_rows_share: float = 1e-3
+    """Of all weight, for rows that are added where published counts need some."""
+
+    # rows: where rows start
+    product_rounds: int = 40
+    """Steps towards the best product of one-way tables; a start need not be the best one."""
+    product_rounds_large: int = 8
+    """The same where tables are large: a start must not take longer than the search."""
+    row_tables_large: int = 2**22
+    """Cells of all tables above which a pass over them takes a noticeable part of a second."""
+    product_step_minimum: float = 2.0**-40
+    """The step below which no better product is looked for."""
+    product_step_growth: float = 2.0
+    """How much longer the next step is than one that succeeded."""
+    product_gain: float = 1e-3
+    """The relative gain of a step below which it is the last."""
+    product_exponent: float = 5.0
+    """The most that the logarithm of a share moves at once."""
+    product_share_minimum: float = 1e-12
+    """Of a cell, so that none falls to 0 for good."""
+    rows_minimum: int = 5_000
+    """Rows, unless a number is given, however few records there are."""
+    rows_maximum: int = 25_000
+    """Rows, unless a number is given, however many records there are."""
+    rows_splits: int = 4
+    """The first rows weigh this many times the last ones."""
+
+    # rows: moving, weighing and finding rows
+    row_sweeps: int = 40
+    """Sweeps in which rows move, before each split."""
+    row_sweep_gain: float = 1e-3
+    """The relative gain of a sweep below which it is the last."""
+    row_weights_gain: float = 1e-9
+    """The relative gain of a step over the weights below which it is the last."""
+    row_weights_steps: int = 25
+    """Steps over the weights in a round of the search."""
+    row_weights_steps_large: int = 6
+    """The same where tables are large and each step takes seconds."""
+    scores_listed: int = 2**17
+    """Cells of a domain whose every score is looked at for the minimum, which then is proved."""
+    rows_added: int = 2_000
+    """Rows that a round looks for."""
+    row_descents: int = 4
+    """Passes over the attributes of a new row towards a lower score."""
+    row_weight_minimum: float = 1e-9
+    """Of the mean weight: rows below it are dropped."""
+    row_round_pays: int = 10
+    """The last round, unless it lowered f by one over this of the gap that is aimed at."""
+    row_attributes_changed: int = 3
+    """Attributes of a row that take a new cell before it descends."""
+
+    # shrink: the prior around independence
+    prior_rounds: int = 3
+    """Turns in which shares and dispersions are fitted."""
+    prior_sweeps: int = 50
+    """Sweeps of alternating least squares in a turn."""
+    prior_shares_settled: float = 1e-4
+    """The change of the shares of an attribute, in L1, below which a sweep is the last."""
+    prior_count_minimum: float = 0.1
+    """Rarer cells are expected as if a tenth of a record were."""
+    prior_variance_minimum: float = 1e-12
+    """A variance below it is taken for it: exact tables would divide by zero."""
+    dispersion_minimum: float = 1.0
+    """tau of independent records; tables scatter no less."""
+    dispersion_maximum: float = 1e12
+    """tau at which a prior says nothing."""
+    dispersion_cells: int = 2**13
+    """Cells of a table, the most frequent ones, that tau is fitted to."""
+    dispersion_grid: int = 49
+    """Values of tau that are compared at once."""
+    dispersion_refinements: int = 2
+    """Grids, each around the best of the one before."""
+
+    # shrink: mixtures with guesses
+    guess_cells: int = 2**18
+    """Cells of a guess."""
+    guess_entries: int = 2**20
+    """Cells in use times answers: what is projected again takes no longer than that."""
+    guess_draws: int = 4
+    """Draws of the planned noise that are projected again."""
+    guess_gap: float = 1e-2
+    """The relative gap of projections that are averaged."""
+    public_draws: int = 64
+    """Draws that say how much noise is in a comparison of guesses."""
+    public_contradicted: float = 2.0
+    """Standard errors by which even counts must be nearer than public records to replace them."""
+    noise_outweighed: float = 0.25
+    """Of the squared distance to the nearest guess: less noise is left alone."""
+    shrink_caution: float = 1 / 3
+    """Of the way back to the projection, which bounds the loss where shrinking is wrong."""
+    projection_share_maximum: float = 0.9
+    """Of the projection: so little shrinking is not worth its risk."""
+    weight_in_use: float = 1e-9
+    """Of the total: cells of less weight do not count as in use."""
+
+    # intervals
+    whole_number_rounding: float = 1e-9
+    """Relative: ends so near to a whole number are taken for it."""
+    bootstrap_draws: int = 200
+    """Releases that a bootstrap repeats; the 95% quantile is then the tenth largest error."""
+    bootstrap_errors: int = 2**26
+    """Errors that a bootstrap stores: a quarter of a GiB."""
+
+    # learn: maximum entropy
+    loop_rows: int = 30_000
+    """Rows of the model while tables are measured."""
+    final_rows: int = 200_000
+    """Rows of the model that is published."""
+    final_rounds: int = 3
+    """Times that those rows are drawn anew."""
+    published_variance: float = 0.01
+    """The variance that published counts are taken to have."""
+    evenness_minimum: float = 0.5
+    """Effective rows, as a share, below which they are drawn anew."""
+    potential_step: float = 3.0
+    """The most that a potential moves at once; rows are a sample, and few in rare cells."""
+    one_way_share_minimum: float = 1e-9
+    """Of a cell of one attribute: none is quite impossible because its noisy count is negative."""
+    looseness_maximum: float = 1e4
+    """How much looser than sampling noise a dependence is taken to be."""
+    looseness_margin: float = 0.3
+    """Standard deviations of the excess that are added to it."""
+    metropolis_steps: int = 3
+    """Metropolis steps per attribute when rows are drawn anew."""
+
+    # learn: multiplicative weights and synopses
+    learned_cells: int = 2**21
+    """Cells of the domain, one number each, that multiplicative weights and boosting hold."""
+    hedge_passes: int = 10
+    """Passes over all measured queries after each new one."""
+    hedge_passes_maximum: int = 50
+    """Passes where the error still falls."""
+    hedge_settled: float = 1e-2
+    """Of the error left in the measured queries: the gain of a pass below which it is the last."""
+    evenness_weight: float = 0.01
+    """With 1 a synopsis is the likeliest histogram of records drawn evenly at random; data are
+    not like that."""
+    synopsis_steps: int = 500
+    """Iterations of L-BFGS for one synopsis."""
+    completed_rows: int = 30_000
+    """Rows where attributes that nobody asks about are drawn."""
+
+    # residuals
+    subsets_listed: int = 2**20
+    """Subsets of sets of attributes, each with a residual of its own."""
+    eigenvalue_rounding: float = 1e-12
+    """Relative: eigenvalues this near are equal, and this small are 0."""
+
+    # local_consistency: fits that are not diagonal
+    step_turns: int = 60
+    """Conjugate gradients of one step, which need not be solved exactly."""
+    bound_turns: int = 300
+    """Conjugate gradients of the start and of a lower bound."""
+    gradient_rounding: float = 1e-13
+    """Of what a gradient is the difference of: steps along less go anywhere."""
+    turn_reduction: float = 1e-2
+    """Of the residual, for one step."""
+
+    # local_consistency: tables made feasible
+    even_shares: tuple[float, ...] = (0.0, 0.01, 0.1)
+    """Shares of the uniform that are tried before what is still negative is patched."""
+    independence_floor: float = 1e-3
+    """The share of the uniform in the model of independence."""
+    zero_turns: int = 400
+    """Conjugate gradients that empty impossible cells."""
+    zero_rounding: float = 1e-14
+    """Of the total: what is left on impossible cells."""
+    inside_rows_drawn: int = 20_000
+    """Rows from the product of margins."""
+    inside_rows: int = 2**20
+    """Rows, one in every possible cell of every table."""
+    inside_even_share: float = 0.1
+    """Of the uniform in that product."""
+    inside_cells_share: float = 0.5
+    """Of all weight for rows that make cells positive."""
+
+    # local_consistency, semidefinite: splitting
+    relaxation_gap: float = 1e-6
+    """The relative gap of a projection onto a relaxation, unless another is given."""
+    relaxation_multiplications: float = 300 * STEPS_PER_SECOND
+    """Multiplications of a projection onto a relaxation, about five minutes of one core."""
+    gap_rounding: float = 1e-13
+    """Of f at zero: what floats leave of a gap."""
+    gap_denominator: float = 1e-300
+    """Keeps a relative gap finite where f is 0."""
+    local_steps: int = 4000
+    """Steps of local consistency."""
+    local_step: float = 1.8
+    """The over-relaxation; any below 2 converges."""
+    local_pull: float = 3.0
+    """The pull of a table at first, against the precision of its cells."""
+    local_balance: float = 5.0
+    """How far two parts of the gap may differ before the pulls are changed."""
+    local_changes: int = 12
+    """Times that pulls are raised: a search that never settles them would not converge."""
+    moment_steps: int = 3000
+    """Steps of the semidefinite relaxation."""
+    moment_step: float = 1.7
+    """The over-relaxation; any below 2 converges."""
+    moment_balance: float = 3.0
+    """How far the primal and the dual residual may differ before the pull is changed."""
+    moment_changes: int = 15
+    """Times that the pull is changed."""
+    moment_attributes: int = 2000
+    """Attributes: one eigendecomposition takes seconds."""
+    mixing_sweeps: int = 1000
+    """Sweeps of the mixing method over all unit vectors."""
+    mixing_settled: float = 1e-10
+    """The relative gain of a sweep below which it is the last."""
+    mixing_rounding: float = 1e-12
+    """Of all coefficients: added to a bound for what floats may have lost."""
+
+    # project
+    number_maximum: float = 1e100
+    """Of an answer or a total: squares of it times weights are still floats."""
+    error_minimum: float = 1e-100
+    """Of a standard error, for the same reason."""
+    proof_gap: float = 1e-3
+    """The relative gap of the relaxation that proves a gap of rows."""
+
+    # synthesize
+    margin_sweeps: int = 20
+    """Times that rows and columns of a table are scaled to its margins."""
+    redraws: int = 30
+    """Times that impossible records are drawn again from the tree before their linked
+    attributes are drawn apart."""
+    published_error: float = 1e-12
+    """Of all records: the error of a cell that outweighs every noisy one."""
+    synthetic_values: int = 5 * 10**8
+    """Values of synthetic records, records times attributes: 4 GB."""
+
+
+LIMITS: Final = RefineLimits()
