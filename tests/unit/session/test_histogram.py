@@ -36,7 +36,7 @@ def _dense(question: Question) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "name",
-    ["online.hedge", "online.estimate", "online.opening", "workload.question"],
+    ["session.histogram", "session.session", "session.session_answers", "workload.question"],
 )
 def test_the_examples_of_the_docstrings_hold(name: str) -> None:
     found = doctest.testmod(import_module(f"sfumato.{name}"))
