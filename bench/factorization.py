@@ -32,7 +32,7 @@ from bench.figures import Figure, best, figures, unfinished
 from bench.tell import Effort, is_within
 from sfumato.errors import SfumatoError
 from sfumato.run.linear import Plan
-from sfumato.run.stream import Counter
+from sfumato.run.stream import Stream
 
 __all__ = ["Row", "main", "run", "run_live"]
 
@@ -125,7 +125,7 @@ def _planned(kind: str, work: sf.Workload) -> tuple[float, float | None, str]:
 
 def _streamed(kind: str, length: int) -> tuple[float, float | None, str]:
     """A stream of this length; the certificate is against all factorizations, streams or not."""
-    plan = Counter(length, sf.Budget(mu=1)).forecast
+    plan = Stream(length, sf.Budget(mu=1)).forecast
     if kind == "stream":
         return plan.gamma, plan.certificate, plan.strategy
     return plan.sensitivity * sqrt(plan.rows_squared.max()), None, plan.strategy

@@ -152,8 +152,8 @@ _PYTHON = (
     ("questions about 10^9 cells", lambda: lambda: questions_of(sf.marginals(_row(10**9), 1))),
     ("adaptive: a table of 10^18 cells", lambda: lambda: sf.plan_adaptive(_whole(), ANY)),
     ("adaptive: 10^9 rounds", lambda: lambda: sf.plan_adaptive(_pairs(), ANY, rounds=10**9)),
-    ("a stream of 10^18 steps", lambda: lambda: sf.Counter(10**18, ANY)),
-    ("10^12 streams", lambda: lambda: sf.Counter(100, ANY, dimensions=10**12)),
+    ("a stream of 10^18 steps", lambda: lambda: sf.Stream(10**18, ANY)),
+    ("10^12 streams", lambda: lambda: sf.Stream(100, ANY, dimensions=10**12)),
     ("a watch of 10^18 steps", lambda: lambda: sf.watch(10**18, ANY, 5)),
 )  # fmt: skip
 _SQL = (

@@ -20,7 +20,7 @@ import numpy as np
 import sfumato as sf
 from bench.tell import Effort
 from sfumato.planning.stream_plans import StreamForecast, forecast_stream
-from sfumato.run.stream import Counter
+from sfumato.run.stream import Stream
 
 LENGTHS = (64, 256, 1024, 4096, 65536, 1_000_000)
 WINDOWS = ((256, 32), (1024, 32), (1024, 256), (4096, 100), (65536, 365), (1_000_000, 1000))
@@ -94,7 +94,7 @@ def pace() -> None:
     print("| strategy | window | microseconds per step |")
     print("| --- " * 3 + "|")
     for strategy, window in (("optimal", None), ("optimal", 32), ("tree", None)):
-        counter = Counter(20_000, sf.Budget(mu=1), strategy, window=window)
+        counter = Stream(20_000, sf.Budget(mu=1), strategy, window=window)
         counter.add_many([1] * 1000)
         start = time.process_time()
         counter.add_many([1] * 10_000)

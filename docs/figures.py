@@ -16,10 +16,9 @@ import numpy as np
 import sfumato as sf
 from sfumato.cli.demo_command import example
 from sfumato.errors import PlanError
-from sfumato.study.error_bounds import laplace_error, table_error
-from sfumato.study.local_model import RandomizedResponse
-from sfumato.study.local_model import error_bound
 from sfumato.random import system_words
+from sfumato.study.error_bounds import laplace_error, table_error
+from sfumato.study.local_model import RandomizedResponse, response_error
 from sfumato.vault.select import report_noisy_max
 from sfumato.vault.sensitive import Sensitive
 
@@ -212,8 +211,7 @@ def projection() -> alt.LayerChart:
     sizes = np.geomspace(30, 100_000, 12)
     curves += [("Gaussian noise alone", n, forecast.noise / n) for n in sizes]
     curves += [("projected: bound for any data", n, forecast.bound_at(n) / n) for n in sizes]
-    from sfumato.study.simulated import MadeUp
-    from sfumato.study.simulated import measure_projection
+    from sfumato.study.simulated import MadeUp, measure_projection
 
     made_up = MadeUp.of(work)
     for n in (30, 300, 3000, 30_000):
@@ -446,7 +444,7 @@ def streams() -> alt.LayerChart:
             ("toeplitz", "square root"),
             ("optimal", "optimal, used here"),
         ):
-            counter = sf.Counter(steps, sf.Budget(mu=1), strategy=strategy)
+            counter = sf.Stream(steps, sf.Budget(mu=1), strategy=strategy)
             curves.append((name, steps, counter.forecast.rmse))
     order = ["binary tree", "square root", "optimal, used here"]
     curves.sort(key=lambda c: order.index(c[0]))
@@ -460,7 +458,7 @@ def randomized_response() -> alt.LayerChart:
     for n in np.geomspace(1000, 10**8, 11):
         curves.append(("Laplace on the queries", n, laplace_error(k, 1, 1.0, beta, k) / n))
         curves.append(("Laplace on the table", n, table_error(k, cells, 1, 1.0, beta) / n))
-        curves.append(("randomized response", n, error_bound(response, round(n), k, beta) / n))
+        curves.append(("randomized response", n, response_error(response, round(n), k, beta) / n))
     curves.sort(key=lambda c: c[0].startswith("random"))
     return lines(
         curves,

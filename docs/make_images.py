@@ -23,13 +23,9 @@ import numpy as np
 
 import sfumato as sf
 from sfumato.cli.demo_command import example
+from sfumato.release.charts import candidates_chart, cdf_band, error_against_alpha, write_chart
 from sfumato.strategy.biased import trade_off
-from sfumato.strategy.conjunctions import gamma_of
-from sfumato.strategy.conjunctions import least_cost
-from sfumato.release.charts import candidates_chart
-from sfumato.release.charts import cdf_band
-from sfumato.release.charts import error_against_alpha
-from sfumato.release.charts import write_chart
+from sfumato.strategy.conjunctions import gamma_of, least_cost
 
 sys.path.insert(0, str(Path(__file__).parent))
 from figures import FIGURES
@@ -104,8 +100,7 @@ def pack(path: Path) -> None:
 
 def audit() -> None:
     """What the fast audit proves, beside what is claimed."""
-    from sfumato_audit.command import claims_chart
-    from sfumato_audit.command import curves_chart
+    from sfumato_audit.command import claims_chart, curves_chart
     from sfumato_audit.registry import audit as examined
     from sfumato_audit.registry import subjects
 

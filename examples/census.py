@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 import sfumato as sf
-from sfumato.domain.attributes import Category, Integer, Level
 
 # Eight thousand persons of six blocks. Nobody but the vault sees this table.
 i = np.arange(8000)
@@ -22,17 +21,17 @@ persons = pd.DataFrame(
 )
 
 # Public: the questionnaire and the map. Voting age is a level, so that it can be asked for.
-voting = Level("voting", ("under 18", "18 and over"), tuple(int(a >= 18) for a in range(100)))
-decades = Level(
+voting = sf.Level("voting", ("under 18", "18 and over"), tuple(int(a >= 18) for a in range(100)))
+decades = sf.Level(
     "decade", tuple(f"{10 * d}s" for d in range(10)), tuple(a // 10 for a in range(100))
 )
 domain = sf.Domain(
     [
-        Category("block", tuple(f"block {b}" for b in range(6))),
-        Integer("age", 0, 99, outside="clamp", levels=(voting, decades)),
-        Category("sex", ("Female", "Male")),
-        Category("race", ("White", "Black", "Asian", "Other")),
-        Category("tenure", ("owner", "renter")),
+        sf.Category("block", tuple(f"block {b}" for b in range(6))),
+        sf.Integer("age", 0, 99, outside="clamp", levels=(voting, decades)),
+        sf.Category("sex", ("Female", "Male")),
+        sf.Category("race", ("White", "Black", "Asian", "Other")),
+        sf.Category("tenure", ("owner", "renter")),
     ]
 )
 

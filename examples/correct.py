@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 
 import sfumato as sf
-from sfumato.domain.attributes import Integer
 
 ages = np.arange(20, 70)
 truth = 400 - 3 * (ages - 20)
 truth[[12, 13]] += 600  # a baby boom that the model does not know
 table = pd.DataFrame({"age": np.repeat(ages, truth)})
-domain = sf.Domain([Integer("age", 20, 69)])
+domain = sf.Domain([sf.Integer("age", 20, 69)])
 work = sf.marginals(domain, 1)
 
 predictions = 395.0 - 3 * (ages - 20)  # last year's fit, say

@@ -6,11 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 import sfumato as sf
-from sfumato.strategy.trees import Tree
 
 domain = sf.Domain({"x": 8})
 thresholds = sf.prefixes(domain, "x")
-tree = Tree(8, branching=2)
+tree = sf.study.Tree(8, branching=2)
 
 F = np.array([thresholds.evaluate(cell) for cell in np.eye(8)]).T
 M = tree.dense()

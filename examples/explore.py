@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import sfumato as sf
-from sfumato.cli.demo_command import example
 
-table, full = example("adult")
+table, full = sf.example("adult")
 domain = sf.Domain([full[name] for name in ("age", "education-num", "sex", "income")])
 
 # Half of the budget on a small release, half on a session that starts from it.

@@ -17,7 +17,7 @@ stay = 7  # days that a patient stays, as all of them do in this little world
 
 # Each person is admitted once: one value of one hospital moves by 1 when a person comes or goes.
 # A person is in both releases below, so their budgets add up: epsilon = 1.5 in all.
-beds = sf.Counter(
+beds = sf.Stream(
     365, sf.Budget(epsilon=1, delta=1e-9), dimensions=HOSPITALS, many=True, window=stay
 )
 print(beds.forecast)  # known before the first day

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 
 import sfumato as sf
-from sfumato.errors import BudgetExhausted
 
 records = pd.DataFrame({"grade": [i % 6 for i in range(1200)]})
 domain = sf.Domain({"grade": 6})
@@ -29,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     plan.release(records, ledger=book, name="grades", key="second look")
     try:
         plan.release(records, ledger=book, name="grades", key="third look")
-    except BudgetExhausted as refusal:
+    except sf.BudgetExhausted as refusal:
         print(refusal)
     print("whole:", book.verify().is_whole)
     book.close()

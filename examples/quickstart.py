@@ -6,7 +6,6 @@ from __future__ import annotations
 import pandas as pd
 
 import sfumato as sf
-from sfumato.domain.attributes import Category, Integer
 
 # The records: 5,000 visits, each with an hour of the day and a ward.
 visits = pd.DataFrame(
@@ -17,7 +16,7 @@ visits = pd.DataFrame(
 )
 
 # What a record may look like: public knowledge, not read off the data.
-domain = sf.Domain([Integer("hour", 0, 23), Category("ward", ("surgery", "emergency"))])
+domain = sf.Domain([sf.Integer("hour", 0, 23), sf.Category("ward", ("surgery", "emergency"))])
 
 work = sf.marginals(domain, 1) | sf.prefixes(domain, "hour", by=["ward"])
 plan = sf.plan(work, sf.Budget(epsilon=0.5))  # touches no data

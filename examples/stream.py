@@ -6,21 +6,20 @@ from __future__ import annotations
 import numpy as np
 
 import sfumato as sf
-from sfumato.run.stream import Counter
 
 budget = sf.Budget(epsilon=1, delta=1e-9)
 days = np.arange(365)
 admitted = np.column_stack([20 + days % 7, 9 + days % 5])  # people per day, hospital by hospital
 
 # A person is admitted once, so each adds at most 1 to one day of one hospital.
-counter = Counter(365, budget, dimensions=["north", "south"], many=True)
+counter = sf.Stream(365, budget, dimensions=["north", "south"], many=True)
 print(counter.forecast)  # known before the first day
 for day in admitted:
     counter.add(day)  # the noisy totals so far, one per hospital
 print(counter.released().tail(2).round(1).to_string(index=False))
 print(f"exact would be {admitted.sum(axis=0).tolist()}; {counter.state_size} numbers kept")
 
-week = Counter(365, budget, "optimal", dimensions=["north", "south"], many=True, window=7)
+week = sf.Stream(365, budget, "optimal", dimensions=["north", "south"], many=True, window=7)
 week.add_many(admitted)
 print(f"last 7 days: {np.round(week.total)}, standard error {week.standard_error():.1f}")
 

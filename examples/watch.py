@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 
 import sfumato as sf
-from sfumato.domain.attributes import DateTime
 
 days = pd.date_range("2025-01-01", "2025-12-31")
 usual = 200 + 30 * (days.day_of_week == 0)  # public: Mondays are busy, and known to be
 visits = usual + np.where(days.isin(pd.to_datetime(["2025-02-17", "2025-08-09"])), 150, 0)
 table = pd.DataFrame({"day": np.repeat(days, visits)})  # one row per visit
 
-domain = sf.Domain([DateTime("day", date(2025, 1, 1), date(2026, 1, 1), "day")])
+domain = sf.Domain([sf.DateTime("day", date(2025, 1, 1), date(2026, 1, 1), "day")])
 watch = sf.watch(
     365, sf.Budget(epsilon=1), threshold=80, expected=usual, alerts=2, counts=True, confidence=0.99
 )

@@ -9,6 +9,8 @@
     result = plan.release("adult.parquet", ledger="adult.ledger")
 
 Only the vault sees exact data; everything before and after it is arithmetic on public numbers.
+Nothing has to be imported from inside: all of it is here, and in `sf.study` the mathematics of the
+lecture notes (docs/map.md).
 """
 
 from __future__ import annotations
@@ -19,10 +21,32 @@ from typing import TYPE_CHECKING
 from sfumato.run.linear import plan as plan
 
 if TYPE_CHECKING:
+    from sfumato import study as study
+    from sfumato.cli.demo_command import example as example
+    from sfumato.domain.attributes import Boolean as Boolean
+    from sfumato.domain.attributes import Category as Category
+    from sfumato.domain.attributes import DateTime as DateTime
+    from sfumato.domain.attributes import Integer as Integer
+    from sfumato.domain.attributes import Level as Level
+    from sfumato.domain.attributes import Numeric as Numeric
     from sfumato.domain.domain import Domain as Domain
     from sfumato.domain.privacy_unit import PrivacyUnit as PrivacyUnit
+    from sfumato.errors import BudgetError as BudgetError
+    from sfumato.errors import BudgetExhausted as BudgetExhausted
+    from sfumato.errors import LedgerError as LedgerError
+    from sfumato.errors import LedgerFrozen as LedgerFrozen
+    from sfumato.errors import PlanError as PlanError
+    from sfumato.errors import SchemaError as SchemaError
+    from sfumato.errors import ServerError as ServerError
+    from sfumato.errors import SfumatoError as SfumatoError
+    from sfumato.errors import SqlError as SqlError
+    from sfumato.errors import StateChanged as StateChanged
+    from sfumato.errors import TableError as TableError
+    from sfumato.errors import TooLarge as TooLarge
+    from sfumato.errors import WorkloadError as WorkloadError
     from sfumato.ledger.ledger import Ledger as Ledger
     from sfumato.privacy.budget import Budget as Budget
+    from sfumato.privacy.cost import Cost as Cost
     from sfumato.refine.project import project as project
     from sfumato.release.release import Release as Release
     from sfumato.run.adaptive import AdaptivePlan as AdaptivePlan
@@ -31,14 +55,17 @@ if TYPE_CHECKING:
     from sfumato.run.correct import Correction as Correction
     from sfumato.run.correct import correct as correct
     from sfumato.run.linear import Plan as Plan
-    from sfumato.run.stream import Counter as Counter
+    from sfumato.run.stream import Stream as Stream
+    from sfumato.run.stream import StreamPlan as StreamPlan
     from sfumato.run.stream import plan_stream as plan_stream
     from sfumato.run.watch import Watch as Watch
     from sfumato.run.watch import watch as watch
+    from sfumato.session.client import Client as Client
     from sfumato.session.session import Session as Session
+    from sfumato.session.session import SessionPlan as SessionPlan
     from sfumato.session.session import open_session as open_session
     from sfumato.session.session import plan_session as plan_session
-    from sfumato.study.factorize import factorize as factorize
+    from sfumato.study.factorization_norm import factorize as factorize
     from sfumato.study.projection_forecast import forecast_projection as forecast_projection
     from sfumato.study.widths import gaussian_width as gaussian_width
     from sfumato.study.widths import mean_width as mean_width
@@ -61,50 +88,82 @@ if TYPE_CHECKING:
     from sfumato.workload.workload import Workload as Workload
 
 
+# Every public name and the module it is imported from.
 _HOMES = {
+    # Nouns: what is declared, planned, run and published.
     "AdaptivePlan": "sfumato.run.adaptive",
+    "Boolean": "sfumato.domain.attributes",
     "Budget": "sfumato.privacy.budget",
+    "Category": "sfumato.domain.attributes",
+    "Client": "sfumato.session.client",
     "Constraints": "sfumato.workload.constraints",
     "Correction": "sfumato.run.correct",
-    "Counter": "sfumato.run.stream",
+    "Cost": "sfumato.privacy.cost",
     "CsvSource": "sfumato.vault.warehouse",
+    "DateTime": "sfumato.domain.attributes",
     "Domain": "sfumato.domain.domain",
+    "Integer": "sfumato.domain.attributes",
     "Ledger": "sfumato.ledger.ledger",
+    "Level": "sfumato.domain.attributes",
+    "Numeric": "sfumato.domain.attributes",
     "Plan": "sfumato.run.linear",
     "PrivacyUnit": "sfumato.domain.privacy_unit",
     "Release": "sfumato.release.release",
     "Session": "sfumato.session.session",
+    "SessionPlan": "sfumato.session.session",
     "SqlSource": "sfumato.vault.warehouse",
+    "Stream": "sfumato.run.stream",
+    "StreamPlan": "sfumato.run.stream",
     "Watch": "sfumato.run.watch",
     "Workload": "sfumato.workload.workload",
+    # Builders of workloads.
     "attribute": "sfumato.workload.predicates",
     "conjunctions": "sfumato.workload.build",
-    "correct": "sfumato.run.correct",
     "explicit": "sfumato.workload.build",
-    "factorize": "sfumato.study.factorize",
-    "forecast_projection": "sfumato.study.projection_forecast",
-    "gaussian_width": "sfumato.study.widths",
     "marginals": "sfumato.workload.build",
-    "mean_width": "sfumato.study.widths",
     "means": "sfumato.workload.build",
+    "predicates": "sfumato.workload.build",
+    "prefixes": "sfumato.workload.build",
+    "product": "sfumato.workload.build",
+    "ranges": "sfumato.workload.build",
+    "sql": "sfumato.workload.sql.statements",
+    "sums": "sfumato.workload.build",
+    "windows": "sfumato.workload.build",
+    # Verbs.
+    "correct": "sfumato.run.correct",
+    "example": "sfumato.cli.demo_command",
     "open_session": "sfumato.session.session",
     "plan_adaptive": "sfumato.run.adaptive",
     "plan_session": "sfumato.session.session",
     "plan_stream": "sfumato.run.stream",
-    "predicates": "sfumato.workload.build",
-    "prefixes": "sfumato.workload.build",
-    "product": "sfumato.workload.build",
     "project": "sfumato.refine.project",
-    "ranges": "sfumato.workload.build",
     "recommend": "sfumato.run.advice",
-    "sql": "sfumato.workload.sql.statements",
-    "sums": "sfumato.workload.build",
-    "support": "sfumato.study.widths",
     "watch": "sfumato.run.watch",
-    "windows": "sfumato.workload.build",
+    # Mathematics, also in `sfumato.study`.
+    "factorize": "sfumato.study.factorization_norm",
+    "forecast_projection": "sfumato.study.projection_forecast",
+    "gaussian_width": "sfumato.study.widths",
+    "mean_width": "sfumato.study.widths",
+    "support": "sfumato.study.widths",
+    # Errors.
+    "BudgetError": "sfumato.errors",
+    "BudgetExhausted": "sfumato.errors",
+    "LedgerError": "sfumato.errors",
+    "LedgerFrozen": "sfumato.errors",
+    "PlanError": "sfumato.errors",
+    "SchemaError": "sfumato.errors",
+    "ServerError": "sfumato.errors",
+    "SfumatoError": "sfumato.errors",
+    "SqlError": "sfumato.errors",
+    "StateChanged": "sfumato.errors",
+    "TableError": "sfumato.errors",
+    "TooLarge": "sfumato.errors",
+    "WorkloadError": "sfumato.errors",
 }
 
-__all__ = [*sorted(_HOMES), "plan"]
+_RENAMED = {"Counter": "Stream"}  # names of before, which still work
+
+__all__ = [*sorted(_HOMES), "plan", "study"]
 
 
 def __dir__() -> list[str]:
@@ -118,6 +177,14 @@ def __getattr__(name: str) -> object:
         from sfumato.version import VERSION
 
         return VERSION
+    if name == "study":
+        return import_module("sfumato.study")
+    if name in _RENAMED:
+        import warnings
+
+        new = _RENAMED[name]
+        warnings.warn(f"sfumato.{name} is now sfumato.{new}", DeprecationWarning, stacklevel=2)
+        return __getattr__(new)
     if name not in _HOMES:
         raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

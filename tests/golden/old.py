@@ -211,7 +211,7 @@ def write_old(out: Path) -> None:
             ledger = _created(name)
             answers = asked_of(name, ledger)
             if name == "series":
-                counter = sf.Counter(8, sf.Budget(mu="1/4"), ledger=ledger)
+                counter = sf.Stream(8, sf.Budget(mu="1/4"), ledger=ledger)
                 counter.add_many([1, 0, 1])
             if name == "frozen":
                 ledger.set_total(sf.Budget(epsilon=10, delta="1e-6"), "one more survey", by="ann")

@@ -196,7 +196,7 @@ def _stream() -> object:
         neighbours = chosen.get("neighbours", "add-remove")
         ledger = sf.Ledger.create(f"{name}.ledger", TOTAL, "stream", neighbours)  # type: ignore[arg-type]
         budget = sf.Budget(epsilon=1) if name == "pure" else sf.Budget(mu=1)
-        counter = sf.Counter(16, budget, ledger=ledger, **chosen)  # type: ignore[arg-type]
+        counter = sf.Stream(16, budget, ledger=ledger, **chosen)  # type: ignore[arg-type]
         value = [1, 0] if "dimensions" in chosen else 1
         counter.add_many([value] * 6)
         forecast = counter.forecast

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from sfumato.study.local_model import (
     RandomizedResponse,
-    error_bound,
-    estimate,
     estimate_from_tally,
+    estimate_reports,
     forecast_radius,
     forecast_rmse,
     product_queries,
+    response_error,
+    response_rows_needed,
     row_variances,
-    rows_needed,
 )
 
 epsilons = st.one_of(
@@ -121,7 +121,9 @@ def test_reports_are_codes_and_their_order_does_not_matter(epsilon, size, seed, 
     reports = response.encode(generator.integers(0, size, rows), SeededWords(seed))
     assert ((reports >= 0) & (reports < size)).all()
     shuffled = generator.permutation(reports)
-    assert np.array_equal(estimate(response, reports).counts, estimate(response, shuffled).counts)
+    assert np.array_equal(
+        estimate_reports(response, reports).counts, estimate_reports(response, shuffled).counts
+    )
 
 
 @given(moderate, sizes, seeds, st.integers(min_value=1, max_value=10**6))
@@ -149,11 +151,11 @@ def test_a_smaller_failure_probability_needs_a_wider_interval(epsilon, size, bet
 @given(moderate, sizes, st.floats(0.001, 0.5), st.floats(1e-9, 0.5), st.integers(1, 10**9))
 def test_rows_needed_meets_the_bound_and_one_row_less_does_not(epsilon, size, alpha, beta, queries):
     response = RandomizedResponse(epsilon, size)
-    rows = rows_needed(response, alpha, beta, queries)
-    assert error_bound(response, rows, queries, beta) <= alpha * rows
+    rows = response_rows_needed(response, alpha, beta, queries)
+    assert response_error(response, rows, queries, beta) <= alpha * rows
     # Two rows less, not one: at the very edge a float may settle on the next integer.
     if rows > 2:
-        assert error_bound(response, rows - 2, queries, beta) > alpha * (rows - 2)
+        assert response_error(response, rows - 2, queries, beta) > alpha * (rows - 2)
 
 
 @settings(max_examples=50)

@@ -14,9 +14,9 @@ from scipy import stats
 
 from sfumato.study.local_model import (
     RandomizedResponse,
-    error_bound,
-    estimate,
+    estimate_reports,
     forecast_radius,
+    response_error,
     row_variances,
 )
 
@@ -81,7 +81,7 @@ def test_the_estimate_is_unbiased_with_the_claimed_covariance(epsilon, size):
     )
     codes = np.repeat(np.arange(size), truth)
     reports = response.encode(codes, SeededWords(size))
-    assert bias_p_value(response, truth, estimate(response, reports).counts) > ALPHA
+    assert bias_p_value(response, truth, estimate_reports(response, reports).counts) > ALPHA
     # Twin: the bare tally, without the correction.
     assert bias_p_value(response, truth, np.bincount(reports, minlength=size)) < ALPHA
 
@@ -91,8 +91,8 @@ def test_a_correction_with_the_wrong_keep_probability_is_caught():
     response, wrong = RandomizedResponse(1, 4), RandomizedResponse(1.1, 4)
     truth = np.array([200_000, 100_000, 50_000, 50_000])
     reports = response.encode(np.repeat(np.arange(4), truth), SeededWords(6))
-    assert bias_p_value(response, truth, estimate(response, reports).counts) > ALPHA
-    assert bias_p_value(response, truth, estimate(wrong, reports).counts) < ALPHA
+    assert bias_p_value(response, truth, estimate_reports(response, reports).counts) > ALPHA
+    assert bias_p_value(response, truth, estimate_reports(wrong, reports).counts) < ALPHA
 
 
 def misses(epsilon, size, rows, runs, interval, shrink) -> int:
@@ -104,7 +104,7 @@ def misses(epsilon, size, rows, runs, interval, shrink) -> int:
     reports = response.encode(np.tile(codes, (runs, 1)), SeededWords(11))
     missed = 0
     for row in reports:
-        answers = estimate(response, row).answer(query, 0.95, interval)
+        answers = estimate_reports(response, row).answer(query, 0.95, interval)
         missed += abs(answers.value[0] - truth) > shrink * (answers.high[0] - answers.value[0])
     return missed
 
@@ -137,10 +137,10 @@ def test_all_queries_at_once_stay_within_the_error_bound():
     queries = generator.integers(0, 2, size=(200, 16)).astype(float)
     truth = queries @ np.bincount(codes, minlength=16)
     reports = response.encode(np.tile(codes, (runs, 1)), SeededWords(13))
-    answers = np.array([queries @ estimate(response, row).counts for row in reports])
+    answers = np.array([queries @ estimate_reports(response, row).counts for row in reports])
     worst = np.abs(answers - truth).max(axis=1)
-    within = error_bound(response, rows, queries=200, beta=beta)
-    single = error_bound(response, rows, queries=1, beta=beta)
+    within = response_error(response, rows, queries=200, beta=beta)
+    single = response_error(response, rows, queries=1, beta=beta)
     assert stats.binomtest(int((worst > within).sum()), runs, beta, "greater").pvalue > ALPHA
     assert stats.binomtest(int((worst > single).sum()), runs, beta, "greater").pvalue < ALPHA
 
@@ -168,12 +168,14 @@ def test_the_forecast_variance_is_the_empirical_one():
     query = np.array([[1.0, 1.0, 2.0, 1.0, 0.0]])
     variance = float(row_variances(response, query)[0] @ np.bincount(codes, minlength=5))
     reports = response.encode(np.tile(codes, (runs, 1)), SeededWords(14))
-    values = np.array([estimate(response, row).answer(query).value[0] for row in reports])
+    values = np.array([estimate_reports(response, row).answer(query).value[0] for row in reports])
     statistic = (runs - 1) * values.var(ddof=1)
     low, high = stats.chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], runs - 1)
     assert low < statistic / variance < high
     # Twin: the variance of independent cells, without the covariances, is not it.
-    independent = float((query[0] ** 2) @ np.diag(estimate(response, reports[0]).covariance()))
+    independent = float(
+        (query[0] ** 2) @ np.diag(estimate_reports(response, reports[0]).covariance())
+    )
     assert not low < statistic / independent < high
 
 

@@ -12,7 +12,7 @@ from scipy.special import chdtrc
 
 import sfumato.vault.stream_noise as vault
 from sfumato.privacy.budget import Budget
-from sfumato.run.stream import Counter
+from sfumato.run.stream import Stream
 from tests.shared.dense_streams import dense
 from tests.shared.words import SeededWords
 
@@ -27,10 +27,10 @@ def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vault, "system_words", lambda: SeededWords("streams"))
 
 
-def errors(strategy: str, window: int | None) -> tuple[np.ndarray, Counter]:
+def errors(strategy: str, window: int | None) -> tuple[np.ndarray, Stream]:
     """Answers less exact sums, a row per step, a column per run."""
     values = np.arange(STEPS) * 7 % 5
-    counter = Counter(
+    counter = Stream(
         STEPS, Budget(mu=1), strategy, dimensions=RUNS, largest=4, window=window, keep=False
     )
     answers = counter.add_many(np.tile(values[:, None], (1, RUNS)))
@@ -59,7 +59,7 @@ def test_a_stream_errs_as_stated(strategy: str, window: int | None) -> None:
     assert p_value(found * 1.12, stated) < ALPHA
 
 
-def whitened(found: np.ndarray, counter: Counter) -> np.ndarray:
+def whitened(found: np.ndarray, counter: Stream) -> np.ndarray:
     """``R^-1 (answers - F x)``, the noise itself, from an independent dense R."""
     r, _ = dense(counter.forecast.shape)  # type: ignore[arg-type]
     return np.linalg.solve(r, found) / np.sqrt(counter.forecast.noise.variance)

@@ -21,8 +21,8 @@ from sfumato.study.error_bounds import (
     laplace_rows_needed,
     table_error,
 )
-from sfumato.study.local_model import RandomizedResponse, error_bound
-from sfumato.study.multiplicative_weights import rows_needed
+from sfumato.study.hedge import weights_rows_needed
+from sfumato.study.local_model import RandomizedResponse, response_error
 from sfumato.study.widths import closed_form
 
 CELLS = sf.Domain({"u": 5})
@@ -141,7 +141,7 @@ def test_records_for_marginals_grow_as_the_notes_compare() -> None:
         return gaussian_rows_needed(comb(d, 3) * 8, 0.05, mu, 0.05, sqrt(comb(d, 3)))
 
     def weights(d: int) -> int:
-        return rows_needed(comb(d, 3) * 8, 2**d, 0.05, budget)
+        return weights_rows_needed(comb(d, 3) * 8, 2**d, 0.05, budget)
 
     assert 2**1.5 < gaussian(64) / gaussian(32) < 2**1.5 * 1.2
     assert sqrt(2) < weights(64) / weights(32) < sqrt(2) * 1.25
@@ -168,7 +168,7 @@ def test_laplace_noise_wins_up_to_about_root_n_queries_and_randomized_response_b
             return laplace_error(k, n, 1.0, 0.05, k)
 
         def local(k: int, n: int = n, response: RandomizedResponse = response) -> float:
-            return error_bound(response, n, k, 0.05) / n
+            return response_error(response, n, k, 0.05) / n
 
         few, many = int(0.2 * sqrt(n)), int(3 * sqrt(n))
         assert laplace(few) < local(few)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import sfumato as sf
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "map.md").read_text()
 CODE = re.compile(r"`([^`]+)`")
@@ -51,8 +53,15 @@ ROWS = rows()
 
 
 def imported(path: str) -> object:
-    """What a dotted path names: a module, or an attribute of one."""
+    """What a public name stands for: one of ``sf``, of ``sf.study`` or of the audit."""
     parts = path.split(".")
+    if parts[0] == "sf":
+        home = sf.study if parts[1] == "study" else sf
+        if parts[2 if home is sf.study else 1] not in home.__all__:
+            raise AttributeError(f"{path} is not public")
+        parts[0] = "sfumato"
+    elif parts[0] != "sfumato_audit":
+        raise ModuleNotFoundError(path)
     for at in range(len(parts), 0, -1):
         try:
             found: object = import_module(".".join(parts[:at]))
@@ -100,6 +109,6 @@ def test_names_that_do_not_exist_are_noticed() -> None:
     assert not names_test("tests/whole/test_map.py::test_nothing")
     assert not names_test("tests/unit/test_nowhere.py::test_nothing")
     assert names_test("tests/whole/test_map.py::test_names_that_do_not_exist_are_noticed")
-    for path in ("sfumato.study.error_bounds.no_such_error", "no_such_package"):
+    for path in ("sf.study.no_such_error", "sf.run", "sfumato.plan", "no_such_package"):
         with pytest.raises((AttributeError, ModuleNotFoundError)):
             imported(path)

@@ -1,55 +1,44 @@
-"""What ``import sfumato as sf`` offers, and how fast."""
+# SPDX-License-Identifier: Apache-2.0
+"""What ``import sfumato as sf`` offers, how fast, and that nothing else is needed."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+import warnings
+from pathlib import Path
+
+import pytest
 
 import sfumato as sf
 
-PUBLIC = {
-    "AdaptivePlan",
-    "Budget",
-    "Constraints",
-    "Correction",
-    "Counter",
-    "CsvSource",
-    "Domain",
-    "Ledger",
-    "Plan",
-    "PrivacyUnit",
-    "Release",
-    "Session",
-    "SqlSource",
-    "Watch",
-    "Workload",
-    "attribute",
-    "conjunctions",
-    "correct",
-    "explicit",
-    "factorize",
-    "forecast_projection",
-    "gaussian_width",
-    "marginals",
-    "mean_width",
-    "means",
-    "open_session",
-    "plan",
-    "plan_adaptive",
-    "plan_session",
-    "plan_stream",
-    "predicates",
-    "prefixes",
-    "product",
-    "project",
-    "ranges",
-    "recommend",
-    "sql",
-    "sums",
-    "support",
-    "watch",
-    "windows",
+ROOT = Path(__file__).parents[2]
+
+NOUNS = {
+    *("AdaptivePlan", "Boolean", "Budget", "Category", "Client", "Constraints", "Correction"),
+    *("Cost", "CsvSource", "DateTime", "Domain", "Integer", "Ledger", "Level", "Numeric", "Plan"),
+    *("PrivacyUnit", "Release", "Session", "SessionPlan", "SqlSource", "Stream", "StreamPlan"),
+    *("Watch", "Workload"),
 }
+BUILDERS = {
+    *("attribute", "conjunctions", "explicit", "marginals", "means", "predicates", "prefixes"),
+    *("product", "ranges", "sql", "sums", "windows"),
+}
+VERBS = {
+    *("correct", "example", "open_session", "plan", "plan_adaptive", "plan_session", "plan_stream"),
+    *("project", "recommend", "watch"),
+}
+ERRORS = {
+    *("BudgetError", "BudgetExhausted", "LedgerError", "LedgerFrozen", "PlanError", "SchemaError"),
+    *("ServerError", "SfumatoError", "SqlError", "StateChanged", "TableError", "TooLarge"),
+    "WorkloadError",
+}
+STUDY = {"factorize", "forecast_projection", "gaussian_width", "mean_width", "study", "support"}
+PUBLIC = NOUNS | BUILDERS | VERBS | ERRORS | STUDY
+
+INSIDE = re.compile(r"^\s*(?:>>> |\.\.\. )?(?:from sfumato\.|import sfumato\.)", re.MULTILINE)
 
 
 def test_the_public_names_are_these_and_no_others() -> None:
@@ -58,11 +47,74 @@ def test_the_public_names_are_these_and_no_others() -> None:
         assert getattr(sf, name) is not None
 
 
+def test_every_error_is_public() -> None:
+    from sfumato import errors
+
+    kinds = {n for n in errors.__all__ if isinstance(getattr(errors, n), type)}
+    assert kinds == ERRORS
+
+
+def test_the_names_of_study_are_there_and_typed() -> None:
+    stub = (ROOT / "src" / "sfumato" / "study" / "__init__.pyi").read_text()
+    typed = dict(re.findall(r"^from ([\w.]+) import \w+ as (\w+)$", stub, re.MULTILINE))
+    assert sorted(re.findall(r" as (\w+)$", stub, re.MULTILINE)) == sf.study.__all__
+    assert typed
+    for name in sf.study.__all__:
+        assert callable(getattr(sf.study, name))
+    assert set(dir(sf.study)) == set(sf.study.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sf.study.nothing  # noqa: B018
+
+
+def test_public_names_of_both_are_one_thing() -> None:
+    for name in STUDY - {"study"}:
+        assert getattr(sf, name) is getattr(sf.study, name)
+
+
+def test_names_of_before_work_and_say_the_new_one() -> None:
+    with pytest.warns(DeprecationWarning, match=r"sfumato\.Counter is now sfumato\.Stream"):
+        assert sf.Counter is sf.Stream
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in sf.__all__:
+            getattr(sf, name)
+
+
 def test_plan_stays_the_function_whatever_is_imported() -> None:
     import sfumato.planning.planner
+    import sfumato.study.factorization_norm
 
     assert callable(sf.plan)
     assert sfumato.plan is sf.plan
+    assert callable(sfumato.study.factorization_norm)
+
+
+def pages() -> list[Path]:
+    """Every page, script and notebook that shows how sfumato is used."""
+    examples = (ROOT / "examples").rglob("*")
+    shown = [p for p in examples if p.suffix in (".py", ".ipynb", ".md")]
+    return [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *shown]
+
+
+def text_of(page: Path) -> str:
+    if page.suffix != ".ipynb":
+        return page.read_text()
+    cells = json.loads(page.read_text())["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells)
+
+
+def test_nothing_is_imported_from_inside() -> None:
+    assert len(pages()) > 50
+    assert [str(p.relative_to(ROOT)) for p in pages() if INSIDE.search(text_of(p))] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["from sfumato.errors import PlanError", ">>> import sfumato.run", "  from sfumato.a import b"],
+)
+def test_an_import_from_inside_is_noticed(line: str) -> None:
+    assert INSIDE.search(f"text\n{line}\n")
+    assert not INSIDE.search("import sfumato as sf\n")
 
 
 def test_import_loads_nothing_heavy() -> None:

@@ -74,7 +74,7 @@ __all__ = [
     "compare",
     "compare_mechanisms",
     "crossings",
-    "simulated",
+    "simulated_noise",
 ]
 
 
@@ -567,7 +567,7 @@ def _error(plan: Plan, _: float = 0.0) -> float:
 
 
 def _drawn(plan: Plan, label: str = "") -> Measured | None:
-    return simulated(plan, label, by_weight=not plan.workload.has_one_weight)
+    return simulated_noise(plan, label, by_weight=not plan.workload.has_one_weight)
 
 
 def _drawn_error(plan: Plan, epsilon: float) -> float | None:
@@ -575,7 +575,7 @@ def _drawn_error(plan: Plan, epsilon: float) -> float | None:
     return None if drawn is None else drawn.rmse
 
 
-def simulated(plan: Plan, label: str = "", *, by_weight: bool = False) -> Measured | None:
+def simulated_noise(plan: Plan, label: str = "", *, by_weight: bool = False) -> Measured | None:
     """The error of noise drawn for a plan and taken through its reconstruction.
 
     Public draws that protect nothing, the same on every call; no table is read. What is forecast is
@@ -640,7 +640,7 @@ def _over_rows(
     plans: dict[str, Plan], spec: Spec, response: RandomizedResponse | None, rows: int
 ) -> Iterator[Point]:
     """The bound on the error of all answers, as a share of n records."""
-    from sfumato.study.local_model import error_bound
+    from sfumato.study.local_model import response_error
 
     sizes = _grid(max(rows / 100, 10), max(rows * 100, 1000), 21)
     for name, plan in plans.items():
@@ -648,7 +648,7 @@ def _over_rows(
     if response is not None:
         k, spread = spec.workload.queries, _spread(spec)
         for n in sizes:
-            bound = error_bound(response, round(n), k, BETA, spread)
+            bound = response_error(response, round(n), k, BETA, spread)
             yield Point(LOCAL, n, bound / round(n))
 
 
@@ -722,7 +722,7 @@ def _spread(spec: Spec) -> float:
 def _local_bound(
     spec: Spec, response: RandomizedResponse | None, trouble: str, rows: int | None
 ) -> Bound:
-    from sfumato.study.local_model import error_bound, rows_needed
+    from sfumato.study.local_model import response_error, response_rows_needed
 
     formula = "sqrt(n ln(2k/beta)/2) / (p - q), n records"
     if response is None:
@@ -731,8 +731,8 @@ def _local_bound(
     return Bound(
         LOCAL,
         formula,
-        None if rows is None else error_bound(response, rows, k, BETA, spread),
-        rows_needed(response, SHARE, BETA, k, spread),
+        None if rows is None else response_error(response, rows, k, BETA, spread),
+        response_rows_needed(response, SHARE, BETA, k, spread),
         "" if rows is not None else "grows with the records; give --rows",
     )
 
@@ -835,7 +835,7 @@ class _Ways:
 
         made_up, plans = self.made_up, self.plans
         if made_up is None:
-            return {name: simulated(plan, f"records {n}") for name, plan in plans.items()}
+            return {name: simulated_noise(plan, f"records {n}") for name, plan in plans.items()}
         runs = min(MOST_RUNS, max(RUNS, ANSWERS // self.forecast.queries))
         out: dict[str, Measured | None] = {
             name: measure_forecast(plan.forecast, made_up, n, runs) for name, plan in plans.items()

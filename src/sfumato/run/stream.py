@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counting as it happens: values arrive one at a time, running totals leave with noise.
 
-    counter = sf.Counter(365, sf.Budget(epsilon=1, delta=1e-9), many=True)
+    counter = sf.Stream(365, sf.Budget(epsilon=1, delta=1e-9), many=True)
     for admitted in days:
         print(counter.add(admitted), "+-", counter.standard_error())
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
 
 __all__ = [
-    "Counter",
     "Follower",
+    "Stream",
     "StreamPlan",
     "follower",
     "plan_stream",
@@ -172,13 +172,13 @@ class StreamPlan:
         *,
         name: str = "stream",
         keep: bool = True,
-    ) -> Counter:
+    ) -> Stream:
         """Pay for the streams and start them.
 
         Args:
             ledger: What is debited, all at once; every counter is a request of its own.
             name: What the ledger calls the streams, unless it is given open.
-            keep: Whether answers are remembered, for `Counter.released` and for the ledger.
+            keep: Whether answers are remembered, for `Stream.released` and for the ledger.
 
         Returns:
             A counter before its first value.
@@ -186,7 +186,7 @@ class StreamPlan:
         Raises:
             BudgetExhausted: The cost does not fit what is left.
         """
-        counter = Counter.__new__(Counter)
+        counter = Stream.__new__(Stream)
         counter._start(self, ledger, name, keep)
         return counter
 
@@ -216,7 +216,7 @@ def plan_stream(
         neighbours: What two streams differ in.
 
     Returns:
-        A plan, whose ``start`` makes a `Counter`.
+        A plan, whose ``start`` makes a `Stream`.
 
     Raises:
         PlanError: An argument is wrong.
@@ -237,7 +237,7 @@ def plan_stream(
     return StreamPlan(forecast, names, MOST_AT_ONCE - 1 if many else largest, is_scalar)
 
 
-class Counter:
+class Stream:
     """Noisy running totals, or sums of the last ``window`` values, of a stream of whole numbers.
 
     ``length`` is the most values that may come; ``strategy`` is ``"optimal"``, ``"toeplitz"``,
@@ -252,10 +252,10 @@ class Counter:
     people, and that each of them adds at most ``largest`` is the caller's promise.
 
     >>> from sfumato.privacy.budget import Budget
-    >>> counter = Counter(100, Budget(mu=1))
+    >>> counter = Stream(100, Budget(mu=1))
     >>> total = counter.add(1)
     >>> counter
-    Counter(step 1 of 100: optimal at mu = 1, typical error 2.24)
+    Stream(step 1 of 100: optimal at mu = 1, typical error 2.24)
     """
 
     def __init__(
@@ -431,12 +431,12 @@ class Counter:
         kind = "" if self._plan.width is None else f", last {self._plan.width:,} values"
         streams = "" if self._is_scalar else f", {len(self._names):,} streams"
         return (
-            f"Counter(step {self._step:,} of {self._plan.length:,}{kind}{streams}: "
+            f"Stream(step {self._step:,} of {self._plan.length:,}{kind}{streams}: "
             f"{self._plan.strategy} at {self._plan.budget.describe()}, typical error "
             f"{self._plan.rmse:,.2f})"
         )
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> Stream:
         return self
 
     def __exit__(self, *_: object) -> None:

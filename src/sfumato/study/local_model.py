@@ -42,9 +42,8 @@ __all__ = [
     "centred",
     "checked_queries",
     "encode_table",
-    "error_bound",
-    "estimate",
     "estimate_from_tally",
+    "estimate_reports",
     "estimate_table",
     "exp_down",
     "forecast_radius",
@@ -54,8 +53,9 @@ __all__ = [
     "normal_quantile",
     "product_queries",
     "respond",
+    "response_error",
+    "response_rows_needed",
     "row_variances",
-    "rows_needed",
     "workload_rmse",
 ]
 
@@ -321,7 +321,7 @@ def workload_rmse(
     return math.sqrt(_checked_rows(rows) * worst / (_checked_number(queries) * gap**2))
 
 
-def error_bound(
+def response_error(
     response: RandomizedResponse, rows: int, queries: int, beta: float, spread: float = 1.0
 ) -> float:
     """With probability 1 - beta all ``queries`` answers are within this of the truth, in counts.
@@ -330,7 +330,7 @@ def error_bound(
     of ``spread / gap`` and a union bound; for every data set. ``spread`` is the largest
     ``max(q) - min(q)``, 1 for counting queries. Divide by rows for the error of shares.
 
-    >>> round(error_bound(RandomizedResponse(1, 2), rows=10_000, queries=100, beta=0.05), 1)
+    >>> round(response_error(RandomizedResponse(1, 2), rows=10_000, queries=100, beta=0.05), 1)
     440.7
     """
     log_term = math.log(2 * _checked_number(queries) / _checked_beta(beta))
@@ -339,22 +339,22 @@ def error_bound(
     return spread / float(response.gap) * math.sqrt(_checked_rows(rows) * log_term / 2)
 
 
-def rows_needed(
+def response_rows_needed(
     response: RandomizedResponse, alpha: float, beta: float, queries: int, spread: float = 1.0
 ) -> int:
-    """The least n whose ``error_bound`` is at most ``alpha n``: shares within alpha, all at once.
+    """The least n whose ``response_error`` is at most ``alpha n``: all shares within alpha.
 
     ``ceil((spread / (alpha gap))^2 ln(2 queries / beta) / 2)``.
 
-    >>> rows_needed(RandomizedResponse(1, 2), alpha=0.05, beta=0.05, queries=100)
+    >>> response_rows_needed(RandomizedResponse(1, 2), alpha=0.05, beta=0.05, queries=100)
     7768
     """
     if not (math.isfinite(alpha) and alpha > 0):
         raise PlanError(f"alpha is {alpha}; it must be a finite number greater than 0")
-    # error_bound grows with sqrt(n), alpha n with n: the bound of one row says where they cross.
-    rows = max(1, math.ceil((error_bound(response, 1, queries, beta, spread) / alpha) ** 2))
+    # response_error grows with sqrt(n), alpha n with n: the bound of one row says where they cross.
+    rows = max(1, math.ceil((response_error(response, 1, queries, beta, spread) / alpha) ** 2))
     # The float square may be off by one unit in the last place; settle it on the bound itself.
-    while error_bound(response, rows, queries, beta, spread) > alpha * rows:
+    while response_error(response, rows, queries, beta, spread) > alpha * rows:
         rows += max(1, rows >> 50)
     return rows
 
@@ -548,7 +548,7 @@ class LocalEstimate:
         return matrix
 
 
-def estimate(response: RandomizedResponse, reports: npt.ArrayLike) -> LocalEstimate:
+def estimate_reports(response: RandomizedResponse, reports: npt.ArrayLike) -> LocalEstimate:
     """``h = (tally(reports) - other n) / gap``: unbiased counts from the clients' reports.
 
     Privacy: post-processing of reports that are each epsilon-locally private; costs nothing.
@@ -636,7 +636,7 @@ def estimate_table(
     ``result.counts.reshape(sizes)`` is the table; ``product_queries`` gives its marginals.
     Privacy: post-processing, costs nothing. Neighbours: as in ``encode_table``.
     """
-    return estimate(joint_response(sizes, epsilon), _cells(reports, sizes, "reports"))
+    return estimate_reports(joint_response(sizes, epsilon), _cells(reports, sizes, "reports"))
 
 
 def product_queries(*factors: npt.ArrayLike) -> Floats:

@@ -40,7 +40,7 @@ from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.grid import Grid
 from sfumato.refine.problem import Quadratic
 from sfumato.solve.effort import ADDED_UP, STEPS_PER_SECOND, effort, must_stop
-from sfumato.study.multiplicative_weights import Weights, multiplicative_weights
+from sfumato.study.hedge import Weights, multiplicative_weights
 from sfumato.study.widths import (
     Hull,
     Width,

@@ -20,7 +20,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.project import project
 from sfumato.refine.shrink import PublicRecords
-from sfumato.study.multiplicative_weights import simulated_weights
+from sfumato.study.hedge import simulated_weights
 from sfumato.study.projection_forecast import ProjectionForecast
 from sfumato.study.widths import Hull
 from sfumato.types import Array, Integers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams: the private side of ``sf.Counter``, many streams of equal values at once."""
+"""Streams: the private side of ``sf.Stream``, many streams of equal values at once."""
 
 from __future__ import annotations
 

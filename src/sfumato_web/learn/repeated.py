@@ -23,7 +23,7 @@ from sfumato.planning.planner import choose
 from sfumato.privacy.budget import Budget
 from sfumato.random import WordSource, system_words
 from sfumato.run.linear import Plan, plan
-from sfumato.study.factorize import MatrixFactorization, factorize
+from sfumato.study.factorization_norm import MatrixFactorization, factorize
 from sfumato.types import Array
 from sfumato.vault.noise import rounded_gaussian
 from sfumato.workload.build import explicit

@@ -19,7 +19,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.random import WordSource, system_words
 from sfumato.refine.draws import Draws
-from sfumato.study.local_model import RandomizedResponse, estimate, forecast_rmse
+from sfumato.study.local_model import RandomizedResponse, estimate_reports, forecast_rmse
 from sfumato.types import Array, Integers
 from sfumato.vault.noise import discrete_laplace
 from sfumato.workload.build import explicit
@@ -108,7 +108,7 @@ class ThreeWays:
         on_queries = discrete_laplace(GRID * self.queries / self.epsilon, k, source) / GRID
         on_cells = discrete_laplace(GRID / self.epsilon, self.cells, source) / GRID
         reports = self._response().encode(np.repeat(np.arange(self.cells), counts), source)
-        local = queries @ estimate(self._response(), reports).counts
+        local = queries @ estimate_reports(self._response(), reports).counts
         off = (on_queries, queries @ on_cells, local - truth)
         return {way: _rms(errors) / records for way, errors in zip(WAYS, off, strict=True)}
 

@@ -20,7 +20,7 @@ import numpy as np
 from sfumato.planning.sparse_plans import noise_of, sparse_of_epsilon
 from sfumato.privacy.sparse_vector import noise_cost
 from sfumato.random import WordSource
-from sfumato.study.multiplicative_weights import Experts
+from sfumato.study.hedge import Experts
 from sfumato.types import Array
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import SparseVector, answer

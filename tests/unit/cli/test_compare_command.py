@@ -25,7 +25,7 @@ from sfumato.cli.compare_command import (
 from sfumato.cli.spec import Spec, read_spec
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
-from sfumato.study.local_model import RandomizedResponse, error_bound
+from sfumato.study.local_model import RandomizedResponse, response_error
 from tests.unit.cli.conftest import Ran
 
 K = 62  # 20 ages, 2 sexes, and 40 running totals
@@ -129,7 +129,7 @@ def test_neighbours_and_units_scale_the_bounds(folder: Path, found: Comparison) 
 
 def test_the_local_model_is_bounded_for_the_given_records(found: Comparison) -> None:
     response = RandomizedResponse(1, 40)
-    assert _bound(found, "local model") == error_bound(response, 10_000, K, BETA)
+    assert _bound(found, "local model") == response_error(response, 10_000, K, BETA)
 
 
 def test_the_local_model_says_why_it_is_left_out(folder: Path) -> None:

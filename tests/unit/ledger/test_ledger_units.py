@@ -101,7 +101,7 @@ def ask(book, unit):
 
 
 SERIES = {
-    "stream": lambda book: sf.Counter(10, SMALL, ledger=book, name="t").close(),
+    "stream": lambda book: sf.Stream(10, SMALL, ledger=book, name="t").close(),
     "series": lambda book: sf.watch(3, SMALL, 5).values([1, 2, 3], ledger=book, name="t"),
     "running": lambda book: sf.watch(3, SMALL, 5).begin(ledger=book, name="t"),
 }

@@ -25,7 +25,7 @@ from sfumato.errors import (
 from sfumato.ledger.ledger import Ledger
 from sfumato.planning.stream_plans import STRATEGIES
 from sfumato.privacy.budget import Budget
-from sfumato.run.stream import Counter
+from sfumato.run.stream import Stream
 from tests.shared.ledger_home import made
 from tests.shared.words import SeededWords
 
@@ -59,7 +59,7 @@ def sums(values: np.ndarray, window: int | None) -> np.ndarray:
 @pytest.mark.parametrize("window", [None, 1, 6, 29])
 def test_without_noise_the_answers_are_the_exact_sums(strategy: str, window: int | None) -> None:
     values = np.array([(5 * t * t + t) % 13 for t in range(30)])
-    counter = Counter(30, MU, strategy, largest=12, window=window)
+    counter = Stream(30, MU, strategy, largest=12, window=window)
     assert counter.add_many(values) == pytest.approx(sums(values, window), abs=1e-3)
 
 
@@ -67,14 +67,14 @@ def test_without_noise_the_answers_are_the_exact_sums(strategy: str, window: int
 @pytest.mark.parametrize("strategy", ["optimal", "tree"])
 def test_huge_counts_lose_nothing(strategy: str) -> None:
     values = np.full(40, 2**40) + np.arange(40)
-    counter = Counter(40, MU, strategy, many=True)
+    counter = Stream(40, MU, strategy, many=True)
     assert counter.add_many(values) == pytest.approx(np.cumsum(values), rel=1e-15, abs=1e-2)
 
 
 @pytest.mark.usefixtures("seeded")
 def test_values_one_at_a_time_and_all_at_once_give_the_same() -> None:
     values = [1, 0, 1, 1, 0]
-    one, all_at_once = Counter(5, MU), Counter(5, MU)
+    one, all_at_once = Stream(5, MU), Stream(5, MU)
     assert [one.add(v) for v in values] == all_at_once.add_many(values).tolist()
     assert one.total == all_at_once.total
     assert one.step == 5
@@ -82,7 +82,7 @@ def test_values_one_at_a_time_and_all_at_once_give_the_same() -> None:
 
 @pytest.mark.usefixtures("silence")
 def test_streams_of_many_hospitals_are_kept_apart() -> None:
-    counter = Counter(4, MU, "optimal", dimensions=["north", "south"], many=True)
+    counter = Stream(4, MU, "optimal", dimensions=["north", "south"], many=True)
     counter.add([10, 2])
     counter.add({"south": 5, "north": 0})
     assert np.asarray(counter.total) == pytest.approx([10, 7], abs=1e-3)
@@ -94,7 +94,7 @@ def test_streams_of_many_hospitals_are_kept_apart() -> None:
 
 
 def test_standard_errors_are_those_of_the_forecast() -> None:
-    counter = Counter(20, MU, "optimal")
+    counter = Stream(20, MU, "optimal")
     assert counter.standard_error() == counter.forecast.standard_errors[0]
     counter.add_many([1] * 5)
     assert counter.standard_error() == counter.forecast.standard_errors[4]
@@ -110,7 +110,7 @@ def test_standard_errors_are_those_of_the_forecast() -> None:
 @pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize("wrong", [2, -1, 0.5, "1", None, [1], float("nan")])
 def test_a_refused_value_changes_nothing_and_is_not_shown(wrong: object) -> None:
-    counter, undisturbed = Counter(3, MU), Counter(3, MU)
+    counter, undisturbed = Stream(3, MU), Stream(3, MU)
     with pytest.raises(TableError, match="whole number from 0 to 1") as refusal:
         counter.add(wrong)
     assert "-1" not in str(refusal.value)
@@ -122,14 +122,14 @@ def test_a_refused_value_changes_nothing_and_is_not_shown(wrong: object) -> None
 
 @pytest.mark.parametrize("wrong", [[1], [1, 2, 3], 1, "ab", {"a": 1}, {"a": 1, "b": 1, "c": 0}])
 def test_a_step_of_the_wrong_dimension_is_refused(wrong: object) -> None:
-    counter = Counter(3, MU, dimensions=["a", "b"], largest=5)
+    counter = Stream(3, MU, dimensions=["a", "b"], largest=5)
     with pytest.raises(TableError):
         counter.add(wrong)
     assert counter.step == 0
 
 
 def test_a_full_stream_takes_no_more() -> None:
-    counter = Counter(3, MU)
+    counter = Stream(3, MU)
     counter.add_many([1, 1])
     with pytest.raises(PlanError, match="2 more values do not fit: 2 of 3"):
         counter.add_many([1, 1])
@@ -140,7 +140,7 @@ def test_a_full_stream_takes_no_more() -> None:
 
 
 def test_what_is_shown_is_public() -> None:
-    counter = Counter(10, MU, "optimal", largest=987_654_321)
+    counter = Stream(10, MU, "optimal", largest=987_654_321)
     counter.add(123_456_789)
     shown = repr(counter) + repr(counter.__dict__["_private"]) + repr(counter.forecast)
     assert "123456789" not in shown.replace(",", "")
@@ -154,7 +154,7 @@ def test_a_step_that_was_interrupted_after_its_noise_ends_the_counter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The value is counted and its answer is lost: going on would count it twice."""
-    counter = Counter(10, MU, "optimal")
+    counter = Stream(10, MU, "optimal")
     counter.add(1)
 
     def interrupted(_: object) -> float:
@@ -169,7 +169,7 @@ def test_a_step_that_was_interrupted_after_its_noise_ends_the_counter(
 
 
 def test_answers_need_not_be_kept() -> None:
-    counter = Counter(10, MU, keep=False)
+    counter = Stream(10, MU, keep=False)
     counter.add(1)
     with pytest.raises(PlanError, match="keep=False"):
         counter.released()
@@ -178,14 +178,14 @@ def test_answers_need_not_be_kept() -> None:
 @pytest.mark.parametrize("wrong", [0, -1, True, [], ["a", "a"], ["step"], "ab", [1, 2], 2.0])
 def test_wrong_dimensions_are_refused(wrong: object) -> None:
     with pytest.raises(PlanError, match="dimensions"):
-        Counter(10, MU, dimensions=wrong)  # type: ignore[arg-type]
+        Stream(10, MU, dimensions=wrong)  # type: ignore[arg-type]
 
 
 def test_too_many_streams_are_refused_with_the_size() -> None:
     with pytest.raises(TooLarge, match="numbers each"):
-        Counter(1000, MU, "optimal", window=50, dimensions=10**6)
+        Stream(1000, MU, "optimal", window=50, dimensions=10**6)
     with pytest.raises(TooLarge, match="10,000,000 dimensions"):
-        Counter(1000, MU, "optimal", dimensions=10**7)
+        Stream(1000, MU, "optimal", dimensions=10**7)
 
 
 def test_a_stream_is_debited_once_before_any_noise(
@@ -200,7 +200,7 @@ def test_a_stream_is_debited_once_before_any_noise(
         return draw(scale, size, words)  # type: ignore[arg-type]
 
     monkeypatch.setattr(vault, "rounded_gaussian", watched)
-    with Counter(20, Budget(mu="0.9"), "optimal", ledger=book) as counter:
+    with Stream(20, Budget(mu="0.9"), "optimal", ledger=book) as counter:
         assert len(book.entries()) == 1
         counter.add_many([1] * 20)
     assert set(spent_at_draws) == {1}
@@ -210,7 +210,7 @@ def test_a_stream_is_debited_once_before_any_noise(
     kept = json.loads(book.answer(entry.key) or b"")
     assert kept["answers"] == counter.released()[["total"]].to_numpy().tolist()
     with pytest.raises(BudgetExhausted):
-        Counter(20, Budget(mu="0.9"), "optimal", ledger=book)
+        Stream(20, Budget(mu="0.9"), "optimal", ledger=book)
     with pytest.raises(PlanError, match="closed"):
         counter.add(1)
     counter.close()  # a second time does nothing
@@ -221,20 +221,20 @@ def test_a_stream_is_debited_once_before_any_noise(
 def test_a_path_opens_the_ledger_and_creates_none(tmp_path: Path) -> None:
     place = tmp_path / "b.ledger"
     with pytest.raises(LedgerError, match=r"sfumato ledger create .* --unit event"):
-        Counter(5, MU, "tree", ledger=place, name="visits")
+        Stream(5, MU, "tree", ledger=place, name="visits")
     assert not place.exists()
     made(place, MU, "visits")
-    Counter(5, MU, "tree", ledger=place, name="visits").close()
+    Stream(5, MU, "tree", ledger=place, name="visits").close()
     book = Ledger.open(place)
     assert book.table_id == "visits"
     assert book.spent().debits == 1
     with pytest.raises(LedgerError, match="neighbours"):
-        Counter(5, MU, "tree", ledger=book, neighbours="replace-one")
+        Stream(5, MU, "tree", ledger=book, neighbours="replace-one")
     book.close()
 
 
 def test_pure_budgets_count_too() -> None:
-    counter = Counter(50, Budget(epsilon=1), window=7)
+    counter = Stream(50, Budget(epsilon=1), window=7)
     counter.add_many([1] * 50)
     assert counter.forecast.cost.pure_epsilon <= 1
     assert counter.forecast.noise.noise == "laplace"

@@ -14,7 +14,7 @@ import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.session import histogram as module
 from sfumato.session.histogram import EVEN, EVENNESS, Cells, Estimate, Rows, Start, support_of
-from sfumato.study.multiplicative_weights import Experts
+from sfumato.study.hedge import Experts
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.workload import marginal
 

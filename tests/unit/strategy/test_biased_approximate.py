@@ -18,7 +18,7 @@ from sfumato.strategy.biased import (
     least_worst_case,
     trade_off,
 )
-from sfumato.study.factorize import factorize
+from sfumato.study.factorization_norm import factorize
 
 
 def prefix(n: int) -> np.ndarray:

@@ -11,11 +11,11 @@ import pytest
 from sfumato.errors import PlanError, WorkloadError
 from sfumato.study.local_model import (
     RandomizedResponse,
-    error_bound,
     forecast_radius,
     forecast_rmse,
+    response_error,
+    response_rows_needed,
     row_variances,
-    rows_needed,
     workload_rmse,
 )
 
@@ -66,28 +66,28 @@ def test_workload_rmse_from_the_gram_matrix_is_that_of_the_explicit_queries(size
 def test_error_bound_is_hoeffding_with_a_union_bound():
     response = RandomizedResponse(1, 2)
     radius = forecast_radius(response, [[0, 1]], 5000, 0.05 / 300, "hoeffding")[0]
-    assert error_bound(response, rows=5000, queries=300, beta=0.05) == pytest.approx(radius)
-    assert error_bound(response, 5000, 300, 0.05, spread=7) == pytest.approx(7 * radius)
+    assert response_error(response, rows=5000, queries=300, beta=0.05) == pytest.approx(radius)
+    assert response_error(response, 5000, 300, 0.05, spread=7) == pytest.approx(7 * radius)
 
 
 @pytest.mark.parametrize("size", [2, 4, 30])
 @pytest.mark.parametrize("alpha", [0.3, 0.01, 0.0007])
 def test_rows_needed_is_the_least_number_that_meets_the_bound(size, alpha):
     response = RandomizedResponse(1, size)
-    rows = rows_needed(response, alpha, beta=0.05, queries=100)
-    assert error_bound(response, rows, 100, 0.05) <= alpha * rows
-    assert error_bound(response, rows - 1, 100, 0.05) > alpha * (rows - 1)
+    rows = response_rows_needed(response, alpha, beta=0.05, queries=100)
+    assert response_error(response, rows, 100, 0.05) <= alpha * rows
+    assert response_error(response, rows - 1, 100, 0.05) > alpha * (rows - 1)
 
 
 def test_rows_needed_of_the_notes_for_one_query():
     """n = ln(2/beta) / (2 (alpha (2p-1))^2) = 3.688879 / (2 * (0.01 * 0.462117)^2) = 86369.5."""
-    assert rows_needed(RandomizedResponse(1, 2), alpha=0.01, beta=0.05, queries=1) == 86370
+    assert response_rows_needed(RandomizedResponse(1, 2), alpha=0.01, beta=0.05, queries=1) == 86370
 
 
 def test_more_privacy_costs_more_error_in_every_forecast():
     queries = np.eye(4)
     rmse = [forecast_rmse(RandomizedResponse(e, 4), queries, 100)[0] for e in (3, 1, 0.3, 0.1)]
-    bound = [error_bound(RandomizedResponse(e, 4), 100, 4, 0.05) for e in (3, 1, 0.3, 0.1)]
+    bound = [response_error(RandomizedResponse(e, 4), 100, 4, 0.05) for e in (3, 1, 0.3, 0.1)]
     assert rmse == sorted(rmse)
     assert bound == sorted(bound)
 
@@ -96,17 +96,17 @@ def test_parameters_out_of_range_are_refused_with_what_is_allowed():
     response = RandomizedResponse(1, 2)
     for beta in (0, 1, -1, math.nan):
         with pytest.raises(PlanError, match="between 0 and 1"):
-            error_bound(response, 10, 1, beta)
+            response_error(response, 10, 1, beta)
         with pytest.raises(PlanError, match="between 0 and 1"):
             forecast_radius(response, [[0, 1]], 10, beta, "normal")
     with pytest.raises(PlanError, match="rows is -1"):
-        error_bound(response, -1, 1, 0.1)
+        response_error(response, -1, 1, 0.1)
     with pytest.raises(PlanError, match="queries is 0"):
-        error_bound(response, 10, 0, 0.1)
+        response_error(response, 10, 0, 0.1)
     with pytest.raises(PlanError, match="spread"):
-        error_bound(response, 10, 1, 0.1, spread=math.inf)
+        response_error(response, 10, 1, 0.1, spread=math.inf)
     for alpha in (0, -1, math.inf, math.nan):
         with pytest.raises(PlanError, match="alpha"):
-            rows_needed(response, alpha, 0.1, 1)
+            response_rows_needed(response, alpha, 0.1, 1)
     with pytest.raises(WorkloadError, match="one number for each cell"):
         workload_rmse(response, [1, 2, 3], [1, 2, 3], 1, 1)

@@ -13,8 +13,8 @@ import pytest
 from sfumato.errors import PlanError, SchemaError, TooLarge, WorkloadError
 from sfumato.study.local_model import (
     RandomizedResponse,
-    estimate,
     estimate_from_tally,
+    estimate_reports,
     forecast_radius,
 )
 
@@ -36,7 +36,7 @@ def test_mean_and_covariance_over_all_reports_are_those_claimed(size, codes):
     mean, second, claimed = np.zeros(size), np.zeros((size, size)), np.zeros((size, size))
     bound = None
     for reports, chance in outcomes(response, codes):
-        result = estimate(response, reports)
+        result = estimate_reports(response, reports)
         error = result.counts - truth
         mean += chance * error
         second += chance * np.outer(error, error)
@@ -52,7 +52,7 @@ def test_one_bit_agrees_with_the_formula_of_the_notes():
     reports = np.array([1, 0, 0, 1, 1, 1, 0])
     p = float(response.keep)
     notes = (0.5 + (reports - 0.5) / (2 * p - 1)).sum()
-    assert estimate(response, reports).counts[1] == pytest.approx(notes, rel=1e-13)
+    assert estimate_reports(response, reports).counts[1] == pytest.approx(notes, rel=1e-13)
 
 
 def test_counts_equal_the_exact_rational_formula_even_for_a_tiny_epsilon():
@@ -120,7 +120,7 @@ def test_an_estimate_cannot_be_changed_and_does_not_follow_the_callers_array():
 
 
 def test_no_reports_give_zero_counts_with_zero_error():
-    answers = estimate(RandomizedResponse(1, 3), []).answer(np.eye(3))
+    answers = estimate_reports(RandomizedResponse(1, 3), []).answer(np.eye(3))
     assert answers.value.tolist() == answers.standard_error.tolist() == [0, 0, 0]
     assert answers.low.tolist() == answers.high.tolist() == [0, 0, 0]
 
@@ -145,7 +145,7 @@ def test_a_tally_that_does_not_fit_the_response_is_refused(tally):
 
 def test_reports_outside_the_domain_are_refused():
     with pytest.raises(SchemaError, match="reports"):
-        estimate(RandomizedResponse(1, 2), [0, 2])
+        estimate_reports(RandomizedResponse(1, 2), [0, 2])
 
 
 @pytest.mark.parametrize("confidence", [0, 1, 95, math.nan])
@@ -160,7 +160,7 @@ def test_an_unknown_interval_is_refused_with_the_allowed_ones():
 
 
 def test_a_covariance_too_large_to_write_out_is_refused_but_answers_are_not():
-    result = estimate(RandomizedResponse(5, 5000), np.arange(5000))
+    result = estimate_reports(RandomizedResponse(5, 5000), np.arange(5000))
     with pytest.raises(TooLarge, match="5000"):
         result.covariance()
     assert result.answer(np.ones((1, 5000))).value[0] == pytest.approx(5000)

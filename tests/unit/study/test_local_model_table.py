@@ -10,7 +10,7 @@ from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.study.local_model import (
     RandomizedResponse,
     encode_table,
-    estimate,
+    estimate_reports,
     estimate_table,
     joint_response,
     product_queries,
@@ -39,7 +39,7 @@ def test_a_table_is_encoded_as_its_joint_cells():
     expected = RandomizedResponse(1, 12).encode(cells, SeededWords(3))
     reports = encode_table(table, SIZES, 1, SeededWords(3))
     assert np.array_equal(np.ravel_multi_index(tuple(reports.T), SIZES), expected)
-    joint = estimate(RandomizedResponse(1, 12), expected)
+    joint = estimate_reports(RandomizedResponse(1, 12), expected)
     assert np.array_equal(estimate_table(reports, SIZES, 1).counts, joint.counts)
 
 

@@ -18,10 +18,10 @@ from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.privacy.cost import Cost, mu_squared_of
 from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.study import widths as widths_module
-from sfumato.study.multiplicative_weights import (
+from sfumato.study.hedge import (
     multiplicative_weights,
-    rows_needed,
     simulated_weights,
+    weights_rows_needed,
 )
 from sfumato.study.simulated import (
     MadeUp,
@@ -518,7 +518,7 @@ def test_the_error_of_multiplicative_weights_falls_as_the_theorem_says() -> None
 
 
 def test_rows_needed_by_multiplicative_weights_reach_the_error() -> None:
-    n = rows_needed(1000, 10**6, 0.1, BUDGET)
+    n = weights_rows_needed(1000, 10**6, 0.1, BUDGET)
     assert multiplicative_weights(1000, 10**6, n, BUDGET).error <= 0.1
     assert multiplicative_weights(1000, 10**6, 0.98 * n, BUDGET).error > 0.1
 

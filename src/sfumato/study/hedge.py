@@ -42,8 +42,8 @@ __all__ = [
     "Weights",
     "best_rate",
     "multiplicative_weights",
-    "rows_needed",
     "simulated_weights",
+    "weights_rows_needed",
 ]
 
 
@@ -106,7 +106,9 @@ def multiplicative_weights(
     return best
 
 
-def rows_needed(queries: int, cells: int, alpha: float, budget: Budget, **given: float) -> int:
+def weights_rows_needed(
+    queries: int, cells: int, alpha: float, budget: Budget, **given: float
+) -> int:
     """The least n, to one part in 10^6, for which the error is at most alpha."""
     _check(alpha=alpha)
     high = 1.0
