@@ -20,7 +20,7 @@ watch = sf.watch(
     365, sf.Budget(epsilon=1), threshold=80, expected=usual, alerts=2, counts=True, confidence=0.99
 )
 print(watch)  # known before anything is spent
-seen = watch.table(table, domain, "day")
+seen = watch.release(table, domain, "day")
 print(seen)
 print(seen.alerts().to_string(index=False, float_format="%.1f"))
 

@@ -70,7 +70,7 @@ def _correction(ledger: sf.Ledger) -> object:
 
 def _watched(ledger: sf.Ledger) -> object:
     watch = sf.watch(14, APPROXIMATE, 10, expected=[20.0] * 13 + [2.0], alerts=1, counts=True)
-    return watch.table(people(), PEOPLE, "day", ledger, name="people").alerts().to_dict("list")
+    return watch.release(people(), PEOPLE, "day", ledger, name="people").alerts().to_dict("list")
 
 
 QUESTIONS = (

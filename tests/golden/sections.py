@@ -142,8 +142,8 @@ def _adaptive_request(method: str) -> object:
 def _watch() -> object:
     watch = sf.watch(14, APPROXIMATE, 60, expected=20, alerts=2, counts=True, side="above")
     ledger = _ledger("people")
-    day = watch.table(people(), PEOPLE, "day", ledger, name="people")
-    again = watch.table(people(), PEOPLE, "day", ledger, name="people")
+    day = watch.release(people(), PEOPLE, "day", ledger, name="people")
+    again = watch.release(people(), PEOPLE, "day", ledger, name="people")
     below = sf.watch(3, sf.Budget(epsilon=1), 5, expected=[10, 20, 30], side="below")
     events = _ledger("series", unit="event")
     series = below.values([9, 2, 31], events, name="series")

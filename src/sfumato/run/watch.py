@@ -3,7 +3,7 @@
 
     watch = sf.watch(365, sf.Budget(epsilon=1), threshold=60, expected=100, alerts=3)
     print(watch)                                    # what it will notice, before it is spent
-    seen = watch.table("visits.parquet", domain, "day", ledger="visits.ledger")
+    seen = watch.release("visits.parquet", domain, "day", ledger="visits.ledger")
     seen.alerts()                                   # dataframe
 
 Quiet steps cost nothing: a sparse vector (``vault/sparse.py``) pays for alerts, at most so many.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ class Watch:
             f"together with probability {self.plan.confidence:g}"
         )
 
-    def table(
+    def release(
         self,
         table: object,
         domain: Domain,
@@ -139,8 +140,54 @@ class Watch:
 
         With a ledger, the whole watch is debited before any noise is drawn; the same watch on the
         same table returns the stored outcome at no further cost, unless another ``key`` is given.
+
+        Args:
+            table: The guarded table.
+            domain: What its records may look like.
+            attribute: Whose cells are the steps: as many as the watch has.
+            ledger: The ledger that is debited and stores the outcome. Without one nothing
+                remembers what was spent: that is the caller's promise.
+            unit: Whose presence is protected; one row if None.
+            name: The table's in the ledger; needed for a table in memory.
+            key: The request's in the ledger; the digest of the request if None.
+
+        Returns:
+            The alerts, and how far the watch came.
+
+        Raises:
+            PlanError: The attribute has another number of cells, or a person too many rows.
+            TableError: The table cannot be opened or lacks the column.
+            BudgetExhausted: The cost does not fit what is left.
         """
         return run(TableWatch(self, domain, attribute, unit), Access(table, ledger, name, key))
+
+    def table(
+        self,
+        table: object,
+        domain: Domain,
+        attribute: str,
+        ledger: Ledger | str | Path | None = None,
+        *,
+        unit: PrivacyUnit | None = None,
+        name: str | None = None,
+        key: str | None = None,
+    ) -> Watched:
+        """`release` by its name of before.
+
+        Args:
+            table: As in `release`.
+            domain: As in `release`.
+            attribute: As in `release`.
+            ledger: As in `release`.
+            unit: As in `release`.
+            name: As in `release`.
+            key: As in `release`.
+
+        Returns:
+            What `release` returns.
+        """
+        warnings.warn("Watch.table is now Watch.release", DeprecationWarning, stacklevel=2)
+        return self.release(table, domain, attribute, ledger, unit=unit, name=name, key=key)
 
     def values(
         self,

@@ -20,7 +20,7 @@ from sfumato.cli.compare_command import (
     _over_epsilon,
     compare_mechanisms,
     crossings,
-    simulated,
+    simulated_noise,
 )
 from sfumato.cli.spec import Spec, read_spec
 from sfumato.planning.mechanisms import MECHANISMS
@@ -295,9 +295,9 @@ def test_ways_that_depend_on_the_records_are_tried_where_their_number_is_given(
 
 def test_a_workload_too_large_to_draw_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = sf.plan(sf.ranges(sf.Domain({"age": 64}), "age"), sf.Budget(mu=1), mechanism="gaussian")
-    assert simulated(plan) is not None
+    assert simulated_noise(plan) is not None
     monkeypatch.setattr("sfumato.cli.compare_command.MOST_DRAWN", 1000)
-    assert simulated(plan) is None
+    assert simulated_noise(plan) is None
 
 
 XS = [0.1 * 10 ** (i / 5) for i in range(11)]  # 0.1 to 10

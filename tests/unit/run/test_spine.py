@@ -68,8 +68,8 @@ KINDS = {
     ),
     "watch of a table": Kind(
         lambda: TableWatch(WATCH, DOMAIN, "kind", None),
-        lambda table, **more: WATCH.table(table, DOMAIN, "kind", **more),
-        lambda table: WATCH.table(table, sf.Domain({"kind": 5}), "kind"),
+        lambda table, **more: WATCH.release(table, DOMAIN, "kind", **more),
+        lambda table: WATCH.release(table, sf.Domain({"kind": 5}), "kind"),
     ),
     "watch of counts": Kind(
         lambda: SeriesWatch(WATCH, PREDICTED),

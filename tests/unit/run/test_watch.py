@@ -86,27 +86,29 @@ DOMAIN = sf.Domain([DateTime("day", date(2025, 3, 1), date(2025, 3, 31), "day")]
 
 def test_a_table_is_watched_along_its_dates() -> None:
     watch = sf.watch(30, BUDGET, 500, expected=20, alerts=3)
-    found = watch.table(table_of(LOUD), DOMAIN, "day").alerts()
+    found = watch.release(table_of(LOUD), DOMAIN, "day").alerts()
+    with pytest.warns(DeprecationWarning, match=r"Watch\.table is now Watch\.release"):
+        watch.table(table_of(LOUD), DOMAIN, "day")
     assert [str(d)[:10] for d in found["day"]] == ["2025-03-11", "2025-03-22"]
     with pytest.raises(PlanError, match="has 30 cells"):
-        sf.watch(29, BUDGET, 500).table(table_of(LOUD), DOMAIN, "day")
+        sf.watch(29, BUDGET, 500).release(table_of(LOUD), DOMAIN, "day")
     with pytest.raises(PlanError, match="largest=7"):
-        watch.table(table_of(LOUD), DOMAIN, "day", unit=PrivacyUnit("who", 7))
+        watch.release(table_of(LOUD), DOMAIN, "day", unit=PrivacyUnit("who", 7))
 
 
 def test_the_ledger_is_debited_once_and_the_outcome_stays(tmp_path: Path) -> None:
     place = tmp_path / "watch.ledger"
     watch = sf.watch(30, sf.Budget(epsilon="0.5"), 500, expected=20, counts=True, alerts=2)
     book = Ledger.create(place, BUDGET, "visits", "add-remove")
-    first = watch.table(table_of(LOUD), DOMAIN, "day", book, name="visits")
+    first = watch.release(table_of(LOUD), DOMAIN, "day", book, name="visits")
     assert first.entry is not None
     assert first.entry.cost == watch.plan.cost
-    again = watch.table(table_of(QUIET), DOMAIN, "day", book, name="visits")  # not read again
+    again = watch.release(table_of(QUIET), DOMAIN, "day", book, name="visits")  # not read again
     pd.testing.assert_frame_equal(first.alerts(), again.alerts())
     assert len(book.entries()) == 1
-    watch.table(table_of(LOUD), DOMAIN, "day", book, name="visits", key="another")
+    watch.release(table_of(LOUD), DOMAIN, "day", book, name="visits", key="another")
     with pytest.raises(BudgetExhausted):
-        watch.table(table_of(LOUD), DOMAIN, "day", book, name="visits", key="a third")
+        watch.release(table_of(LOUD), DOMAIN, "day", book, name="visits", key="a third")
     assert len(book.entries()) == 2
 
 
