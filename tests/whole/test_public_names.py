@@ -86,7 +86,7 @@ def test_plan_stays_the_function_whatever_is_imported() -> None:
 
     assert callable(sf.plan)
     assert sfumato.plan is sf.plan
-    assert callable(sfumato.study.factorization_norm)
+    assert callable(sfumato.study.factorize)
 
 
 def pages() -> list[Path]:

@@ -88,7 +88,7 @@ def requests_of(unit):
         "plan": lambda book: plan.release(VISITS, ledger=book, name="t"),
         "adaptive": lambda book: adaptive.release(VISITS, ledger=book, name="t"),
         "correction": lambda book: correction.release(VISITS, [100.0] * 6, ledger=book, name="t"),
-        "watch": lambda book: watch.release(CALENDAR, DAYS, "day", ledger=book, unit=unit, name="t"),
+        "watch": lambda book: watch.release(CALENDAR, DAYS, "day", book, unit=unit, name="t"),
         "session": lambda book: ask(book, unit),
     }
 
