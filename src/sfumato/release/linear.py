@@ -64,6 +64,7 @@ from sfumato.strategy.blockwise import Blockwise
 from sfumato.strategy.combined import Combined
 from sfumato.strategy.measured import Levels
 from sfumato.strategy.ordered import Ordered
+from sfumato.text import shown
 from sfumato.types import Array, Integers
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.queries import DENSE_LIMIT, Identity, Intervals, Prefix, Ranges, Total
@@ -254,7 +255,20 @@ class LinearEstimates:
                 "the answers of this release do not agree with each other, so no table is behind "
                 "them; ask for a released one with answers(attribute, by=...)"
             )
-        return cell_table(self.refined, self.workload.domain, names)
+        domain = self.workload.domain
+        missing = [n for n in names if n not in self.refined.attributes]
+        if missing:
+            raise WorkloadError(
+                f"the release knows {', '.join(self.refined.attributes)}; it was not asked about "
+                f"{shown(missing[0])}"
+            )
+        wanted = domain.in_order(names)
+        if domain.cells(wanted) > DENSE_LIMIT:
+            raise TooLarge(
+                f"a table of {domain.cells(wanted):,} cells is too large to be made; ask for fewer "
+                "attributes, or draw records with synthetic()"
+            )
+        return cell_table(self.refined, domain, wanted)
 
     @cached_property
     def total(self) -> float:

@@ -191,6 +191,19 @@ class Release:
         projection, ``unbiased`` the one before; intervals are those of the unbiased answer.
         An adaptive release has ``value``, ``low`` and ``high``, the ends not-a-number where nothing
         that was measured tells the answer.
+
+        Args:
+            attr: The attributes of a group, or one of them.
+            by: Further attributes of it.
+            group: The name of a group, in place of attributes.
+            level: The least probability with which an interval holds the true answer.
+
+        Returns:
+            One row per query.
+
+        Raises:
+            WorkloadError: if there is no such group, or several of different columns.
+            TooLarge: if so many rows do not fit in one frame.
         """
         check_level(level)
         if attr is None and by is None and group is None:
@@ -210,6 +223,18 @@ class Release:
         Answered from released ranges, prefixes of a long attribute, a tree or a table, with exact
         errors; all ranges of a long attribute are too many to be listed by ``answers``. In an
         adaptive release from the estimate, with intervals where what was measured tells them.
+
+        Args:
+            attr: The attribute.
+            between: Pairs of a least and a greatest value.
+            by: Attributes for whose cells each range is counted.
+            level: The least probability with which an interval holds the true answer.
+
+        Returns:
+            One row per range and cell of ``by``.
+
+        Raises:
+            WorkloadError: if a range holds no cell, or nothing released gives ranges of it.
         """
         check_level(level)
         names = [by] if isinstance(by, str) else list(by or ())
@@ -229,12 +254,33 @@ class Release:
         ``answers(group=...)``, or a mapping from numbers of answers to coefficients. In an adaptive
         release the value is that of the estimate and has no standard error; ``basis`` says whether
         the interval is that of one query or adds up those of all answers.
+
+        Args:
+            coefficients: By the name of a group.
+            level: The least probability with which the interval holds the true combination.
+
+        Returns:
+            The value, its standard error, the ends, and what they come from.
+
+        Raises:
+            WorkloadError: if a group or the number of an answer is unknown.
         """
         check_level(level)
         return self.estimates.combine(coefficients, level)
 
     def covariance(self, group: str, queries: Sequence[int]) -> Array:
-        """The covariance matrix of the listed ``unbiased`` answers of a group, by their numbers."""
+        """The covariance matrix of the listed ``unbiased`` answers of a group, by their numbers.
+
+        Args:
+            group: The name of a group of linear queries.
+            queries: The numbers of some of its answers.
+
+        Returns:
+            The matrix, in counts squared.
+
+        Raises:
+            WorkloadError: if the group or an answer is unknown, or the answers were learned.
+        """
         return self.estimates.covariance(group, queries)
 
     def quantiles(
@@ -248,6 +294,18 @@ class Release:
 
         From the running totals (``sf.prefixes``) if they were released, else from a table; in an
         adaptive release from the estimate.
+
+        Args:
+            attr: An ordered attribute.
+            probabilities: One or more, strictly between 0 and 1.
+            by: Attributes for whose cells each quantile is taken.
+            level: The least probability with which an interval holds the true quantile.
+
+        Returns:
+            One row per cell of ``by`` and probability.
+
+        Raises:
+            WorkloadError: if the attribute has no order, or nothing released tells its totals.
         """
         check_level(level)
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
@@ -260,6 +318,12 @@ class Release:
 
     def table(self, *names: str) -> Array:
         """Counts over these attributes, in the order of the domain, behind answers that agree.
+
+        Args:
+            *names: Attributes that were asked about.
+
+        Returns:
+            An array with an axis for each.
 
         Raises:
             WorkloadError: if no table is behind the answers, or none over these attributes.
@@ -283,7 +347,17 @@ class Release:
         As many as the released total says, unless ``rows`` is given. They come from the table
         behind the answers where these agree, else from a tree of the released one- and two-way
         tables. ``frame.attrs["notes"]`` says which, and how far their answers are from the
-        published ones. ``words`` is a source of random words other than the system's.
+        published ones.
+
+        Args:
+            rows: How many; the released total unless given.
+            words: A source of random words other than the system's.
+
+        Returns:
+            One column per attribute of the schema.
+
+        Raises:
+            WorkloadError: if there is nothing to draw from.
         """
         source = system_words() if words is None else words
         drawn = self.estimates.draw(rows, source)

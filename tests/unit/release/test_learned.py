@@ -24,6 +24,7 @@ from sfumato.errors import WorkloadError
 from sfumato.measurement import Measurement, Step, Transcript
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.release.learned import adaptive_release
+from sfumato.session.session import start_of
 from sfumato.workload.scans import answer_bits
 from tests.shared.ledger_home import made
 
@@ -170,6 +171,35 @@ def test_attributes_that_were_not_asked_about_are_refused():
         release.ranges("pay", [(0, 3)])
     with pytest.raises(WorkloadError, match="no released group gives the running totals"):
         release.quantiles("pay", 0.5)
+
+
+def test_tables_and_measurements_are_asked_of_every_release():
+    release = sf.plan(sf.marginals(DOMAIN, [("age", "sex")]), BUDGET).release(people())
+    found = release.table("sex", "age")
+    assert found.shape == (12, 2)
+    wanted = release.answers("age", by="sex")["value"].to_numpy().reshape(12, 2)
+    assert found == pytest.approx(wanted)
+    assert release.table("age") == pytest.approx(wanted.sum(axis=1))
+    assert release.measured()["cells"].sum() >= 24
+    with pytest.raises(WorkloadError, match="it was not asked about 'pay'"):
+        release.table("pay")
+    raw = sf.plan(sf.marginals(DOMAIN, 1), BUDGET).release(people(), project=False)
+    with pytest.raises(WorkloadError, match="do not agree with each other"):
+        raw.table("age")
+
+
+@each_method
+def test_later_releases_and_sessions_start_from_it(method):
+    release = released(method)
+    begun = start_of(release, DOMAIN)
+    assert begun is not None
+    assert begun.weights.sum() == pytest.approx(1)  # shares, as the keys of sessions have them
+    work = sf.marginals(DOMAIN, [("age", "sex")])
+    later = sf.plan(work, sf.Budget(epsilon=0.01)).release(people(), public=release)
+    assert later.estimates.refined is not None
+    other = sf.marginals(Domain([Integer("age", 0, 11)]), [("age",)])
+    with pytest.raises(WorkloadError, match="must be on the same domain"):
+        sf.plan(other, BUDGET).release(people(), public=release)
 
 
 # --- what is published -----------------------------------------------------------------------
