@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sfumato.run.linear import Plan, Purse
     from sfumato.run.spine import Progress
     from sfumato.session.session import SessionPlan
-    from sfumato.types import Noise
+    from sfumato.types import Noise, Objective
     from sfumato.workload.constraints import Constraints
     from sfumato.workload.workload import Workload
 
@@ -216,7 +216,7 @@ class Spec:
     error: float | None
     delta: str
     mechanism: str | None
-    objective: str
+    objective: Objective
     seconds: float | None
     allow_bias: bool
     records: int | None

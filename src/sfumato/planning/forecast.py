@@ -25,7 +25,7 @@ from sfumato.privacy.noise_laws import BlockNoise, laplace_mixture_quantile
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.biased import folded_normal_quantile
 from sfumato.text import did_you_mean, listing, shown
-from sfumato.types import Array, Integers, Neighbours
+from sfumato.types import Array, Integers, Neighbours, Objective
 from sfumato.workload.queries import check_entries
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
@@ -123,7 +123,7 @@ class Forecast:
     workload: Workload
     budget: Budget
     neighbours: Neighbours
-    objective: str
+    objective: Objective
     unit: PrivacyUnit | None
     strategy: Strategy
     noise: tuple[BlockNoise, ...]

@@ -52,7 +52,7 @@ MOST_JOINT = 2**10  # queries that are tried as one matrix where structure errs 
 FAR = 1.03  # times the bound of an error
 TRIED = STEPS / 10  # multiplications of such an attempt
 
-Builder = Callable[[Workload, Noise, str], Strategy]
+Builder = Callable[[Workload, Noise, Objective], Strategy]
 
 
 class Mechanism(NamedTuple):
@@ -77,13 +77,13 @@ def named(mechanism: str | None) -> list[str]:
     return found
 
 
-def _queries(workload: Workload, noise: Noise, objective: str) -> Strategy:  # noqa: ARG001
+def _queries(workload: Workload, noise: Noise, objective: Objective) -> Strategy:  # noqa: ARG001
     """The same noise on every asked query (the Laplace and Gaussian mechanisms of the notes)."""
     blocks = tuple(Block(t, 1.0) for t in workload.terms)
     return Blockwise(noise, noise, workload, blocks, tuple(range(len(blocks))))
 
 
-def _table(workload: Workload, noise: Noise, objective: str) -> Strategy:
+def _table(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """Noise on the contingency table of all attributes that are asked about."""
     names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
     cells = workload.domain.cells(names)
@@ -96,7 +96,7 @@ def _table(workload: Workload, noise: Noise, objective: str) -> Strategy:
     return shared_noise(f"{noise}-table", noise, workload, [block], source, objective)
 
 
-def _tree(workload: Workload, noise: Noise, objective: str) -> Strategy:
+def _tree(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """A tree along the longest interval attribute of each group; groups without one as asked."""
     blocks = [_best_tree(t, noise) or t for t in workload.terms]
     if all(b is t for b, t in zip(blocks, workload.terms, strict=True)):
@@ -105,32 +105,31 @@ def _tree(workload: Workload, noise: Noise, objective: str) -> Strategy:
     return shared_noise(f"{noise}-tree", noise, workload, blocks, source, objective)
 
 
-def _groups(workload: Workload, noise: Noise, objective: str) -> Strategy:
+def _groups(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """Each group of queries the best way for itself, the noise shared out optimally."""
     blocks = [_best_block(workload, t, noise, objective) for t in workload.terms]
     source = range(len(blocks))
     return shared_noise(f"{noise}-groups", noise, workload, blocks, source, objective)
 
 
-def _factorization(workload: Workload, noise: Noise, objective: str) -> Strategy:
+def _factorization(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """The certified optimum of everything; where that is too large, of the products, others beside.
 
     Groups that are no products (conditions, given coefficients) enter the optimum through the
     distinct columns of all groups together, as long as those are few enough.
     """
-    wanted: Objective = "max" if objective == "max" else "rmse"
     products = [i for i, t in enumerate(workload.terms) if t.as_product() is not None]
     others = [i for i, t in enumerate(workload.terms) if t.as_product() is None]
     if not others:
         return _of_products(workload, objective)
     with suppress(TooLarge):
-        return _joint(workload, wanted)
-    parts = _of_others(workload, others, noise, wanted)
+        return _joint(workload, objective)
+    parts = _of_others(workload, others, noise, objective)
     if products:
-        parts.insert(0, (_of_products(_part(workload, products), wanted), products))
+        parts.insert(0, (_of_products(_part(workload, products), objective), products))
     if len(parts) == 1:
         return parts[0][0]
-    return combined("factorization", workload, parts, wanted)
+    return combined("factorization", workload, parts, objective)
 
 
 def _joint(workload: Workload, objective: Objective) -> Strategy:
@@ -174,7 +173,7 @@ def _part(workload: Workload, terms: list[int]) -> Workload:
     return Workload(workload.domain, tuple(workload.terms[i] for i in terms))
 
 
-def _of_products(workload: Workload, objective: str) -> Strategy:
+def _of_products(workload: Workload, objective: Objective) -> Strategy:
     """The best by structure; where that is far from its bound, as one matrix if that is better."""
     try:
         found = _by_structure(workload, objective)
@@ -182,11 +181,11 @@ def _of_products(workload: Workload, objective: str) -> Strategy:
         if isinstance(why, TooLarge) or not _is_small(workload):
             raise
         with portion(TRIED):
-            return _joint(workload, "max" if objective == "max" else "rmse")
+            return _joint(workload, objective)
     if _gap(found, objective) <= FAR or not _is_small(workload):
         return found
     with suppress(PlanError), portion(TRIED):
-        matrix = _joint(workload, "max" if objective == "max" else "rmse")
+        matrix = _joint(workload, objective)
         known = [b for b in (matrix.bound, found.bound) if b is not None]
         bound = max(known, default=None)
         is_better = matrix.weighted_error(objective) < found.weighted_error(objective)
@@ -195,9 +194,9 @@ def _of_products(workload: Workload, objective: str) -> Strategy:
     return found
 
 
-def _gap(strategy: Strategy, objective: str) -> float:
+def _gap(strategy: Strategy, objective: Objective) -> float:
     """Error over its bound; infinite where none is known."""
-    bound = strategy.bound_for("max" if objective == "max" else "rmse")
+    bound = strategy.bound_for(objective)
     return sqrt(strategy.weighted_error(objective) / bound) if bound else inf
 
 
@@ -206,14 +205,14 @@ def _is_small(workload: Workload) -> bool:
     return workload.queries <= MOST_JOINT
 
 
-def _by_structure(workload: Workload, objective: str) -> Strategy:
+def _by_structure(workload: Workload, objective: Objective) -> Strategy:
     """In closed form (marginals), as a matrix, along a chain, by symmetries, or in pieces."""
     marginals = marginals_optimum(workload, objective)
     if marginals is not None:
         return marginals
     if _is_flat(workload):
         with suppress(TooLarge):
-            return _joint(workload, "max" if objective == "max" else "rmse")
+            return _joint(workload, objective)
     if objective == "max":
         return _largest_error(workload)
     if _is_long(workload):
@@ -278,7 +277,7 @@ def _is_long(workload: Workload) -> bool:
     )
 
 
-def _best_block(workload: Workload, term: Term, noise: Noise, objective: str) -> Term:
+def _best_block(workload: Workload, term: Term, noise: Noise, objective: Objective) -> Term:
     """The asked queries, the table of their attributes, or a tree: the least error for itself."""
     options: list[Term] = [term]
     if term.cells <= TABLE_CELLS and not term.is_table and not term.is_wide:
@@ -290,7 +289,7 @@ def _best_block(workload: Workload, term: Term, noise: Noise, objective: str) ->
     return min(options, key=lambda block: _alone(term, block, noise, objective))
 
 
-def _alone(term: Term, block: Term, noise: Noise, objective: str) -> float:
+def _alone(term: Term, block: Term, noise: Noise, objective: Objective) -> float:
     """The error of a term answered from a block of column norm 1."""
     single = Workload(term.domain, (term,))
     asked = single.terms[0]

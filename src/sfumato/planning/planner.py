@@ -71,7 +71,7 @@ class Strategies:
     """
 
     workload: Workload
-    objective: str = "rmse"
+    objective: Objective = "rmse"
     until: float = inf
     folder: Path | None = None
     records: int | None = None
@@ -132,10 +132,9 @@ class Strategies:
         if neighbours == "add-remove" or name == BIASED:
             return strategy
         if (name, may_drop_records) not in self._replaced:
-            objective: Objective = "max" if self.objective == "max" else "rmse"
             try:
                 with self._limited(name, "replacing", None, watch):
-                    found = for_replace_one(strategy, objective, may_drop_records)
+                    found = for_replace_one(strategy, self.objective, may_drop_records)
             except np.linalg.LinAlgError:
                 raise PlanError(SINGULAR) from None
             check_unbiased(found)
@@ -225,7 +224,7 @@ def choose(
     workload: Workload,
     budget: Budget,
     neighbours: Neighbours,
-    objective: str = "rmse",
+    objective: Objective = "rmse",
     mechanism: str | None = None,
     unit: PrivacyUnit | None = None,
     progress: Progress | None = None,
@@ -431,7 +430,7 @@ def _reasons(considered: list[Candidate]) -> str:
     return "; ".join(f"{note} ({', '.join(names)})" for note, names in by_note.items())
 
 
-def _weighted(groups: Sequence[GroupForecast], workload: Workload, objective: str) -> float:
+def _weighted(groups: Sequence[GroupForecast], workload: Workload, objective: Objective) -> float:
     """The error of the objective, weighted by what matters to the asker."""
     pairs = list(zip(groups, workload.terms, strict=True))
     if objective == "max":
@@ -440,7 +439,7 @@ def _weighted(groups: Sequence[GroupForecast], workload: Workload, objective: st
     return sqrt(total / sum(g.queries * t.weight**2 for g, t in pairs))
 
 
-def _weight(workload: Workload, objective: str) -> float:
+def _weight(workload: Workload, objective: Objective) -> float:
     """What the weighted squared error is divided by."""
     if objective == "max":
         return 1.0

@@ -17,7 +17,7 @@ import numpy as np
 
 from sfumato.planning.forecast import Forecast
 from sfumato.strategy.base import Norm, Strategy
-from sfumato.types import Array, Neighbours
+from sfumato.types import Array, Neighbours, Objective
 from sfumato.workload.normal_form import Normal
 from sfumato.workload.sensitivity import SensitivityBound
 from sfumato.workload.workload import Workload
@@ -241,14 +241,14 @@ class Viewed(Strategy):
 
     def weighted_error(
         self,
-        objective: str = "rmse",
+        objective: Objective = "rmse",
         neighbours: Neighbours = "add-remove",
         may_drop_records: bool = False,
     ) -> float:
         """That of the normal form, which the bound is of."""
         return self.planned.weighted_error(objective, neighbours, may_drop_records)
 
-    def bound_for(self, objective: str, neighbours: str = "add-remove") -> float | None:
+    def bound_for(self, objective: Objective, neighbours: str = "add-remove") -> float | None:
         """The lower bound of an objective, for the normal form."""
         return self.planned.bound_for(objective, neighbours)
 

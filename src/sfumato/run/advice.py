@@ -36,7 +36,7 @@ from sfumato.run.public import public_records
 from sfumato.run.rounds import adaptive_rounds
 from sfumato.study.simulated import SurrogateRecords, made_up, resampled
 from sfumato.text import shown
-from sfumato.types import Array, Integers, Names, Neighbours, Progress
+from sfumato.types import Array, Integers, Names, Neighbours, Objective, Progress
 from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -88,7 +88,7 @@ class Recommendation:
     records: int
     runs: int
     surrogate: str
-    objective: str
+    objective: Objective
     options: tuple[Option, ...]
 
     @property
@@ -155,7 +155,7 @@ def recommend(
     records: int,
     neighbours: Neighbours = "add-remove",
     *,
-    objective: str = "rmse",
+    objective: Objective = "rmse",
     unit: PrivacyUnit | None = None,
     public: object = None,
     runs: int = RUNS,
@@ -240,7 +240,7 @@ class _Trial:
     plan: Plan
     records: int
     runs: int
-    objective: str
+    objective: Objective
     public: PublicRecords | None
     progress: Progress | None
 

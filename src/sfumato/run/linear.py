@@ -35,7 +35,7 @@ from sfumato.refine.project import checked_constraints
 from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run, stored_answer
 from sfumato.solve.effort import STEPS, cache_folder, deadline
 from sfumato.text import shown
-from sfumato.types import Array, Neighbours, Noise
+from sfumato.types import Array, Neighbours, Noise, Objective
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
@@ -212,7 +212,7 @@ class Plan:
         return self.forecast.neighbours
 
     @property
-    def objective(self) -> str:
+    def objective(self) -> Objective:
         """What the planner makes small."""
         return self.forecast.objective
 
@@ -691,7 +691,7 @@ def request_of(
     workload: Workload,
     budget: Budget,
     neighbours: Neighbours,
-    objective: str = "rmse",
+    objective: Objective = "rmse",
     mechanism: str | None = None,
     unit: PrivacyUnit | None = None,
     most_records: int | None = None,
@@ -741,7 +741,7 @@ def plan(
     workload: Workload,
     budget: Budget | None = None,
     neighbours: Neighbours = "add-remove",
-    objective: str = "rmse",
+    objective: Objective = "rmse",
     mechanism: str | None = None,
     *,
     error: float | None = None,

@@ -487,7 +487,7 @@ class Strategy(MeasuredQueries, Reconstruction):
 
     def weighted_error(
         self,
-        objective: str = "rmse",
+        objective: Objective = "rmse",
         neighbours: Neighbours = "add-remove",
         may_drop_records: bool = False,
     ) -> float:
@@ -505,7 +505,7 @@ class Strategy(MeasuredQueries, Reconstruction):
             error = sum(t.weight**2 * v for t, v in pairs)
         return error * self.squared_sensitivity(neighbours, may_drop_records)
 
-    def bound_for(self, objective: str, neighbours: str = "add-remove") -> float | None:
+    def bound_for(self, objective: Objective, neighbours: str = "add-remove") -> float | None:
         """The lower bound of an objective: the largest error is no less than the mean one."""
         bound = self.bound if neighbours == "add-remove" else self.replace_one_bound
         if bound is None or objective == self.objective:

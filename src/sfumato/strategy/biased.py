@@ -378,7 +378,7 @@ def approximate(
     workload: Workload,
     loss: float,
     records: int,
-    objective: str = "rmse",
+    objective: Objective = "rmse",
     *,
     is_exact: bool = False,
 ) -> Strategy:
@@ -397,7 +397,7 @@ def approximate(
     return conjunctions_by_polynomial(workload, records, loss, objective)
 
 
-def _check(loss: float, records: int, objective: str) -> None:
+def _check(loss: float, records: int, objective: Objective) -> None:
     if not (isinstance(loss, int | float) and isfinite(loss) and loss > 0):
         raise PlanError(f"the privacy loss mu must be a number above 0, got {loss!r}")
     if isinstance(records, bool) or not isinstance(records, int) or records < 1:
@@ -410,7 +410,7 @@ def _check(loss: float, records: int, objective: str) -> None:
 
 
 def _as_one_matrix(
-    workload: Workload, loss: float, records: int, objective: str, is_exact: bool
+    workload: Workload, loss: float, records: int, objective: Objective, is_exact: bool
 ) -> Biased:
     axes = _axes(workload)
     matrix = np.concatenate([_coefficients(t, axes) for t in workload.terms])
@@ -466,7 +466,7 @@ def _rounded(
     matrix: Array,
     found: ApproximateFactorization,
     records: int,
-    objective: str,
+    objective: Objective,
 ) -> Biased:
     """M as integers times a unit, and E of what is measured then."""
     used = np.linalg.norm(found.R, axis=0) * np.abs(found.M).max(axis=1)
@@ -483,7 +483,6 @@ def _rounded(
             break
     name = "approximation of " + " x ".join(a.name for a in axes)
     piece = Piece(workload.domain, name, 1.0, axes, (CLASS_PART,) * len(axes), entries)
-    aim: Objective = "max" if objective == "max" else "rmse"
     return Biased(
         "approximate",
         "gaussian",
@@ -492,7 +491,7 @@ def _rounded(
         reconstruction,
         offset,
         bias,
-        objective=aim,
+        objective=objective,
         records=records,
     )
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from sfumato.strategy.base import Block, Strategy, check_measured
 from sfumato.strategy.trees import Tree
-from sfumato.types import Array, Noise
+from sfumato.types import Array, Noise, Objective
 from sfumato.workload.queries import Identity, QuerySet, Total, repeated
 from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.terms import Product, Term
@@ -172,7 +172,7 @@ def shared_noise(
     workload: Workload,
     blocks: Sequence[Term],
     source: Sequence[int],
-    objective: str = "rmse",
+    objective: Objective = "rmse",
 ) -> Blockwise:
     """The blocks with the best shares for the objective, scaled to column norm 1."""
     check_measured(sum(b.rows for b in blocks))

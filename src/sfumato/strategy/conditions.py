@@ -227,7 +227,11 @@ class Lower(NamedTuple):
 
 
 def lower_bound(
-    clauses: Clauses, weights: Array, objective: str, cells: Mask, progress: SearchProgress | None
+    clauses: Clauses,
+    weights: Array,
+    objective: Objective,
+    cells: Mask,
+    progress: SearchProgress | None,
 ) -> Lower:
     """From truth values at cells of the domain, and more cells that are found on the way.
 
@@ -334,7 +338,7 @@ def conditions(
     )
 
 
-def _weights(clauses: Clauses, terms: tuple[Term, ...], objective: str) -> Array:
+def _weights(clauses: Clauses, terms: tuple[Term, ...], objective: Objective) -> Array:
     """Of the different conditions: squares add up for the mean, the greatest counts for the max."""
     asked = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
     out = np.zeros(clauses.count)
@@ -345,7 +349,7 @@ def _weights(clauses: Clauses, terms: tuple[Term, ...], objective: str) -> Array
 
 
 def _proportional(
-    clauses: Clauses, terms: tuple[Term, ...], weights: Array, objective: str
+    clauses: Clauses, terms: tuple[Term, ...], weights: Array, objective: Objective
 ) -> Array:
     """g in proportion to the weights of the queries, or to their squares; proved."""
     shares = weights**2 if objective == "max" else weights
@@ -397,7 +401,7 @@ class _Centre(NamedTuple):
     error: float
 
 
-def _centre(shares: Array, weights: Array, objective: str) -> _Centre:
+def _centre(shares: Array, weights: Array, objective: Objective) -> _Centre:
     """The t of the least error."""
     total = float(shares.sum())
     t = np.arange(CENTRES) / CENTRES

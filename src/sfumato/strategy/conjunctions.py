@@ -440,7 +440,9 @@ def complements(workload: Workload, read: Sequence[Read]) -> float:
     return out
 
 
-def chosen_coefficients(groups: dict[Kind, Group], tau: float, objective: str) -> dict[Kind, Array]:
+def chosen_coefficients(
+    groups: dict[Kind, Group], tau: float, objective: Objective
+) -> dict[Kind, Array]:
     """The coefficients of every kind; the noise of one depends on what all of them measure."""
     lengths = {kind: _length(g, _first(g)) for kind, g in groups.items()}
     chosen: dict[Kind, Array] = {}
@@ -694,7 +696,7 @@ class ByPolynomial(GaussianStrategy):
 
 
 def conjunctions_by_polynomial(
-    workload: Workload, records: int, loss: float, objective: str = "rmse"
+    workload: Workload, records: int, loss: float, objective: Objective = "rmse"
 ) -> ByPolynomial:
     """Conjunctions and disjunctions from the characters that pay for data of ``records`` records.
 
@@ -722,7 +724,6 @@ def conjunctions_by_polynomial(
         title = "character of " + (" x ".join(inside) or "nothing: the total")
         measured = Product(workload.domain, title, 1.0, tuple((n, sign) for n in inside))
         blocks.append(Block(measured, float(square**0.5)))
-    aim: Objective = "max" if objective == "max" else "rmse"
     return ByPolynomial(
         "polynomials",
         "gaussian",
@@ -732,7 +733,7 @@ def conjunctions_by_polynomial(
         masks,
         read,
         chosen,
-        objective=aim,
+        objective=objective,
         records=records,
     )
 

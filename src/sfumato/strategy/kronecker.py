@@ -25,7 +25,7 @@ from sfumato.solve.effort import must_stop
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import shared_noise
 from sfumato.strategy.trees import best_tree, best_wavelet
-from sfumato.types import Array, Noise
+from sfumato.types import Array, Noise, Objective
 from sfumato.workload.queries import Identity, QuerySet, Total
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
@@ -49,12 +49,12 @@ Asked = list[tuple[float, QuerySet]]
 Design = Callable[[Asked, int, QuerySet | None], QuerySet]
 
 
-def wavelet(workload: Workload, noise: Noise, objective: str) -> Strategy:
+def wavelet(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """Haar wavelets along every attribute that is asked by intervals."""
     return _transformed("wavelet", _wavelet_design, workload, noise, objective)
 
 
-def weighted_tree(workload: Workload, noise: Noise, objective: str) -> Strategy:
+def weighted_tree(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """Trees with the best branching and weights along attributes that are asked by intervals."""
     return _transformed("weighted-tree", _tree_design, workload, noise, objective)
 
@@ -111,7 +111,7 @@ def _errors(measured: QuerySet, asked: Sequence[QuerySet], p: int) -> Array:
 
 
 def _transformed(
-    kind: str, design: Design, workload: Workload, noise: Noise, objective: str
+    kind: str, design: Design, workload: Workload, noise: Noise, objective: Objective
 ) -> Strategy:
     """One block for the terms on the same attributes; those without intervals as asked."""
     groups: dict[tuple[str, ...], list[int]] = {}

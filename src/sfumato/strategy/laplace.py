@@ -36,7 +36,7 @@ from sfumato.strategy.marginals import MOST_MERGED, merged_tables, weighted_marg
 from sfumato.strategy.subset_bounds import sum_of_bounds
 from sfumato.strategy.templates import LARGEST, Template, best_template
 from sfumato.strategy.trees import best_tree
-from sfumato.types import Noise
+from sfumato.types import Noise, Objective
 from sfumato.workload.queries import Identity, QuerySet
 from sfumato.workload.terms import Product, Term
 from sfumato.workload.workload import Workload
@@ -52,7 +52,7 @@ MOST_GROUPS = 2048  # of queries, between which the noise is shared
 MOST_TOGETHER = 256  # groups that one product is fitted to
 
 
-def laplace_optimum(workload: Workload, noise: Noise, objective: str) -> Strategy:
+def laplace_optimum(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """The strategy of least error among templates, weighted trees and weighted marginals.
 
     ``bound`` is the sum of the L2 lower bounds of the groups: valid under L1, and loose.
@@ -150,7 +150,7 @@ def _alone(term: Product, designs: _Designs) -> float:
 
 
 def _measured(
-    workload: Workload, groups: Sequence[Sequence[int]], objective: str, designs: _Designs
+    workload: Workload, groups: Sequence[Sequence[int]], objective: Objective, designs: _Designs
 ) -> Strategy:
     """A fitted product for every group of terms; other terms as asked or as tables."""
     blocks: list[Term] = []

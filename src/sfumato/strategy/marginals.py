@@ -48,7 +48,7 @@ from sfumato.strategy.kronecker import TABLE_CELLS, power_of
 from sfumato.strategy.sensitivity import Moves, set_moves
 from sfumato.strategy.splits import Split, centred_split
 from sfumato.strategy.templates import stop_in_time
-from sfumato.types import Array, Integers, Noise
+from sfumato.types import Array, Integers, Noise, Objective
 from sfumato.workload.queries import Matrix, QuerySet, repeated
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Product
@@ -330,7 +330,7 @@ class _Blocks(Sequence[Block]):
 
 def marginals_optimum(
     workload: Workload,
-    objective: str = "rmse",
+    objective: Objective = "rmse",
     progress: Callable[[int, float], None] | None = None,
 ) -> Marginals | None:
     """The best strategy for a union of weighted marginals; None when a term is no marginal.
@@ -367,7 +367,7 @@ def marginals_optimum(
         known,
         splits,
         bound=bound,
-        objective="max" if objective == "max" else "rmse",
+        objective=objective,
     )
 
 
@@ -768,7 +768,7 @@ class Fourier(Strategy):
                 yield self._index[subset], coefficients
 
 
-def fourier(workload: Workload, noise: Noise, objective: str) -> Strategy:
+def fourier(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """The characters that the terms need, with the best shares."""
     squares: dict[Subset, float] = {}
     greatest: dict[Subset, float] = {}

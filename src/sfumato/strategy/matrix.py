@@ -173,7 +173,7 @@ class _Asked:
     places: tuple[Integers, ...]
 
 
-def _asked(columns: Columns, terms: Sequence[Term], objective: str) -> _Asked:
+def _asked(columns: Columns, terms: Sequence[Term], objective: Objective) -> _Asked:
     """Equal queries once: squared weights add up for the mean, the greatest counts for the max."""
     number: dict[bytes, int] = {}
     kept: list[int] = []
@@ -270,7 +270,7 @@ def _invertible(mixing: Array, basis: Numbers) -> list[Array]:
 
 
 def _helped(
-    mixing: Array, coordinates: Array, weights: Array, lower: float, objective: str
+    mixing: Array, coordinates: Array, weights: Array, lower: float, objective: Objective
 ) -> Array:
     """Queries that err by more than the optimum of all are measured as well, just well enough.
 
@@ -294,7 +294,7 @@ def _directions(mixing: Array) -> tuple[Array, Array]:
 
 
 def _rounded(
-    options: list[Array], coordinates: Array, basis: Numbers, weights: Array, objective: str
+    options: list[Array], coordinates: Array, basis: Numbers, weights: Array, objective: Objective
 ) -> Integers:
     """Integers in proportion to a mixing, as few bits as rounding may cost, of the least error.
 
