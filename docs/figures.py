@@ -14,7 +14,7 @@ import altair as alt
 import numpy as np
 
 import sfumato as sf
-from sfumato.cli.demo_command import example
+from sfumato.cli.shipped_tables import example
 from sfumato.errors import PlanError
 from sfumato.random import system_words
 from sfumato.study.error_bounds import laplace_error, table_error

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import sfumato as sf
-from sfumato.cli.demo_command import example
+from sfumato.cli.shipped_tables import example
 from sfumato.release.charts import candidates_chart, cdf_band, error_against_alpha, write_chart
 from sfumato.strategy.biased import trade_off
 from sfumato.strategy.conjunctions import gamma_of, least_cost

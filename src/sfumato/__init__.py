@@ -22,7 +22,7 @@ from sfumato.run.linear import plan as plan
 
 if TYPE_CHECKING:
     from sfumato import study as study
-    from sfumato.cli.demo_command import example as example
+    from sfumato.cli.shipped_tables import example as example
     from sfumato.domain.attributes import Boolean as Boolean
     from sfumato.domain.attributes import Category as Category
     from sfumato.domain.attributes import DateTime as DateTime
@@ -131,7 +131,7 @@ _HOMES = {
     "windows": "sfumato.workload.build",
     # Verbs.
     "correct": "sfumato.run.correct",
-    "example": "sfumato.cli.demo_command",
+    "example": "sfumato.cli.shipped_tables",
     "open_session": "sfumato.session.session",
     "plan_adaptive": "sfumato.run.adaptive",
     "plan_session": "sfumato.session.session",

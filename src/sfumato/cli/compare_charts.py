@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import inf, log
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from sfumato.cli.compare_command import (
+from sfumato.cli.comparison import (
     BETA,
     BOTH,
     PROJECTION,

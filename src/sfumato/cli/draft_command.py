@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.demo_command import is_shipped, shipped_table
 from sfumato.cli.options import Json, command_app, examples
 from sfumato.cli.output import Output, write_text
+from sfumato.cli.shipped_tables import is_shipped, shipped_table
 from sfumato.errors import SfumatoError
 
 __all__ = [

@@ -28,7 +28,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sfumato.cli.demo_command import is_shipped, shipped_domain, shipped_table
+from sfumato.cli.shipped_tables import is_shipped, shipped_domain, shipped_table
 from sfumato.domain.domain import domain_from
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import BudgetError, LedgerError, PlanError, SchemaError, TableError, TooLarge

@@ -87,7 +87,7 @@ _HOMES = {
     # Made-up data
     "MadeUp": "sfumato.study.simulated",
     "measure_projection": "sfumato.study.simulated",
-    "simulated_noise": "sfumato.cli.compare_command",
+    "simulated_noise": "sfumato.cli.comparison",
 }
 
 __all__ = sorted(_HOMES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from sfumato.cli.compare_command import simulated_noise as simulated_noise
+from sfumato.cli.comparison import simulated_noise as simulated_noise
 from sfumato.planning.calibrate import calibrate as calibrate
 from sfumato.planning.calibrate import privacy_loss as privacy_loss
 from sfumato.planning.sparse_plans import SparsePlan as SparsePlan

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands try, draw and show at most, each number with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["LIMITS", "CliLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class CliLimits:
+    """Sizes that steer the commands; none of them decides about privacy."""
+
+    # comparison, of simulated noise
+    simulated_mechanisms: int = 6
+    """More curves of simulated errors along epsilon could not be told apart in one chart."""
+    simulated_size: int = 2**20
+    """Queries and measurements that one run may draw: about a second."""
+    simulated_answers: int = 20_000
+    """Few queries are simulated more often, up to this many answers in all runs together."""
+    simulated_numbers: int = 2**22
+    """Numbers that all runs together may draw, beyond the minimum of runs."""
+    simulated_runs_minimum: int = 4
+    """Fewer runs give no standard error."""
+    simulated_runs_maximum: int = 200
+    """More runs sharpen an error of few queries by less than a chart shows."""
+
+    # comparison, of made-up records
+    trial_runs: int = 4
+    """Runs of each way whose error depends on the records."""
+    measured_coefficients: int = 2**20
+    """Coefficients (queries times cells) up to which ways are measured on made-up records."""
+    measured_runs_minimum: int = 3
+    """Runs of a workload with many queries, each of which averages over all of them."""
+    measured_runs_maximum: int = 8
+    """Runs of a workload with few queries, which say less each time."""
+    measured_answers: int = 100
+    """Answers that all runs of few queries should have together."""
+    part_seconds: int = 2
+    """Worth of steps for the plan of a part of the queries."""
+    part_cells: int = 1024
+    """Cells up to which parts of the queries are planned one by one."""
+    records_shown: int = 10**12
+    """Number of records around which errors are drawn, if none is named."""
+
+    # comparison, of curves that cross
+    equal_curves: float = 1e-6
+    """Relative distance below which curves run together and do not cross."""
+
+
+LIMITS: Final = CliLimits()
