@@ -149,7 +149,7 @@ def test_ranges_along_two_attributes_are_told_as_running_totals(
         sf.Budget(mu=1),
         mechanism="factorization",
     )
-    monkeypatch.setattr("sfumato.release.answers.DENSE_LIMIT", 1000)
+    monkeypatch.setattr("sfumato.release.ranges.DENSE_LIMIT", 1000)
     people = pd.DataFrame({"x": np.arange(60) % 12, "y": np.arange(60) % 9})
     told = found.release(people).answers()
     assert len(told) == 12 * 9
