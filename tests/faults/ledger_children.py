@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from sfumato.ledger import tables
 from sfumato.ledger.entries import State
-from sfumato.ledger.transaction import Page
+from sfumato.ledger.transaction import WriteBatch
 from sfumato.ledger.witness import Witness
 from sfumato.privacy.cost import Cost
 
@@ -60,7 +60,7 @@ class Killer:
 
 def put_points(at):
     """Make the ledger code of this process call ``at`` at the named points."""
-    advance, write = tables.advance, Page.write
+    advance, write = tables.advance, WriteBatch.write
     append, last = Witness.append, Witness.last
 
     def advance_at(*arguments):
@@ -69,8 +69,8 @@ def put_points(at):
         at("after update")
         return done
 
-    def write_at(page):
-        written = write(page)
+    def write_at(batch):
+        written = write(batch)
         at("before commit")
         return written
 
@@ -83,7 +83,7 @@ def put_points(at):
         at("before begin")
         return last(witness)
 
-    tables.advance, Page.write = advance_at, write_at
+    tables.advance, WriteBatch.write = advance_at, write_at
     Witness.append, Witness.last = append_at, last_at
 
 

@@ -69,7 +69,7 @@ def test_a_full_disk_for_the_head_file_refuses_and_the_debit_stays_spent(ledger)
 @contextmanager
 def read_only(ledger):
     """The disk of a ledger takes no more writes."""
-    connections = ledger._journal.store.connections
+    connections = ledger._chain.store.connections
     connect = connections._connect
 
     def connect_to_read():

@@ -45,7 +45,7 @@ def started(name: str, tmp_path) -> list[bytes]:
     ledger.answer_once(Cost.pure(Fraction(1, 3)), {"q": 1}, "key", lambda: b"answer")
     from sfumato.ledger import tables
 
-    with ledger._journal.store.reading() as connection:
+    with ledger._chain.store.reading() as connection:
         return [text.encode() for _, _, text in tables.all_records(connection)]
 
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from sfumato.ledger.reader import Book
+from sfumato.ledger.reader import LedgerReader
 from sfumato.ledger.store import Store
 from sfumato_web.server.batcher import Asking
 from sfumato_web.server.dataset import Guarded
@@ -250,8 +250,8 @@ def test_sql_is_read_off_the_event_loop(
 def test_metrics_wait_for_a_slow_ledger_off_the_event_loop(
     fresh: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = _Held(Book.remaining)
-    monkeypatch.setattr(Book, "remaining", held)
+    held = _Held(LedgerReader.remaining)
+    monkeypatch.setattr(LedgerReader, "remaining", held)
     found = _healthy_while(fresh, held, lambda http: http.get("/metrics", headers=bearer(CORA)))
     assert found == (True, 200)
 

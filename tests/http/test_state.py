@@ -188,7 +188,7 @@ def test_ready_sees_a_ledger_that_cannot_be_written(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     book = client.app.house.datasets["people"].book
-    database = book._journal.store.database
+    database = book._chain.store.database
     monkeypatch.setattr(type(database), "begin_alone", "INSERT INTO nothing VALUES (1)")
     found = client.get("/ready")
     assert found.json()["parts"]["ledgers"] == "2 of 2 cannot be used"
@@ -199,16 +199,16 @@ def test_one_ledger_that_cannot_be_read_takes_nobody_elses_figures_away(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sfumato.errors import LedgerError
-    from sfumato.ledger.reader import Book
+    from sfumato.ledger.reader import LedgerReader
 
-    remaining = Book.remaining
+    remaining = LedgerReader.remaining
 
-    def broken(book: Book, analyst: str | None = None) -> Any:
+    def broken(book: LedgerReader, analyst: str | None = None) -> Any:
         if book.table_id == "others.csv":
             raise LedgerError("the ledger others cannot be read")
         return remaining(book, analyst)
 
-    monkeypatch.setattr(Book, "remaining", broken)
+    monkeypatch.setattr(LedgerReader, "remaining", broken)
     found = client.get("/metrics", headers=bearer(CORA))
     assert found.status_code == 200
     assert 'sfumato_budget_remaining_share{dataset="people"} 1' in found.text

@@ -56,8 +56,6 @@ UNITS: Final = math.lcm(*range(1, 31), 10**6, 2**12)
 up to 4096, a budget is spent to the last unit; and twice of it fits a 64-bit integer."""
 
 _OVERDRAWN: Final = 2 * UNITS  # what any impossible debit leads to; it fits a 64-bit integer
-
-
 _EVEN: Final = math.lcm(*range(1, 31))  # a lane is a multiple of it: even splits fill it
 
 Kind: TypeAlias = Literal["pure", "gaussian"]
@@ -416,7 +414,7 @@ class Account:
         return 1 if price > first.left else 1 + first.left // price
 
     def _many_in_lanes(self, cost: Cost) -> int:
-        """A way to pay is taken as long as it fits, then the next: at most two ways."""
+        """How many debits of this cost both lanes admit; at most two ways to pay are used up."""
         account, many = self, 0
         while not (after := account.plus(cost)).is_overdrawn:
             pure_units, gaussian_units = self._lane_units()
@@ -473,15 +471,15 @@ def shares_of(budget: Budget, costs: Iterable[Cost]) -> list[Fraction]:
     >>> shares_of(Budget(epsilon=1), [Cost.pure(Fraction(1, 4)), Cost.pure(Fraction(1, 2))])
     [Fraction(1, 4), Fraction(1, 2)]
     """
-    account, found = Account(budget), []
+    account, shares = Account(budget), []
     for cost in costs:
         if budget.is_pure and cost.mu_squared:  # of before the total became pure
             after = replace(account, spent=_OVERDRAWN)
         else:
             after = account.plus(cost)
-        found.append(Fraction(min(after.spent, UNITS) - min(account.spent, UNITS), UNITS))
+        shares.append(Fraction(min(after.spent, UNITS) - min(account.spent, UNITS), UNITS))
         account = after
-    return found
+    return shares
 
 
 @lru_cache(maxsize=64)
@@ -491,22 +489,22 @@ def _pure_units(pure: Fraction, epsilon: Fraction) -> int:
     A multiple of the numerator of its epsilon makes one unit a round part of 1, and a multiple of
     `_EVEN` lets both lanes be split evenly.
     """
-    wanted = UNITS * pure / epsilon
+    proportional = UNITS * pure / epsilon
     for round_parts in (math.lcm(_EVEN, 10**4), _EVEN):
         step = pure.numerator * round_parts
-        if 0 < 4 * step <= wanted:
-            return math.floor(wanted / step) * step
-    return min(math.ceil(wanted / _EVEN) * _EVEN, UNITS - _EVEN)
+        if 0 < 4 * step <= proportional:
+            return math.floor(proportional / step) * step
+    return min(math.ceil(proportional / _EVEN) * _EVEN, UNITS - _EVEN)
 
 
 @lru_cache(maxsize=64)  # an exhausted ledger says the same again and again
 def _refusal(account: Account, cost: Cost) -> str:
     budget, left = account.budget, account.remaining()
-    wanted, kind = _written(cost, budget)
+    amount, kind = _amount(cost, budget)
     way_out = "lower the cost or ask the curator"
     if budget.delta:
         return (
-            f"budget refused: this release costs {_text_up(wanted)} epsilon of "
+            f"budget refused: this release costs {_text_up(amount)} epsilon of "
             f"{_LANE_NAMES[kind]} noise; of {budget.describe()}, {left.describe()}; {way_out}"
         )
     if budget.rho is not None:
@@ -516,13 +514,13 @@ def _refusal(account: Account, cost: Cost) -> str:
     else:
         total, name = budget.pure_epsilon, "epsilon"
     return (
-        f"budget refused: this release costs {_text_up(wanted)} {name}, "
+        f"budget refused: this release costs {_text_up(amount)} {name}, "
         f"{_text_down(total * left.share)} of {_text_down(total)} remains ({budget.describe()}); "
         f"{way_out}"
     )
 
 
-def _written(cost: Cost, budget: Budget) -> tuple[Fraction, Kind]:
+def _amount(cost: Cost, budget: Budget) -> tuple[Fraction, Kind]:
     """A cost in the terms of the budget, rounded up: its rho, its mu^2, or its epsilon at delta."""
     if budget.rho is not None:
         return rho_of(cost), "gaussian"

@@ -12,6 +12,17 @@ How records may evolve, so that a ledger written today can be read and verified 
 * Anything else raises `VERSION`. A reader refuses records newer than it knows, and never guesses.
 * The hash is taken over the stored text, never over a text written anew.
 * Only public facts are recorded: requests, costs, hashes of noisy answers. No counts, no data.
+
+`State` and `Sealed` are private states: named bytes that a mechanism needs after a restart and
+nobody may see, such as the noisy threshold of a running sparse vector, which must survive and whose
+publication would void the proof. A state has its own table. The chain holds its name, its version
+and
+
+    HMAC-SHA256(salt, name, version, bytes),   salt = 32 random bytes, new for every version
+
+with the salt kept beside the bytes. To whoever lacks the salt the hash is as good as random (HMAC
+is a pseudorandom function of its key), so it tells nothing about the bytes, not even whether two
+versions are equal; to whoever holds the database it shows any change (``docs/proofs/ledger.md``).
 """
 
 from __future__ import annotations
@@ -22,15 +33,13 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
+from sfumato.domain.privacy_unit import PrivacyUnit, Unit, unit_from_json
 from sfumato.errors import BudgetError, LedgerError, SchemaError
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.types import Neighbours
-
-if TYPE_CHECKING:
-    from sfumato.domain.privacy_unit import Unit
 
 __all__ = [
     "GENESIS",
@@ -314,17 +323,17 @@ class KeptAnswer:
 
 def entries_of(chain: Iterable[tuple[Record, str]]) -> tuple[Entry, ...]:
     """Return the debits of a chain of (record, hash), oldest first, with their states."""
-    found: dict[int, Entry] = {}
+    entries: dict[int, Entry] = {}
     for record, digest in chain:
         match record.fact:
             case Debited():
-                found[record.sequence] = _reserved(record, record.fact, digest)
-            case Answered(debit, answer_sha256) if debit in found:
-                entry = found[debit]
-                found[debit] = replace(entry, state="answered", answer_sha256=answer_sha256)
-            case Burnt(debit) if debit in found:
-                found[debit] = replace(found[debit], state="burnt")
-    return tuple(found.values())
+                entries[record.sequence] = _reserved(record, record.fact, digest)
+            case Answered(debit, answer_sha256) if debit in entries:
+                entry = entries[debit]
+                entries[debit] = replace(entry, state="answered", answer_sha256=answer_sha256)
+            case Burnt(debit) if debit in entries:
+                entries[debit] = replace(entries[debit], state="burnt")
+    return tuple(entries.values())
 
 
 def _reserved(record: Record, debited: Debited, digest: str) -> Entry:
@@ -348,8 +357,6 @@ def unit_of_debit(debited: Debited) -> Unit | None:
     "unit", of watches of a table likewise or by its absence, of streams and of watches of a series
     by what they are. Those of sessions, and of callers with requests of their own, do not.
     """
-    from sfumato.domain.privacy_unit import PrivacyUnit, unit_from_json
-
     if debited.unit is not None:
         return debited.unit
     try:
@@ -435,12 +442,12 @@ def _fact_json(fact: Fact) -> dict[str, object]:
 
 
 def _optional_json(analyst: str | None, states: tuple[Commitment, ...]) -> dict[str, object]:
-    found: dict[str, object] = {} if analyst is None else {"analyst": analyst}
+    fields: dict[str, object] = {} if analyst is None else {"analyst": analyst}
     if states:
-        found["states"] = [
+        fields["states"] = [
             {"name": state.name, "version": state.version, "hmac": state.hmac} for state in states
         ]
-    return found
+    return fields
 
 
 def _unit_json(name: str, unit: Unit | None) -> dict[str, object]:
@@ -489,21 +496,19 @@ def _fact(line: Mapping[str, object]) -> Fact:
 
 
 def _analyst(line: Mapping[str, object]) -> str | None:
-    found = line.get("analyst")
-    return None if found is None else str(found)
+    analyst = line.get("analyst")
+    return None if analyst is None else str(analyst)
 
 
 def _unit(line: Mapping[str, object], name: str) -> Unit | None:
-    from sfumato.domain.privacy_unit import unit_from_json
-
     return unit_from_json(line[name]) if name in line else None
 
 
 def _states(line: Mapping[str, object]) -> tuple[Commitment, ...]:
-    found = line.get("states", [])
-    if not isinstance(found, list):
+    states = line.get("states", [])
+    if not isinstance(states, list):
         raise ValueError("states")
-    return tuple(Commitment(str(s["name"]), _number(s["version"]), str(s["hmac"])) for s in found)
+    return tuple(Commitment(str(s["name"]), _number(s["version"]), str(s["hmac"])) for s in states)
 
 
 def _number(value: object) -> int:
@@ -512,19 +517,7 @@ def _number(value: object) -> int:
     raise ValueError("not a sequence number")
 
 
-# --------------------
-# Private states: named bytes that a mechanism needs after a restart and nobody may see.
-#
-# The noisy threshold of a running sparse vector is such a state: it must survive, and publishing
-# it would void the proof. A state lives in its own table. The chain holds its name, its version
-# and
-#
-# |   HMAC-SHA256(salt, name, version, bytes),   salt = 32 random bytes, new for every version
-#
-# with the salt kept beside the bytes. To whoever lacks the salt the hash is as good as random
-# (HMAC is a pseudorandom function of its key), so it tells nothing about the bytes, not even
-# whether two versions are equal; to whoever holds the database it shows any change
-# (``docs/proofs/ledger.md``).
+# Private states
 
 _SALT_BYTES = 32
 

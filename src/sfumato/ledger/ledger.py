@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger: who asked what of a table, what it cost, and what was answered; durable.
+"""The ledger: requests on a table, what each cost and what was answered; durable.
 
     debit  ->  draw noise  ->  store  ->  send
 
@@ -8,6 +8,10 @@ before it is sent; the same key gets the same bytes for ever. A debit whose answ
 burnt: its units stay spent and its noise is never drawn again under it. Killing the process at
 any point can waste budget but never release without a debit. States and proofs:
 ``docs/proofs/ledger.md``. The ledger never sees the table.
+
+`Ledger` is the public class. `ledger_of` and `Terms` find the ledger that a request on a table is
+debited in, and never create one by accident: a typo in a path would be a fresh budget. So a path is
+only opened, and the error for one that leads nowhere has the command that creates it.
 """
 
 from __future__ import annotations
@@ -22,10 +26,12 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
-from sfumato.domain.privacy_unit import Unit
+from sfumato.domain.privacy_unit import Unit, check_unit
 from sfumato.errors import LedgerError
+from sfumato.ledger import tables
+from sfumato.ledger import transaction as transaction_module
 from sfumato.ledger.entries import (
     Answered,
     Burnt,
@@ -44,15 +50,12 @@ from sfumato.ledger.entries import (
     seal_all,
     sha256,
 )
-from sfumato.ledger.reader import Book
-from sfumato.ledger.store import this_process
-from sfumato.ledger.transaction import Groups, Pending
+from sfumato.ledger.reader import LedgerReader
+from sfumato.ledger.store import open_store, this_process
+from sfumato.ledger.transaction import Clock, GroupCommit, Pending, RecordChain, WriteBatch
 from sfumato.privacy.budget import Budget, check_neighbours, number_text
 from sfumato.privacy.cost import Cost
 from sfumato.types import Neighbours
-
-if TYPE_CHECKING:
-    from sfumato.ledger.transaction import Clock, Journal, Page
 
 __all__ = [
     "QUERY_HASH",
@@ -78,7 +81,7 @@ def _utc_now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger(Book):
+class Ledger(LedgerReader):
     """The budget of one table under one neighbour relation and one privacy unit, durable.
 
     It is kept in a file or a database.
@@ -89,7 +92,7 @@ class Ledger(Book):
     calls, which is faster; without it a ledger file is complete in itself after each call.
     """
 
-    _groups: Groups = field(repr=False)
+    _commits: GroupCommit = field(repr=False)
 
     @classmethod
     def create(
@@ -127,9 +130,9 @@ class Ledger(Book):
         bound = _check_unit(unit)
         name = check_name(table_id, "table_id")
         opened = Opened(budget, name, check_neighbours(neighbours), bound)
-        journal = _journal(place, head, now, keep_open=keep_open)
-        journal.begin(opened)
-        return cls._of(journal, opened)
+        chain = RecordChain.at(place, head, now, keep_open=keep_open)
+        chain.begin(opened)
+        return cls._of(chain, opened)
 
     @classmethod
     def open(
@@ -146,10 +149,10 @@ class Ledger(Book):
         """
         if not cls.exists(place):
             raise LedgerError(f"there is no ledger at {place}; create it, or check the path")
-        journal = _journal(place, head, now, keep_open=keep_open)
-        ledger = cls._of(journal, journal.opened())
-        journal.check()
-        journal.store.bring_up_to_date()
+        chain = RecordChain.at(place, head, now, keep_open=keep_open)
+        ledger = cls._of(chain, chain.opened())
+        chain.check()
+        chain.store.bring_up_to_date()
         ledger._burn_lost()
         return ledger
 
@@ -175,9 +178,9 @@ class Ledger(Book):
         if not cls.exists(place):
             if budget_if_new is None:
                 raise LedgerError(f"there is no ledger at {place}; give a budget to create one")
-            given = (place, budget_if_new, table_id, neighbours)
+            terms = (place, budget_if_new, table_id, neighbours)
             try:
-                return cls.create(*given, unit=unit, head=head, now=now, keep_open=keep_open)
+                return cls.create(*terms, unit=unit, head=head, now=now, keep_open=keep_open)
             except LedgerError:
                 if not cls.exists(place):  # if it does, another process was faster
                     raise
@@ -199,8 +202,6 @@ class Ledger(Book):
     @classmethod
     def exists(cls, place: str | Path) -> bool:
         """Whether there is a ledger at this place."""
-        from sfumato.ledger.store import open_store
-
         return open_store(place).exists()
 
     @classmethod
@@ -211,20 +212,18 @@ class Ledger(Book):
 
         Only for a ledger whose head file is lost; a ledger behind its head file stays refused.
         """
-        journal = _journal(place, head, now)
-        if not cls.exists(place) or not journal.lacks_head:
+        chain = RecordChain.at(place, head, now)
+        if not cls.exists(place) or not chain.lacks_witness:
             raise LedgerError(
                 f"only a ledger whose head file is lost needs vouching, {place} does not; open it"
             )
-        from sfumato.ledger import transaction as transaction_module
-
-        commit = partial(journal.commit, journal.opened(), head_may_miss=True)
-        Groups(commit).submit(transaction_module.vouch).result()
+        commit = partial(chain.commit, chain.opened(), may_lack_lines=True)
+        GroupCommit(commit).submit(transaction_module.vouch).result()
         return cls.open(place, head=head, now=now)
 
     @classmethod
-    def _of(cls, journal: Journal, opened: Opened) -> Ledger:
-        return cls(journal.store.name, opened, journal, Groups(partial(journal.commit, opened)))
+    def _of(cls, chain: RecordChain, opened: Opened) -> Ledger:
+        return cls(chain.store.name, opened, chain, GroupCommit(partial(chain.commit, opened)))
 
     def debit(
         self,
@@ -249,8 +248,6 @@ class Ledger(Book):
         the account is a privacy filter (``docs/proofs/accounting.md``, Theorem 4).
         Neighbours: those of the ledger; the cost must have been computed for them.
         """
-        from sfumato.ledger import transaction as transaction_module
-
         sealed = seal_all(states)
         debited = Debited(
             key=check_name(key, "key"),
@@ -261,7 +258,7 @@ class Ledger(Book):
             states=commitments(sealed),
             unit=_check_unit(unit),
         )
-        return self._do(lambda page: transaction_module.debit(page, debited, sealed), key)
+        return self._do(lambda batch: transaction_module.debit(batch, debited, sealed), key)
 
     def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
         """Keep the answer of a reserved debit; only after this may it be sent.
@@ -269,21 +266,18 @@ class Ledger(Book):
         Raises `LedgerError` if the debit is not reserved any more: then the answer must be
         thrown away. ``states`` are written in the same transaction.
         """
-        from sfumato.ledger import transaction as transaction_module
-
         sealed = seal_all(states)
         answered = Answered(entry.sequence, _check_answer(answer), commitments(sealed))
         self._do(
-            lambda page: transaction_module.close(page, entry, answered, answer, sealed), entry.key
+            lambda batch: transaction_module.close(batch, entry, answered, answer, sealed),
+            entry.key,
         )
         return replace(entry, state="answered", answer_sha256=answered.answer_sha256)
 
     def burn(self, entry: Entry) -> Entry:
         """Declare that a reserved debit will never be answered; its units stay spent."""
-        from sfumato.ledger import transaction as transaction_module
-
         self._do(
-            lambda page: transaction_module.close(page, entry, Burnt(entry.sequence)), entry.key
+            lambda batch: transaction_module.close(batch, entry, Burnt(entry.sequence)), entry.key
         )
         return replace(entry, state="burnt")
 
@@ -328,10 +322,8 @@ class Ledger(Book):
         The order of the calls is the order in the chain. Who computes answers under a lock calls
         this under the lock and ``result()`` outside it, so that many answers share one commit.
         """
-        from sfumato.ledger import transaction as transaction_module
-
         sealed = seal_all(states)
-        kept = Kept(
+        fact = Kept(
             key=check_name(key, "key"),
             request=_canonical(request),
             debit=paid_by.sequence,
@@ -341,9 +333,9 @@ class Ledger(Book):
             is_charged=is_charged,
         )
         change = partial(
-            transaction_module.keep, kept=kept, answer=answer, paid_key=paid_by.key, states=sealed
+            transaction_module.keep, fact=fact, answer=answer, paid_key=paid_by.key, states=sealed
         )
-        return self._groups.submit(change, (key, paid_by.key))
+        return self._commits.submit(change, (key, paid_by.key))
 
     def answer_once(
         self,
@@ -359,14 +351,14 @@ class Ledger(Book):
 
         Privacy: ``produce`` draws the noise; it runs at most once per debit, after the debit.
         """
-        kept = self.answer(key)
-        if kept is not None:
+        stored = self.answer(key)
+        if stored is not None:
             latest = self.entry(key)
             if latest is not None and latest.request != _canonical(request):
                 raise LedgerError(
                     f"request key {key!r} was used for another request; choose another key"
                 )
-            return kept
+            return stored
         entry = self.debit(cost, request, key, analyst=analyst, unit=unit)
         try:
             answer = produce()
@@ -382,20 +374,16 @@ class Ledger(Book):
 
         All debits that ever named the analyst count against it.
         """
-        from sfumato.ledger import transaction as transaction_module
-
         name = check_name(analyst, "analyst")
-        self._do(lambda page: transaction_module.allow(page, name, budget))
+        self._do(lambda batch: transaction_module.allow(batch, name, budget))
 
     def withdraw(self, analyst: str) -> None:
         """Take an analyst's allowance away, as the curator; recorded in the chain.
 
         From then on only the budget of the table limits them.
         """
-        from sfumato.ledger import transaction as transaction_module
-
         name = check_name(analyst, "analyst")
-        self._do(lambda page: transaction_module.withdraw(page, name))
+        self._do(lambda batch: transaction_module.withdraw(batch, name))
 
     def set_total(self, budget: Budget, reason: str, *, by: str = "curator") -> None:
         """Set another total, as the curator; recorded in the chain with who did it and why.
@@ -411,54 +399,35 @@ class Ledger(Book):
         Raises:
             LedgerError: If what was spent does not fit into a total that is not a lower one.
         """
-        from sfumato.ledger import transaction as transaction_module
-
         fact = Changed(budget, check_name(by, "by"), check_name(reason, "reason"))
-        self._do(lambda page: transaction_module.set_total(page, fact))
+        self._do(lambda batch: transaction_module.set_total(batch, fact))
 
     def freeze(self, reason: str) -> None:
         """Stop debits and free answers, as the curator; stored answers are still served."""
-        from sfumato.ledger import transaction as transaction_module
-
         fact = Frozen(check_name(reason, "reason"))
-        self._do(lambda page: transaction_module.set_frozen(page, fact))
+        self._do(lambda batch: transaction_module.set_frozen(batch, fact))
 
     def unfreeze(self, reason: str) -> None:
         """Let debits and free answers go on, as the curator."""
-        from sfumato.ledger import transaction as transaction_module
-
         fact = Unfrozen(check_name(reason, "reason"))
-        self._do(lambda page: transaction_module.set_frozen(page, fact))
+        self._do(lambda batch: transaction_module.set_frozen(batch, fact))
 
-    def _do(self, change: Callable[[Page], T], *keys: str) -> T:
-        return self._groups.submit(change, keys).result()
+    def _do(self, change: Callable[[WriteBatch], T], *keys: str) -> T:
+        return self._commits.submit(change, keys).result()
 
     def _burn_lost(self) -> None:
         """Burn the reserved debits whose process is certainly gone."""
-        from sfumato.ledger import tables
-        from sfumato.ledger import transaction as transaction_module
-
-        with self._journal.store.reading() as transaction:
+        with self._chain.store.reading() as transaction:
             waiting = [row.key for row in tables.reserved(transaction)]
         lines = [
-            self._groups.submit(partial(transaction_module.burn_lost, key=key), (key,))
+            self._commits.submit(partial(transaction_module.burn_lost, key=key), (key,))
             for key in waiting
         ]
         for pending in lines:
             pending.result()
 
 
-def _journal(
-    place: str | Path, head: str | Path | None, now: Clock, *, keep_open: bool = False
-) -> Journal:
-    from sfumato.ledger.transaction import Journal
-
-    return Journal.at(place, head, now, keep_open=keep_open)
-
-
 def _check_unit(unit: Unit | None) -> Unit | None:
-    from sfumato.domain.privacy_unit import check_unit
-
     return None if unit is None else check_unit(unit)
 
 
@@ -480,11 +449,7 @@ def _canonical(request: Request) -> str:
         ) from None
 
 
-# --------------------
-# The ledger that a request on a table is debited in: found, never made by accident.
-#
-# A ledger that is not there is not a fresh budget: a typo in a path would be one. So a path is
-# only opened, and the error for one that leads nowhere has the command that creates it.
+# The ledger of a table
 
 QUERY_HASH: Final = re.compile(r"(?<=^query) [0-9a-f]{12}(?= on )")
 """In the name of a query: the hash of its text. Ledgers of earlier versions have it without."""
@@ -492,7 +457,7 @@ QUERY_HASH: Final = re.compile(r"(?<=^query) [0-9a-f]{12}(?= on )")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a ledger is opened with, or must have been: the total is that of a new one."""
+    """Whose budget a ledger is: table, neighbours and unit, and the total if it is a new one."""
 
     table_id: str
     neighbours: Neighbours
@@ -532,21 +497,21 @@ class Terms:
 
     def command(self, place: str | Path) -> str:
         """Return the command that creates it."""
-        words = ["sfumato", "ledger", "create", str(place), "--table", self.table_id]
-        words += _amounts(self.total)
+        arguments = ["sfumato", "ledger", "create", str(place), "--table", self.table_id]
+        arguments += _amounts(self.total)
         if self.neighbours != "add-remove":
-            words += ["--neighbours", self.neighbours]
+            arguments += ["--neighbours", self.neighbours]
         if isinstance(self.unit, str):
-            words += ["--unit", self.unit]
+            arguments += ["--unit", self.unit]
         else:
-            words += ["--unit", self.unit.column, "--rows-per-unit", str(self.unit.rows)]
-        return shlex.join(words)
+            arguments += ["--unit", self.unit.column, "--rows-per-unit", str(self.unit.rows)]
+        return shlex.join(arguments)
 
 
 def raise_command(place: str | Path, total: Budget) -> str:
     """Return the command that sets a larger total."""
-    words = ["sfumato", "ledger", "raise", str(place), *_amounts(total)]
-    return f"{shlex.join(words)} --reason 'WHY'"
+    arguments = ["sfumato", "ledger", "raise", str(place), *_amounts(total)]
+    return f"{shlex.join(arguments)} --reason 'WHY'"
 
 
 def _amounts(budget: Budget) -> list[str]:
@@ -560,21 +525,21 @@ def _decimal(value: str) -> str:
     return text if Fraction(text) == Fraction(value) else value
 
 
-def obey_total(ledger: Ledger, total: Budget, told_by: str) -> bool:
+def obey_total(ledger: Ledger, total: Budget, source: str) -> bool:
     """Bring a ledger to the total that its configuration gives; return whether it changed.
 
     A lower one takes effect and is recorded. Any other is refused with the command that sets it:
     a larger budget is a weaker promise, which nobody should make by editing a file.
     """
-    check_total(ledger, total, told_by)
+    check_total(ledger, total, source)
     total = total.with_lanes_of(ledger.budget)
     if total == ledger.budget:
         return False
-    ledger.set_total(total, f"lowered in {Path(told_by).name}"[:200], by="configuration")
+    ledger.set_total(total, f"lowered in {Path(source).name}"[:200], by="configuration")
     return True
 
 
-def check_total(ledger: Ledger, total: Budget, told_by: str) -> None:
+def check_total(ledger: Ledger, total: Budget, source: str) -> None:
     """Refuse a configured total that is neither the ledger's nor a lower one.
 
     One without lanes is compared as one with the lanes that the ledger was opened with.
@@ -583,7 +548,7 @@ def check_total(ledger: Ledger, total: Budget, told_by: str) -> None:
     if total.with_lanes_of(held).is_within(held):
         return
     raise LedgerError(
-        f"{told_by} gives a total of {total.describe()}, the ledger {ledger.place} has "
+        f"{source} gives a total of {total.describe()}, the ledger {ledger.place} has "
         f"{held.describe()}. A total that is not lower is set by a command, which the ledger "
         f"records:\n  {raise_command(ledger.place, total)}\nOr write the ledger's total."
     )
@@ -663,9 +628,9 @@ def _in_python(
     )
 
 
-def paid_entry(book: Ledger, key: str) -> Entry:
-    """The debit that paid for an answer: the last one of its key."""
-    entry = book.entry(key)
+def paid_entry(ledger: Ledger, key: str) -> Entry:
+    """Return the debit that paid for an answer: the last one of its key."""
+    entry = ledger.entry(key)
     if entry is None:
         raise LedgerError("the debit of this request has gone from its ledger; verify the ledger")
     return entry

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a ledger says: answers, debits, what is spent and what is left; nothing here changes it."""
+"""What a ledger says: stored answers, debits, what is spent and what is left.
+
+`LedgerReader` is the part of `sfumato.ledger.ledger.Ledger` that changes nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sfumato.domain.privacy_unit import Unit, check_unit
 from sfumato.errors import LedgerError
+from sfumato.ledger import tables
 from sfumato.ledger.account import UNITS, Account, Price, Remaining
 from sfumato.ledger.entries import (
     Allowed,
@@ -21,26 +26,23 @@ from sfumato.ledger.entries import (
     Kept,
     Opened,
     Record,
+    State,
     Unfrozen,
     Vouched,
     Withdrawn,
     entries_of,
     sha256,
 )
+from sfumato.ledger.transaction import RecordChain, check_unit_is
+from sfumato.ledger.verify import Verification, verify
 from sfumato.privacy.budget import Budget, Number, exact
 from sfumato.privacy.cost import Cost, composed_epsilon, rho_of
 from sfumato.types import Neighbours
 
-if TYPE_CHECKING:
-    from sfumato.domain.privacy_unit import Unit
-    from sfumato.ledger.entries import State
-    from sfumato.ledger.transaction import Journal
-    from sfumato.ledger.verify import Verification
-
 __all__ = [
     "Allowance",
-    "Book",
     "Change",
+    "LedgerReader",
     "Spent",
 ]
 
@@ -114,17 +116,17 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class LedgerReader:
     """A ledger to be read; see `sfumato.ledger.ledger.Ledger`."""
 
     place: str
     opened: Opened
-    _journal: Journal = field(repr=False)
+    _chain: RecordChain = field(repr=False)
 
     @property
     def budget(self) -> Budget:
         """The total that all debits together may take, as of now."""
-        return self._journal.last().total or self.opened.budget
+        return self._chain.last().total or self.opened.budget
 
     @property
     def table_id(self) -> str:
@@ -140,29 +142,24 @@ class Book:
     def unit(self) -> Unit | None:
         """Whose presence is protected; None before the first debit if nobody has said."""
         unit = self.opened.unit
-        return self._journal.bound(self.opened) if unit is None else unit
+        return self._chain.bound(self.opened) if unit is None else unit
 
     def check_unit(self, unit: Unit) -> None:
         """Refuse a unit that debits could not be made for, before any work is done.
 
         The debit itself checks again, in its transaction.
         """
-        from sfumato.domain.privacy_unit import check_unit
-        from sfumato.ledger.transaction import check_unit_is
-
         check_unit_is(self.unit, check_unit(unit))
 
     def answer(self, key: str) -> bytes | None:
         """Return the stored answer of a key, the same bytes for ever; None if there is none."""
-        from sfumato.ledger import tables
-
-        with self._journal.store.reading() as transaction:
-            found = tables.answer_with_record(transaction, key)
-            if found is None:
-                found = tables.free_with_record(transaction, key)
-        if found is None:
+        with self._chain.store.reading() as transaction:
+            row = tables.answer_with_record(transaction, key)
+            if row is None:
+                row = tables.free_with_record(transaction, key)
+        if row is None:
             return None
-        data, text = found
+        data, text = row
         fact = Record.read(text).fact
         if (
             data is None
@@ -180,12 +177,10 @@ class Book:
         """Return the debits, oldest first, and what became of them.
 
         ``analyst`` selects those that were charged to one, by the debit or by the answer it paid
-        for; ``after`` and ``at_most`` page through a long
-        ledger, by the sequence number of the last entry seen.
+        for; ``after`` and ``at_most`` page through a long ledger, by the sequence number of the
+        last entry seen.
         """
-        from sfumato.ledger import tables
-
-        with self._journal.store.reading() as transaction:
+        with self._chain.store.reading() as transaction:
             charged = _charged(tables.charges(transaction))
             mine = [debit for debit, who in charged.items() if who == analyst and debit > after]
             texts = [(text, digest) for digest, text in tables.records_at(transaction, mine)]
@@ -193,16 +188,16 @@ class Book:
                 (text, digest)
                 for digest, text in tables.debits(transaction, after, at_most, analyst)
             ]
-            found = [(Record.read(text), digest) for text, digest in texts]
-            found.sort(key=lambda each: each[0].sequence)
-            entries = entries_of(found)
+            debits = [(Record.read(text), digest) for text, digest in texts]
+            debits.sort(key=lambda each: each[0].sequence)
+            entries = entries_of(debits)
             held = {
                 row.debit: row for row in tables.requests(transaction, (e.key for e in entries))
             }
             closing = tables.records_at(
                 transaction, (row.closed for row in held.values() if row.closed is not None)
             )
-            chain = found + [(Record.read(text), digest) for digest, text in closing]
+            chain = debits + [(Record.read(text), digest) for digest, text in closing]
         named = (
             replace(entry, analyst=entry.analyst or charged.get(entry.sequence))
             for entry in entries_of(chain)
@@ -216,9 +211,7 @@ class Book:
 
     def entry(self, key: str) -> Entry | None:
         """Return the latest debit of a key."""
-        from sfumato.ledger import tables
-
-        with self._journal.store.reading() as transaction:
+        with self._chain.store.reading() as transaction:
             held = next(tables.requests(transaction, [key]), None)
             places = [] if held is None else [held.debit, held.closed]
             rows = tables.records_at(transaction, (p for p in places if p is not None))
@@ -227,13 +220,11 @@ class Book:
 
     def state(self, name: str) -> State | None:
         """Return a private state; None if there is none."""
-        from sfumato.ledger import tables
-
-        with self._journal.store.reading() as transaction:
-            found = tables.state_with_record(transaction, name)
-        if found is None:
+        with self._chain.store.reading() as transaction:
+            row = tables.state_with_record(transaction, name)
+        if row is None:
             return None
-        sealed, text = found
+        sealed, text = row
         fact = Record.read(text).fact
         written = fact.states if isinstance(fact, Debited | Answered | Kept) else ()
         if sealed.commitment not in written:
@@ -242,40 +233,34 @@ class Book:
 
     def allowances(self) -> tuple[Allowance, ...]:
         """Return what each analyst may spend and has spent, by name."""
-        from sfumato.ledger import tables
-
-        with self._journal.store.reading() as transaction:
-            found = list(tables.allowances(transaction))
-        return tuple(Allowance(row.analyst, row.account) for row in found)
+        with self._chain.store.reading() as transaction:
+            rows = list(tables.allowances(transaction))
+        return tuple(Allowance(row.analyst, row.account) for row in rows)
 
     def allowance(self, analyst: str) -> Allowance | None:
         """Return what one analyst may spend and has spent; None if nothing but the table binds."""
-        from sfumato.ledger import tables
-
-        with self._journal.store.reading() as transaction:
+        with self._chain.store.reading() as transaction:
             rows = list(tables.allowances(transaction, [analyst]))
         return Allowance(rows[0].analyst, rows[0].account) if rows else None
 
     def changes(self) -> tuple[Change, ...]:
         """Return what the curator has changed: totals, allowances, freezing; oldest first."""
-        from sfumato.ledger import tables
-
-        with self._journal.store.reading() as transaction:
+        with self._chain.store.reading() as transaction:
             kinds = [kind.__name__.lower() for kind in CURATORS]
-            found = [Record.read(text) for text in tables.by_kind(transaction, kinds)]
+            records = [Record.read(text) for text in tables.by_kind(transaction, kinds)]
         return tuple(
             Change(record.sequence, record.time, record.fact)
-            for record in found
+            for record in records
             if isinstance(record.fact, CURATORS)
         )
 
     def is_frozen(self) -> bool:
         """Whether the curator has frozen the ledger."""
-        return self._journal.last().frozen
+        return self._chain.last().frozen
 
     def version(self) -> int:
-        """The number of the newest record: whatever was read before it is still so."""
-        return self._journal.last().sequence
+        """Return the number of the newest record; while it is equal nothing has changed."""
+        return self._chain.last().sequence
 
     def check(self) -> None:
         """Begin a change and undo it.
@@ -283,12 +268,12 @@ class Book:
         Raises:
             LedgerError: the ledger cannot be written, and why.
         """
-        with self._journal.store.writing() as transaction:
+        with self._chain.store.writing() as transaction:
             transaction.is_kept = False
 
     def spent(self, delta: Number | None = None) -> Spent:
         """Return what was spent; ``delta`` is the budget's unless given."""
-        last = self._journal.last()
+        last = self._chain.last()
         share = Fraction(last.spent, UNITS)
         costs = [entry.cost for entry in self.entries()]
         budget = last.total or self.opened.budget
@@ -356,29 +341,25 @@ class Book:
 
     def _accounts(self, analyst: str | None) -> list[Account]:
         """The accounts that a debit must fit: the table's, then the analyst's."""
-        from sfumato.ledger import tables
-
-        last = self._journal.last()
+        last = self._chain.last()
         total = last.total or self.opened.budget
         accounts = [Account(total, last.spent, last.pure_spent)]
         if analyst is not None:
-            with self._journal.store.reading() as transaction:
+            with self._chain.store.reading() as transaction:
                 accounts += [row.account for row in tables.allowances(transaction, [analyst])]
         return accounts
 
     def verify(self) -> Verification:
         """Replay the whole chain and compare every table with it; see `Verification`."""
-        from sfumato.ledger.verify import verify
-
-        return verify(self._journal.store, self._journal.witness, self.opened.budget)
+        return verify(self._chain.store, self._chain.witness, self.opened.budget)
 
     def close(self) -> None:
         """Release the database; the ledger opens it again when it is used."""
-        self._journal.store.close()
+        self._chain.store.close()
 
 
 def _charged(texts: Iterable[str]) -> dict[int, str]:
-    """Who was charged by answers, by the sequence number of the debit."""
+    """The analysts who were charged by answers, by the sequence number of the debit."""
     facts = (Record.read(text).fact for text in texts)
     return {
         fact.debit: fact.analyst

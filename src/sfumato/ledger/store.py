@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a ledger lives: a SQLite file or a PostgreSQL database, and how a transaction is made.
+"""Where a ledger is stored: a SQLite file or a PostgreSQL database, and its transactions.
 
-Everything that differs between the two is in `_Sqlite` and `_Postgres`: how to connect, what a
-connection is told so that a commit is durable, and how a transaction begins so that a writer is
-alone and a reader sees one moment. Statements are plain SQL that both understand (`tables.py`);
-``?`` stands for a value.
+`open_store` returns the `Store` of a path or an address; its `writing` and `reading` give a
+`Transaction`. Everything that differs between the two databases is in `_Sqlite` and `_Postgres`:
+how to connect, which settings make a commit durable, and how a transaction begins so that a writer
+is alone and a reader sees one moment. Statements are plain SQL that both understand
+(`sfumato.ledger.tables`); ``?`` stands for a value. `this_process` and `is_gone` say which process
+reserved a debit and whether it has ended.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from sfumato.errors import LedgerError
 from sfumato.ledger import tables
+from sfumato.ledger.ledger_limits import LIMITS
 
 if TYPE_CHECKING:
     from sfumato.ledger.entries import Record
@@ -38,8 +41,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# The open connections of one database in this process; none is open across a fork.
+# Connections: none is open across a fork
 #
 # A SQLite connection that is carried into a forked child loses its locks there, and a connection
 # to a server would be shared by two processes. So a fork waits until no thread is inside a
@@ -50,7 +52,7 @@ Driver: TypeAlias = Any
 
 
 class Connections:
-    """Connections by turns: one per transaction, kept for the next only if ``keep_open``."""
+    """The open connections to a database: one per transaction, reused only if ``keep_open``."""
 
     __slots__ = ("__weakref__", "_changed", "_connect", "_idle", "_keep_open", "_paused", "_users")
 
@@ -92,13 +94,13 @@ class Connections:
 
     def _begun(self, begin: Callable[[Driver], None]) -> Driver:
         with self._changed:
-            kept = self._idle.pop() if self._idle else None
-        if kept is not None:
+            idle = self._idle.pop() if self._idle else None
+        if idle is not None:
             try:
-                begin(kept)
-                return kept
+                begin(idle)
+                return idle
             except Exception:  # a server may have ended it meanwhile: a new one tells
-                _close(kept)
+                _close(idle)
         connection = self._connect()
         try:
             begin(connection)
@@ -114,11 +116,11 @@ class Connections:
             self._users.append(threading.get_ident())
 
     def _leave(self, connection: Driver | None, *, fine: bool) -> None:
-        kept = fine and self._keep_open and not self._paused
-        if connection is not None and not kept:
+        is_reused = fine and self._keep_open and not self._paused
+        if connection is not None and not is_reused:
             _close(connection)
         with self._changed:
-            if connection is not None and kept:
+            if connection is not None and is_reused:
                 self._idle.append(connection)
             self._users.remove(threading.get_ident())
             self._changed.notify_all()
@@ -166,14 +168,13 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-Row: TypeAlias = tuple[Any, ...]
+# Transactions
 
-_WAIT_SECONDS = 60
-_SQLITE_VARIABLES = 500  # well below what the oldest SQLite admits
+Row: TypeAlias = tuple[Any, ...]
 
 
 class Transaction:
-    """A transaction under way."""
+    """A transaction of a database that has begun; undone at its end unless ``is_kept``."""
 
     __slots__ = ("_connection", "_cursor", "_for_driver", "_streams", "is_kept", "locking")
 
@@ -222,9 +223,9 @@ class Transaction:
 
     def find(self, statement: str, keys: Iterable[object]) -> Iterator[Row]:
         """Yield the rows whose key is among ``keys``; ``(?)`` stands for them all."""
-        wanted = list(keys)
-        for start in range(0, len(wanted), _SQLITE_VARIABLES):
-            part = wanted[start : start + _SQLITE_VARIABLES]
+        values, size = list(keys), LIMITS.values_per_statement
+        for start in range(0, len(values), size):
+            part = values[start : start + size]
             # Few different texts, so that the databases can keep them prepared.
             part += part[-1:] * ((1 << (len(part) - 1).bit_length()) - len(part))
             marks = ", ".join("?" * len(part))
@@ -257,7 +258,7 @@ class _Sqlite:
     def connect(self) -> Driver:
         # Without isolation level: we say BEGIN ourselves. One thread at a time uses a connection.
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA busy_timeout = {_WAIT_SECONDS * 1000}")
+        connection.execute(f"PRAGMA busy_timeout = {LIMITS.lock_seconds * 1000}")
         connection.execute("PRAGMA synchronous = FULL")  # NORMAL could lose a debit with the power
         connection.execute("PRAGMA fullfsync = ON")
         return connection
@@ -274,7 +275,7 @@ class _Sqlite:
             connection.close()
 
     def lock_schema(self, _transaction: Transaction) -> None:
-        """BEGIN IMMEDIATE has done it."""
+        """Nothing to do: ``BEGIN IMMEDIATE`` has locked the whole file."""
 
     def table_names(self, transaction: Transaction) -> set[str]:
         return {name for (name,) in transaction.rows("SELECT name FROM sqlite_master")}
@@ -304,23 +305,23 @@ class _Postgres:
         import psycopg
 
         connection = psycopg.connect(self.address, autocommit=True)
-        connection.execute(f"SET lock_timeout = '{_WAIT_SECONDS}s'")
-        found = connection.execute("SHOW synchronous_commit").fetchone()
-        if found is None or found[0] == "off":  # off could lose a debit with the power
+        connection.execute(f"SET lock_timeout = '{LIMITS.lock_seconds}s'")
+        setting = connection.execute("SHOW synchronous_commit").fetchone()
+        if setting is None or setting[0] == "off":  # off could lose a debit with the power
             connection.execute("SET synchronous_commit = on")
         return connection
 
     def prepare_new(self) -> None:
-        """Nothing to do."""
+        """Nothing to do: the database of a server exists before its tables."""
 
     def lock_schema(self, transaction: Transaction) -> None:
         transaction.change("SELECT pg_advisory_xact_lock(1399223125)")
 
     def table_names(self, transaction: Transaction) -> set[str]:
-        found = transaction.rows(
+        rows = transaction.rows(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
         )
-        return {name for (name,) in found}
+        return {name for (name,) in rows}
 
     def is_taken(self, names: set[str], ours: set[str]) -> bool:
         return bool(names & ours)  # a server may hold other tables beside ours
@@ -345,39 +346,39 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """One transaction, alone; committed at the end, undone by any error."""
+        """Yield a transaction that is alone; committed at the end, undone by any error."""
         with self._transaction(self.database.begin_alone, "written", writes=True) as transaction:
             yield transaction
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """One transaction that sees one moment and changes nothing."""
+        """Yield a transaction that sees one moment and changes nothing."""
         with self._transaction(self.database.begin_reading, "read", writes=False) as transaction:
             yield transaction
 
     @contextmanager
     def _transaction(self, begin: str, verb: str, *, writes: bool) -> Iterator[Transaction]:
         with self._explained(verb), self.connections.one(lambda c: c.execute(begin)) as connection:
-            made = Transaction(connection, is_sqlite=self.database.is_sqlite, writes=writes)
+            transaction = Transaction(connection, is_sqlite=self.database.is_sqlite, writes=writes)
             try:
-                yield made
-                connection.execute("COMMIT" if made.is_kept else "ROLLBACK")
+                yield transaction
+                connection.execute("COMMIT" if transaction.is_kept else "ROLLBACK")
             except BaseException:
                 with suppress(Exception):  # then the connection is closed, which undoes it too
                     connection.execute("ROLLBACK")
                 raise
             finally:
-                made.end()
+                transaction.end()
 
     @contextmanager
     def _explained(self, verb: str) -> Iterator[None]:
         try:
             yield
         except self.database.errors as error:
-            words = (str(error).splitlines() or [""])[0]
+            message = (str(error).splitlines() or [""])[0]
             raise LedgerError(
                 f"the ledger {self.name} cannot be {verb} ({type(error).__name__}: "
-                f"{words[:200]}); nothing was released; check that {self.database.advice}"
+                f"{message[:200]}); nothing was released; check that {self.database.advice}"
             ) from None
 
     def exists(self) -> bool:
@@ -389,8 +390,6 @@ class Store:
 
     def create(self, first: Record) -> bool:
         """Create the tables with the first record, all or nothing; False if it is not empty."""
-        from sfumato.ledger import tables
-
         if self.path is not None and self.path.exists():
             with self.reading() as transaction:
                 if self.database.table_names(transaction):
@@ -473,14 +472,10 @@ def _postgres(address: str) -> _Postgres:
     return _Postgres(address, urlunsplit(shown))
 
 
-# --------------------
-# Which process reserved a debit, and whether it can still answer.
+# Owners: which process reserved a debit, and whether it can still answer
 #
-# A debit whose process died is burnt. Privacy does not depend on this module: a burnt debit can no
-# longer be answered, so burning too early wastes budget and burning too late makes a retry wait.
-# It therefore says "gone" only when that is certain: same machine, and another boot, or the same
-# boot and process namespace and no process with that number and start time. Where a system does
-# not tell (no ``/proc``), a process number that is in use counts as alive.
+# A debit whose process died is burnt. Privacy does not depend on it: a burnt debit can no longer be
+# answered, so burning too early wastes budget and burning too late makes a retry wait.
 
 _UNKNOWN = "-"
 
@@ -497,7 +492,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_gone(owner: str) -> bool:
-    """Whether the process named by ``owner`` has certainly ended."""
+    """Whether the process named by ``owner`` has certainly ended.
+
+    That is certain on the same machine after another boot, or in the same boot and process
+    namespace if no process has that number and start time. Where a system does not tell (no
+    ``/proc``), a process number that is in use counts as alive.
+    """
     parts = owner.split(" ")
     if len(parts) != 5 or not parts[3].isdecimal():
         return False

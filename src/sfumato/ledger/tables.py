@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few statements that touch the tables of a ledger (`schema.py`); SQLite or PostgreSQL.
+"""The tables of a ledger and every statement that touches them, for SQLite and PostgreSQL.
 
-What changes a row names the old one in its WHERE clause: a row that is not as it was read, in the
-same transaction, is never written over.
+    sfumato_record      the chain of `sfumato.ledger.entries.Record` lines: the ledger itself
+    sfumato_account     one row: the last record and the units spent; `advance` is one conditional
+                        UPDATE, both check and debit, with a CHECK constraint as a second fence
+    sfumato_request     which debit holds a key, and its stage
+    sfumato_answer      the stored bytes of paid answers
+    sfumato_free        the stored bytes of free answers
+    sfumato_state       private states, with the salts of their hashes
+    sfumato_allowance   the budgets of analysts and the units spent of them
+
+Every table but the first is an index of the chain, or holds bytes whose hash is in it. What changes
+a row names the old one in its WHERE clause: a row that is not as it was read, in the same
+transaction, is never written over.
 """
 
 from __future__ import annotations
@@ -158,8 +168,8 @@ def all_records(transaction: Transaction) -> Iterator[tuple[int, str, str]]:
 def records_at(transaction: Transaction, places: Iterable[int]) -> list[tuple[str, str]]:
     """Return (hash, text) of some records, oldest first."""
     query = "SELECT sequence, hash, text FROM sfumato_record WHERE sequence IN (?)"
-    found = {row[0]: (str(row[1]), str(row[2])) for row in transaction.find(query, places)}
-    return [found[place] for place in sorted(found)]
+    rows = {row[0]: (str(row[1]), str(row[2])) for row in transaction.find(query, places)}
+    return [rows[place] for place in sorted(rows)]
 
 
 def debits(
@@ -199,8 +209,8 @@ def by_kind(transaction: Transaction, kinds: Iterable[str]) -> list[str]:
     """Return the texts of all records of some kinds, oldest first; reads the whole chain."""
     # Requests and names are strings within the line, so their quotation marks are escaped there.
     query = "SELECT sequence, text FROM sfumato_record WHERE text LIKE ?"
-    found = [row for kind in kinds for row in transaction.rows(query, [f'%"kind":"{kind}"%'])]
-    return [str(text) for _, text in sorted(found)]
+    rows = [row for kind in kinds for row in transaction.rows(query, [f'%"kind":"{kind}"%'])]
+    return [str(text) for _, text in sorted(rows)]
 
 
 def requests(transaction: Transaction, keys: Iterable[str]) -> Iterator[RequestRow]:
@@ -351,12 +361,12 @@ def allowances(
         rows = transaction.find(query + " WHERE analyst IN (?)", analysts)
     for analyst, budget, spent, pure_spent in rows:
         try:
-            kept = Budget.from_json(json.loads(budget))
+            allowance = Budget.from_json(json.loads(budget))
         except (ValueError, TypeError, BudgetError):
             raise LedgerError(
                 "an allowance of the ledger is damaged; restore the newest backup"
             ) from None
-        yield AllowanceRow(analyst, Account(kept, spent, pure_spent))
+        yield AllowanceRow(analyst, Account(allowance, spent, pure_spent))
 
 
 def move_allowances(
@@ -396,8 +406,8 @@ def drop_allowances(transaction: Transaction, rows: Sequence[AllowanceRow]) -> N
     _all_changed(changed, len(rows), "allowances")
 
 
-def _all_changed(changed: int, wanted: int, what: str) -> None:
-    if changed != wanted:
+def _all_changed(changed: int, rows: int, what: str) -> None:
+    if changed != rows:
         raise LedgerError(f"{what} changed while they were locked; nothing was written; ask again")
 
 
@@ -412,21 +422,7 @@ def _sealed(name: object, version: object, salt: object, data: object) -> Sealed
     return Sealed(State(str(name), version, data_bytes), salt_bytes)
 
 
-# --------------------
-# The tables of a ledger, on SQLite and PostgreSQL.
-#
-# |   sfumato_record      the chain of `entries.Record` lines: the ledger itself
-# |   sfumato_account     one row: the last record and the units spent. `advance` is one
-#   conditional
-# |                       UPDATE, both check and debit, with a CHECK constraint as a second fence
-# |   sfumato_request     which debit holds a key, and its stage
-# |   sfumato_answer      the stored bytes of paid answers
-# |   sfumato_free        the stored bytes of free answers
-# |   sfumato_state       private states, with the salts of their hashes
-# |   sfumato_allowance   the budgets of analysts and the units spent of them
-#
-# Every table but the first is an index of the chain, or holds bytes whose hash is in it.
-
+# Definitions of the tables
 
 FIRST: Final = frozenset({"sfumato_record", "sfumato_account", "sfumato_request", "sfumato_answer"})
 """The tables that every ledger has had from the start."""

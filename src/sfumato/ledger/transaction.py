@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be appended to a ledger, and when it is refused.
+"""The transactions of a ledger: which changes there are, how they share a commit, how it is made.
 
-Each function is one change. It is called inside a transaction with the `Page` of that moment,
-first checks everything, raising with nothing added, and only then appends. What it reads it reads
-from the page, so that changes which share a transaction see each other.
+    `GroupCommit`   callers that come while a transaction is under way share the next one
+    `RecordChain`   makes the transaction: append records, witness the last in the head file
+    `WriteBatch`    the ledger as the changes of the transaction see it, and what they have added
+    `debit`, `close`, `keep`, `allow`, ...   the changes, each one function of a batch
+
+`sfumato.ledger.ledger` submits changes. A change first checks everything, raising with nothing
+added, and only then appends. What it reads it reads from the batch, so that changes which share a
+transaction see each other. The order of these steps is what the proofs in ``docs/proofs/ledger.md``
+rest on.
 """
 
 from __future__ import annotations
@@ -16,8 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
+from sfumato.domain.privacy_unit import Unit, unit_in_words
 from sfumato.errors import (
     BudgetError,
     BudgetExhausted,
@@ -50,47 +57,36 @@ from sfumato.ledger.entries import (
     entries_of,
     unit_of_debit,
 )
+from sfumato.ledger.ledger_limits import LIMITS
 from sfumato.ledger.store import Store, Transaction, is_gone, open_store
 from sfumato.ledger.tables import AccountRow, AllowanceRow, FreeRow, RequestRow
-from sfumato.ledger.witness import Head, Witness
+from sfumato.ledger.witness import Witness, WitnessLine
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 
-if TYPE_CHECKING:
-    from sfumato.domain.privacy_unit import Unit
-
 __all__ = [
-    "LARGEST",
     "Clock",
-    "Groups",
-    "Journal",
-    "Page",
+    "GroupCommit",
     "Pending",
+    "RecordChain",
+    "WriteBatch",
+    "account_of",
     "allow",
     "bound_unit",
     "burn_lost",
     "check_unit_is",
+    "chooses_between_filters",
     "close",
     "debit",
     "keep",
-    "priced",
     "set_frozen",
     "set_total",
-    "sideways",
     "vouch",
     "withdraw",
 ]
 
 
-# --------------------
-# The ledger as the changes of one transaction see it, and what they have added so far.
-#
-# Many changes may share a transaction (`transaction.py`). Each must see those before it although
-# nothing is written yet: the account after their debits, the keys they took, the states and
-# allowances they moved. So whatever is read is read through a `Page`, which remembers what was
-# added; at the end `write` brings all of it to the tables at once, the account by one conditional
-# UPDATE.
-
+# The batch of one transaction
 
 Row = TypeVar("Row")
 
@@ -107,9 +103,9 @@ class _Rows(Generic[Row]):
 
     def load(self, keys: Iterable[str]) -> None:
         """Read many rows with one statement."""
-        wanted = [key for key in dict.fromkeys(keys) if key not in self._before]
-        if wanted:
-            self._before |= dict.fromkeys(wanted) | dict(self._load(wanted))
+        missing = [key for key in dict.fromkeys(keys) if key not in self._before]
+        if missing:
+            self._before |= dict.fromkeys(missing) | dict(self._load(missing))
 
     def get(self, key: str) -> Row | None:
         if key in self._now:
@@ -135,8 +131,14 @@ class _Rows(Generic[Row]):
         return (row for row in before if row is not None)
 
 
-class Page:
-    """One transaction's view; made by the journal."""
+class WriteBatch:
+    """The ledger as the changes of one transaction see it, with what they have added so far.
+
+    Each change must see those before it although nothing is written yet: the account after their
+    debits, the keys they took, the states and allowances they moved. So whatever is read is read
+    through the batch; at the end `write` brings all of it to the tables at once, the account by one
+    conditional UPDATE. Made by `RecordChain.commit`.
+    """
 
     __slots__ = (
         "_allowances", "_answers", "_free", "_head", "_pending", "_requests", "_seen", "_sequence",
@@ -188,7 +190,7 @@ class Page:
         return len(self._pending)
 
     def look_up(self, keys: Sequence[str]) -> None:
-        """Read what is known of many keys at once; without it each is read when it is needed."""
+        """Read the rows of many keys at once; without it each is read when it is needed."""
         self._requests.load(keys)
         self._free.load(keys)
 
@@ -218,8 +220,8 @@ class Page:
         first = self._seen.sequence + 1
         if sequence >= first:
             return Record.read(self._pending[sequence - first][2])
-        found = tables.record_at(self._transaction, sequence)
-        return None if found is None else Record.read(found[1])
+        row = tables.record_at(self._transaction, sequence)
+        return None if row is None else Record.read(row[1])
 
     def debits_of(self, analyst: str | None) -> Iterator[Debited]:
         """Yield all debits that name an analyst, or all there are, oldest first."""
@@ -369,32 +371,33 @@ def bound_unit(transaction: Transaction, opened: Opened, last: Record) -> Unit |
     return None
 
 
-def debit(page: Page, debited: Debited, states: Sequence[Sealed]) -> Entry:
+# The changes
+
+
+def debit(batch: WriteBatch, debited: Debited, states: Sequence[Sealed]) -> Entry:
     """Take the units of a debit from the table and from its analyst, or refuse.
 
     Privacy: both accounts are checked, in the transaction that moves them; so is the unit, for
     costs of different units do not add up (``docs/proofs/ledger.md``, claim 14).
     """
-    _check_not_frozen(page)
-    check_unit_is(page.unit, debited.unit)
-    lost = _check_key_is_open(page, debited.key)
-    _check_versions(page, states)
-    after = page.account.plus(debited.cost)
+    _check_not_frozen(batch)
+    check_unit_is(batch.unit, debited.unit)
+    lost = _check_key_is_open(batch, debited.key)
+    _check_versions(batch, states)
+    after = batch.account.plus(debited.cost)
     if after.is_overdrawn:
-        raise BudgetExhausted(page.account.refusal(debited.cost))
-    allowance = None if debited.analyst is None else page.allowance(debited.analyst)
+        raise BudgetExhausted(batch.account.refusal(debited.cost))
+    allowance = None if debited.analyst is None else batch.allowance(debited.analyst)
     if allowance is not None:
         allowance = _taken_from(allowance, debited.cost)
     if lost is not None:
-        page.append(Burnt(lost))
-    appended = page.append(debited, account=after, allowance=allowance, states=states)
+        batch.append(Burnt(lost))
+    appended = batch.append(debited, account=after, allowance=allowance, states=states)
     return entries_of([appended])[0]
 
 
 def check_unit_is(bound: Unit | None, unit: Unit | None) -> None:
     """Refuse a cost that was computed for another unit than the ledger's."""
-    from sfumato.domain.privacy_unit import unit_in_words
-
     if bound is None or unit is None or unit == bound:
         return
     raise LedgerError(
@@ -404,16 +407,16 @@ def check_unit_is(bound: Unit | None, unit: Unit | None) -> None:
     )
 
 
-def _check_key_is_open(page: Page, key: str) -> int | None:
+def _check_key_is_open(batch: WriteBatch, key: str) -> int | None:
     """Refuse a key that is held; return the debit to burn first, if its process is gone."""
-    if page.free(key) is not None:
+    if batch.free(key) is not None:
         raise LedgerError(f"request key {key!r} is answered; read it with answer(key)")
-    held = page.request(key)
+    held = batch.request(key)
     if held is None or held.state == "burnt":
         return None
     if held.state == "answered":
         raise LedgerError(f"request key {key!r} is answered; read it with answer(key)")
-    if is_gone(_owner(page, held)):
+    if is_gone(_owner(batch, held)):
         return held.debit
     raise LedgerError(
         f"request key {key!r} is being answered by another caller; ask again, or burn "
@@ -421,85 +424,85 @@ def _check_key_is_open(page: Page, key: str) -> int | None:
     )
 
 
-def _owner(page: Page, held: RequestRow) -> str:
-    record = page.record(held.debit)
+def _owner(batch: WriteBatch, held: RequestRow) -> str:
+    record = batch.record(held.debit)
     return record.fact.owner if record and isinstance(record.fact, Debited) else ""
 
 
 def close(
-    page: Page,
+    batch: WriteBatch,
     entry: Entry,
     fact: Answered | Burnt,
     answer: bytes | None = None,
     states: Sequence[Sealed] = (),
 ) -> None:
     """Answer or burn a debit that is reserved, once."""
-    held = page.request(entry.key)
+    held = batch.request(entry.key)
     if held is None or held.debit != entry.sequence or held.state != "reserved":
         stage = "burnt" if held is None or held.debit != entry.sequence else held.state
         raise LedgerError(
             f"debit {entry.sequence} of request key {entry.key!r} is {stage}, not "
             "reserved; its answer must not be sent: read answer(key) or debit again"
         )
-    _check_versions(page, states)
-    page.append(fact, answer=answer, states=states)
+    _check_versions(batch, states)
+    batch.append(fact, answer=answer, states=states)
 
 
-def burn_lost(page: Page, key: str) -> None:
+def burn_lost(batch: WriteBatch, key: str) -> None:
     """Burn the debit of a key if it is reserved by a process that is certainly gone."""
-    held = page.request(key)
-    if held is not None and held.state == "reserved" and is_gone(_owner(page, held)):
-        page.append(Burnt(held.debit))
+    held = batch.request(key)
+    if held is not None and held.state == "reserved" and is_gone(_owner(batch, held)):
+        batch.append(Burnt(held.debit))
 
 
 def keep(
-    page: Page, kept: Kept, answer: bytes, paid_key: str, states: Sequence[Sealed]
+    batch: WriteBatch, fact: Kept, answer: bytes, paid_key: str, states: Sequence[Sealed]
 ) -> KeptAnswer:
     """Store an answer that costs nothing more; the first one of a key stays for ever.
 
     Privacy: the answer is covered by the debit that it names, which must not be burnt: what it
     draws on was paid for (``docs/proofs/ledger.md``, claim 8).
     """
-    stored = page.free(kept.key)
+    stored = batch.free(fact.key)
     if stored is not None:
-        record = page.record(stored.sequence)
-        data = page.free_data(stored)
+        record = batch.record(stored.sequence)
+        data = batch.free_data(stored)
         if record is None or not isinstance(record.fact, Kept) or data is None:
             raise LedgerError(
-                f"the stored answer of request key {kept.key!r} is damaged; restore the newest "
+                f"the stored answer of request key {fact.key!r} is damaged; restore the newest "
                 "backup"
             )
-        if record.fact.request != kept.request:
+        if record.fact.request != fact.request:
             raise LedgerError(
-                f"request key {kept.key!r} was used for another request; choose another key"
+                f"request key {fact.key!r} was used for another request; choose another key"
             )
-        return KeptAnswer(kept.key, data, is_new=False)
-    _check_not_frozen(page)
-    held = page.request(kept.key)
+        return KeptAnswer(fact.key, data, is_new=False)
+    _check_not_frozen(batch)
+    held = batch.request(fact.key)
     if held is not None and held.state != "burnt":
         raise LedgerError(
-            f"request key {kept.key!r} has a debit of its own; read answer(key), or choose another"
+            f"request key {fact.key!r} has a debit of its own; read answer(key), or choose another"
         )
-    payer = page.request(paid_key)
-    if payer is None or payer.debit != kept.debit or payer.state == "burnt":
+    payer = batch.request(paid_key)
+    if payer is None or payer.debit != fact.debit or payer.state == "burnt":
         raise LedgerError(
-            f"debit {kept.debit} does not pay for a free answer: it is burnt or not of this "
+            f"debit {fact.debit} does not pay for a free answer: it is burnt or not of this "
             "ledger; debit again"
         )
-    _check_versions(page, states)
-    charged = _charged(page, kept) if kept.is_charged else None
-    page.append(kept, answer=answer, states=states, allowance=charged)
-    return KeptAnswer(kept.key, answer, is_new=True)
+    _check_versions(batch, states)
+    charged = _charged(batch, fact) if fact.is_charged else None
+    batch.append(fact, answer=answer, states=states, allowance=charged)
+    return KeptAnswer(fact.key, answer, is_new=True)
 
 
-def _charged(page: Page, kept: Kept) -> AllowanceRow | None:
+def _charged(batch: WriteBatch, fact: Kept) -> AllowanceRow | None:
     """The allowance of the analyst whose answer this is, after the debit that pays for it."""
-    record = page.record(kept.debit)
-    if kept.analyst is None or record is None or not isinstance(record.fact, Debited):
+    record = batch.record(fact.debit)
+    if fact.analyst is None or record is None or not isinstance(record.fact, Debited):
         return None
     if record.fact.analyst is not None:  # it was charged to somebody when it was debited
         return None
-    allowance = page.allowance(kept.analyst)
+    allowance = batch.allowance(fact.analyst)
     if allowance is None:
         return None
     return _taken_from(allowance, record.fact.cost)
@@ -514,20 +517,20 @@ def _taken_from(allowance: AllowanceRow, cost: Cost) -> AllowanceRow:
     return AllowanceRow(allowance.analyst, after)
 
 
-def allow(page: Page, analyst: str, budget: Budget) -> None:
+def allow(batch: WriteBatch, analyst: str, budget: Budget) -> None:
     """Give an analyst a budget; all debits that ever named the analyst count against it."""
-    account = Account(budget).plus_all(page.costs_of(analyst))
-    page.append(Allowed(analyst, budget), allowance=AllowanceRow(analyst, account))
+    account = Account(budget).plus_all(batch.costs_of(analyst))
+    batch.append(Allowed(analyst, budget), allowance=AllowanceRow(analyst, account))
 
 
-def withdraw(page: Page, analyst: str) -> None:
+def withdraw(batch: WriteBatch, analyst: str) -> None:
     """Take an allowance away: from here on only the table's budget limits the analyst."""
-    if page.allowance(analyst) is None:
+    if batch.allowance(analyst) is None:
         raise LedgerError(f"analyst {analyst!r} has no allowance; there is nothing to withdraw")
-    page.append(Withdrawn(analyst))
+    batch.append(Withdrawn(analyst))
 
 
-def set_total(page: Page, changed: Changed) -> None:
+def set_total(batch: WriteBatch, changed: Changed) -> None:
     """Set another total; all debits so far are priced by it, in their order.
 
     A lower total that is spent already leaves nothing; any other must hold what was spent.
@@ -535,25 +538,25 @@ def set_total(page: Page, changed: Changed) -> None:
     Privacy: after it the account is as if the ledger had been opened with this total and had
     granted the same debits (``docs/proofs/ledger.md``, claim 15).
     """
-    costs = [debited.cost for debited in page.debits_of(None)]
-    account = priced(changed.budget, costs)
+    costs = [debited.cost for debited in batch.debits_of(None)]
+    account = account_of(changed.budget, costs)
     if account is None:
-        if not changed.budget.is_within(page.account.budget):
+        if not changed.budget.is_within(batch.account.budget):
             raise LedgerError(
                 f"what was spent does not fit into a total of {changed.budget.describe()}, and it "
-                f"is not a lower one than {page.account.budget.describe()}; choose a larger one"
+                f"is not a lower one than {batch.account.budget.describe()}; choose a larger one"
             )
         account = Account(changed.budget).emptied()
-    elif sideways(page.totals(), changed.budget, costs):
+    elif chooses_between_filters(batch.totals(), changed.budget, costs):
         raise LedgerError(
             f"{changed.budget.describe()} is counted otherwise than a total of before, or leaves "
             "more for one kind of noise and less for the other, and something was spent: that "
             "would be a choice between two filters after answers were seen; change both parts alike"
         )
-    page.append(changed, account=account)
+    batch.append(changed, account=account)
 
 
-def priced(budget: Budget, costs: Iterable[Cost]) -> Account | None:
+def account_of(budget: Budget, costs: Iterable[Cost]) -> Account | None:
     """Return the account of a total after debits of these costs; None if they do not fit."""
     try:
         account = Account(budget).plus_all(costs)
@@ -562,7 +565,9 @@ def priced(budget: Budget, costs: Iterable[Cost]) -> Account | None:
     return None if account.is_overdrawn else account
 
 
-def sideways(totals: Iterable[Budget], budget: Budget, costs: Sequence[Cost]) -> bool:
+def chooses_between_filters(
+    totals: Iterable[Budget], budget: Budget, costs: Sequence[Cost]
+) -> bool:
     """Whether a new total allows more of one kind of noise and less of the other than some before.
 
     So does, once something was spent, one that is counted otherwise: rho or mu for epsilon.
@@ -570,42 +575,42 @@ def sideways(totals: Iterable[Budget], budget: Budget, costs: Sequence[Cost]) ->
     Privacy: totals of which each allows more or less of both kinds than every other keep the
     largest of them (``docs/proofs/accounting.md``, after Theorem 5).
     """
+    account = account_of(budget, costs)
+    if account is None:  # it leaves nothing to choose
+        return False
     totals = list(totals)
     if costs and any(total.currency != budget.currency for total in totals):
         return True
-    account = priced(budget, costs)
-    before = (priced(total, costs) for total in totals)
-    return account is not None and not all(
-        each is None or each.may_become(account) for each in before
-    )
+    before = (account_of(total, costs) for total in totals)
+    return not all(each is None or each.may_become(account) for each in before)
 
 
-def set_frozen(page: Page, fact: Frozen | Unfrozen) -> None:
+def set_frozen(batch: WriteBatch, fact: Frozen | Unfrozen) -> None:
     """Freeze or unfreeze."""
-    if page.is_frozen == isinstance(fact, Frozen):
+    if batch.is_frozen == isinstance(fact, Frozen):
         raise LedgerError(
             "the ledger is frozen already; unfreeze it first, or leave it"
-            if page.is_frozen
+            if batch.is_frozen
             else "the ledger is not frozen; there is nothing to unfreeze"
         )
-    page.append(fact)
+    batch.append(fact)
 
 
-def vouch(page: Page) -> None:
+def vouch(batch: WriteBatch) -> None:
     """Record that the curator declared this copy to be the newest."""
-    page.append(Vouched())
+    batch.append(Vouched())
 
 
-def _check_not_frozen(page: Page) -> None:
-    if page.is_frozen:
+def _check_not_frozen(batch: WriteBatch) -> None:
+    if batch.is_frozen:
         raise LedgerFrozen(
             "the ledger is frozen by its curator: stored answers only; ask the curator"
         )
 
 
-def _check_versions(page: Page, states: Sequence[Sealed]) -> None:
+def _check_versions(batch: WriteBatch, states: Sequence[Sealed]) -> None:
     for sealed in states:
-        held = page.state_version(sealed.state.name)
+        held = batch.state_version(sealed.state.name)
         if sealed.state.version != held + 1:
             raise StateChanged(
                 f"private state {sealed.state.name!r} is at version {held}, version "
@@ -613,15 +618,7 @@ def _check_versions(page: Page, states: Sequence[Sealed]) -> None:
             )
 
 
-# --------------------
-# Group commit: callers that come while a transaction is under way share the next one.
-#
-# There is no thread of its own. Whoever waits first leads: it takes all that is in line (up to
-# `LARGEST`), commits it, wakes its callers and hands the lead to one of those who came meanwhile.
-# A single caller leads at once and pays nothing for it.
-
-LARGEST: Final = 256
-"""The most changes of one transaction."""
+# Group commit
 
 T = TypeVar("T")
 
@@ -629,20 +626,22 @@ T = TypeVar("T")
 class Pending(Generic[T]):
     """A change in line; `result` waits for the commit, in any number of threads."""
 
-    __slots__ = ("_error", "_groups", "_is_done", "_line", "_value", "change", "keys")
+    __slots__ = ("_commits", "_error", "_is_done", "_line", "_value", "change", "keys")
 
-    def __init__(self, groups: Groups, change: Callable[[Any], T], keys: tuple[str, ...]) -> None:
+    def __init__(
+        self, commits: GroupCommit, change: Callable[[Any], T], keys: tuple[str, ...]
+    ) -> None:
         self.change = change
         self.keys = keys
-        self._groups = groups
-        self._line = groups._line
+        self._commits = commits
+        self._line = commits._line
         self._is_done = False
         self._value: T | None = None
         self._error: Exception | None = None
 
     def result(self) -> T:
         """Return what the change returned, after its commit; raise what it raised."""
-        self._groups._wait_for(self)
+        self._commits._wait_for(self)
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # set by `succeed`
@@ -657,7 +656,7 @@ class Pending(Generic[T]):
 
 
 class _Wait:
-    """One caller that waits for a change, or was told to lead."""
+    """One caller that waits for a change, or leads."""
 
     __slots__ = ("leads", "pending", "wake")
 
@@ -668,8 +667,14 @@ class _Wait:
         self.wake.acquire()
 
 
-class Groups:
-    """A line of changes and the one caller that commits them."""
+class GroupCommit:
+    """A line of changes and the one caller that commits them.
+
+    Callers that come while a transaction is under way share the next one. There is no thread of its
+    own: whoever waits first leads. It takes all that is in line, up to a limit, commits it, wakes
+    its callers and hands the lead to one of those who came meanwhile. A single caller leads at
+    once.
+    """
 
     __slots__ = ("__weakref__", "_commit", "_has_leader", "_line", "_lock", "_waits")
 
@@ -714,7 +719,8 @@ class Groups:
 
     def _lead(self) -> None:
         with self._lock:
-            group = [self._line.popleft() for _ in range(min(LARGEST, len(self._line)))]
+            size = min(LIMITS.changes_per_transaction, len(self._line))
+            group = [self._line.popleft() for _ in range(size)]
         try:
             self._commit(group)
         except BaseException as error:
@@ -754,7 +760,7 @@ class Groups:
 
 
 def _copy(error: BaseException) -> Exception:
-    """The same error again, since each caller raises its own."""
+    """A new error of the same type and message, since each caller raises its own."""
     if isinstance(error, SfumatoError):
         return type(error)(*error.args)
     return LedgerError(
@@ -762,35 +768,34 @@ def _copy(error: BaseException) -> Exception:
     )
 
 
-_ALL: weakref.WeakSet[Groups] = weakref.WeakSet()
+_ALL: weakref.WeakSet[GroupCommit] = weakref.WeakSet()
 
 
 def _begin_all_anew() -> None:
-    for groups in list(_ALL):
-        groups._begin_anew()
+    for commits in list(_ALL):
+        commits._begin_anew()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_all_anew)
 
 
-# --------------------
-# The one way a ledger grows: append records in one transaction, witness the last in the head file.
-#
-# Every transaction reads the head file, begins alone, checks the account against the last record
-# and the head, lets the changes that share it append one after the other (`transaction.py`), and
-# writes all of them with one conditional UPDATE of the account (`Page.write`). The head line is
-# written after the commit and before any caller returns. The order is what the proofs in
-# ``docs/proofs/ledger.md`` rest on.
-
+# The chain of records
 
 Clock: TypeAlias = Callable[[], datetime]
 """What tells the time of day for the records."""
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
-    """A store with its head file and clock."""
+class RecordChain:
+    """The records of a ledger in their store, with the witness of the last one and a clock.
+
+    `commit` is the one way a ledger grows. It reads the head file, begins a transaction alone,
+    checks the account against the last record and the head file, lets the changes that share the
+    transaction append one after the other, and writes all of them with one conditional UPDATE of
+    the account (`WriteBatch.write`). The line of the head file is written after the commit and
+    before any caller returns.
+    """
 
     store: Store
     witness: Witness | None
@@ -799,8 +804,8 @@ class Journal:
     @classmethod
     def at(
         cls, place: str | Path, head: str | Path | None, now: Clock, *, keep_open: bool = False
-    ) -> Journal:
-        """Return the journal at a path or URL; its head file is ``<path>.head`` unless given."""
+    ) -> RecordChain:
+        """Return the chain at a path or an address; its head file is ``<path>.head`` by default."""
         store = open_store(place, keep_open=keep_open)
         if head is None and store.path is not None:
             head = store.path.with_name(store.path.name + ".head")
@@ -813,7 +818,7 @@ class Journal:
             raise LedgerError(
                 f"{self.store.name} already holds tables; open it, or choose another path"
             )
-        self._testify(Head(0, Record.hash_of(first.text())))
+        self._witness_record(WitnessLine(0, Record.hash_of(first.text())))
 
     def opened(self) -> Opened:
         """Return the first record."""
@@ -827,7 +832,7 @@ class Journal:
         return opened
 
     def commit(
-        self, opened: Opened, group: Sequence[Pending[Any]], *, head_may_miss: bool = False
+        self, opened: Opened, group: Sequence[Pending[Any]], *, may_lack_lines: bool = False
     ) -> None:
         """Make the changes of a group in one transaction; raise if none of them was kept.
 
@@ -835,57 +840,58 @@ class Journal:
         head line; a commit that fails fails all of its callers, also those who were refused
         because of what the others had taken.
         """
-        head = self._last_head()  # before the transaction, so that it cannot be ahead of it
+        line = self._last_line()  # before the transaction, so that it cannot be ahead of it
         with self.store.writing() as transaction:
-            row, last = self._seen(transaction, head, head_may_miss=head_may_miss)
+            row, last = self._seen(transaction, line, may_lack_lines=may_lack_lines)
             account = Account(last.total or opened.budget, last.spent, last.pure_spent)
-            page = Page(transaction, row, last, opened, account, self._time())
-            page.look_up([key for pending in group for key in pending.keys])
+            batch = WriteBatch(transaction, row, last, opened, account, self._time())
+            batch.look_up([key for pending in group for key in pending.keys])
             for pending in group:
-                length = page.length
+                length = batch.length
                 try:
-                    pending.succeed(pending.change(page))
+                    pending.succeed(pending.change(batch))
                 except SfumatoError as error:
-                    if page.length != length:  # half a change must not be kept
+                    if batch.length != length:  # half a change must not be kept
                         raise
                     pending.fail(error)
-            written = page.write() if page.length else None
+            written = batch.write() if batch.length else None
             transaction.is_kept = written is not None  # a refusal need not wait for the disk
         if written is not None:
-            self._testify(Head(*written))
+            self._witness_record(WitnessLine(*written))
 
     def last(self) -> Record:
         """Return the last record, checked against the account and the head file."""
-        head = self._last_head()
+        line = self._last_line()
         with self.store.reading() as transaction:
-            return self._seen(transaction, head)[1]
+            return self._seen(transaction, line)[1]
 
     def bound(self, opened: Opened) -> Unit | None:
         """Return the unit that a debit has bound, if the ledger was opened without one."""
-        head = self._last_head()
+        line = self._last_line()
         with self.store.reading() as transaction:
-            return bound_unit(transaction, opened, self._seen(transaction, head)[1])
+            return bound_unit(transaction, opened, self._seen(transaction, line)[1])
 
     def check(self) -> None:
         """Refuse a ledger that is damaged at its end or behind its head file."""
-        head = self._last_head()
+        line = self._last_line()
         with self.store.reading() as transaction:
-            row, _ = self._seen(transaction, head)
-        if head is None:  # a crash came right after the creation
-            self._testify(Head(row.sequence, row.head))
+            row, _ = self._seen(transaction, line)
+        if line is None:  # a crash came right after the creation
+            self._witness_record(WitnessLine(row.sequence, row.head))
 
     @property
-    def lacks_head(self) -> bool:
+    def lacks_witness(self) -> bool:
         """Whether a head file belongs here and is missing or empty."""
-        return self.witness is not None and self._last_head() is None
+        return self.witness is not None and self._last_line() is None
 
     def _seen(
-        self, transaction: Transaction, head: Head | None, *, head_may_miss: bool = False
+        self, transaction: Transaction, line: WitnessLine | None, *, may_lack_lines: bool = False
     ) -> tuple[AccountRow, Record]:
+        """The account and the last record, which match each other and the head file."""
         row = tables.account(transaction)
-        self._check_not_behind(transaction, row, head, head_may_miss=head_may_miss)
-        found = tables.record_at(transaction, row.sequence)
-        text = "" if found is None else found[1]
+        self._check_not_behind(transaction, row, line, may_lack_lines=may_lack_lines)
+        stored = tables.record_at(transaction, row.sequence)
+        text = "" if stored is None else stored[1]
         if Record.hash_of(text) != row.head:
             raise LedgerError(
                 f"the last record of the ledger {self.store.name} does not match its account; "
@@ -900,30 +906,35 @@ class Journal:
         return row, last
 
     def _check_not_behind(
-        self, transaction: Transaction, row: AccountRow, head: Head | None, *, head_may_miss: bool
+        self,
+        transaction: Transaction,
+        row: AccountRow,
+        line: WitnessLine | None,
+        *,
+        may_lack_lines: bool,
     ) -> None:
-        if self.witness is None or (head is None and (row.sequence == 0 or head_may_miss)):
+        if self.witness is None or (line is None and (row.sequence == 0 or may_lack_lines)):
             return
-        if head is None:
+        if line is None:
             raise LedgerError(
                 f"the head file {self.witness.path} is missing, so an older copy could not be told "
                 "from the newest; restore it, or vouch for this copy with Ledger.vouch"
             )
-        if (row.sequence, row.head) == (head.sequence, head.hash):
+        if (row.sequence, row.head) == (line.sequence, line.hash):
             return  # the last record itself, whose hash is checked next
-        found = tables.record_at(transaction, head.sequence)
-        if found is None or found[0] != head.hash:
+        stored = tables.record_at(transaction, line.sequence)
+        if stored is None or stored[0] != line.hash:
             raise LedgerError(
-                f"the ledger {self.store.name} is behind its head file: record {head.sequence} is "
+                f"the ledger {self.store.name} is behind its head file: record {line.sequence} is "
                 "missing or different, so an older copy was restored; restore the newest one"
             )
 
-    def _last_head(self) -> Head | None:
+    def _last_line(self) -> WitnessLine | None:
         return None if self.witness is None else self.witness.last()
 
-    def _testify(self, head: Head) -> None:
+    def _witness_record(self, line: WitnessLine) -> None:
         if self.witness is not None:
-            self.witness.append(head)
+            self.witness.append(line)
 
     def _time(self) -> str:
         return self.now().astimezone(UTC).isoformat(timespec="seconds")

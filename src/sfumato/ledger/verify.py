@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proof that a ledger is whole: every record, every unit, every answer, checked again.
 
-`verify` replays the chain from its first record (`replay.py`) and compares the account, the
-requests, the answers, the states, the allowances and the head file with what the chain says.
+`verify` returns a `Verification`. It replays the chain from its first record (`Replay`) by the
+rules that it must have kept: each debit is recomputed from its cost, for the table and for its
+analyst, and each record must follow from those before it. What the chain says in the end is what
+the tables and the head file must hold: the account, the requests, the answers, the states and the
+allowances are compared with it.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ from sfumato.ledger.entries import (
     sha256,
     unit_of_debit,
 )
-from sfumato.ledger.transaction import priced, sideways
-from sfumato.ledger.witness import Head, Witness
+from sfumato.ledger.transaction import account_of, chooses_between_filters
+from sfumato.ledger.witness import Witness, WitnessLine
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 
@@ -47,13 +50,6 @@ __all__ = [
     "Verification",
     "verify",
 ]
-
-
-# --------------------
-# A ledger's chain made again, record by record, by the rules that it must have kept.
-#
-# Each debit is recomputed from its cost, for the table and for its analyst; each record must
-# follow from those before it. What the chain says in the end is what the tables must hold.
 
 
 @dataclass(slots=True)
@@ -97,7 +93,7 @@ class Replay:
         try:
             record = Record.read(text)
             after = self._account_after(record)
-            self.problems += [f"record {sequence}: {words}" for words in self._apply(record)]
+            self.problems += [f"record {sequence}: {message}" for message in self._apply(record)]
         except (LedgerError, BudgetError) as error:
             self.problems.append(f"record {sequence}: {error}")
             return
@@ -114,8 +110,8 @@ class Replay:
             checks["bound unit"] = (self.unit if self._is_bound else None, record.unit)
             checks["total"] = (self._total, record.total)
         self.problems += [
-            f"record {sequence}: its {word} is wrong"
-            for word, (right, seen) in checks.items()
+            f"record {sequence}: its {part} is wrong"
+            for part, (right, seen) in checks.items()
             if right != seen
         ]
         if after.is_overdrawn:
@@ -130,7 +126,7 @@ class Replay:
         fact = record.fact
         if isinstance(fact, Changed):
             self.budget = self._total = fact.budget
-            after = priced(fact.budget, self._all_costs)
+            after = account_of(fact.budget, self._all_costs)
             return Account(fact.budget).emptied() if after is None else after
         return self.account.plus(fact.cost) if isinstance(fact, Debited) else self.account
 
@@ -156,10 +152,10 @@ class Replay:
                 if self.allowances.pop(analyst, None) is None:
                     yield "it withdraws an allowance that was not given"
             case Changed(budget):
-                was = self.account.budget
-                if not (budget.is_within(was) or priced(budget, self._all_costs)):
+                before = self.account.budget
+                if not (budget.is_within(before) or account_of(budget, self._all_costs)):
                     yield "what was spent does not fit into its total, which is not a lower one"
-                if sideways(self._totals, budget, self._all_costs):
+                if chooses_between_filters(self._totals, budget, self._all_costs):
                     yield "it chooses between two filters after Gaussian noise was spent"
                 self._totals.append(budget)
             case Frozen() | Unfrozen():
@@ -251,7 +247,7 @@ class Verification:
 
 def verify(store: Store, witness: Witness | None, budget: Budget) -> Verification:
     """Replay the chain; raise `LedgerError` only if the ledger is behind its head file."""
-    heads = [] if witness is None else list(witness.all())
+    lines = [] if witness is None else list(witness.all())
     with store.reading() as transaction:
         replay = Replay.of(tables.all_records(transaction), budget)
         entries = entries_of(replay.chain)
@@ -264,8 +260,8 @@ def verify(store: Store, witness: Witness | None, budget: Budget) -> Verificatio
             *_check_states(transaction, replay),
             *_check_allowances(transaction, replay),
         ]
-    _check_heads(heads, replay.hashes, store.name)
-    if witness is not None and not heads and len(replay.hashes) > 1:
+    _check_witness(lines, replay.hashes, store.name)
+    if witness is not None and not lines and len(replay.hashes) > 1:
         problems.append("the head file is missing or empty")
     stages = [entry.state for entry in entries]
     return Verification(
@@ -276,7 +272,7 @@ def verify(store: Store, witness: Witness | None, budget: Budget) -> Verificatio
         spent_units=replay.account.spent,
         total_units=UNITS,
         head=replay.hashes[-1] if replay.hashes else GENESIS,
-        head_file_checked=bool(heads),
+        head_file_checked=bool(lines),
         problems=tuple(problems),
         free=len(replay.free),
         states=len(replay.states),
@@ -321,48 +317,48 @@ def _check_requests(
 
 
 def _check_answers(transaction: Transaction, entries: tuple[Entry, ...]) -> Iterator[str]:
-    wanted = {e.sequence: e.answer_sha256 for e in entries if e.state == "answered"}
+    hashes = {e.sequence: e.answer_sha256 for e in entries if e.state == "answered"}
     for debit, data in tables.all_answers(transaction):
-        if debit not in wanted:
+        if debit not in hashes:
             yield f"answer {debit}: no record says that it was stored"
-        elif wanted.pop(debit) != _hash(data):
+        elif hashes.pop(debit) != _hash(data):
             yield f"answer {debit}: its bytes changed"
-    for debit in wanted:
+    for debit in hashes:
         yield f"answer {debit}: it is missing"
 
 
 def _check_free(transaction: Transaction, replay: Replay) -> Iterator[str]:
-    wanted = dict(replay.free)
+    recorded = dict(replay.free)
     for row in tables.all_free(transaction):
-        if row.key not in wanted:
+        if row.key not in recorded:
             yield f"free answer {row.sequence}: no record says that it was stored"
-        elif wanted.pop(row.key) != (row.sequence, _hash(row.data)):
+        elif recorded.pop(row.key) != (row.sequence, _hash(row.data)):
             yield f"free answer {row.sequence}: its record or its bytes changed"
-    for sequence, _ in wanted.values():
+    for sequence, _ in recorded.values():
         yield f"free answer {sequence}: it is missing"
 
 
 def _check_states(transaction: Transaction, replay: Replay) -> Iterator[str]:
-    wanted = dict(replay.states)
+    recorded = dict(replay.states)
     for sequence, sealed in tables.all_states(transaction):
-        known = wanted.pop(sealed.state.name, None)
-        if known is None:
+        expected = recorded.pop(sealed.state.name, None)
+        if expected is None:
             yield f"state {sealed.state.name!r}: no record says that it was written"
-        elif known != (sequence, sealed.commitment):
+        elif expected != (sequence, sealed.commitment):
             yield f"state {sealed.state.name!r}: its record, version or bytes changed"
-    for name in wanted:
+    for name in recorded:
         yield f"state {name!r}: it is missing"
 
 
 def _check_allowances(transaction: Transaction, replay: Replay) -> Iterator[str]:
-    wanted = dict(replay.allowances)
+    recorded = dict(replay.allowances)
     for row in tables.allowances(transaction):
-        account = wanted.pop(row.analyst, None)
+        account = recorded.pop(row.analyst, None)
         if account is None:
             yield f"allowance of {row.analyst!r}: no record says that it was given"
         elif account != row.account:
             yield f"allowance of {row.analyst!r}: its budget or the units spent changed"
-    for analyst in wanted:
+    for analyst in recorded:
         yield f"allowance of {analyst!r}: it is missing"
 
 
@@ -370,10 +366,10 @@ def _hash(data: bytes | None) -> str | None:
     return None if data is None else sha256(data)
 
 
-def _check_heads(heads: list[Head], hashes: list[str], name: str) -> None:
-    for head in heads:
-        if head.sequence >= len(hashes) or hashes[head.sequence] != head.hash:
+def _check_witness(lines: list[WitnessLine], hashes: list[str], name: str) -> None:
+    for line in lines:
+        if line.sequence >= len(hashes) or hashes[line.sequence] != line.hash:
             raise LedgerError(
-                f"the ledger {name} is behind its head file: record {head.sequence} is missing or "
+                f"the ledger {name} is behind its head file: record {line.sequence} is missing or "
                 "different, so an older copy was restored; restore the newest one"
             )

@@ -3,8 +3,9 @@
 
 After every committed record its number and hash are appended to ``<ledger>.head``. A ledger file
 that was replaced by an older copy lacks a record that the head file names, and is refused. Lines
-are written after the commit, so after a crash the head may lag behind the ledger but is never
-ahead of it; and two processes may append out of order, so the largest number counts.
+are written after the commit, so after a crash the head file may lag behind the ledger but is never
+ahead of it; and two processes may append out of order, so the largest number counts. `Witness`
+appends and reads; `sfumato.ledger.transaction` uses it in every transaction.
 """
 
 from __future__ import annotations
@@ -16,44 +17,42 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sfumato.errors import LedgerError
+from sfumato.ledger.ledger_limits import LIMITS
 
 __all__ = [
-    "Head",
     "Witness",
+    "WitnessLine",
 ]
 
 
-_TAIL = 1 << 16  # lines of writers that were overtaken are at most this far from the end
-
-
 @dataclass(frozen=True, slots=True, order=True)
-class Head:
-    """The number and the hash of a record that was committed."""
+class WitnessLine:
+    """A line of the head file: the number and the hash of a record that was committed."""
 
     sequence: int
     hash: str
 
 
 class Witness:
-    """A head file. What it said last is remembered as long as nobody else has touched it."""
+    """A head file; its last line is remembered as long as nobody else has changed the file."""
 
-    __slots__ = ("_known", "path")
+    __slots__ = ("_remembered", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: tuple[_Mark | None, Head | None] = (None, None)
+        self._remembered: tuple[_Mark | None, WitnessLine | None] = (None, None)
 
-    def append(self, head: Head) -> None:
+    def append(self, line: WitnessLine) -> None:
         """Append one line and wait until it is on the disk."""
-        line = f"{head.sequence} {head.hash}\n".encode()
+        data = f"{line.sequence} {line.hash}\n".encode()
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
                 before = os.fstat(file)
                 size = before.st_size
                 if size and os.pread(file, 1, size - 1) != b"\n":
-                    line = b"\n" + line  # a crash tore the last line; it must not swallow this one
-                if os.write(file, line) != len(line):
+                    data = b"\n" + data  # a crash tore the last line; it must not swallow this one
+                if os.write(file, data) != len(data):
                     raise OSError("short write")
                 os.fsync(file)
                 after = os.fstat(file)
@@ -64,21 +63,21 @@ class Witness:
                 f"the head file {self.path} cannot be written ({error.strerror or error}); "
                 "nothing was released; free space or fix its permissions"
             ) from None
-        known, last = self._known
-        if _mark(before) == known and after.st_size == size + len(line):
-            self._known = (_mark(after), head if last is None else max(head, last))
+        mark, last = self._remembered
+        if _mark(before) == mark and after.st_size == size + len(data):
+            self._remembered = (_mark(after), line if last is None else max(line, last))
 
-    def last(self) -> Head | None:
+    def last(self) -> WitnessLine | None:
         """Return the line with the largest number near the end; None if there is no line."""
-        known, last = self._known
-        data, mark = self._read(unless=known)
+        remembered, last = self._remembered
+        data, mark = self._read(unless=remembered)
         if data is None:
             return last
         last = max(_parse(data), default=None)
-        self._known = (mark, last)
+        self._remembered = (mark, last)
         return last
 
-    def all(self) -> Iterator[Head]:
+    def all(self) -> Iterator[WitnessLine]:
         """Yield every complete line."""
         data, _ = self._read(whole=True)
         yield from _parse(data or b"")
@@ -93,9 +92,9 @@ class Witness:
                 mark, size = _mark(status), status.st_size
                 if mark == unless:
                     return None, mark
-                if whole or size <= _TAIL:
+                if whole or size <= LIMITS.witness_tail_bytes:
                     return file.read(), mark
-                file.seek(size - _TAIL)
+                file.seek(size - LIMITS.witness_tail_bytes)
                 return file.read().partition(b"\n")[2], mark  # without the line that was cut
         except FileNotFoundError:
             return b"", None
@@ -114,8 +113,8 @@ def _mark(status: os.stat_result) -> _Mark:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _parse(data: bytes) -> Iterator[Head]:
+def _parse(data: bytes) -> Iterator[WitnessLine]:
     for line in data.decode("ascii", "replace").split("\n")[:-1]:
         number, _, digest = line.partition(" ")
         if number.isdecimal() and len(digest) == 64:  # a torn line is no line
-            yield Head(int(number), digest)
+            yield WitnessLine(int(number), digest)

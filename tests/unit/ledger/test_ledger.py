@@ -20,7 +20,7 @@ from sfumato.ledger.entries import request_key
 from sfumato.ledger.ledger import Ledger
 from sfumato.ledger.store import open_store
 from sfumato.ledger.tables import RequestRow
-from sfumato.ledger.transaction import Page
+from sfumato.ledger.transaction import WriteBatch
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost, composed_epsilon
 from tests.shared.ledger_home import Home
@@ -251,7 +251,7 @@ def test_a_url_and_a_path_are_the_same_ledger(filed, place):
 
 
 def test_a_file_is_told_to_be_durable(filed):
-    with filed._journal.store.reading() as transaction:
+    with filed._chain.store.reading() as transaction:
         asked = ("journal_mode", "synchronous", "busy_timeout")
         values = [transaction.row(f"PRAGMA {name}")[0] for name in asked]
     assert values == ["wal", 2, 60000]  # 2 is FULL
@@ -289,7 +289,7 @@ def test_a_server_that_is_not_there_is_one_clear_message(tmp_path):
 
 def test_the_update_refuses_what_the_budget_does_not_allow_and_what_others_moved(ledger):
     ledger.debit(QUARTER, {}, "k")
-    with ledger._journal.store.writing() as transaction:
+    with ledger._chain.store.writing() as transaction:
         row = tables.account(transaction)
         to = (row.sequence + 1, "0" * 64)
         assert not tables.advance(transaction, row, *to, UNITS + 1)
@@ -435,16 +435,16 @@ def test_a_database_that_cannot_be_made_is_one_clear_message(place, monkeypatch)
 
 
 def test_a_debit_is_closed_once_even_if_the_first_check_is_blind(ledger, monkeypatch):
-    """The page looks again when the change is written down."""
+    """The batch looks again when the change is written down."""
     paid = ledger.debit(QUARTER, {}, "k")
     ledger.store(paid, b"x")
     stale = RequestRow("k", paid.sequence, "reserved", None)
-    monkeypatch.setattr(Page, "request", lambda *_: stale)
+    monkeypatch.setattr(WriteBatch, "request", lambda *_: stale)
     for close in (lambda: ledger.store(paid, b"y"), lambda: ledger.burn(paid)):
         with pytest.raises(LedgerError, match="is not reserved any more"):
             close()
     unknown = replace(paid, sequence=0)  # which is no debit
-    monkeypatch.setattr(Page, "request", lambda *_: replace(stale, debit=0))
+    monkeypatch.setattr(WriteBatch, "request", lambda *_: replace(stale, debit=0))
     with pytest.raises(LedgerError, match="debit 0 is not in the chain"):
         ledger.store(unknown, b"y")
     monkeypatch.undo()

@@ -214,7 +214,7 @@ def test_an_allowance_that_somebody_else_moved_is_not_written_over(ledger):
     before = AllowanceRow("ann", Account(Budget(epsilon="0.3")))
     with (
         pytest.raises(LedgerError, match="allowances changed while they were locked"),
-        ledger._journal.store.writing() as transaction,
+        ledger._chain.store.writing() as transaction,
     ):
         tables.move_allowances(transaction, [(before, now)])
     (allowance,) = ledger.allowances()

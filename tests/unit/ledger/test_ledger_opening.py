@@ -90,7 +90,7 @@ def test_what_has_no_name_of_its_own_needs_one_beside_a_ledger(ledger, tmp_path)
 def test_kept_connections_are_kept_if_asked(tmp_path):
     for keep in (False, True):
         opened = ledger_of(tmp_path / "t.ledger", "people", *PLAN, keep_open=keep)
-        assert opened._journal.store.connections._keep_open is keep
+        assert opened._chain.store.connections._keep_open is keep
         opened.close()
 
 

@@ -16,8 +16,9 @@ from sfumato.errors import BudgetExhausted, LedgerError, LedgerFrozen, StateChan
 from sfumato.ledger import transaction as transaction_module
 from sfumato.ledger.entries import Debited, Frozen, State
 from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.ledger_limits import LIMITS
 from sfumato.ledger.store import Store
-from sfumato.ledger.transaction import LARGEST, Groups, Page, _Rows, _Wait
+from sfumato.ledger.transaction import GroupCommit, WriteBatch, _Rows, _Wait
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from tests.shared.ledger_home import Home
@@ -48,7 +49,9 @@ def transactions(monkeypatch):
 
 def debit_soon(ledger, key, cost=TENTH, analyst=None):
     debited = Debited(key, "{}", cost, "somebody", analyst)
-    return ledger._groups.submit(lambda page: transaction_module.debit(page, debited, ()), (key,))
+    return ledger._commits.submit(
+        lambda batch: transaction_module.debit(batch, debited, ()), (key,)
+    )
 
 
 def outcome(pending):
@@ -98,7 +101,7 @@ def test_changes_of_a_group_see_the_allowances_that_the_others_moved(ledger):
 def test_an_allowance_given_in_a_group_counts_the_debits_before_it_in_the_group(ledger):
     line = [debit_soon(ledger, str(number), analyst="ann") for number in range(2)]
     give = partial(transaction_module.allow, analyst="ann", budget=Budget(epsilon="0.3"))
-    ledger._groups.submit(give)
+    ledger._commits.submit(give)
     line += [debit_soon(ledger, str(number), analyst="ann") for number in range(2, 4)]
     assert isinstance(outcome(line[3]), type)
     assert outcome(line[2]).sequence == 4
@@ -148,7 +151,7 @@ def test_states_follow_each_other_in_a_group(ledger):
 
 def test_freezing_takes_effect_within_a_group(ledger):
     first = debit_soon(ledger, "before")
-    freeze = ledger._groups.submit(partial(transaction_module.set_frozen, fact=Frozen("now")))
+    freeze = ledger._commits.submit(partial(transaction_module.set_frozen, fact=Frozen("now")))
     second = debit_soon(ledger, "after")
     assert outcome(second) == LedgerFrozen
     assert freeze.result() is None
@@ -158,7 +161,7 @@ def test_freezing_takes_effect_within_a_group(ledger):
 def test_a_failed_commit_fails_all_its_callers_and_keeps_nothing(ledger, monkeypatch):
     before = ledger.verify()
     line = [debit_soon(ledger, str(n), Cost.pure(Fraction(4, 10))) for n in range(4)]
-    monkeypatch.setattr(Page, "write", fail_to_write)
+    monkeypatch.setattr(WriteBatch, "write", fail_to_write)
     errors = []
     for pending in line:
         with pytest.raises(LedgerError, match="disk") as caught:
@@ -175,12 +178,12 @@ def fail_to_write(_page):
 
 
 def test_half_a_change_is_never_kept(ledger):
-    def half(page):
-        page.append(Frozen("half"))
+    def half(batch):
+        batch.append(Frozen("half"))
         raise LedgerError("the other half failed")
 
     before = ledger.verify()
-    line = [debit_soon(ledger, "k"), ledger._groups.submit(half)]
+    line = [debit_soon(ledger, "k"), ledger._commits.submit(half)]
     assert [outcome(pending) for pending in line] == [LedgerError] * 2
     assert ledger.verify() == before
 
@@ -189,11 +192,14 @@ def test_a_long_line_is_committed_in_several_transactions(home, transactions):
     ledger = home.create(keep_open=True)
     del transactions[:]
     epoch = ledger.debit(TENTH, {}, "epoch")
-    line = [ledger.keep_soon(str(n), {}, b"x", epoch) for n in range(LARGEST + 44)]
+    line = [
+        ledger.keep_soon(str(n), {}, b"x", epoch)
+        for n in range(LIMITS.changes_per_transaction + 44)
+    ]
     assert line[-1].result().is_new
     assert len(transactions) == 3
     assert all(pending.result().is_new for pending in line)
-    assert ledger.verify().free == LARGEST + 44
+    assert ledger.verify().free == len(line)
 
 
 def test_threads_are_granted_exactly_what_fits(ledger):
@@ -307,7 +313,7 @@ def test_a_server_that_ended_a_connection_is_asked_again(postgres, tmp_path):
 
 
 def test_the_lead_is_handed_on_and_those_who_wait_are_committed_together():
-    groups, sizes = None, []
+    commits, sizes = None, []
     first_is_in, go_on = threading.Event(), threading.Event()
 
     def commit(group):
@@ -318,17 +324,17 @@ def test_the_lead_is_handed_on_and_those_who_wait_are_committed_together():
         for pending in group:
             pending.succeed(pending.change(None))
 
-    groups = Groups(commit)
+    commits = GroupCommit(commit)
     results = []
-    first = threading.Thread(target=lambda: results.append(groups.submit(lambda _: 0).result()))
+    first = threading.Thread(target=lambda: results.append(commits.submit(lambda _: 0).result()))
     first.start()
     first_is_in.wait()
-    line = [groups.submit(lambda _, n=n: n) for n in range(1, 6)]
+    line = [commits.submit(lambda _, n=n: n) for n in range(1, 6)]
     waits = [*line, line[0], line[0]]  # three threads wait for the same change
     others = [threading.Thread(target=lambda p=p: results.append(p.result())) for p in waits]
     for thread in others:
         thread.start()
-    while len(groups._waits) < len(waits) and sizes == [1]:
+    while len(commits._waits) < len(waits) and sizes == [1]:
         os.sched_yield()
     meanwhile = list(sizes)
     go_on.set()
@@ -348,13 +354,13 @@ def test_an_interrupted_leader_fails_the_others_and_leaves_the_line_usable():
         for pending in group:
             pending.succeed(1)
 
-    groups = Groups(commit)
-    leader, other = groups.submit(lambda _: 1), groups.submit(lambda _: 1)
+    commits = GroupCommit(commit)
+    leader, other = commits.submit(lambda _: 1), commits.submit(lambda _: 1)
     with pytest.raises(KeyboardInterrupt):
         leader.result()
     with pytest.raises(LedgerError, match="KeyboardInterrupt"):
         other.result()
-    assert groups.submit(lambda _: 1).result() == 1
+    assert commits.submit(lambda _: 1).result() == 1
 
 
 def test_a_wait_that_is_interrupted_takes_its_change_out_of_the_line(monkeypatch):
@@ -377,11 +383,11 @@ def test_a_wait_that_is_interrupted_takes_its_change_out_of_the_line(monkeypatch
         def acquire(self):
             raise KeyboardInterrupt
 
-    groups = Groups(commit)
-    leader = threading.Thread(target=lambda: groups.submit(lambda _: 0).result())
+    commits = GroupCommit(commit)
+    leader = threading.Thread(target=lambda: commits.submit(lambda _: 0).result())
     leader.start()
     first_is_in.wait()
-    left, kept = groups.submit(lambda _: 1), groups.submit(lambda _: 2)
+    left, kept = commits.submit(lambda _: 1), commits.submit(lambda _: 2)
     with monkeypatch.context() as patch:
         patch.setattr("sfumato.ledger.transaction._Wait", Interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -392,4 +398,4 @@ def test_a_wait_that_is_interrupted_takes_its_change_out_of_the_line(monkeypatch
     assert kept.result() == 2
     leader.join()
     assert sizes == [1, 1]
-    assert groups.submit(lambda _: 3).result() == 3
+    assert commits.submit(lambda _: 3).result() == 3

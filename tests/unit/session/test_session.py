@@ -27,7 +27,7 @@ from sfumato.errors import (
 )
 from sfumato.ledger.account import Account
 from sfumato.ledger.ledger import Ledger
-from sfumato.ledger.reader import Book
+from sfumato.ledger.reader import LedgerReader
 from sfumato.session.session import Session
 from sfumato.session.session_answers import Answer
 from sfumato.vault.duckdb import DuckDB
@@ -538,9 +538,9 @@ def test_a_session_that_cannot_be_opened_closes_its_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(tmp_path / "people.ledger", BUDGET, "people")
-    closed: list[Book] = []
-    shut = Book.close
-    monkeypatch.setattr(Book, "close", lambda book: (closed.append(book), shut(book)))
+    closed: list[LedgerReader] = []
+    shut = LedgerReader.close
+    monkeypatch.setattr(LedgerReader, "close", lambda book: (closed.append(book), shut(book)))
     counted = ExactQuestions.records
 
     def fails(_: ExactQuestions) -> None:
