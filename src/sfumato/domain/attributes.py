@@ -80,6 +80,14 @@ class Level:
 
     ``group_of[c]`` is the group of declared value ``c``, or -1 when it belongs to none.
 
+    Args:
+        name: The name of the level.
+        groups: The names of its groups.
+        group_of: The number of the group of every declared value, -1 for none.
+
+    Raises:
+        SchemaError: A number is not that of a group.
+
     >>> Level("coast", ("yes", "no"), (0, 1, 0)).group_of
     (0, 1, 0)
     """
@@ -152,7 +160,14 @@ class Attribute(ABC):
 
     @abstractmethod
     def value_label(self, code: int) -> Value:
-        """The label of declared value ``code``."""
+        """The label of declared value ``code``.
+
+        Args:
+            code: The number of a declared value, from 0.
+
+        Returns:
+            What the value is called in answers.
+        """
 
     @abstractmethod
     def _codes_where(self, comparison: Comparison, constant: Value) -> range:
@@ -179,7 +194,17 @@ class Attribute(ABC):
         return self.size - 1 if self.nulls == "missing" else None
 
     def label(self, code: int) -> Value:
-        """The label of cell ``code``."""
+        """The label of cell ``code``.
+
+        Args:
+            code: The number of a cell, from 0.
+
+        Returns:
+            What the cell is called in answers.
+
+        Raises:
+            WorkloadError: There is no such cell.
+        """
         if not 0 <= code < self.size:
             raise WorkloadError(
                 f"attribute {self.name!r} has no cell {shown(code)}; it has {self.size}, "
@@ -196,7 +221,17 @@ class Attribute(ABC):
         return tuple(self.label(c) for c in range(self.size))
 
     def level(self, name: str) -> Level:
-        """The level of this name."""
+        """The level of this name.
+
+        Args:
+            name: The name of a level.
+
+        Returns:
+            The level.
+
+        Raises:
+            WorkloadError: There is no such level.
+        """
         for level in self.levels:
             if level.name == name:
                 return level
@@ -211,6 +246,17 @@ class Attribute(ABC):
 
         The cell ``(missing)`` satisfies nothing; ``(other)`` satisfies only ``!=``, because it
         holds none of the declared values and its own are not known.
+
+        Args:
+            comparison: ``"=", "!=", "<", "<=", ">"`` or ``">="``.
+            constant: What values are compared with.
+
+        Returns:
+            One truth value per cell.
+
+        Raises:
+            WorkloadError: The comparison does not follow the edges of bins, or the constant is of
+                another kind.
         """
         if comparison not in _COMPARISONS:
             raise WorkloadError(
@@ -227,7 +273,17 @@ class Attribute(ABC):
         return cells
 
     def select_any(self, constants: Sequence[Value]) -> npt.NDArray[np.bool_]:
-        """Indicator over the cells of the values that equal one of the constants."""
+        """Indicator over the cells of the values that equal one of the constants.
+
+        Args:
+            constants: What values are compared with.
+
+        Returns:
+            One truth value per cell.
+
+        Raises:
+            WorkloadError: As in `select`.
+        """
         self._require_listable()
         cells = np.zeros(self.size, dtype=np.bool_)
         for constant in constants:
@@ -236,7 +292,14 @@ class Attribute(ABC):
         return cells
 
     def numbers(self) -> npt.NDArray[np.float64]:
-        """One number per cell for sums and means (the middle of a bin); 0 for other and missing."""
+        """One number per cell for sums and means (the middle of a bin); 0 for other and missing.
+
+        Returns:
+            One number per cell.
+
+        Raises:
+            WorkloadError: The values are no numbers.
+        """
         raise WorkloadError(
             f"attribute {self.name!r} is a {self.kind}; sums and means need an integer, numeric "
             "or boolean attribute"
@@ -303,6 +366,16 @@ def whole_number(name: str, key: str, value: object) -> int:
 class Category(Attribute):
     """A listed set of values, all texts or all whole numbers, in the order given.
 
+    Args:
+        name: The name of the attribute, and of its column.
+        values: The values, all texts or all whole numbers.
+        outside: What becomes of other values: ``"drop"`` the record, count it as ``"other"``.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        levels: Public groups of the values.
+
+    Raises:
+        SchemaError: A value comes twice, or an argument is none of these.
+
     >>> Category("sex", ("Female", "Male")).size
     2
     """
@@ -358,6 +431,12 @@ class Category(Attribute):
     def code(self, value: object) -> int | None:
         """The cell of a listed value, or None.
 
+        Args:
+            value: Any value.
+
+        Returns:
+            The number of its cell; None if it is not listed.
+
         >>> Category("size", (1, 2)).code(2), Category("size", (1, 2)).code(True)
         (1, None)
         """
@@ -383,7 +462,16 @@ class Category(Attribute):
 
 @dataclass(frozen=True)
 class Boolean(Attribute):
-    """False, then true.
+    """Yes or no: false is the first cell, true the second.
+
+    Args:
+        name: The name of the attribute, and of its column.
+        outside: What becomes of other values: ``"drop"`` the record, count it as ``"other"``.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        levels: Public groups of the two.
+
+    Raises:
+        SchemaError: An argument is none of these.
 
     >>> Boolean("employed", nulls="missing").labels
     (False, True, '(missing)')
@@ -437,6 +525,19 @@ def first_repeat(values: Sequence[object]) -> int | None:
 class Integer(Attribute):
     """The integers from ``min`` to ``max`` (both included), in bins of ``width``.
 
+    Args:
+        name: The name of the attribute, and of its column.
+        min: The least integer.
+        max: The greatest integer.
+        width: How many integers a bin has.
+        outside: What becomes of other values: ``"drop"`` the record, ``"clamp"`` it into the range,
+            count it as ``"other"``.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        levels: Public groups of the values.
+
+    Raises:
+        SchemaError: The range is empty, or an argument is none of these.
+
     >>> Integer("age", 17, 90).size
     74
     >>> Integer("age", 0, 99, 10).label(3)
@@ -473,7 +574,14 @@ class Integer(Attribute):
         return f"{low}-{high}" if low >= 0 else f"{low} to {high}"
 
     def bounds(self, code: int) -> tuple[int, int]:
-        """The least and the greatest integer of bin ``code``."""
+        """The least and the greatest integer of bin ``code``.
+
+        Args:
+            code: The number of a bin, from 0.
+
+        Returns:
+            Its least and its greatest integer.
+        """
         low = self.min + code * self.width
         return low, min(low + self.width - 1, self.max)
 
@@ -518,6 +626,17 @@ class Integer(Attribute):
 @dataclass(frozen=True)
 class Numeric(Attribute):
     """Real numbers in bins ``[e0, e1), [e1, e2), ..., [e_last-1, e_last]`` between given edges.
+
+    Args:
+        name: The name of the attribute, and of its column.
+        edges: Where bins begin and end, increasing.
+        outside: What becomes of other values: ``"drop"`` the record, ``"clamp"`` it into the range,
+            count it as ``"other"``.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        levels: Public groups of the bins.
+
+    Raises:
+        SchemaError: The edges do not increase, or an argument is none of these.
 
     >>> Numeric("income", (0, 1000, 5000)).labels
     ('[0, 1000)', '[1000, 5000]')
@@ -647,6 +766,19 @@ class DateTime(Attribute):
     (``"15 minute"``). Months, quarters and years start at the day of the month of ``start``,
     which must be the 28th or earlier. The last step may be cut short by ``end``.
 
+    Args:
+        name: The name of the attribute, and of its column.
+        start: The first instant.
+        end: The first instant after the last.
+        step: How long a cell lasts.
+        outside: What becomes of other instants: ``"drop"`` the record, ``"clamp"`` it into the
+            range, count it as ``"other"``.
+        nulls: What becomes of missing values: ``"drop"`` the record, count it as ``"missing"``.
+        levels: Public groups of the steps.
+
+    Raises:
+        SchemaError: The range is empty, or an argument is none of these.
+
     >>> DateTime("visit", datetime(2024, 1, 1), datetime(2025, 1, 1), "month").size
     12
     """
@@ -705,7 +837,14 @@ class DateTime(Attribute):
         return count * {**_FIXED_STEPS, **_MONTHS}[unit], unit in _MONTHS
 
     def bin_start(self, code: int) -> datetime:
-        """The first instant of step ``code``."""
+        """The first instant of step ``code``.
+
+        Args:
+            code: The number of a step, from 0.
+
+        Returns:
+            When it begins.
+        """
         length, is_months = self._length
         if not is_months:
             return self.start + code * length * _MICROSECOND
@@ -769,7 +908,14 @@ class DateTime(Attribute):
         return bins
 
     def bins_before(self, moment: datetime) -> int | None:
-        """The number of bins before ``moment``, or None when it is inside one."""
+        """The number of bins before ``moment``, or None when it is inside one.
+
+        Args:
+            moment: An instant.
+
+        Returns:
+            How many bins end by then; None if one is under way.
+        """
         if moment >= self.end:
             return self.value_count
         code = self._steps_before(moment)

@@ -32,6 +32,12 @@ class Domain:
     A domain is public: it comes from the schema, never from the data, because the set of
     observed values is itself private. Sizes are Python integers, so 10^18 cells are legal.
 
+    Args:
+        attributes: The attributes in order, or a mapping from names to numbers of values.
+
+    Raises:
+        SchemaError: There is no attribute, or two have one name.
+
     >>> domain = Domain({"age": 100, "sex": 2})
     >>> domain.shape, domain.size
     ((100, 2), 200)
@@ -95,7 +101,17 @@ class Domain:
         return all(a.outside != "drop" and a.nulls == "missing" for a in self.attributes)
 
     def index(self, name: str) -> int:
-        """The position of the attribute of this name."""
+        """The position of the attribute of this name.
+
+        Args:
+            name: The name of an attribute.
+
+        Returns:
+            Where it stands in the domain, from 0.
+
+        Raises:
+            WorkloadError: There is no such attribute.
+        """
         try:
             return self._by_name[name]
         except (KeyError, TypeError):
@@ -129,6 +145,15 @@ class Domain:
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         """The names, each once, in the order of the domain; a lone text is one name.
 
+        Args:
+            names: Names of attributes, in any order, or one name.
+
+        Returns:
+            The names, each once, in the order of the domain.
+
+        Raises:
+            WorkloadError: There is no such attribute.
+
         >>> Domain({"age": 100, "sex": 2}).in_order(["sex", "age", "sex"])
         ('age', 'sex')
         """
@@ -136,7 +161,17 @@ class Domain:
         return tuple(sorted(set(names), key=self.index))
 
     def cells(self, names: Iterable[str]) -> int:
-        """The number of cells of the table over these attributes."""
+        """The number of cells of the table over these attributes.
+
+        Args:
+            names: Names of attributes.
+
+        Returns:
+            The product of their sizes.
+
+        Raises:
+            WorkloadError: There is no such attribute.
+        """
         return prod(self[name].size for name in self.in_order(names))
 
     def digest(self) -> str:
@@ -144,6 +179,9 @@ class Domain:
 
         The form holds each attribute's own keys, so it is as long as the schema and not as the
         domain is large. Its leading version is part of it: old digests keep their meaning.
+
+        Returns:
+            64 hexadecimal digits.
         """
         if self._digest is None:
             rows = [_canonical(a) for a in self._attributes]
@@ -153,12 +191,26 @@ class Domain:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Domain:
-        """Read the ``[domain]`` tables of a TOML file."""
+        """Read the ``[domain]`` tables of a TOML file.
+
+        Args:
+            path: The TOML file.
+
+        Returns:
+            The domain that it declares.
+
+        Raises:
+            SchemaError: The file cannot be read or does not say what it must; with the line.
+        """
 
         return read_domain(path)
 
     def to_toml(self) -> str:
-        """The ``[domain]`` tables as TOML."""
+        """The ``[domain]`` tables as TOML.
+
+        Returns:
+            A text that `from_toml` reads back as an equal domain.
+        """
 
         return write_domain(self)
 

@@ -90,6 +90,10 @@ class Ledger(LedgerReader):
     same ledger at once, and a `Ledger` may be carried across a fork. What threads of a process
     change at the same time is committed together. ``keep_open`` leaves the database open between
     calls, which is faster; without it a ledger file is complete in itself after each call.
+
+    Args:
+        place: Where it is kept, without a password.
+        opened: What was read when it was opened.
     """
 
     _commits: GroupCommit = field(repr=False)
@@ -146,6 +150,18 @@ class Ledger(LedgerReader):
         """Open an existing ledger; refuse one that is damaged or behind its head file.
 
         Debits that dead processes left without an answer become burnt.
+
+        Args:
+            place: The path of its file, or a database.
+            head: The path of its head file; beside it if None.
+            now: The clock.
+            keep_open: Whether the database stays open between calls.
+
+        Returns:
+            The ledger.
+
+        Raises:
+            LedgerError: There is none, or it is damaged or older than its head file.
         """
         if not cls.exists(place):
             raise LedgerError(f"there is no ledger at {place}; create it, or check the path")
@@ -173,6 +189,22 @@ class Ledger(LedgerReader):
 
         An existing ledger keeps its own budget; one of another table, neighbour relation or unit
         is refused.
+
+        Args:
+            place: The path of its file, or a database.
+            table_id: What identifies the table.
+            neighbours: The neighbour relation of all debits.
+            budget_if_new: The total of a new ledger; None refuses to create one.
+            unit: Whose presence is protected; the first debit decides if None.
+            head: The path of its head file; beside it if None.
+            now: The clock.
+            keep_open: Whether the database stays open between calls.
+
+        Returns:
+            The ledger.
+
+        Raises:
+            LedgerError: It is of another table, neighbour relation or unit, or there is none.
         """
         check_neighbours(neighbours)
         if not cls.exists(place):
@@ -201,7 +233,14 @@ class Ledger(LedgerReader):
 
     @classmethod
     def exists(cls, place: str | Path) -> bool:
-        """Whether there is a ledger at this place."""
+        """Whether there is a ledger at this place.
+
+        Args:
+            place: The path of its file, or a database.
+
+        Returns:
+            Whether `open` would find one.
+        """
         return open_store(place).exists()
 
     @classmethod
@@ -211,6 +250,17 @@ class Ledger(LedgerReader):
         """Declare, as the curator, that this copy is the newest, and begin a new head file.
 
         Only for a ledger whose head file is lost; a ledger behind its head file stays refused.
+
+        Args:
+            place: The path of its file, or a database.
+            head: The path of the new head file; beside it if None.
+            now: The clock.
+
+        Returns:
+            The ledger.
+
+        Raises:
+            LedgerError: Its head file is there.
         """
         chain = RecordChain.at(place, head, now)
         if not cls.exists(place) or not chain.lacks_witness:
@@ -237,16 +287,28 @@ class Ledger(LedgerReader):
     ) -> Entry:
         """Take the units of ``cost`` for a request, before its noise is drawn, or refuse.
 
-        Raises `BudgetExhausted`, with nothing written, if they do not fit into what is left of
-        the table's budget, or of the analyst's allowance if there is one; `LedgerFrozen` if the
-        curator froze the ledger; `LedgerError` if the key is answered already (read `answer`) or
-        is being answered by a live process, or if ``unit``, whose presence the cost protects, is
-        not the ledger's; without it the caller promises that it is. ``states`` are written in the
-        same transaction.
-
         Privacy: one conditional UPDATE is check and debit (``docs/proofs/ledger.md``, claim 1);
         the account is a privacy filter (``docs/proofs/accounting.md``, Theorem 4).
         Neighbours: those of the ledger; the cost must have been computed for them.
+
+        Args:
+            cost: What the request costs, rounded up.
+            request: Its public description.
+            key: What it is stored under.
+            analyst: Who asks; their allowance is debited, too.
+            states: Private states that are written in the same transaction.
+            unit: Whose presence the cost protects; None is the caller's promise that it is the
+                ledger's.
+
+        Returns:
+            The reserved debit, to be answered by `store`.
+
+        Raises:
+            BudgetExhausted: It does not fit what is left of the table's budget or of the analyst's
+                allowance; nothing is written.
+            LedgerFrozen: The curator froze the ledger.
+            LedgerError: The key is answered already (read `answer`) or is being answered by a live
+                process, or the unit is not the ledger's.
         """
         sealed = seal_all(states)
         debited = Debited(
@@ -263,8 +325,16 @@ class Ledger(LedgerReader):
     def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
         """Keep the answer of a reserved debit; only after this may it be sent.
 
-        Raises `LedgerError` if the debit is not reserved any more: then the answer must be
-        thrown away. ``states`` are written in the same transaction.
+        Args:
+            entry: The reserved debit.
+            answer: The bytes that will be sent.
+            states: Private states that are written in the same transaction.
+
+        Returns:
+            The debit, answered.
+
+        Raises:
+            LedgerError: The debit is not reserved any more: then the answer must be thrown away.
         """
         sealed = seal_all(states)
         answered = Answered(entry.sequence, _check_answer(answer), commitments(sealed))
@@ -275,7 +345,17 @@ class Ledger(LedgerReader):
         return replace(entry, state="answered", answer_sha256=answered.answer_sha256)
 
     def burn(self, entry: Entry) -> Entry:
-        """Declare that a reserved debit will never be answered; its units stay spent."""
+        """Declare that a reserved debit will never be answered; its units stay spent.
+
+        Args:
+            entry: The reserved debit.
+
+        Returns:
+            The debit, burnt.
+
+        Raises:
+            LedgerError: It is not reserved any more.
+        """
         self._do(
             lambda batch: transaction_module.close(batch, entry, Burnt(entry.sequence)), entry.key
         )
@@ -294,13 +374,26 @@ class Ledger(LedgerReader):
     ) -> KeptAnswer:
         """Store an answer that costs nothing more; only after this may it be sent.
 
-        If the key has a free answer already, that one is returned and ``states`` are not
-        written. Raises `LedgerFrozen`, or `LedgerError` if the key is of another request or the
-        debit ``paid_by`` is burnt. With ``is_charged`` the cost of a debit that names nobody counts
-        against the allowance of ``analyst``; `BudgetExhausted` if it does not fit.
-
         Privacy: the caller's proof must say that ``paid_by`` covers the answer, whatever the
         number of such answers (``docs/proofs/ledger.md``, claim 8).
+
+        Args:
+            key: What the answer is stored under.
+            request: The public description of what is answered.
+            answer: The bytes that will be sent.
+            paid_by: The debit that covers it.
+            analyst: Who asks.
+            states: Private states that are written in the same transaction.
+            is_charged: Whether the cost of a debit that names nobody counts against the analyst's
+                allowance.
+
+        Returns:
+            The stored answer; the earlier one, and no states, if the key has a free answer already.
+
+        Raises:
+            LedgerFrozen: The curator froze the ledger.
+            LedgerError: The key is of another request, or the debit is burnt.
+            BudgetExhausted: The charge does not fit the allowance.
         """
         return self.keep_soon(
             key, request, answer, paid_by, analyst=analyst, states=states, is_charged=is_charged
@@ -321,6 +414,18 @@ class Ledger(LedgerReader):
 
         The order of the calls is the order in the chain. Who computes answers under a lock calls
         this under the lock and ``result()`` outside it, so that many answers share one commit.
+
+        Args:
+            key: As in `keep`.
+            request: As in `keep`.
+            answer: As in `keep`.
+            paid_by: As in `keep`.
+            analyst: As in `keep`.
+            states: As in `keep`.
+            is_charged: As in `keep`.
+
+        Returns:
+            What waits for the commit; its ``result()`` is what `keep` returns.
         """
         sealed = seal_all(states)
         fact = Kept(
@@ -350,6 +455,22 @@ class Ledger(LedgerReader):
         """Return the stored answer of the key, or debit, ``produce`` it, store it, return it.
 
         Privacy: ``produce`` draws the noise; it runs at most once per debit, after the debit.
+
+        Args:
+            cost: What the request costs, rounded up.
+            request: Its public description.
+            key: What it is stored under.
+            produce: Draws the noise and returns the answer; runs at most once per debit, after it.
+            analyst: Who asks.
+            unit: Whose presence the cost protects.
+
+        Returns:
+            The stored answer, new or old.
+
+        Raises:
+            BudgetExhausted: The cost does not fit what is left.
+            LedgerFrozen: The curator froze the ledger and nothing is stored.
+            LedgerError: The key is of another request.
         """
         stored = self.answer(key)
         if stored is not None:
@@ -373,6 +494,10 @@ class Ledger(LedgerReader):
         """Give an analyst a budget within that of the table, or change it; recorded in the chain.
 
         All debits that ever named the analyst count against it.
+
+        Args:
+            analyst: The name of an analyst.
+            budget: What they may spend.
         """
         name = check_name(analyst, "analyst")
         self._do(lambda batch: transaction_module.allow(batch, name, budget))
@@ -381,6 +506,12 @@ class Ledger(LedgerReader):
         """Take an analyst's allowance away, as the curator; recorded in the chain.
 
         From then on only the budget of the table limits them.
+
+        Args:
+            analyst: The name of an analyst.
+
+        Raises:
+            LedgerError: They have no allowance.
         """
         name = check_name(analyst, "analyst")
         self._do(lambda batch: transaction_module.withdraw(batch, name))
@@ -403,12 +534,20 @@ class Ledger(LedgerReader):
         self._do(lambda batch: transaction_module.set_total(batch, fact))
 
     def freeze(self, reason: str) -> None:
-        """Stop debits and free answers, as the curator; stored answers are still served."""
+        """Stop debits and free answers, as the curator; stored answers are still served.
+
+        Args:
+            reason: Why, for the record.
+        """
         fact = Frozen(check_name(reason, "reason"))
         self._do(lambda batch: transaction_module.set_frozen(batch, fact))
 
     def unfreeze(self, reason: str) -> None:
-        """Let debits and free answers go on, as the curator."""
+        """Let debits and free answers go on, as the curator.
+
+        Args:
+            reason: Why, for the record.
+        """
         fact = Unfrozen(check_name(reason, "reason"))
         self._do(lambda batch: transaction_module.set_frozen(batch, fact))
 

@@ -148,11 +148,24 @@ class LedgerReader:
         """Refuse a unit that debits could not be made for, before any work is done.
 
         The debit itself checks again, in its transaction.
+
+        Args:
+            unit: Whose presence a debit would protect.
+
+        Raises:
+            LedgerError: The ledger is for another unit.
         """
         check_unit_is(self.unit, check_unit(unit))
 
     def answer(self, key: str) -> bytes | None:
-        """Return the stored answer of a key, the same bytes for ever; None if there is none."""
+        """Return the stored answer of a key, the same bytes for ever; None if there is none.
+
+        Args:
+            key: The key of a request.
+
+        Returns:
+            The bytes that were stored, or None.
+        """
         with self._chain.store.reading() as transaction:
             row = tables.answer_with_record(transaction, key)
             if row is None:
@@ -179,6 +192,14 @@ class LedgerReader:
         ``analyst`` selects those that were charged to one, by the debit or by the answer it paid
         for; ``after`` and ``at_most`` page through a long ledger, by the sequence number of the
         last entry seen.
+
+        Args:
+            analyst: Whose debits; None for all.
+            after: The sequence number of the last entry that was seen.
+            at_most: How many are returned; None for all.
+
+        Returns:
+            The debits, oldest first.
         """
         with self._chain.store.reading() as transaction:
             charged = _charged(tables.charges(transaction))
@@ -210,7 +231,14 @@ class LedgerReader:
         )[:at_most]
 
     def entry(self, key: str) -> Entry | None:
-        """Return the latest debit of a key."""
+        """Return the latest debit of a key.
+
+        Args:
+            key: The key of a request.
+
+        Returns:
+            Its latest debit, or None.
+        """
         with self._chain.store.reading() as transaction:
             held = next(tables.requests(transaction, [key]), None)
             places = [] if held is None else [held.debit, held.closed]
@@ -219,7 +247,14 @@ class LedgerReader:
         return next(iter(entries_of(chain)), None)
 
     def state(self, name: str) -> State | None:
-        """Return a private state; None if there is none."""
+        """Return a private state; None if there is none.
+
+        Args:
+            name: The name of a state.
+
+        Returns:
+            What was last written, or None.
+        """
         with self._chain.store.reading() as transaction:
             row = tables.state_with_record(transaction, name)
         if row is None:
@@ -232,19 +267,34 @@ class LedgerReader:
         return sealed.state
 
     def allowances(self) -> tuple[Allowance, ...]:
-        """Return what each analyst may spend and has spent, by name."""
+        """Return what each analyst may spend and has spent, by name.
+
+        Returns:
+            One allowance per analyst, by name.
+        """
         with self._chain.store.reading() as transaction:
             rows = list(tables.allowances(transaction))
         return tuple(Allowance(row.analyst, row.account) for row in rows)
 
     def allowance(self, analyst: str) -> Allowance | None:
-        """Return what one analyst may spend and has spent; None if nothing but the table binds."""
+        """Return what one analyst may spend and has spent; None if nothing but the table binds.
+
+        Args:
+            analyst: The name of an analyst.
+
+        Returns:
+            The allowance, or None.
+        """
         with self._chain.store.reading() as transaction:
             rows = list(tables.allowances(transaction, [analyst]))
         return Allowance(rows[0].analyst, rows[0].account) if rows else None
 
     def changes(self) -> tuple[Change, ...]:
-        """Return what the curator has changed: totals, allowances, freezing; oldest first."""
+        """Return what the curator has changed: totals, allowances, freezing; oldest first.
+
+        Returns:
+            The changes, oldest first.
+        """
         with self._chain.store.reading() as transaction:
             kinds = [kind.__name__.lower() for kind in CURATORS]
             records = [Record.read(text) for text in tables.by_kind(transaction, kinds)]
@@ -255,11 +305,19 @@ class LedgerReader:
         )
 
     def is_frozen(self) -> bool:
-        """Whether the curator has frozen the ledger."""
+        """Whether the curator has frozen the ledger.
+
+        Returns:
+            Whether debits are refused.
+        """
         return self._chain.last().frozen
 
     def version(self) -> int:
-        """Return the number of the newest record; while it is equal nothing has changed."""
+        """Return the number of the newest record; while it is equal nothing has changed.
+
+        Returns:
+            A number that grows with every record.
+        """
         return self._chain.last().sequence
 
     def check(self) -> None:
@@ -272,7 +330,14 @@ class LedgerReader:
             transaction.is_kept = False
 
     def spent(self, delta: Number | None = None) -> Spent:
-        """Return what was spent; ``delta`` is the budget's unless given."""
+        """Return what was spent; ``delta`` is the budget's unless given.
+
+        Args:
+            delta: At which delta epsilon is computed; the budget's if None.
+
+        Returns:
+            What the debits come to, as one guarantee.
+        """
         last = self._chain.last()
         share = Fraction(last.spent, UNITS)
         costs = [entry.cost for entry in self.entries()]
@@ -290,7 +355,14 @@ class LedgerReader:
         )
 
     def remaining(self, analyst: str | None = None) -> Remaining:
-        """Return what one more debit may take, of the table and of the analyst's allowance."""
+        """Return what one more debit may take, of the table and of the analyst's allowance.
+
+        Args:
+            analyst: Whose allowance counts, too.
+
+        Returns:
+            What is left, as a share of the budget and as costs that would fit.
+        """
         left = [account.remaining() for account in self._accounts(analyst)]
         mus = [each.gaussian_mu for each in left]
         return Remaining(
@@ -326,13 +398,28 @@ class LedgerReader:
         return Price(refused[0].kind, None, None, *both)
 
     def how_many_more(self, cost: Cost, analyst: str | None = None) -> int:
-        """Return how many debits of this cost still fit, one after the other."""
+        """Return how many debits of this cost still fit, one after the other.
+
+        Args:
+            cost: What each would cost.
+            analyst: Whose allowance counts, too.
+
+        Returns:
+            A number of debits.
+        """
         return min(account.how_many_more(cost) for account in self._accounts(analyst))
 
     def share_after(self, cost: Cost, analyst: str | None = None) -> Fraction | None:
         """Return the share that one more debit of this cost would leave; None if it does not fit.
 
         Of the analyst's allowance if there is one, as in ``remaining``.
+
+        Args:
+            cost: What the debit would cost.
+            analyst: Whose allowance counts, too.
+
+        Returns:
+            A share of the budget between 0 and 1, or None.
         """
         accounts = self._accounts(analyst)
         if not all(account.how_many_more(cost) for account in accounts):
@@ -350,7 +437,11 @@ class LedgerReader:
         return accounts
 
     def verify(self) -> Verification:
-        """Replay the whole chain and compare every table with it; see `Verification`."""
+        """Replay the whole chain and compare every table with it; see `Verification`.
+
+        Returns:
+            What was checked, and every fault.
+        """
         return verify(self._chain.store, self._chain.witness, self.opened.budget)
 
     def close(self) -> None:

@@ -99,6 +99,16 @@ class Budget:
     of ``epsilon`` that is kept for pure noise, the rest is for Gaussian noise at ``delta``
     (``docs/proofs/accounting.md``, Theorem 5). The promise is the same with and without lanes.
 
+    Args:
+        epsilon: The epsilon of a promise of (epsilon, delta)-DP.
+        delta: Its delta; 0 if None.
+        rho: The promise of rho-zCDP.
+        mu: The promise of mu-GDP.
+        pure: The part of ``epsilon`` that is kept for pure noise.
+
+    Raises:
+        BudgetError: A number is out of range, or more or fewer than one of the three is said.
+
     >>> Budget(epsilon=1, delta=1e-9).gaussian_mu
     0.18197480729533225
     >>> Budget(rho="0.5").gaussian_mu
@@ -197,6 +207,12 @@ class Budget:
         A lower total has the same Gaussian lane, as far as it goes, and less for pure noise: less
         of one kind and not more of the other.
 
+        Args:
+            other: A total that may have lanes.
+
+        Returns:
+            This total, with lanes if the other has some.
+
         >>> Budget(3, 1e-9).with_lanes_of(Budget(4, 1e-9, pure=3)).pure
         Fraction(2, 1)
         """
@@ -283,6 +299,12 @@ class Budget:
     def is_within(self, other: Budget) -> bool:
         """Whether this promise is of the same kind as another and nowhere weaker than it.
 
+        Args:
+            other: Another budget.
+
+        Returns:
+            Whether whoever has the other may be promised this one.
+
         >>> Budget(epsilon=1).is_within(Budget(epsilon=2, delta=1e-9))
         True
         >>> Budget(rho=1).is_within(Budget(epsilon=2, delta=1e-9))
@@ -293,6 +315,9 @@ class Budget:
 
     def describe(self) -> str:
         """Return the budget in words.
+
+        Returns:
+            The numbers of the promise, as people write them.
 
         >>> Budget(epsilon=1, delta=1e-9).describe()
         'epsilon = 1, delta = 1e-9'
@@ -311,6 +336,9 @@ class Budget:
     def as_json(self) -> dict[str, str]:
         """Return the budget as JSON, exactly.
 
+        Returns:
+            The numbers of the promise as fractions.
+
         >>> Budget(epsilon=0.1, delta=1e-9).as_json()
         {'epsilon': '1/10', 'delta': '1/1000000000'}
         """
@@ -326,6 +354,15 @@ class Budget:
     @classmethod
     def from_json(cls, value: object) -> Budget:
         """Read what `as_json` wrote.
+
+        Args:
+            value: What `as_json` returned.
+
+        Returns:
+            The budget.
+
+        Raises:
+            BudgetError: The value is none.
 
         >>> Budget.from_json({"rho": "1/8"})
         Budget(rho = 0.125)

@@ -81,6 +81,9 @@ Part: TypeAlias = GaussianPart | PurePart
 class Cost:
     """The privacy parts of one release, fixed before its noise is drawn; costs add.
 
+    Args:
+        parts: What each mechanism of the release costs.
+
     >>> Cost.gaussian(Fraction(1, 50)) + Cost.pure(Fraction(1, 10))
     Cost(mu^2 = 0.02, epsilon = 0.1)
     """
@@ -97,12 +100,27 @@ class Cost:
 
     @classmethod
     def gaussian(cls, mu_squared: Fraction | int) -> Cost:
-        """Return the cost of a mu-GDP mechanism: (sensitivity / sigma)^2, exact or rounded up."""
+        """Return the cost of a mu-GDP mechanism: (sensitivity / sigma)^2, exact or rounded up.
+
+        Args:
+            mu_squared: The square of mu.
+
+        Returns:
+            The cost of that part alone.
+        """
         return cls((GaussianPart(_fraction(mu_squared, "mu_squared")),))
 
     @classmethod
     def pure(cls, epsilon: Fraction | int, steps: int = 1) -> Cost:
-        """Return the cost of an epsilon-DP mechanism, exact or rounded up (see `PurePart`)."""
+        """Return the cost of an epsilon-DP mechanism, exact or rounded up (see `PurePart`).
+
+        Args:
+            epsilon: The epsilon of one step.
+            steps: How many steps of equal epsilon there are.
+
+        Returns:
+            The cost of that part alone.
+        """
         return cls((PurePart(_fraction(epsilon, "epsilon"), steps),))
 
     def __add__(self, other: Cost) -> Cost:
@@ -126,6 +144,9 @@ class Cost:
     def describe(self) -> str:
         """Return the cost in words.
 
+        Returns:
+            The parts, as people write them.
+
         >>> Cost.pure(Fraction(1, 4)).describe()
         'epsilon = 0.25'
         """
@@ -134,6 +155,9 @@ class Cost:
 
     def as_json(self) -> list[dict[str, str | int]]:
         """Return the parts as JSON, exactly.
+
+        Returns:
+            One object per part, with fractions.
 
         >>> Cost.pure(Fraction(1, 3), steps=4).as_json()
         [{'kind': 'pure', 'epsilon': '1/3', 'steps': 4}]
@@ -147,7 +171,17 @@ class Cost:
 
     @classmethod
     def from_json(cls, value: object) -> Cost:
-        """Read what `as_json` wrote."""
+        """Read what `as_json` wrote.
+
+        Args:
+            value: What `as_json` returned.
+
+        Returns:
+            The cost.
+
+        Raises:
+            BudgetError: The value is none.
+        """
         if not isinstance(value, list):
             raise BudgetError(f"a cost is a list of parts, got {type(value).__name__}")
         return cls(tuple(_part(item) for item in value))

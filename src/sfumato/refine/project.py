@@ -231,22 +231,13 @@ def project(
 ) -> Projected:
     """The nearest answers to ``answers`` that a non-negative histogram has.
 
-    ``n`` is the public number of records, or None if it is unknown, or ``(value, standard error)``
-    if it is known by a noisy count. ``weights`` are those of the squared differences, per query,
-    or the covariance matrix of the answers, whose inverse is then the metric. Solving stops when
-    the certified gap is ``gap`` of the value (and of a millionth of ``1/2 |answers|_W^2``): with
-    the default the answers are a thousandth of the way they moved from the projection, or nearer.
-    It also stops after about ``seconds``, with the best so far and its certificate. Without them no
-    clock is read: there is no limit for cells that can be listed, and one in steps, of about five
-    minutes of one core, for a relaxation.
-
-    Where the asked attributes have more than ten million cells together, weighted rows are searched
-    for instead, for ``seconds`` at most (None: steps of about one minute). Their gap is to a lower
+    Where the attributes have more than ten million cells together, weighted rows are searched for
+    instead, for ``seconds`` at most (None: steps of about one minute). Their gap is to a lower
     bound that local consistency proves, in as much time again; the relaxation is what it cannot get
     below.
 
-    ``onto`` is the body that is projected on. ``"exact"``: the answers of data sets. ``"local"``:
-    a non-negative table for every asked set, that agree on what they share; any domain, only the
+    ``onto`` is the body that is projected on. ``"exact"``: the answers of data sets. ``"local"``: a
+    non-negative table for every asked set, that agree on what they share; any domain, only the
     cells of asked tables, and the workhorse where there is little noise. ``"semidefinite"``: the
     moments of yes/no attributes, for one- and two-way tables, those non-negative. Both hold all
     data sets, so they too are never farther from the truth; but no data set need have the answers.
@@ -257,14 +248,36 @@ def project(
     and rounded sparse tables the default is mostly nearer to the truth even in the largest error:
     ``docs/mechanisms/boosting.md``.
 
-    ``constraints`` are public knowledge: the answers are then those of a histogram without any
-    weight on impossible combinations and with the published tables as they are (up to 1e-9 of all
-    records).
-
     Privacy: a function of released numbers; nothing is spent.
     Error: ``|result - truth|_W <= |answers - truth|_W + distance_bound`` for the truth of any data
     set (of n records, that meets the constraints); for normal noise the mean squared error is at
     most ``sigma n w / k``, with w the Gaussian width of the answers of one record.
+
+    Args:
+        answers: One number per query, in the order of the workload.
+        workload: What was asked.
+        n: The public number of records; None if it is unknown, ``(value, standard error)`` if it is
+            known by a noisy count.
+        weights: Those of the squared differences, per query, or the covariance matrix of the
+            answers, whose inverse is then the metric.
+        onto: ``"exact"``, ``"local"`` or ``"semidefinite"``.
+        objective: ``"rmse"`` or ``"max"``.
+        gap: Solving stops when the certified gap is this part of the value (and of a millionth of
+            ``1/2 |answers|_W^2``): with the default the answers are a thousandth of the way they
+            moved from the projection, or nearer.
+        seconds: Solving also stops after about so long, with the best so far and its certificate;
+            without them no clock is read: there is no limit for cells that can be listed, and one
+            in steps, of about five minutes of one core, for a relaxation.
+        constraints: Public knowledge: the histogram then has no weight on impossible combinations,
+            and the published tables as they are (up to 1e-9 of all records).
+        progress: Called with what is done and how much of it.
+
+    Returns:
+        The projected answers with their certificate.
+
+    Raises:
+        WorkloadError: Answers and workload do not fit, or no histogram meets the constraints.
+        TooLarge: There are too many cells or queries.
 
     >>> import sfumato as sf
     >>> work = sf.marginals(sf.Domain({"a": 3}), 1)

@@ -69,10 +69,14 @@ class Release:
     2014, Proposition 2.1); ``provenance`` states the guarantee.
     Neighbours: those of the plan.
 
-    The numbers come from ``estimates``: of a linear reconstruction, or, in an adaptive release,
-    learned from what was measured where the estimate was worst. ``budget`` is what was promised,
-    ``cost`` what it took, ``entry`` the debit. ``is_stored`` says that these answers are those that
-    a ledger had stored before: nothing was spent on them now.
+    Args:
+        estimates: The numbers: of a linear reconstruction, or learned from what was measured.
+        provenance: Public facts about the release, as JSON: what was asked, how it was answered,
+            the guarantee.
+        budget: What was promised.
+        cost: What it took.
+        is_stored: Whether a ledger had stored these answers before: nothing was spent on them now.
+        entry: The debit that paid for it.
     """
 
     estimates: Estimates
@@ -99,14 +103,24 @@ class Release:
     ) -> Release:
         """Reconstruct the answers from what was measured, and project them onto what data can have.
 
-        ``project`` is False for unbiased answers, "bounds" to cut each one to what is feasible by
-        itself, "nearest" for the projection in any case; otherwise, where noise outweighs few
-        records, it is drawn towards guesses, ``public`` records among them.
-        ``constraints`` are met by all answers together; where that cannot be done, by each one.
-        ``intervals`` are those of the noise, or approximate ones by "bootstrap", with which nothing
-        is drawn towards guesses.
-        ``entry`` is the debit that paid for it, ``is_stored`` whether it had paid before;
-        ``provenance`` adds public facts.
+        Args:
+            forecast: How the workload was to be answered.
+            measured: What left the vault.
+            project: False for unbiased answers, ``"bounds"`` to cut each to what is feasible by
+                itself, ``"nearest"`` for the projection in any case; True draws them towards
+                guesses where noise outweighs few records.
+            constraints: Public knowledge that all answers meet together; where that cannot be done,
+                each one.
+            intervals: Those of the noise, or approximate ones by ``"bootstrap"``, with which
+                nothing is drawn towards guesses.
+            public: Records that anybody may see: one more guess.
+            entry: The debit that paid for it.
+            is_stored: Whether it had paid before.
+            provenance: Further public facts.
+            progress: Called with what is done and how much of it.
+
+        Returns:
+            The published answers.
         """
         is_projected = check_projection(project) is not False
         # Projected is the normal form, so that a query has one answer however it was asked.
@@ -313,7 +327,11 @@ class Release:
         return quantile_frame(self.estimates, attr, wanted, names, level)
 
     def values(self) -> list[Array]:
-        """The published answers of every group of linear queries."""
+        """The published answers of every group of linear queries.
+
+        Returns:
+            One array per group, in the order of the workload.
+        """
         return [self.estimates.group(t).value() for t in range(len(self.workload.terms))]
 
     def table(self, *names: str) -> Array:
@@ -331,7 +349,11 @@ class Release:
         return self.estimates.table(names)
 
     def measured(self) -> pd.DataFrame:
-        """What was measured, in order, and the standard deviation of the noise in counts."""
+        """What was measured, in order, and the standard deviation of the noise in counts.
+
+        Returns:
+            One row per measurement.
+        """
         import pandas as pd
 
         return pd.DataFrame([*self.estimates.blocks()], columns=["measured", "cells", "noise"])
@@ -364,24 +386,48 @@ class Release:
         return record_frame(self.workload.domain, drawn, source)
 
     def to_arrow(self, level: float = LEVEL) -> pa.Table:
-        """All answers as one Arrow table: the long frame with one column per attribute."""
+        """All answers as one Arrow table: the long frame with one column per attribute.
+
+        Args:
+            level: The probability with which an interval holds the truth.
+
+        Returns:
+            One row per answer.
+        """
         check_level(level)
         return arrow_table(self.listed, self.provenance, level)
 
     def to_parquet(self, path: str | Path, level: float = LEVEL) -> None:
-        """All answers as one Parquet file; its metadata holds the provenance record."""
+        """All answers as one Parquet file; its metadata holds the provenance record.
+
+        Args:
+            path: Where the file is written.
+            level: The probability with which an interval holds the truth.
+        """
         check_level(level)
         with replaced(path) as temporary:
             write_parquet(self.listed, self.provenance, level, temporary)
 
     def to_csv(self, path: str | Path, level: float = LEVEL) -> None:
-        """All answers as one CSV file that is safe to open in a spreadsheet."""
+        """All answers as one CSV file that is safe to open in a spreadsheet.
+
+        Args:
+            path: Where the file is written.
+            level: The probability with which an interval holds the truth.
+        """
         check_level(level)
         with replaced(path) as temporary:
             write_csv(self.listed, self.provenance, level, temporary)
 
     def report(self, level: float = LEVEL) -> str:
-        """The report as one HTML page that needs nothing else, not even a network."""
+        """The report as one HTML page that needs nothing else, not even a network.
+
+        Args:
+            level: The probability with which an interval holds the truth.
+
+        Returns:
+            HTML.
+        """
         from sfumato.release.report import report_html
 
         check_level(level)
@@ -400,6 +446,16 @@ class Release:
         ``synthetic`` adds synthetic.parquet, of so many records (True: as many as the total).
         ``csv`` adds answers.csv, and synthetic.csv if there are records.
         Either all files are written or none.
+
+        Args:
+            directory: Where the files are written; it is made if it is not there.
+            level: The probability with which an interval holds the truth.
+            synthetic: How many synthetic records are written as well; True for as many as the
+                total.
+            csv: Whether CSV files are written as well.
+
+        Returns:
+            Paths by the names of the files.
         """
         check_level(level)
         return save_all(self, checked_path(directory), level, synthetic, csv)

@@ -70,7 +70,16 @@ SAMPLES = 40  # queries that boosting draws in a round
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AdaptivePlan:
-    """What will be measured, for how much, in how many rounds: known before anything is spent."""
+    """What will be measured, for how much, in how many rounds: known before anything is spent.
+
+    Args:
+        workload: What is asked.
+        budget: What the release may spend.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        method: What is measured: ``"tables"``, ``"mwem"`` or ``"boosting"``.
+        rounds: How often something is chosen and measured.
+    """
 
     workload: Workload
     budget: Budget
@@ -138,7 +147,14 @@ class AdaptivePlan:
         return scored + fitted + settled
 
     def task(self, learner: Learner) -> Task:
-        """What the rounds may choose from, and how much each table matters."""
+        """What the rounds may choose from, and how much each table matters.
+
+        Args:
+            learner: What learns from measurements.
+
+        Returns:
+            The candidates and their weights.
+        """
         from sfumato.run.rounds import Task
         from sfumato.vault.select import GREATEST_WEIGHT
 
@@ -151,6 +167,9 @@ class AdaptivePlan:
 
         Measured tables say the same to every writing of the same queries; measured queries are
         known by their places among the groups, so that their order is a part of the request.
+
+        Returns:
+            What the ledger keeps of the request, as JSON.
         """
         if self.method != "tables":
             return self.as_written()
@@ -159,7 +178,11 @@ class AdaptivePlan:
         return request
 
     def as_written(self) -> dict[str, object]:
-        """The request as it once was: that of one writing of the workload."""
+        """The request as it once was: that of one writing of the workload.
+
+        Returns:
+            JSON.
+        """
         unit = self.unit
         return {
             **({"samples": SAMPLES} if self.method == "boosting" else {}),
@@ -173,7 +196,11 @@ class AdaptivePlan:
         }
 
     def digest(self) -> str:
-        """SHA-256 of the request: equal requests, equal digest."""
+        """SHA-256 of the request: equal requests, equal digest.
+
+        Returns:
+            64 hexadecimal digits.
+        """
         return request_key(self.request())
 
     def stored_key(self, ledger: Ledger, *, key: str | None = None) -> str | None:
@@ -185,6 +212,9 @@ class AdaptivePlan:
 
         Raises:
             LedgerError: the key is that of another request.
+
+        Returns:
+            The key, or None.
         """
         reading = stored_answer(AdaptiveRun(self), ledger, key)
         return None if reading is None else reading[0].key
@@ -199,12 +229,29 @@ class AdaptivePlan:
         key: str | None = None,
         progress: Progress | None = None,
     ) -> Release:
-        """table -> exact tables -> debit -> choose and measure, round by round -> answers.
+        """The learned answers: table -> exact tables -> debit -> choose and measure, in rounds.
 
         As `Plan.release`: the debit comes before any noise, the transcript is stored before it is
         used, and the same plan on the same table returns the stored one at no further cost.
         ``constraints`` are kept by all answers, and refused before anything is spent if no data set
         meets them.
+
+        Args:
+            table: As in `Plan.release`.
+            ledger: The ledger of the table, opened or its path.
+            constraints: Public knowledge that all answers keep, refused before anything is spent if
+                no data set meets it.
+            name: The table's in the ledger; needed for a table in memory.
+            key: The request's in the ledger; the digest of the request if None.
+            progress: Called with what is done and how much of it.
+
+        Returns:
+            The answers, their intervals, and the provenance that states the guarantee.
+
+        Raises:
+            TableError: The table cannot be opened or lacks a declared column.
+            BudgetExhausted: The cost does not fit what is left.
+            LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
         """
         access = Access(table, ledger, name, key, progress=progress)
         return run(AdaptiveRun(self, constraints), access)
@@ -347,10 +394,23 @@ def plan_adaptive(
 ) -> AdaptivePlan:
     """Plan a release that measures where its estimate is worst; touches no data, costs nothing.
 
-    ``method="tables"`` measures tables of attributes that the workload asks about, on a domain of
-    any size; ``method="mwem"`` single queries, on a domain whose cells can be listed, and
-    ``method="boosting"`` samples of queries there. ``rounds`` is the most measurements after the
-    first look at every attribute (tables), or their number (the others).
+    Args:
+        workload: What is asked.
+        budget: What the release may spend.
+        neighbours: Which two tables must be hard to tell apart.
+        method: ``"tables"`` measures tables of attributes, on a domain of any size; ``"mwem"``
+            single queries and ``"boosting"`` samples of queries, on a domain whose cells can be
+            listed.
+        unit: Whose presence is protected; one row if None.
+        rounds: The most measurements after the first look at every attribute (tables), or their
+            number (the others); None for the default.
+
+    Returns:
+        The plan.
+
+    Raises:
+        PlanError: An argument is wrong, or the method does not fit the workload.
+        TooLarge: The domain has too many cells for the method.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2, "job": 15})

@@ -171,6 +171,25 @@ def recommend(
 
     Privacy: a function of public inputs; nothing is read of the table and nothing is spent.
 
+    Args:
+        workload: What is asked.
+        budget: What the release may spend.
+        records: How many records there are: a public number, or a guess.
+        neighbours: Which two tables must be hard to tell apart.
+        objective: What is made small: ``"rmse"`` or ``"max"``.
+        unit: Whose presence is protected; one row if None.
+        public: Records that anybody may see (a table, a dataframe, an earlier release): they are
+            then what is tried on, and shrinkage is towards them too.
+        runs: How often every way is tried.
+        planned: A plan that is there already, for the same question.
+        progress: Called with what is done and how much of it.
+
+    Returns:
+        Every way with its error, and the best of them.
+
+    Raises:
+        PlanError: An argument is wrong.
+
     >>> import sfumato as sf
     >>> work = sf.marginals(sf.Domain({f"q{i}": 2 for i in range(6)}), 2)
     >>> found = sf.recommend(work, sf.Budget(epsilon=1, delta=1e-6), 10, "replace-one", runs=2)

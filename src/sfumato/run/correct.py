@@ -70,7 +70,16 @@ GREATEST = 2.0**44  # predictions are cut here, as a table has fewer records
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Correction:
-    """Which predictions will be corrected, and how right the answers will be: public."""
+    """Which predictions will be corrected, and how right the answers will be: public.
+
+    Args:
+        workload: What is asked.
+        plan: The sparse vectors, their noise and what they promise.
+        threshold: From which error on a prediction is corrected, in steps.
+        bits: A step is 2^-bits of a count.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+    """
 
     workload: Workload
     plan: SparsePlan
@@ -111,12 +120,24 @@ class Correction:
         name: str | None = None,
         key: str | None = None,
     ) -> Corrected:
-        """table -> exact answers -> debit -> compare with predictions -> correct -> answers.
+        """The answers: table -> exact answers -> debit -> compare with predictions -> correct.
 
-        ``predictions`` are numbers in the order of the workload, or a function of the number of a
-        query and of all answers so far. With a ledger, the whole is debited before any noise is
-        drawn; the same request returns the stored answer. A function cannot be compared, so it
-        needs a ``key``.
+        Args:
+            table: The guarded table, as in `Plan.release`.
+            predictions: Numbers in the order of the workload, or a function of the number of a
+                query and of all answers so far.
+            ledger: The ledger of the table; the whole is debited before any noise is drawn, and the
+                same request returns the stored answer.
+            name: The table's in the ledger; needed for a table in memory.
+            key: The request's in the ledger; a function cannot be compared, so it needs one.
+
+        Returns:
+            The predictions that stand, the corrections, and their intervals.
+
+        Raises:
+            TableError: The table cannot be opened or lacks a declared column.
+            BudgetExhausted: The cost does not fit what is left.
+            PlanError: The predictions do not fit, or a function has no key.
         """
         steps = None if callable(predictions) else self._steps(predictions)
         if steps is None and key is None and ledger is not None:
@@ -134,7 +155,11 @@ class Correction:
             return self.workload.digest()
 
     def request(self) -> dict[str, object]:
-        """The public description of what is corrected, as the ledger keeps it."""
+        """The public description of what is corrected, as the ledger keeps it.
+
+        Returns:
+            What the ledger keeps of the request, as JSON.
+        """
         unit = self.unit
         return {
             **self.plan.request(),
@@ -156,6 +181,15 @@ class Correction:
 
         Privacy: costs ``plan.cost``, which is debited before: docs/proofs/sparse-vector.md.
         Neighbours: those of ``correct``.
+
+        Args:
+            answers: The exact answers.
+            predictions: As in `release`.
+            steps: The predictions in steps; None for a function.
+            random: A source of random words; the system's if None.
+
+        Returns:
+            JSON.
         """
         from sfumato.vault.sparse import Discoverer, apart
 
@@ -343,6 +377,23 @@ def correct(
     Privacy: everything together is within ``budget``: docs/proofs/sparse-vector.md, Theorem 4;
     ``|truth - prediction|`` moves by at most what the truth does.
     Neighbours: as given, with one row a person or ``unit``.
+
+    Args:
+        workload: What is asked.
+        budget: What the whole may spend.
+        tolerance: From which error on a prediction is corrected, in counts.
+        corrections: The most corrections, each by an answer with fresh noise.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        confidence: With which probability everything that is said is right, up to the stated
+            errors.
+
+    Returns:
+        The plan.
+
+    Raises:
+        PlanError: An argument is wrong.
+        TooLarge: There are too many queries.
 
     >>> import sfumato as sf
     >>> work = sf.marginals(sf.Domain({"age": 100, "sex": 2}), 1)

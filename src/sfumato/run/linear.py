@@ -154,9 +154,11 @@ class InLedger:
 class Plan:
     """How a workload will be answered, and how well: everything is known before it is spent.
 
-    ``forecast`` is the strategy with its noise, its cost and its errors; ``wanted`` the mechanism
-    that was asked for, if one was; ``most_records`` the public number of records for which a bias
-    was allowed. ``in_ledger`` says what it takes of the ledger it was planned for.
+    Args:
+        forecast: The strategy with its noise, its cost and its errors.
+        wanted: The mechanism that was asked for, if one was.
+        most_records: The public number of records for which a bias was allowed.
+        in_ledger: What it takes of the ledger it was planned for.
     """
 
     forecast: Forecast
@@ -317,45 +319,121 @@ class Plan:
         return self.forecast.total_is_public
 
     def standard_errors(self, term: int) -> Array:
-        """The standard error of every answer of a group."""
+        """The standard error of every answer of a group.
+
+        Args:
+            term: The number of the group, from 0.
+
+        Returns:
+            One number per answer, in counts.
+
+        Raises:
+            TooLarge: They are too many to be listed.
+        """
         return self.forecast.standard_errors(term)
 
     def variances(self, term: int) -> Array:
-        """Their squares."""
+        """The squares of `standard_errors`.
+
+        Args:
+            term: The number of the group, from 0.
+
+        Returns:
+            One number per answer.
+
+        Raises:
+            TooLarge: They are too many to be listed.
+        """
         return self.forecast.variances(term)
 
     def spread(self, term: int) -> Spread:
-        """The law of the error of every answer of a group."""
+        """The law of the error of every answer of a group.
+
+        Args:
+            term: The number of the group, from 0.
+
+        Returns:
+            Variances, biases and fourth moments of the answers.
+
+        Raises:
+            TooLarge: They are too many to be listed.
+        """
         return self.forecast.spread(term)
 
     def covariance(self, group: str, queries: Sequence[int]) -> Array:
-        """The covariance matrix of the listed answers of a group, by their numbers."""
+        """The covariance matrix of the listed answers of a group, by their numbers.
+
+        Args:
+            group: The name of a group.
+            queries: Numbers of answers, from 0.
+
+        Returns:
+            One row and one column per listed answer.
+
+        Raises:
+            PlanError: There is no such group or answer.
+        """
         return self.forecast.covariance(group, queries)
 
     def combination_error(self, coefficients: Mapping[str, Coefficients]) -> float:
         """The standard error of any linear combination of answers, of one or more groups.
 
-        ``coefficients`` has for every group, by name, a number per answer, or a mapping from
-        numbers of answers to coefficients.
+        Args:
+            coefficients: By the name of a group, a number per answer, or a mapping from numbers of
+                answers to coefficients.
+
+        Returns:
+            The standard error, in counts.
+
+        Raises:
+            PlanError: There is no such group or answer.
         """
         return self.forecast.combination_error(coefficients)
 
     def half_widths(self, term: int, level: float) -> Array:
-        """Half the width of the confidence interval of every answer of a group."""
+        """Half the width of the confidence interval of every answer of a group.
+
+        Args:
+            term: The number of the group, from 0.
+            level: The probability with which an interval holds the truth.
+
+        Returns:
+            One number per answer, in counts.
+        """
         return self.forecast.half_widths(term, level)
 
     def error_bound(self, beta: float) -> float:
-        """A bound on the error of every query at once, holding with probability ``1 - beta``."""
+        """A bound on the error of every query at once, holding with probability ``1 - beta``.
+
+        Args:
+            beta: The probability with which it may fail.
+
+        Returns:
+            The bound, in counts.
+        """
         return self.forecast.error_bound(beta)
 
     def for_writing(self, workload: Workload) -> Plan:
-        """This plan in the groups of another writing of the same queries."""
+        """This plan in the groups of another writing of the same queries.
+
+        Args:
+            workload: The same queries, in other groups.
+
+        Returns:
+            The same plan, whose release has those groups.
+        """
         return replace(self, forecast=as_asked(as_planned(self.forecast), workload))
 
     def projected(self, records: int) -> AfterProjection:
         """The error after projection for so many records: a bound, and one tried on made-up data.
 
         The number is public or a guess; nothing is spent. Takes some seconds.
+
+        Args:
+            records: How many records there are.
+
+        Returns:
+            The bound, and the error on made-up data.
         """
         from sfumato.study.projection_forecast import after_projection
 
@@ -364,8 +442,12 @@ class Plan:
     def resources(self, records: int | None = None, engine: EngineName = "duckdb") -> Resources:
         """Scans, cells, memory and rough times of every step of a release; opens no table.
 
-        ``records`` is a public number or a guess; without it times and memory are given per
-        million records. ``.frame()`` has one row per step, ``.check()`` refuses what cannot fit.
+        Args:
+            records: A public number of records, or a guess; None for times and memory per million.
+            engine: What counts the records.
+
+        Returns:
+            One line per step; ``.frame()`` is a dataframe, ``.check()`` refuses what cannot fit.
         """
         from sfumato.planning.resources import resources
 
@@ -419,27 +501,46 @@ class Plan:
         public: object = None,
         progress: Progress | None = None,
     ) -> Release:
-        """table -> exact counts -> debit -> measure -> reconstruct -> project -> answers.
+        """The answers: table -> exact counts -> debit -> measure -> reconstruct -> project.
 
-        ``project`` makes answers agree and feasible, and draws them towards guesses where noise
-        outweighs few records ("nearest": never); "bounds" cuts each by itself, False does neither.
-        ``constraints`` are public knowledge that answers keep; what contradicts itself or a public
-        number of records is refused before anything is spent. ``intervals="bootstrap"`` gives
-        shorter ones that are approximate (docs/releases.md).
-        ``public`` are records that anybody may see (a table like ``table``, or an earlier release
-        on the same domain): one more guess. That they are public is the caller's promise; the
-        guarded table itself is refused.
-        ``table`` is a path (CSV, Parquet, a glob), ``file.duckdb::table``, ``postgres://...``,
-        ``spark:...`` or a dataframe.
         With a ledger, the cost is debited before any noise is drawn; the same plan on the same
-        table returns the stored answer at no further cost, unless another ``key`` is given.
-        Without a ledger nothing remembers what was spent: that is the caller's promise.
-        ``former`` are keys under which an earlier version may have stored the same request.
-        The ledger must be there (`Ledger.create`), and beside it a table in memory needs a
-        ``name``, by which the ledger knows it.
-        ``analyst`` names who asks: the debit counts against their allowance, too.
-        Where ``table`` is a query, a view or an expression and neighbours are ``replace-one``, the
-        release is that of `for_source`, with a warning if that is another plan.
+        table returns the stored answer at no further cost, unless another ``key`` is given. The
+        ledger must be there (`Ledger.create`). Without a ledger nothing remembers what was spent:
+        that is the caller's promise. Where ``table`` is a query, a view or an expression and
+        neighbours are ``replace-one``, the release is that of `for_source`, with a warning if that
+        is another plan.
+
+        Privacy: within ``budget`` of the plan. Neighbours: those of the plan.
+
+        Args:
+            table: A path (CSV, Parquet, a glob), ``file.duckdb::table``, ``postgres://...``,
+                ``spark:...``, a `SqlSource`, a `CsvSource` or a dataframe.
+            ledger: The ledger of the table, opened or its path.
+            project: True makes answers agree and feasible, and draws them towards guesses where
+                noise outweighs few records; ``"nearest"`` never draws them, ``"bounds"`` cuts each
+                by itself, False does neither.
+            constraints: Public knowledge that answers keep; what contradicts itself or a public
+                number of records is refused before anything is spent.
+            intervals: ``"noise"``, or ``"bootstrap"`` for shorter ones that are approximate
+                (docs/releases.md).
+            name: The table's in the ledger; needed for a table in memory.
+            key: The request's in the ledger; the digest of the request if None.
+            former: Keys under which an earlier version may have stored the same request.
+            analyst: Who asks: the debit counts against their allowance, too.
+            public: Records that anybody may see (a table, or an earlier release on the same
+                domain): one more guess. That they are public is the caller's promise; the guarded
+                table itself is refused.
+            progress: Called with what is done and how much of it.
+
+        Returns:
+            The answers, their intervals, and the provenance that states the guarantee.
+
+        Raises:
+            TableError: The table cannot be opened or lacks a declared column.
+            BudgetExhausted: The cost does not fit what is left; nothing was counted.
+            LedgerFrozen: The curator froze the ledger and the answer is not stored.
+            LedgerError: There is no ledger, or it is of another table, neighbour relation or unit.
+            TooLarge: A step cannot fit in memory.
         """
         access = Access(table, ledger, name, key, analyst, progress)
         return run(LinearRun(self, project, constraints, intervals, public, tuple(former)), access)
@@ -449,6 +550,9 @@ class Plan:
 
         How the workload was written does not enter, nor what the planner makes of it: the strategy
         is described beside the stored measurement.
+
+        Returns:
+            What the ledger keeps of the request, as JSON.
         """
         return request_of(
             self.workload,
@@ -461,11 +565,19 @@ class Plan:
         )
 
     def digest(self) -> str:
-        """SHA-256 of the request: equal requests, equal digest."""
+        """SHA-256 of the request: equal requests, equal digest.
+
+        Returns:
+            64 hexadecimal digits.
+        """
         return request_key(self.request())
 
     def measurement(self) -> dict[str, object]:
-        """What is measured, and with which noise: a stored answer is read by this alone."""
+        """What is measured, and with which noise: a stored answer is read by this alone.
+
+        Returns:
+            The strategy and its noise, as JSON.
+        """
         return {
             "mechanism": self.mechanism,
             "strategy": self.strategy.digest(),
@@ -485,6 +597,9 @@ class Plan:
         Raises:
             LedgerError: the answer is there, but cannot be read by any plan of this version, or the
                 key is that of another request.
+
+        Returns:
+            The key, or None.
         """
         reading = stored_answer(LinearRun(self, former=tuple(former)), ledger, key)
         return None if reading is None else reading[0].key
@@ -761,28 +876,52 @@ def plan(
 ) -> Plan:
     """The best mechanism for a workload and a budget; touches no data and costs nothing.
 
-    Give either ``budget`` or ``error``: with ``error`` (a root mean square error, in counts) the
-    plan carries the smallest budget that reaches it at this ``delta``. With ``allow_bias`` and a
-    public number of ``records`` (at most so many are in the table) answers may trade noise for a
-    bias, which the forecast and the intervals count at its worst. ``may_drop_records`` says that
-    the table will be a query, a view or an expression, which may drop a record that is replaced:
-    then the number of records is private under ``replace-one`` neighbours, too. Planning is limited
-    in steps, not in time: equal inputs give equal plans on any machine under any load. ``steps``
-    lowers or raises the limit of every mechanism, in multiplications (one core makes some 2.5e10 of
-    them in a second; None: the default of 100 seconds). With ``seconds`` planning also
-    ends after about this CPU time with the best so far, never worse than plain Laplace or Gaussian
-    noise, and ``plan.stopped_early`` says if it did. With ``cache`` long searches are kept in the
-    user's cache folder and found again; the plan is the same without. ``noise`` keeps to one kind,
-    "gaussian" or "laplace".
+    Give either ``budget`` or ``error``. Planning is limited in steps, not in time: equal inputs
+    give equal plans on any machine under any load.
 
-    With a ``ledger``, opened or its path, the plan is one that fits what is left there (of the
-    ``analyst``'s allowance as well, if there is one), where one does: if the mechanism with the
-    least error would be refused, the best with the other kind of noise takes its place.
+    With a ``ledger`` the plan is one that fits what is left there, where one does: if the mechanism
+    with the least error would be refused, the best with the other kind of noise takes its place.
     ``plan.in_ledger`` says what it takes, what the other would take, or what would fit. An answer
     that is stored fits, however little is left.
 
-    ``known`` may give strategies back that were built for the same workload before, for plans at
-    many budgets.
+    Args:
+        workload: What is asked.
+        budget: What the release may spend.
+        neighbours: Which two tables must be hard to tell apart: ``"add-remove"`` or
+            ``"replace-one"``.
+        objective: What is made small: ``"rmse"``, the root mean square error over the queries by
+            weight, or ``"max"``, the largest.
+        mechanism: The name of one mechanism; None for the best.
+        error: A root mean square error, in counts: the plan then carries the smallest budget that
+            reaches it at this ``delta``.
+        delta: The delta of that budget.
+        unit: Whose presence is protected; one row if None.
+        allow_bias: Whether answers may trade noise for a bias, which the forecast and the intervals
+            count at its worst; needs ``records``.
+        records: A public number: at most so many records are in the table.
+        may_drop_records: Whether the table will be a query, a view or an expression, which may drop
+            a record that is replaced: then the number of records is private under ``replace-one``,
+            too.
+        seconds: CPU time after which planning ends with the best so far, never worse than plain
+            Laplace or Gaussian noise; ``plan.stopped_early`` says if it did. None for no limit.
+        steps: The limit of every mechanism, in multiplications (one core makes some 2.5e10 of them
+            in a second); None for the default of 100 seconds.
+        cache: Whether long searches are kept in the user's cache folder and found again; the plan
+            is the same without.
+        progress: Called with what is done and how much of it.
+        noise: One kind of noise, ``"gaussian"`` or ``"laplace"``; None for either.
+        ledger: A ledger, opened or its path.
+        analyst: Whose allowance counts beside what is left.
+        known: May give strategies back that were built for the same workload before, for plans at
+            many budgets.
+
+    Returns:
+        The plan; ``print(plan)`` says how well every group will be answered, and at what cost.
+
+    Raises:
+        PlanError: No mechanism fits, or an argument is wrong.
+        TooLarge: What is asked cannot fit in memory.
+        BudgetError: The budget has no place for the noise.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})

@@ -154,8 +154,11 @@ MOST_KEPT = 2**25  # numbers that all coordinates may keep together
 class StreamPlan:
     """Streams that can be started: how they will be answered, and how well.
 
-    ``names`` are those of the streams, ``most`` is the largest value of a step, and ``is_scalar``
-    says that a step brings a number and not a list.
+    Args:
+        forecast: The strategy with its noise and the errors of every step.
+        names: The names of the streams.
+        most: The largest value of a step.
+        is_scalar: Whether a step brings a number and not a list.
     """
 
     forecast: StreamForecast
@@ -240,16 +243,31 @@ def plan_stream(
 class Stream:
     """Noisy running totals, or sums of the last ``window`` values, of a stream of whole numbers.
 
-    ``length`` is the most values that may come; ``strategy`` is ``"optimal"``, ``"toeplitz"``,
-    ``"tree"``, ``"laplace-tree"`` or None for the least forecast error. ``dimensions`` is a number
-    of streams, or their names (one counter per hospital): every step then brings one value for
-    each.
-
     Privacy: everything a counter ever answers is within ``budget`` together, also when later values
     depend on earlier answers (docs/proofs/streams.md).
     Neighbours: one person contributes to one value of one stream, at most ``largest``. By default
     a value belongs to one person and must lie in 0 to ``largest``; with ``many`` it is a sum over
     people, and that each of them adds at most ``largest`` is the caller's promise.
+
+    Args:
+        length: The most values that may come.
+        budget: What all answers ever given may spend together.
+        strategy: ``"optimal"``, ``"toeplitz"``, ``"tree"`` or ``"laplace-tree"``; None for the
+            least forecast error.
+        dimensions: A number of streams, or their names (one per hospital): every step brings one
+            value for each.
+        largest: The most that one person adds to one value.
+        many: Whether a value is a sum over people, who each add at most ``largest``.
+        window: Answer sums of so many last values, not of all.
+        neighbours: What two streams differ in.
+        ledger: What is debited, all at once; every stream is a request of its own.
+        name: What the ledger calls the streams, unless it is given open.
+        keep: Whether answers are remembered, for `released` and for the ledger.
+
+    Raises:
+        PlanError: An argument is wrong.
+        TooLarge: The streams need too many numbers.
+        BudgetExhausted: The cost does not fit what is left.
 
     >>> from sfumato.privacy.budget import Budget
     >>> counter = Stream(100, Budget(mu=1))
@@ -327,8 +345,16 @@ class Stream:
     def add(self, value: object) -> float | Array:
         """Take the next value and answer: the noisy total of all values (or of the window).
 
-        With several dimensions ``value`` is a sequence in their order, or a mapping from their
-        names. A refused value changes nothing.
+        Args:
+            value: A whole number; with several dimensions a sequence in their order, or a mapping
+                from their names.
+
+        Returns:
+            The noisy total after it, one number per dimension.
+
+        Raises:
+            TableError: The value is none of these, or out of range; nothing changes.
+            PlanError: The stream is closed or at its end.
         """
         return self._shown(self._added([self._checked(value)])[0])
 
@@ -336,20 +362,47 @@ class Stream:
         """Take the next values, a row per step, and answer every step.
 
         All are checked before the first is taken.
+
+        Args:
+            values: One value per step, as in `add`.
+
+        Returns:
+            The noisy total after every step, one row each.
+
+        Raises:
+            TableError: A value is out of range; nothing changes.
+            PlanError: The stream is closed, or they do not fit.
         """
         rows = [self._checked(value) for value in values]
         answers = np.array(self._added(rows), dtype=np.float64).reshape(len(rows), -1)
         return answers[:, 0] if self._is_scalar else answers
 
     def standard_error(self, step: int | None = None) -> float:
-        """The standard error of the answer after ``step`` (the last one if not given)."""
+        """The standard error of the answer after ``step`` (the last one if not given).
+
+        Args:
+            step: A step, from 1; None for the last one.
+
+        Returns:
+            The standard error, in counts.
+
+        Raises:
+            PlanError: There is no such step.
+        """
         at = max(self._step, 1) if step is None else step
         if isinstance(at, bool) or not isinstance(at, int) or not 1 <= at <= self._plan.length:
             raise PlanError(f"steps are 1 to {self._plan.length:,}, got {step!r}")
         return float(self._plan.standard_errors[at - 1])
 
     def released(self) -> pd.DataFrame:
-        """What was released: a row per step with its answers and their standard error."""
+        """What was released: a row per step with its answers and their standard error.
+
+        Returns:
+            One row per step.
+
+        Raises:
+            PlanError: Answers were not to be kept.
+        """
         import pandas as pd
 
         if self._released is None:

@@ -83,7 +83,15 @@ class Alert:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Watch:
-    """What is watched for, and how well it will be noticed: public, known before it is spent."""
+    """What is watched for, and how well it will be noticed: public, known before it is spent.
+
+    Args:
+        plan: The sparse vectors, their noise and what they promise.
+        expected: What is expected at each step, in steps of 2^-8.
+        thresholds: By how much a count must differ, in steps of 2^-8.
+        side: ``"above"`` or ``"below"`` what is expected.
+        neighbours: Which two tables must be hard to tell apart.
+    """
 
     plan: SparsePlan
     expected: tuple[int, ...]
@@ -112,7 +120,14 @@ class Watch:
         return self.plan.tolerance / STEP
 
     def limit(self, place: int) -> int:
-        """Where the alert of a step begins, in steps of 2^-8."""
+        """Where the alert of a step begins, in steps of 2^-8.
+
+        Args:
+            place: The number of a step, from 0.
+
+        Returns:
+            The limit.
+        """
         return self.expected[place] + self.sign * self.thresholds[place]
 
     def __repr__(self) -> str:
@@ -199,9 +214,19 @@ class Watch:
     ) -> Watched:
         """Watch given counts, whole numbers of at least 0, one for every step.
 
-        ``name`` names the series in its ledger, which needs it: counts have no name of their own.
-        That a person adds at most ``largest`` to each
-        count is the caller's promise.
+        Args:
+            values: One count per step; that a person adds at most ``largest`` to each is the
+                caller's promise.
+            ledger: The ledger that is debited and stores the outcome.
+            name: The series' in its ledger, which needs it: counts have no name of their own.
+            key: The request's in the ledger; the digest of the request if None.
+
+        Returns:
+            The alerts, and how far the watch came.
+
+        Raises:
+            TableError: They are no counts, or not as many as there are steps.
+            BudgetExhausted: The cost does not fit what is left.
         """
         counts = whole_counts(values)
         if len(counts) != self.steps:
@@ -234,7 +259,11 @@ class Watch:
         return Watching(self, ledger, name, key, take_over=take_over)
 
     def request(self) -> dict[str, object]:
-        """The public description of what is watched, as the ledger keeps it."""
+        """The public description of what is watched, as the ledger keeps it.
+
+        Returns:
+            What the ledger keeps of the request, as JSON.
+        """
         limits = json.dumps([self.expected, self.thresholds]).encode()
         return {
             **self.plan.request(),
@@ -249,7 +278,15 @@ class Watch:
         return 1 if self.side == "above" else -1
 
     def alert(self, place: int, number: int | None) -> Alert:
-        """The alert at a place: its limit, and the interval that holds its count."""
+        """The alert at a place: its limit, and the interval that holds its count.
+
+        Args:
+            place: The number of a step, from 0.
+            number: Its noisy count, in steps of 2^-8; None if it is not told.
+
+        Returns:
+            The alert.
+        """
         limit, reach = self.limit(place) / STEP, self.tolerance
         low, high = (limit - reach, inf) if self.side == "above" else (-inf, limit + reach)
         value = None if number is None else ldexp(number, -GRID_BITS)
@@ -263,6 +300,13 @@ class Watch:
 
         Privacy: costs ``plan.cost``, which is debited before: docs/proofs/sparse-vector.md.
         Neighbours: those of ``watch``.
+
+        Args:
+            counts: The exact counts.
+            random: A source of random words; the system's if None.
+
+        Returns:
+            JSON.
         """
         from sfumato.vault.sparse import Discoverer, times
 
@@ -275,7 +319,16 @@ class Watch:
         return json.dumps(outcome).encode()
 
     def check_table(self, domain: Domain, attribute: str, unit: PrivacyUnit | None) -> None:
-        """Refuse an attribute, or rows of a person, that the watch is not for."""
+        """Refuse an attribute, or rows of a person, that the watch is not for.
+
+        Args:
+            domain: What a record may look like.
+            attribute: The name of the attribute that is watched.
+            unit: Whose presence is protected.
+
+        Raises:
+            PlanError: It has another number of cells, or a person may have too many rows.
+        """
         size = domain[attribute].size
         if size != self.steps:
             raise PlanError(
@@ -465,12 +518,28 @@ def watch(
 ) -> Watch:
     """Plan alerts where a count is ``threshold`` or more above (or below) what was expected.
 
-    ``expected`` and ``threshold`` are public, one for all steps or one for each. With ``counts`` an
-    alert also tells the count, with fresh noise and a budget of its own. Nothing is spent yet.
-
     Privacy: everything that the watch ever says is within ``budget``:
     docs/proofs/sparse-vector.md, Theorems 1, 3 and 4.
     Neighbours: a person adds at most ``largest`` to each count, to as many counts as may be.
+
+    Args:
+        steps: How many counts are watched.
+        budget: What the whole watch may spend.
+        threshold: By how much a count must differ, one number or one per step.
+        expected: What is expected, one number or one per step.
+        alerts: The most alerts; after the last one nothing more is watched.
+        counts: Whether an alert also tells the count, with fresh noise and a budget of its own.
+        side: ``"above"`` or ``"below"`` what is expected.
+        largest: The most that a person adds to one count.
+        neighbours: Which two tables must be hard to tell apart.
+        confidence: With which probability everything that is said is right, up to the tolerance.
+
+    Returns:
+        The watch: ``release`` runs it on a table, ``values`` on counts, ``begin`` on counts to
+        come.
+
+    Raises:
+        PlanError: An argument is wrong.
 
     >>> watch(365, Budget(epsilon=1), threshold=50, alerts=2).alerts
     2

@@ -84,7 +84,16 @@ class Answered:
 
 
 class Client:
-    """A server and a token. ``tries`` is how often a request is sent at most."""
+    """A server and a token. ``tries`` is how often a request is sent at most.
+
+    Args:
+        url: The address of the server.
+        token: Who asks, as the curator handed it out.
+        tries: How often a request is sent at most.
+        timeout: Seconds to wait for an answer.
+        transport: What sends requests; HTTP if None.
+        sleep: What waits between tries.
+    """
 
     def __init__(
         self,
@@ -102,7 +111,14 @@ class Client:
         self._transport = transport or _connection(url, timeout)
 
     def datasets(self) -> pd.DataFrame:
-        """The datasets that are open to this token, one row each."""
+        """The datasets that are open to this token, one row each.
+
+        Returns:
+            One row per dataset.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
         import pandas as pd
 
         found = self._sent("GET", "/datasets", None, {})
@@ -111,7 +127,17 @@ class Client:
         return pd.DataFrame(found)
 
     def schema(self, dataset: str) -> Mapping[str, object]:
-        """What the records of a dataset may look like."""
+        """What the records of a dataset may look like.
+
+        Args:
+            dataset: The name of a dataset.
+
+        Returns:
+            The ``[domain]`` of the dataset.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
         return self._document("GET", _path(dataset, "schema"))
 
     def plan(
@@ -126,7 +152,24 @@ class Client:
         objective: str = "rmse",
         mechanism: str | None = None,
     ) -> Mapping[str, object]:
-        """The forecast of a release: errors, cost, whether it fits; costs nothing."""
+        """The forecast of a release: errors, cost, whether it fits; costs nothing.
+
+        Args:
+            dataset: The name of a dataset.
+            workload: Entries as in the ``[[workload]]`` of a spec.
+            epsilon: The epsilon of the budget.
+            delta: Its delta.
+            rho: The budget in rho-zCDP.
+            mu: The budget in mu-GDP.
+            objective: What is made small: ``"rmse"`` or ``"max"``.
+            mechanism: The name of one mechanism; None for the best.
+
+        Returns:
+            The forecast, as JSON.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
         asked = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
         return self._document("POST", _path(dataset, "plan"), asked)
 
@@ -145,21 +188,78 @@ class Client:
         level: float = 0.95,
         key: str | None = None,
     ) -> Answered:
-        """Pay for a workload, or get its stored answers; ``key`` is the idempotency key."""
+        """Pay for a workload, or get its stored answers; ``key`` is the idempotency key.
+
+        Args:
+            dataset: The name of a dataset.
+            workload: Entries as in the ``[[workload]]`` of a spec.
+            epsilon: The epsilon of the budget.
+            delta: Its delta.
+            rho: The budget in rho-zCDP.
+            mu: The budget in mu-GDP.
+            objective: What is made small: ``"rmse"`` or ``"max"``.
+            mechanism: The name of one mechanism; None for the best.
+            project: As in `Plan.release`.
+            level: The probability with which an interval holds the truth.
+            key: The idempotency key; a new one if None.
+
+        Returns:
+            The answers as a dataframe, with what the server says of them.
+
+        Raises:
+            BudgetExhausted: The cost does not fit what is left.
+            LedgerFrozen: The curator froze the dataset.
+            ServerError: The server refuses or cannot be reached.
+        """
         asked = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
         asked |= {"project": project, "level": level}
         return self._answered(_path(dataset, "release"), asked, key)
 
     def ask(self, dataset: str, sql: str, *, key: str | None = None) -> Answered:
-        """One question in SQL; free as long as the server's model knows the answer."""
+        """One question in SQL; free as long as the server's model knows the answer.
+
+        Args:
+            dataset: The name of a dataset.
+            sql: One SELECT.
+            key: The idempotency key; a new one if None.
+
+        Returns:
+            The answers as a dataframe, with what the server says of them.
+
+        Raises:
+            SqlError: The text is not a linear query.
+            BudgetExhausted: The question is new and the budget is used up.
+            ServerError: The server refuses or cannot be reached.
+        """
         return self._answered(_path(dataset, "ask"), {"sql": sql}, key)
 
     def answers(self, dataset: str, key: str) -> Answered:
-        """A stored answer by its key, the same for ever."""
+        """A stored answer by its key, the same for ever.
+
+        Args:
+            dataset: The name of a dataset.
+            key: The key of an answer.
+
+        Returns:
+            The answers as a dataframe, with what the server says of them.
+
+        Raises:
+            ServerError: There is none, or the server cannot be reached.
+        """
         return _read(self._document("GET", _path(dataset, "answers", key)))
 
     def ledger(self, dataset: str) -> pd.DataFrame:
-        """What was spent, one row per debit; ``attrs`` has the budget and what remains."""
+        """What was spent, one row per debit; ``attrs`` has the budget and what remains.
+
+        Args:
+            dataset: The name of a dataset.
+
+        Returns:
+            One row per debit.
+
+        Raises:
+            ServerError: The server refuses or cannot be reached.
+        """
         import pandas as pd
 
         path, rows = _path(dataset, "ledger"), []
@@ -176,11 +276,27 @@ class Client:
         return frame
 
     def freeze(self, dataset: str, reason: str) -> None:
-        """Stop new answers of a dataset; curators only."""
+        """Stop new answers of a dataset; curators only.
+
+        Args:
+            dataset: The name of a dataset.
+            reason: Why, for the record.
+
+        Raises:
+            ServerError: The token is not a curator's.
+        """
         self._document("POST", _path(dataset, "freeze"), {"reason": reason})
 
     def unfreeze(self, dataset: str, reason: str) -> None:
-        """Let a dataset be asked again; curators only."""
+        """Let a dataset be asked again; curators only.
+
+        Args:
+            dataset: The name of a dataset.
+            reason: Why, for the record.
+
+        Raises:
+            ServerError: The token is not a curator's.
+        """
         self._document("POST", _path(dataset, "unfreeze"), {"reason": reason})
 
     def _answered(self, path: str, asked: Mapping[str, object], key: str | None) -> Answered:

@@ -80,6 +80,10 @@ class Session:
     Privacy: all answers ever given together cost what the session debits: docs/proofs/online.md,
     Theorem 1; restarts, failures and refusals included: Theorem 2.
     Neighbours: those of the plan.
+
+    Args:
+        desk: What answers, behind a lock.
+        closing: Lets go of what was opened for the session.
     """
 
     def __init__(self, desk: Desk, closing: Callable[[], None] | None = None) -> None:
@@ -108,7 +112,17 @@ class Session:
         return self._desk.is_dummy
 
     def read(self, asked: Asked) -> Question:
-        """The question behind a text, in canonical form; a text is parsed once."""
+        """The question behind a text, in canonical form; a text is parsed once.
+
+        Args:
+            asked: A SELECT, a question or a workload of one query.
+
+        Returns:
+            The question.
+
+        Raises:
+            WorkloadError: It is none, asks more than one question, or is about another domain.
+        """
         if isinstance(asked, str) and (known := self._texts.get(asked)) is not None:
             return known
         found = self.read_all(asked)
@@ -123,7 +137,17 @@ class Session:
         return found[0]
 
     def read_all(self, asked: Asked) -> tuple[Question, ...]:
-        """All questions of a SELECT (one per group and aggregate) or of a workload."""
+        """All questions of a SELECT (one per group and aggregate) or of a workload.
+
+        Args:
+            asked: A SELECT, a question or a workload.
+
+        Returns:
+            One question per group and aggregate, or per query.
+
+        Raises:
+            WorkloadError: It is none, or is about another domain.
+        """
         given = sql(self.domain, asked, in_bins=True) if isinstance(asked, str) else asked
         if not isinstance(given, Question | Workload):
             raise WorkloadError(
@@ -140,10 +164,21 @@ class Session:
     def ask(self, asked: Asked, *, analyst: str | None = None, untested: bool = False) -> Answer:
         """Answer one question: stored, free, or paid for.
 
-        When the budget is used up, new questions are refused (`BudgetExhausted`); with
-        ``untested`` they get what the estimate says, marked as such: no test, no promise.
-
         Privacy: as `Session`. Neighbours: as `Session`.
+
+        Args:
+            asked: A SELECT, a question or a workload of one query.
+            analyst: Who asks: what is paid counts against their allowance, too.
+            untested: Whether new questions get what the estimate says, marked as such, when the
+                budget is used up: no test, no promise.
+
+        Returns:
+            The answer with its interval, and how it came about.
+
+        Raises:
+            BudgetExhausted: The question is new and the budget is used up.
+            WorkloadError: It is no question about this domain.
+            PlanError: The session is closed and the question is new.
         """
         return self._given([self.read(asked)], analyst, untested)[0]
 
@@ -153,6 +188,18 @@ class Session:
         """Answer every question of a SELECT with groups, or of a workload, in order.
 
         Privacy: as `Session`. Neighbours: as `Session`.
+
+        Args:
+            asked: A SELECT, a question or a workload.
+            analyst: As in `ask`.
+            untested: As in `ask`.
+
+        Returns:
+            One answer per question, in order.
+
+        Raises:
+            BudgetExhausted: A question is new and the budget is used up.
+            WorkloadError: It is no question about this domain.
         """
         return self._given(self.read_all(asked), analyst, untested)
 
@@ -162,6 +209,18 @@ class Session:
         """The answers of `ask_all` as a frame, with a column for each column of GROUP BY.
 
         Privacy: as `Session`. Neighbours: as `Session`.
+
+        Args:
+            asked: A SELECT, a question or a workload.
+            analyst: As in `ask`.
+            untested: As in `ask`.
+
+        Returns:
+            One row per answer.
+
+        Raises:
+            BudgetExhausted: A question is new and the budget is used up.
+            WorkloadError: It is no question about this domain.
         """
         return answer_frame(self.ask_all(asked, analyst=analyst, untested=untested))
 
@@ -171,6 +230,16 @@ class Session:
         """Answer many questions, in order, with few commits; a fault of one is its own result.
 
         Privacy: as `Session`. Neighbours: as `Session`.
+
+        Args:
+            asked: SELECTs, questions or workloads of one query.
+            analyst: As in `ask`.
+
+        Returns:
+            One answer, or the error of that question, for each.
+
+        Raises:
+            PlanError: The session is closed and a question is new.
         """
         questions = [caught(self.read, one) for one in asked]
         readable = [q for q in questions if isinstance(q, Question)]
@@ -189,12 +258,29 @@ class Session:
         return out
 
     def answer(self, key: str) -> Answer | None:
-        """The stored answer of a question, by its key; None if it was never answered."""
+        """The stored answer of a question, by its key; None if it was never answered.
+
+        Args:
+            key: The key of a question.
+
+        Returns:
+            The answer, or None.
+        """
         with self._desk.lock:
             return self._desk.stored(key)
 
     def estimate(self, asked: Asked) -> QuestionForecast:
-        """What asking would cost and how good the answer would be; spends and tests nothing."""
+        """What asking would cost and how good the answer would be; spends and tests nothing.
+
+        Args:
+            asked: A SELECT, a question or a workload of one query.
+
+        Returns:
+            The estimate, the bounds and the cost.
+
+        Raises:
+            WorkloadError: It is no question about this domain.
+        """
         question, plan = self.read(asked), self.plan
         with self._desk.lock:
             moved = self._desk.moved(question) * 2.0**-question.bits
@@ -216,6 +302,15 @@ class Session:
         """What the estimate says, for nothing and without a promise; a stored answer if there is.
 
         Privacy: a function of answers that were given before.
+
+        Args:
+            asked: A SELECT, a question or a workload of one query.
+
+        Returns:
+            An answer without an interval.
+
+        Raises:
+            PlanError: Nothing was asked yet, so that there is no estimate.
         """
         question = self.read(asked)
         with self._desk.lock:
@@ -228,7 +323,14 @@ class Session:
         return answer.asked_as(question)
 
     def left(self, analyst: str | None = None) -> Left:
-        """What the session can still do."""
+        """What the session can still do.
+
+        Args:
+            analyst: Whose allowance counts, too.
+
+        Returns:
+            How many answers can still be paid for, of how many.
+        """
         with self._desk.lock:
             book, epochs, plan = self._desk.book, self._desk.epochs, self.plan
             more = plan.updates - epochs.used - epochs.lost
@@ -240,7 +342,17 @@ class Session:
             return Left(more, plan.updates, share)
 
     def table(self, *names: str) -> Array:
-        """The estimated counts over some attributes: public, costs nothing, promises nothing."""
+        """The estimated counts over some attributes: public, costs nothing, promises nothing.
+
+        Args:
+            *names: Names of attributes.
+
+        Returns:
+            One number per cell of their table, in the order of the domain.
+
+        Raises:
+            PlanError: Nothing was asked yet, so that there is no estimate.
+        """
         with self._desk.lock:
             return self._learnt().table(self.domain.in_order(names)).copy()
 
@@ -350,7 +462,25 @@ MOST_DUMMY = 10**6  # made-up records
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SessionPlan(SessionParameters):
-    """A session that can be opened: its parameters are public and known before it begins."""
+    """A session that can be opened: its parameters are public and known before it begins.
+
+    Args:
+        domain: What a record may look like.
+        budget: What all answers together may spend.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        questions: How many are expected.
+        updates: How many answers are paid for.
+        sparse: The law of the sparse vector of one epoch.
+        noise: The law of the noise of a paid answer.
+        records_noise: The law of the noise of the number of records; None where that is public.
+        threshold: How far an estimate may be off before it is corrected, in steps.
+        level: The probability with which an interval holds the truth.
+        beta: The probability with which a promise about all questions may fail.
+        learning: How the estimate learns.
+        records: The public guess of how many records there are.
+        fixed_updates: The number of paid answers that was asked for.
+    """
 
     def open(
         self,
@@ -395,7 +525,19 @@ class SessionPlan(SessionParameters):
         dummy: bool = False,
         take_over: bool = False,
     ) -> Session:
-        """`open` with a start and a source of random words of one's own."""
+        """`open` with a start and a source of random words of one's own.
+
+        Args:
+            access: The table, the ledger and their names.
+            random: A source of random words.
+            start: What the estimate starts from; None for even.
+            label: Tells sessions with equal arguments apart.
+            dummy: Whether the records are made up and nothing is spent.
+            take_over: Whether to go on although another process may have the session.
+
+        Returns:
+            The session.
+        """
         if dummy:
             made_up = _made_up(self.domain, self.unit, self.records)
             exact = ExactQuestions(made_up, self.domain, self.neighbours, self.unit)
@@ -442,10 +584,25 @@ def plan_session(
 ) -> SessionPlan:
     """The parameters of a session, from its budget; touches no data and costs nothing.
 
-    ``questions`` is how many are expected (more may come), ``records`` a public guess of how many
-    there are, ``updates`` the number of answers that are paid for, unless it is to be chosen.
-    ``may_drop_records``: the source is a query, a view or an expression, whose number of records is
-    private under ``replace-one`` neighbours, too. `SessionPlan.open` opens the session.
+    Args:
+        domain: What a record may look like.
+        budget: What all answers together may spend.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        questions: How many are expected; more may come.
+        updates: How many answers are paid for; None for the number with the least bound.
+        records: A public guess of how many records there are.
+        level: The probability with which an interval holds the truth.
+        beta: The probability with which a promise about all questions may fail.
+        learning: How the estimate learns: ``"fit"``, or ``"hedge"`` as in the theorem.
+        may_drop_records: Whether the source is a query, a view or an expression, whose number of
+            records is private under ``replace-one`` neighbours, too.
+
+    Returns:
+        The plan; its ``open`` opens the session.
+
+    Raises:
+        PlanError: An argument is wrong, or the budget is too small.
 
     >>> plan = plan_session(Domain({"age": 100, "sex": 2}), Budget(epsilon=1), records=50_000)
     >>> plan.updates, plan.epoch_cost.pure_epsilon * plan.updates <= 1
@@ -489,13 +646,38 @@ def open_session(
 ) -> Session:
     """A session on a table: ask, and pay only where what is known so far is wrong.
 
-    ``ledger`` is debited epoch by epoch, up to ``budget`` in all, and remembers everything: opened
-    again with the same arguments, the session goes on where it was. Without a ledger nothing
-    remembers what was spent: that is the caller's promise. The estimate starts from an earlier
-    release (``start``), from a table that is declared to be ``public``, or even. ``questions``,
-    ``records``, ``updates``, ``learning``: see `plan_session`, whose plan opens the same session.
-    ``name`` is the table's in the ledger; ``label`` tells sessions with equal arguments apart. With
-    ``dummy`` the records are made up, ``table`` is not opened and nothing is spent.
+    The same as ``plan_session(...).open(table, ...)``. Opened again with the same arguments and
+    ledger, the session goes on where it was.
+
+    Args:
+        table: The guarded table, as in `Plan.release`; not opened if ``dummy``.
+        domain: What a record may look like.
+        budget: What all answers together may spend.
+        ledger: Is debited epoch by epoch, up to ``budget`` in all, and remembers everything.
+            Without a ledger nothing remembers what was spent: that is the caller's promise.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        start: An earlier release, from which the estimate starts.
+        public: A table that is declared public, from which the estimate starts.
+        questions: How many are expected; more may come.
+        updates: How many answers are paid for; None for the number with the least bound.
+        records: A public guess of how many records there are.
+        level: The probability with which an interval holds the truth.
+        beta: The probability with which a promise about all questions may fail.
+        learning: How the estimate learns: ``"fit"``, or ``"hedge"`` as in the theorem.
+        name: The table's in the ledger.
+        label: Tells sessions with equal arguments apart.
+        dummy: Whether the records are made up, so that nothing is opened and nothing spent.
+        take_over: Go on although the process that has the session may still live, because it is
+            known to be gone.
+
+    Returns:
+        The session; close it when it is to go on in another process.
+
+    Raises:
+        PlanError: An argument is wrong, or the budget is too small.
+        TableError: The table cannot be opened or lacks a declared column.
+        LedgerError: There is no ledger, it is of another table, or another process has the session.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 10, "sex": 2})

@@ -119,7 +119,27 @@ class SessionParameters:
         learning: Learning = "fit",
         may_drop_records: bool = False,
     ) -> Self:
-        """The parameters of a session, from its budget; touches no data and costs nothing."""
+        """The parameters of a session, from its budget; touches no data and costs nothing.
+
+        Args:
+            domain: As in ``sf.plan_session``.
+            budget: As there.
+            neighbours: As there.
+            unit: As there.
+            questions: As there.
+            updates: As there.
+            records: As there.
+            level: As there.
+            beta: As there.
+            learning: As there.
+            may_drop_records: As there.
+
+        Returns:
+            The parameters.
+
+        Raises:
+            PlanError: An argument is wrong, or the budget is too small.
+        """
         if not isinstance(budget, Budget):
             raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
         check_domain(domain, "a session")
@@ -161,7 +181,14 @@ class SessionParameters:
         )
 
     def for_source(self, *, may_drop_records: bool) -> Self:
-        """This, or one that pays for the number of records, where the source may drop some."""
+        """This, or one that pays for the number of records, where the source may drop some.
+
+        Args:
+            may_drop_records: Whether the source may drop a record that is replaced.
+
+        Returns:
+            This plan, or one that also measures the number of records.
+        """
         if not may_drop_records or self.records_noise is not None:
             return self
         return self.of(
@@ -231,6 +258,12 @@ class SessionParameters:
         """The step of Hedge that lowers the relative entropy most at the edge of the threshold.
 
         A question found above is off by ``g n`` or more; ``eta g - eta^2/8`` is largest at 4 g.
+
+        Args:
+            records: How many records there are.
+
+        Returns:
+            The rate.
         """
         return 4 * self._gap(records)
 
@@ -238,6 +271,12 @@ class SessionParameters:
         """The most updates of Hedge with this rate from an even start, with chance ``1 - beta``.
 
         Each lowers the relative entropy of the data, at most ``ln m``, by ``2 g^2``.
+
+        Args:
+            records: How many records there are.
+
+        Returns:
+            A number of updates.
         """
         return ceil(log(self.domain.size) / (2 * self._gap(records) ** 2))
 
@@ -248,19 +287,37 @@ class SessionParameters:
         return min(least, 1.0)  # no answer is off by more than all records
 
     def promised(self, records: int) -> Weights:
-        """What the theorem of the notes promises for this budget and so many records."""
+        """What the theorem of the notes promises for this budget and so many records.
+
+        Args:
+            records: How many records there are.
+
+        Returns:
+            The error and its parameters.
+        """
         return multiplicative_weights(
             self.questions, self.domain.size, records, self.budget, beta=self.beta
         )
 
     def records_needed(self, alpha: float) -> int:
-        """How many records the theorem needs for errors of at most ``alpha`` of them."""
+        """How many records the theorem needs for errors of at most ``alpha`` of them.
+
+        Args:
+            alpha: An error, as a share of the records.
+
+        Returns:
+            A number of records.
+        """
         return weights_rows_needed(
             self.questions, self.domain.size, alpha, self.budget, beta=self.beta
         )
 
     def as_json(self) -> dict[str, object]:
-        """The plan as the ledger keeps it."""
+        """The plan as the ledger keeps it.
+
+        Returns:
+            JSON.
+        """
         unit = self.unit
         return {
             "domain": self.domain.digest(),
@@ -278,7 +335,11 @@ class SessionParameters:
         }
 
     def digest(self) -> str:
-        """SHA-256 of the plan: equal plans, equal digests."""
+        """SHA-256 of the plan: equal plans, equal digests.
+
+        Returns:
+            64 hexadecimal digits.
+        """
         text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -69,12 +69,17 @@ _NAME = re.compile(r"[^./:*?\[\]{}]+(\.[^./:*?\[\]{}]+){0,2}")
 class SqlSource:
     """What a SELECT of the curator's own gives, in place of a table.
 
-    ``source`` is a database (without a table), ``"spark:"``, or Parquet files, which the text calls
-    ``data``. The text is trusted: it runs as it stands.
-
     Privacy: none of its own; each row that it gives must come from one row (with a privacy unit:
     carry the unit of all rows that it comes from). Joins and aggregates can break that
     (docs/engines.md), and nothing checks it.
+
+    Args:
+        source: A database (without a table), ``"spark:"``, or Parquet files, which the text calls
+            ``data``.
+        sql: The SELECT; it is trusted and runs as it stands.
+
+    Raises:
+        TableError: The source or the text is none.
 
     >>> SqlSource("visits.parquet", "SELECT * FROM data WHERE year = 2024").source
     'visits.parquet'

@@ -105,6 +105,17 @@ def product(domain: Domain, queries: Mapping[str, Asked], name: str | None = Non
     A query set is ``"total"``, ``"identity"``, ``"prefix"``, ``"ranges"``, ``"windows(8)"``,
     ``"groups(LEVEL)"`` or a matrix with one row per query.
 
+    Args:
+        domain: What a record may look like.
+        queries: By the name of an attribute, a query set.
+        name: What the group is called.
+
+    Returns:
+        One query per combination.
+
+    Raises:
+        WorkloadError: A query set is none of these, or does not fit its attribute.
+
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
     >>> len(product(domain, {"age": "prefix", "sex": "identity"}))
@@ -125,6 +136,16 @@ def product(domain: Domain, queries: Mapping[str, Asked], name: str | None = Non
 
 def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
     """All tables over ``ways`` attributes, or the tables over the listed sets of attributes.
+
+    Args:
+        domain: What a record may look like.
+        ways: A number of attributes, or sets of their names.
+
+    Returns:
+        One group of queries per table.
+
+    Raises:
+        WorkloadError: There are not so many attributes, or none of the name.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2, "race": 5})
@@ -203,17 +224,54 @@ def subsets(names: Sequence[str], ways: int) -> list[tuple[str, ...]]:
 
 
 def prefixes(domain: Domain, attr: str, by: Sequence[str] = ()) -> Workload:
-    """The running totals (CDF) of an attribute, for each combination of the ``by`` attributes."""
+    """The running totals (CDF) of an attribute, for each combination of the ``by`` attributes.
+
+    Args:
+        domain: What a record may look like.
+        attr: The attribute whose cells are in order.
+        by: Attributes whose combinations each have their own totals.
+
+    Returns:
+        One query per cell and combination: how many records are in it or before it.
+
+    Raises:
+        WorkloadError: There is no such attribute.
+    """
     return _along(domain, attr, by, "prefix")
 
 
 def ranges(domain: Domain, attr: str, by: Sequence[str] = ()) -> Workload:
-    """All intervals of an attribute, for each combination of the ``by`` attributes."""
+    """All intervals of an attribute, for each combination of the ``by`` attributes.
+
+    Args:
+        domain: What a record may look like.
+        attr: The attribute whose cells are in order.
+        by: Attributes whose combinations each have their own intervals.
+
+    Returns:
+        One query per interval and combination.
+
+    Raises:
+        WorkloadError: There is no such attribute.
+    """
     return _along(domain, attr, by, "ranges")
 
 
 def windows(domain: Domain, attr: str, width: int, by: Sequence[str] = ()) -> Workload:
-    """All intervals of ``width`` neighbouring cells, for each combination of ``by``."""
+    """All intervals of ``width`` neighbouring cells, for each combination of ``by``.
+
+    Args:
+        domain: What a record may look like.
+        attr: The attribute whose cells are in order.
+        width: How many cells an interval has.
+        by: Attributes whose combinations each have their own intervals.
+
+    Returns:
+        One query per interval and combination.
+
+    Raises:
+        WorkloadError: There is no such attribute, or the width does not fit.
+    """
     if isinstance(width, bool) or not isinstance(width, int):
         raise WorkloadError(f"the width of windows is a whole number, got {shown(width)}")
     return _along(domain, attr, by, f"windows({width})")
@@ -225,6 +283,17 @@ def conjunctions(domain: Domain, ways: int, attributes: Sequence[str] | None = N
     Over d yes/no attributes these are the C(d, ways) 2^ways "k-way marginal queries" of Definition
     9 in Nikolov's notes on the projection mechanism. Without ``attributes``, all attributes of two
     cells are used.
+
+    Args:
+        domain: What a record may look like.
+        ways: How many attributes a conjunction has.
+        attributes: Names of attributes of two cells; None for all of them.
+
+    Returns:
+        One query per conjunction.
+
+    Raises:
+        WorkloadError: An attribute has more than two cells, or there are too few.
     """
     domain = base_of(domain)
     check_domain(domain, "conjunctions")
@@ -255,6 +324,17 @@ def predicates(
     domain: Domain, conditions: Sequence[Condition | str], labels: Sequence[str] = ()
 ) -> Workload:
     """One counting query per condition, built with ``sf.attribute`` or written as in SQL's WHERE.
+
+    Args:
+        domain: What a record may look like.
+        conditions: What is counted.
+        labels: What the queries are called; the conditions themselves if empty.
+
+    Returns:
+        One query per condition.
+
+    Raises:
+        WorkloadError: A condition cannot be asked on this domain.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
@@ -617,6 +697,18 @@ def explicit(
 
     Cells are in row-major order of ``attrs``. Dense arrays and scipy sparse matrices are taken;
     coefficients are kept to multiples of 2^-20.
+
+    Args:
+        domain: What a record may look like.
+        attrs: Names of attributes.
+        matrix: One row per query, one column per cell.
+        labels: What the queries are called.
+
+    Returns:
+        The queries, in the order of the rows.
+
+    Raises:
+        WorkloadError: The matrix has another shape, or is not finite.
     """
     from scipy.sparse import csr_matrix
 

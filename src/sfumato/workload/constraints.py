@@ -103,11 +103,17 @@ class Linked:
 class Constraints:
     """Impossible combinations and published counts, checked against each other.
 
-    ``impossible`` are conditions, built with ``sf.attribute`` or written as in SQL's WHERE.
-    ``published`` are pairs of attributes (or a workload of tables; no attributes: the total) and
-    counts, their axes in the order in which the attributes are named.
-
     Privacy: public knowledge; nothing is spent, and nothing of it may come from the data.
+
+    Args:
+        domain: What a record may look like.
+        impossible: Conditions that no record meets, built with ``sf.attribute`` or written as in
+            SQL's WHERE.
+        published: Pairs of attributes (or a workload of tables; no attributes: the total) and
+            counts, their axes in the order in which the attributes are named.
+
+    Raises:
+        WorkloadError: They contradict each other, or do not fit the domain.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "married": 2, "sex": 2})
@@ -164,6 +170,13 @@ class Constraints:
         """Over the cells of some attributes: whether a record can be there.
 
         ``kept`` are the cells of each attribute that are looked at, all of them unless given.
+
+        Args:
+            names: Names of attributes.
+            kept: The cells of each attribute that are looked at; None for all of them.
+
+        Returns:
+            One truth value per cell of their table.
         """
         cells = [np.arange(self.domain[n].size) for n in names] if kept is None else list(kept)
         shape = tuple(len(c) for c in cells)
@@ -187,12 +200,24 @@ class Constraints:
         return out
 
     def labels(self) -> dict[str, Integers]:
-        """For the attributes of conditions, the class of every cell."""
+        """For the attributes of conditions, the class of every cell.
+
+        Returns:
+            By the name of an attribute, the number of the class of every cell: cells of one class
+            are in the same conditions.
+        """
         pairs = (zip(p.classes.names, p.classes.class_of, strict=True) for p in self.linked)
         return dict(pair for part in pairs for pair in part)
 
     def are_possible(self, codes: Integers) -> Mask:
-        """For rows, given as cells by attribute (attribute x row): whether they can be records."""
+        """For rows, given as cells by attribute (attribute x row): whether they can be records.
+
+        Args:
+            codes: A column per row, with its cell of every attribute.
+
+        Returns:
+            One truth value per row.
+        """
         out = np.ones(codes.shape[1], dtype=np.bool_)
         for part in self.linked:
             pairs = zip(part.classes.names, part.classes.class_of, strict=True)
@@ -200,7 +225,14 @@ class Constraints:
         return out
 
     def beside(self, domain: Domain) -> Constraints:
-        """The same in a domain that has the values of some attributes as well."""
+        """The same in a domain that has the values of some attributes as well.
+
+        Args:
+            domain: A domain with all attributes of this one.
+
+        Returns:
+            The same constraints in that domain.
+        """
         out = copy(self)
         object.__setattr__(out, "domain", domain)
         return out
@@ -210,6 +242,12 @@ class Constraints:
 
         Conditions by what can be completed, tables by their margins; what couples attributes only
         through others that are left out is lost.
+
+        Args:
+            domain: A domain of some of the attributes.
+
+        Returns:
+            The constraints that are about these alone.
         """
         out = object.__new__(Constraints)
         set_ = object.__setattr__
@@ -221,7 +259,15 @@ class Constraints:
         return out
 
     def completed(self, names: Sequence[str], cells: Integers) -> Integers:
-        """Possible rows (attribute x row) in given possible cells, one row of codes per cell."""
+        """Possible rows (attribute x row) in given possible cells, one row of codes per cell.
+
+        Args:
+            names: Names of attributes.
+            cells: Possible cells of these attributes, a column for each.
+
+        Returns:
+            A possible record in each of the cells, as a column of codes of all attributes.
+        """
         out = np.zeros((len(self.domain), len(cells)), dtype=np.int64)
         for n, column in zip(names, cells.T, strict=True):
             out[self.domain.index(n)] = column
@@ -248,6 +294,12 @@ class Constraints:
         An attribute of one table only, that is neither asked about nor in a condition, is summed
         out: given the rest, it can be distributed as the table says. A table within another says
         nothing new.
+
+        Args:
+            names: Names of attributes.
+
+        Returns:
+            The published tables that matter to answers about them.
         """
         needed = set(names).union(*(p.classes.names for p in self.linked))
         tables = list(self.published)

@@ -223,7 +223,19 @@ class Attr:
 
 
 def attribute(domain: Domain, name: str) -> Attr:
-    """The attribute of this name, ready to be compared."""
+    """The attribute of this name, ready to be compared.
+
+    Args:
+        domain: What a record may look like.
+        name: The name of an attribute.
+
+    Returns:
+        Something that compares with constants: ``age >= 25`` is a condition, and conditions join by
+        ``&``, ``|`` and ``~``.
+
+    Raises:
+        WorkloadError: There is no such attribute.
+    """
     return Attr(domain[name])
 
 

@@ -124,6 +124,11 @@ class Workload:
     ``|`` joins workloads and ``*`` says how much one matters to the planner; neither changes
     what an answer means.
 
+    Args:
+        domain: What a record may look like.
+        terms: The groups of queries.
+        ratios: Which pairs of groups are a sum and a number, whose ratio is a mean.
+
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
     >>> work = sf.marginals(domain, 1) | 2 * sf.prefixes(domain, "age", by=["sex"])
@@ -185,7 +190,14 @@ class Workload:
         )
 
     def evaluate(self, counts: Numbers) -> Array:
-        """The exact answers on an array of counts of the domain's shape, group after group."""
+        """The exact answers on an array of counts of the domain's shape, group after group.
+
+        Args:
+            counts: A histogram: one number per cell, in the shape of the domain.
+
+        Returns:
+            One number per query, group after group.
+        """
         if self.domain.size > EVALUATED or self.queries > EVALUATED:
             raise TooLarge(
                 f"{self.queries:,} queries on {self.domain.size:,} cells cannot be evaluated at "
@@ -205,7 +217,14 @@ class Workload:
         )
 
     def over(self, domain: Domain) -> Workload:
-        """The same queries over a domain with more attributes, in the same order."""
+        """The same queries over a domain with more attributes, in the same order.
+
+        Args:
+            domain: A domain with all attributes of this one.
+
+        Returns:
+            The same queries over that domain.
+        """
         if domain is self.domain:
             return self
         return replace(
@@ -213,17 +232,35 @@ class Workload:
         )
 
     def gram(self) -> Gram:
-        """``F'WF`` in structured form."""
+        """``F'WF`` in structured form.
+
+        Returns:
+            A sum of Kronecker products, which is never written out.
+        """
         return Gram(self.domain, self.terms)
 
     def sensitivity(self, p: int) -> float:
-        """The 1 -> p norm of the queries: how far one record can move the answers, in L_p."""
+        """The 1 -> p norm of the queries: how far one record can move the answers, in L_p.
+
+        Args:
+            p: 1 or 2.
+
+        Returns:
+            The longest column, or a bound above it where it cannot be found.
+        """
         if p not in (1, 2):
             raise WorkloadError(f"sensitivity is known for p = 1 and p = 2, not {p!r}")
         return float(self.column_norm(p).power ** (1 / p))
 
     def column_norm(self, p: int) -> SensitivityBound:
-        """The p-th power of the sensitivity, and whether it is exact or an upper bound."""
+        """The p-th power of the sensitivity, and whether it is exact or an upper bound.
+
+        Args:
+            p: 1 or 2.
+
+        Returns:
+            The bound and whether it is reached.
+        """
         return greatest_column_power(self.terms, [1.0] * len(self.terms), p)
 
     @cached_property
@@ -234,7 +271,11 @@ class Workload:
         return normal_form(self)
 
     def digest(self) -> str:
-        """SHA-256 of the domain and the groups as they were written; `normal` has the meaning."""
+        """SHA-256 of the domain and the groups as they were written; `normal` has the meaning.
+
+        Returns:
+            64 hexadecimal digits.
+        """
         return self._digest
 
     @cached_property

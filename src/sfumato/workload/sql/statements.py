@@ -180,6 +180,18 @@ def sql(domain: Domain, text: str, name: str | None = None, *, in_bins: bool = F
     values themselves, clamped to the range of the schema; with ``in_bins`` every record counts as
     the middle of its bin instead, and the labels say so.
 
+    Args:
+        domain: What a record may look like.
+        text: One SELECT.
+        name: What the group is called; the alias of the aggregate if None.
+        in_bins: Whether sums and means take every record as the middle of its bin.
+
+    Returns:
+        One group of queries per aggregate.
+
+    Raises:
+        SqlError: The text is not a linear query; with what is allowed.
+
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
     >>> work = sf.sql(domain, "SELECT sex, COUNT(*) AS n FROM t WHERE age >= 25 GROUP BY sex")
