@@ -16,6 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 
+from sfumato.digest import canonical_json
 from sfumato.errors import LedgerError
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.types import Array, Noise, Numbers
@@ -69,7 +70,7 @@ class Measured:
             "units": units,
         }
         if about is not None:
-            text = json.dumps(about, sort_keys=True, separators=(",", ":")).encode()
+            text = canonical_json(about).encode()
             arrays["about"] = [np.frombuffer(text, dtype=np.uint8).astype(np.int64)]
         return _zipped(**arrays)
 

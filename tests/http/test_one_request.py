@@ -10,7 +10,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.cli.main import main
-from sfumato.ledger.entries import request_key
+from sfumato.digest import json_digest
 from sfumato.ledger.ledger import Ledger
 from sfumato.session.client import Client
 from sfumato_web.page.plan_draft import EPSILONS, Draft
@@ -114,7 +114,7 @@ def test_a_release_that_was_stored_by_the_json_as_it_came_is_found(fresh):
     assert len(book.entries()) == entries
     about = [book.table_id, domain.digest(), people.dataset.neighbours, None]
     dumped = wanted.asked.model_dump(exclude={"project", "level"})
-    former = request_key({"about": request_key({"table": about}), **dumped})
+    former = json_digest({"about": json_digest({"table": about}), **dumped})
     assert former == wanted.former[0]
 
 

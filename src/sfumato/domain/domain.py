@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
@@ -12,6 +10,7 @@ from itertools import islice
 from math import prod
 from pathlib import Path
 
+from sfumato.digest import json_digest
 from sfumato.domain.attributes import (
     MOST_ATTRIBUTES,
     Attribute,
@@ -185,8 +184,7 @@ class Domain:
         """
         if self._digest is None:
             rows = [_canonical(a) for a in self._attributes]
-            form = json.dumps(["sfumato domain 1", rows], sort_keys=True, separators=(",", ":"))
-            self._digest = hashlib.sha256(form.encode()).hexdigest()
+            self._digest = json_digest(["sfumato domain 1", rows])
         return self._digest
 
     @classmethod

@@ -35,6 +35,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
+from sfumato.digest import canonical_json, sha256
 from sfumato.domain.privacy_unit import PrivacyUnit, Unit, unit_from_json
 from sfumato.errors import BudgetError, LedgerError, SchemaError
 from sfumato.privacy.budget import Budget, check_neighbours
@@ -63,14 +64,11 @@ __all__ = [
     "Unfrozen",
     "Vouched",
     "Withdrawn",
-    "canonical_json",
     "check_name",
     "commitments",
     "entries_of",
-    "request_key",
     "seal",
     "seal_all",
-    "sha256",
     "unit_of_debit",
 ]
 
@@ -264,7 +262,7 @@ class Record:
     @staticmethod
     def hash_of(text: str) -> str:
         """Return the hash of a stored line."""
-        return hashlib.sha256(_SEAL + text.encode()).hexdigest()
+        return sha256(_SEAL + text.encode())
 
     @classmethod
     def read(cls, text: str) -> Record:
@@ -376,20 +374,6 @@ def unit_of_debit(debited: Debited) -> Unit | None:
     return "event" if {"stream", "window", "strategy"} <= set(request) else None
 
 
-def canonical_json(value: object) -> str:
-    """Return the one text of a JSON value: sorted keys, no spaces, ASCII, no NaN.
-
-    >>> canonical_json({"b": 1, "a": [0.5, "x"]})
-    '{"a":[0.5,"x"],"b":1}'
-    """
-    return _CANONICAL.encode(value)
-
-
-_CANONICAL: Final = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-)
-
-
 def check_name(value: object, name: str) -> str:
     """Return ``value`` if it can name a key, an analyst or a state."""
     if isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable():
@@ -401,16 +385,6 @@ def check_name(value: object, name: str) -> str:
     raise LedgerError(
         f"{name} must be a printable string of 1 to 200 characters, got {got}; give a public name"
     )
-
-
-def request_key(request: Mapping[str, object]) -> str:
-    """Return a key that is equal for equal requests: the SHA-256 of the canonical JSON."""
-    return sha256(canonical_json(request).encode())
-
-
-def sha256(data: bytes) -> str:
-    """Return the SHA-256 of bytes, in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def _fact_json(fact: Fact) -> dict[str, object]:

@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
+from sfumato.digest import canonical_json, sha256
 from sfumato.domain.privacy_unit import Unit, check_unit
 from sfumato.errors import LedgerError
 from sfumato.ledger import tables
@@ -44,11 +45,9 @@ from sfumato.ledger.entries import (
     Opened,
     State,
     Unfrozen,
-    canonical_json,
     check_name,
     commitments,
     seal_all,
-    sha256,
 )
 from sfumato.ledger.reader import LedgerReader
 from sfumato.ledger.store import open_store, this_process

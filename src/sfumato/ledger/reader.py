@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
+from sfumato.digest import sha256
 from sfumato.domain.privacy_unit import Unit, check_unit
 from sfumato.errors import LedgerError
 from sfumato.ledger import tables
@@ -31,7 +32,6 @@ from sfumato.ledger.entries import (
     Vouched,
     Withdrawn,
     entries_of,
-    sha256,
 )
 from sfumato.ledger.transaction import RecordChain, check_unit_is
 from sfumato.ledger.verify import Verification, verify

@@ -22,9 +22,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from sfumato.digest import canonical_json
 from sfumato.errors import BudgetError, LedgerError
 from sfumato.ledger.account import UNITS, Account
-from sfumato.ledger.entries import Record, Sealed, Stage, State, canonical_json
+from sfumato.ledger.entries import Record, Sealed, Stage, State
 from sfumato.privacy.budget import Budget
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sfumato.digest import sha256
 from sfumato.errors import BudgetError, LedgerError
 from sfumato.ledger import tables
 from sfumato.ledger.account import UNITS, Account
@@ -32,7 +33,6 @@ from sfumato.ledger.entries import (
     Unfrozen,
     Withdrawn,
     entries_of,
-    sha256,
     unit_of_debit,
 )
 from sfumato.ledger.transaction import account_of, chooses_between_filters

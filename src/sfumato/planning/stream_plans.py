@@ -16,8 +16,6 @@ Neighbours: ``add-remove``, a person adds at most ``largest`` to one value of on
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -26,6 +24,7 @@ from math import ceil, floor, frexp, isfinite, ldexp, log2, sqrt
 
 import numpy as np
 
+from sfumato.digest import json_digest, sha256
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.forecast import Candidate
 from sfumato.privacy.budget import Budget, check_neighbours
@@ -393,7 +392,7 @@ class StreamForecast:
             "stream": self.length,
             "window": self.width,
             "strategy": self.strategy,
-            "table": hashlib.sha256(_written(self.shape).encode()).hexdigest(),
+            "table": sha256(_written(self.shape).encode()),
             "largest": self.largest,
             "neighbours": self.neighbours,
             "budget": self.budget.as_json(),
@@ -402,8 +401,7 @@ class StreamForecast:
 
     def digest(self) -> str:
         """SHA-256 of the request."""
-        canonical = json.dumps(self.request(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return json_digest(self.request())
 
     def __repr__(self) -> str:
         asked = "running totals" if self.width is None else f"sums of the last {self.width:,}"

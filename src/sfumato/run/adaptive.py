@@ -22,10 +22,10 @@ from math import floor, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.ledger.entries import canonical_json, request_key
 from sfumato.measurement import Transcript
 from sfumato.planning.adaptive_costs import Spending, asked_domain, candidate_sets, moves_of
 from sfumato.privacy.budget import Budget, check_neighbours
@@ -201,7 +201,7 @@ class AdaptivePlan:
         Returns:
             64 hexadecimal digits.
         """
-        return request_key(self.request())
+        return json_digest(self.request())
 
     def stored_key(self, ledger: Ledger, *, key: str | None = None) -> str | None:
         """The key under which a ledger has the answer of this request, if it has; spends nothing.
@@ -298,7 +298,7 @@ class AdaptiveRun(Runnable[Rounds, "Release"]):
     def keys(self, ledger: Ledger) -> Iterable[str]:
         """The key of this very writing, which was the only one once, and the plan's own."""
         del ledger
-        return dict.fromkeys([request_key(self.plan.as_written()), self.key()])
+        return dict.fromkeys([json_digest(self.plan.as_written()), self.key()])
 
     def reader(self, stored: Stored) -> AdaptiveRun | None:
         """This, if the request is the plan's or that of its writing."""

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from sfumato.digest import canonical_json
 from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.ledger.entries import canonical_json
 from sfumato.planning.sparse_plans import GRID_BITS, SparsePlan, plan_sparse
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost

@@ -17,10 +17,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, unit_of
 from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.ledger.account import Account, Price
-from sfumato.ledger.entries import Entry, canonical_json, request_key
+from sfumato.ledger.entries import Entry
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
 from sfumato.planning.planner import Strategies, choose, smallest_budget
@@ -570,7 +571,7 @@ class Plan:
         Returns:
             64 hexadecimal digits.
         """
-        return request_key(self.request())
+        return json_digest(self.request())
 
     def measurement(self) -> dict[str, object]:
         """What is measured, and with which noise: a stored answer is read by this alone.
@@ -608,7 +609,7 @@ class Plan:
         """Whether an entry of before there was a normal form is of this request."""
         request = json.loads(entry.request)
         is_wanted = self.wanted in (None, request.get("mechanism"))
-        is_own = "strategy" in request and entry.key == request_key(request)
+        is_own = "strategy" in request and entry.key == json_digest(request)
         return is_own and is_wanted and self._is_of(request)
 
     def _is_of(self, request: Mapping[str, object]) -> bool:
@@ -703,7 +704,7 @@ class LinearRun(Runnable["Exact", "Release"]):
         plan, request = self.plan, self.plan.request()
         for name in dict.fromkeys([request["mechanism"], plan.mechanism, "best"]):
             for budget in budget_writings(plan.budget):
-                yield request_key({**request, "mechanism": name, "budget": budget})
+                yield json_digest({**request, "mechanism": name, "budget": budget})
         yield from self.former
         digest = plan.workload.digest()
         for entry in ledger.entries():

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from sfumato.digest import canonical_json
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, Unit
 from sfumato.errors import LedgerError, PlanError
-from sfumato.ledger.entries import Entry, canonical_json
+from sfumato.ledger.entries import Entry
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.text import shown

@@ -29,6 +29,7 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
+from sfumato.digest import canonical_json
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
 from sfumato.errors import LedgerError, LedgerFrozen, PlanError, SfumatoError, TableError
@@ -638,8 +639,6 @@ class _Tests:
 
     def begin(self, *, take_over: bool) -> None:
         """Begin after a debit, go on from a rest, or begin the next sparse vector after a loss."""
-        from sfumato.ledger.entries import canonical_json
-
         ledger, request = self.ledger, self.watch.request() | {"begun": self.key}
         if ledger is None:
             self.finder = Discoverer(self.watch.plan, self.random)

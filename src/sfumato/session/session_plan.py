@@ -20,8 +20,6 @@ Neither choice touches privacy, which is the ledger's; proof page: ``docs/proofs
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,6 +27,7 @@ from functools import cached_property, partial
 from math import ceil, log, sqrt
 from typing import TYPE_CHECKING, Final
 
+from sfumato.digest import json_digest
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError
@@ -340,8 +339,7 @@ class SessionParameters:
         Returns:
             64 hexadecimal digits.
         """
-        text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return json_digest(self.as_json())
 
 
 def _check_numbers(

@@ -16,6 +16,7 @@ import os
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from sfumato.digest import canonical_json
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, SfumatoError
@@ -129,7 +130,7 @@ class SparseVector(Redacted):
             "noise": str(self._noise),
             "left": self._left,
         }
-        return json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+        return canonical_json(kept).encode()
 
     @classmethod
     def restored(
@@ -336,7 +337,7 @@ class Discoverer(Redacted):
     def state(self) -> bytes:
         """What `restored` needs to go on: private, as `SparseVector.state`."""
         kept = {"begun": self._begun, "owed": self._owed, "vector": self._vector.state().decode()}
-        return json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+        return canonical_json(kept).encode()
 
     @classmethod
     def restored(

@@ -12,7 +12,6 @@ the vault measures are made of the same parts.
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sfumato.digest import sha256
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers, Numbers
 
@@ -112,7 +112,7 @@ def least_bits(entries: Integers, bits: int) -> tuple[Integers, int]:
 
 def hashed(values: Numbers) -> str:
     """SHA-256 of whole numbers, as 64-bit integers."""
-    return hashlib.sha256(np.ascontiguousarray(values.astype(np.int64)).tobytes()).hexdigest()
+    return sha256(np.ascontiguousarray(values.astype(np.int64)).tobytes())
 
 
 def widest(columns: Integers) -> float:

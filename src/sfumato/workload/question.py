@@ -9,8 +9,6 @@ of a matrix that mean the same have the same classes, the same table and the sam
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,11 +17,13 @@ from math import prod
 
 import numpy as np
 
+from sfumato.digest import canonical_json, sha256
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import shown
 from sfumato.types import Integers, Numbers
 from sfumato.workload.predicates import Classes, Condition
+from sfumato.workload.queries import hashed
 from sfumato.workload.scans import RECORD_BITS, WORD_BITS
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Workload
@@ -75,12 +75,11 @@ class Question:
     def key(self) -> str:
         """SHA-256 of the meaning: equal questions, equal keys."""
         axes = [
-            [name, _hash(classes)]
+            [name, hashed(classes)]
             for name, classes in zip(self.attributes, self.class_of, strict=True)
         ]
-        form = ["sfumato question 1", axes, self.bits, list(self.table.shape), _hash(self.table)]
-        text = json.dumps(form, separators=(",", ":"))
-        return hashlib.sha256(self.domain.digest().encode() + text.encode()).hexdigest()
+        form = ["sfumato question 1", axes, self.bits, list(self.table.shape), hashed(self.table)]
+        return sha256(self.domain.digest().encode() + canonical_json(form).encode())
 
     @cached_property
     def cells(self) -> int:
@@ -296,7 +295,3 @@ def _check_classes(term: Term, cells: int) -> None:
 def _check_size(term: Term, greatest: float) -> None:
     if greatest >= GREATEST:
         raise TooLarge(f"the coefficients of {term.name!r} are too large or too fine; round them")
-
-
-def _hash(values: Numbers) -> str:
-    return hashlib.sha256(np.ascontiguousarray(values.astype(np.int64)).tobytes()).hexdigest()

@@ -19,8 +19,8 @@ from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING
 
 from sfumato.cli.ask_command import forecasts_document
+from sfumato.digest import json_digest
 from sfumato.errors import BudgetExhausted
-from sfumato.ledger.entries import request_key
 from sfumato.session.session_answers import bare_name
 from sfumato.workload.sql.plain_count import plain_count
 from sfumato.workload.sql.statements import sql
@@ -158,8 +158,8 @@ class Asking:
             [q.name, q.aggregate, q.condition, [[n, str(v)] for n, v in q.groups]]
             for q in questions
         ]
-        view = request_key({"questions": keys, "words": words})
-        former = keys[0] if len(keys) == 1 else request_key({"questions": keys})
+        view = json_digest({"questions": keys, "words": words})
+        former = keys[0] if len(keys) == 1 else json_digest({"questions": keys})
         key = keys[0] if len(keys) == 1 else view
         return self._known(text, Read(key, view, former, questions))
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sfumato.cli.output import budget_document
 from sfumato.cli.plan_command import plan_document
+from sfumato.digest import json_digest
 from sfumato.domain.domain import write_domain
 from sfumato.errors import LedgerError, LedgerFrozen
-from sfumato.ledger.entries import Entry, Frozen, request_key
+from sfumato.ledger.entries import Entry, Frozen
 from sfumato.ledger.ledger import Ledger
 from sfumato.planning.mechanisms import MECHANISMS, named
 from sfumato.planning.planner import BIASED, Strategies
@@ -92,7 +93,7 @@ class ReleaseWanted:
 def _former_paid(about: str, asked: PlanAsked) -> str:
     """The key of a measurement as it once was: that of the JSON as it came."""
     paid = asked.model_dump(exclude={"project", "level"})
-    return request_key({"about": about, **paid})
+    return json_digest({"about": about, **paid})
 
 
 class Guarded:
@@ -106,7 +107,7 @@ class Guarded:
         self.book = open_book(dataset, config)
         unit = None if dataset.unit is None else [dataset.unit.column, dataset.unit.rows]
         told = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
-        self._about = request_key({"table": told})
+        self._about = json_digest({"table": told})
         self._bodies: Newest[ReleaseWanted] = Newest(KEPT_BODIES)
         self._workloads: Newest[Workload] = Newest(KEPT_PLANS)
         self._plans: Newest[Plan] = Newest(KEPT_PLANS)
@@ -245,9 +246,9 @@ class Guarded:
             "project": asked.project,
             "level": asked.level,
         }
-        former = request_key({"about": self._about, **asked.model_dump()})
+        former = json_digest({"about": self._about, **asked.model_dump()})
         keys = (_former_paid(self._about, asked), former)
-        return ReleaseWanted(asked, workload, paid, request_key(view), keys)
+        return ReleaseWanted(asked, workload, paid, json_digest(view), keys)
 
     def _workload(self, asked: PlanAsked) -> Workload:
         """The queries of a request; texts are read once."""
@@ -263,7 +264,7 @@ class Guarded:
         budget = Budget(**asked.budget.model_dump())
         whose = self.dataset
         how = (whose.neighbours, asked.objective, asked.mechanism, whose.unit)
-        return request_key(request_of(workload, budget, *how))
+        return json_digest(request_of(workload, budget, *how))
 
     def begin(
         self, body: bytes, who: Analyst, name: str | None

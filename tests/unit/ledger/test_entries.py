@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sfumato.digest import canonical_json
 from sfumato.errors import LedgerError
 from sfumato.ledger.entries import (
     GENESIS,
@@ -24,7 +25,6 @@ from sfumato.ledger.entries import (
     Record,
     Unfrozen,
     Vouched,
-    canonical_json,
 )
 from sfumato.ledger.store import is_gone, this_process
 from sfumato.ledger.witness import Witness, WitnessLine
