@@ -21,8 +21,7 @@ from threadpoolctl import threadpool_limits
 import sfumato as sf
 from bench import adult, explicit, implicit
 from bench.tell import show
-from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.synthesize import released_tables, released_total
+from sfumato.refine.reconstruct import reconstruct, released_tables, released_total
 from sfumato.vault.measure import count, measure
 from sfumato.vault.tables import open_table
 

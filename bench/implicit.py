@@ -37,10 +37,15 @@ from bench.live import ONE_THREAD
 from sfumato.measurement import Measured
 from sfumato.refine.draws import Draws
 from sfumato.refine.local_consistency import project_locally
-from sfumato.refine.reconstruct import fit_answers, fit_measured, reconstruct
+from sfumato.refine.reconstruct import (
+    fit_answers,
+    fit_measured,
+    reconstruct,
+    released_tables,
+    released_total,
+)
 from sfumato.refine.rows import fit_rows
 from sfumato.refine.shrink import shrunk
-from sfumato.refine.synthesize import released_tables, released_total
 from sfumato.run.linear import Plan
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.vault.measure import count, measure

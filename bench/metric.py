@@ -24,10 +24,15 @@ from bench import adult, explicit, implicit
 from bench.tell import show
 from sfumato.measurement import Measured
 from sfumato.refine.cells import fit_explicit
-from sfumato.refine.grid import Grid
 from sfumato.refine.local_consistency import project_locally
-from sfumato.refine.reconstruct import fit_answers, fit_measured, reconstruct
-from sfumato.refine.synthesize import released_tables, released_total
+from sfumato.refine.problem import Grid
+from sfumato.refine.reconstruct import (
+    fit_answers,
+    fit_measured,
+    reconstruct,
+    released_tables,
+    released_total,
+)
 from sfumato.run.linear import Plan
 from sfumato.vault.measure import count, measure
 from sfumato.vault.tables import open_table

@@ -34,14 +34,12 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.resources import LISTED, TABLES
-from sfumato.refine.cells import agreed_total, fit_explicit
+from sfumato.refine.cells import agreed_total, fit_explicit, fit_largest
 from sfumato.refine.draws import Draws
-from sfumato.refine.grid import Grid, alike
-from sfumato.refine.minimax import fit_largest
-from sfumato.refine.reconstruct import Fit, fit_answers
+from sfumato.refine.problem import Grid, alike
+from sfumato.refine.reconstruct import Fit, fit_answers, released_tables, released_total
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.shrink import PublicRecords, shrunk_towards
-from sfumato.refine.synthesize import released_tables, released_total
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Progress
 from sfumato.workload.constraints import CLOSE, Constraints

@@ -29,7 +29,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge
 from sfumato.refine.cells import nearest, published_cells
-from sfumato.refine.grid import Grid
+from sfumato.refine.problem import Grid
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.raking import rake
 from sfumato.types import Array, Integers

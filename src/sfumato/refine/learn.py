@@ -1,52 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known so far: noisy tables come one by one, an estimate of every other table is kept.
+"""Estimates that learn from noisy measurements step by step: the public half of adaptive loops.
 
-The public half of the adaptive loop (``run/rounds.py``). Tables over one attribute come first and
-make the product that the maximum entropy model (``entropy.py``) starts from; every further table
-moves the model, and rows are drawn anew when their weights have become uneven. The same steps give
-the same estimate, so a stored transcript is a release.
+Three learners, one for each loop of ``run/rounds.py``; each takes measurements and returns an
+estimate of any table:
+
+* ``Learner``: measured tables, by maximum entropy (``MaximumEntropy``). Tables over one attribute
+  come first and make the product that the model starts from; every further table moves the model,
+  and rows are drawn anew when their weights have become uneven.
+* ``Hedge``: measured queries, by multiplicative weights over all cells (MWEM).
+* ``Boosted``: measured samples of queries, by synopses and their median (boosting).
+
+The rounds of a release learn through the same functions while they measure, so a stored transcript
+gives the same estimate again (``replay_tables``, ``replay_queries``, ``replay_samples``).
+``constrained_rows`` makes an estimate meet constraints. Public arithmetic with repeatable draws
+only: nothing here costs privacy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import prod, sqrt
 
 import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Measurement, Step, Transcript
-from sfumato.privacy.noise_laws import BlockNoise
-from sfumato.refine.cells import Estimate, fit_explicit
+from sfumato.refine.cells import CellEstimate, fit_explicit, fit_largest
 from sfumato.refine.draws import Draws
-from sfumato.refine.entropy import MaximumEntropy
 from sfumato.refine.feasibility import witness
-from sfumato.refine.grid import Grid
-from sfumato.refine.minimax import fit_largest
+from sfumato.refine.problem import Grid
 from sfumato.refine.reconstruct import Fit, fit_answers
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible, meet_published
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.constraints import CLOSE, Constraints
-from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.scans import answer_bits
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload, marginal, spread
 
 __all__ = [
     "Boosted",
+    "ConstrainedRows",
     "Hedge",
-    "KeptRows",
     "Learner",
-    "Told",
-    "ToldIntervals",
+    "MaximumEntropy",
     "begun_total",
-    "half_widths",
-    "kept_rows",
+    "constrained_rows",
+    "independent_shares",
     "learn_query",
     "learn_sample",
     "replay_queries",
@@ -57,7 +61,7 @@ __all__ = [
 
 
 class Learner:
-    """Measured tables in, an estimate of any table out, kept on so many ``rows``."""
+    """Takes measured tables, returns an estimate of any table; the model has so many ``rows``."""
 
     def __init__(
         self,
@@ -85,12 +89,12 @@ class Learner:
         if self._model is not None:
             return self._model.total
         sums = [(values.sum(), 1 / (v * values.size)) for values, v in self._single.values()]
-        known = sum(s * w for s, w in sums) / sum(w for _, w in sums)
-        return max(float(known), 1.0)
+        average = sum(s * w for s, w in sums) / sum(w for _, w in sums)
+        return max(float(average), 1.0)
 
     @property
     def model(self) -> MaximumEntropy:
-        """The model, begun when it is first needed."""
+        """The maximum entropy model, made when it is first needed."""
         if self._model is None:
             total = self.total
             tables = [self.single(name) for name in self.domain.names]
@@ -112,7 +116,7 @@ class Learner:
         return project_to_simplex(self._single[name][0], self.total)
 
     def independent(self, names: Names) -> Array:
-        """The table over some attributes as it would be if nothing hung together."""
+        """The table over some attributes if all of them were independent."""
         out = np.array(self.total)
         for name in names:
             out = np.multiply.outer(out, self.single(name) / self.total)
@@ -122,8 +126,8 @@ class Learner:
         """Take one noisy table."""
         values, variance = measurement.values, measurement.noise.variance
         if len(names) == 1 and self._model is None:
-            before, known = self._single.get(names[0], (np.zeros(values.size), np.inf))
-            share = 1.0 if known == np.inf else known / (known + variance)
+            before, previous = self._single.get(names[0], (np.zeros(values.size), np.inf))
+            share = 1.0 if previous == np.inf else previous / (previous + variance)
             averaged = before + share * (values - before)
             self._single[names[0]] = (averaged, variance * share)
             return
@@ -148,11 +152,11 @@ class Learner:
         One public draw of the noise stands for its mean: tables have many cells.
         """
         cells = np.asarray(estimate).ravel()
-        known = self._deviates.get(law)
-        if known is None or known.size < cells.size:
+        deviates = self._deviates.get(law)
+        if deviates is None or deviates.size < cells.size:
             draw = self._draws.normals if law == "gaussian" else self._draws.laplaces
-            known = self._deviates[law] = draw(max(2 * cells.size, 1 << 12))
-        noisy = project_to_simplex(cells + scale * known[: cells.size], self.total)
+            deviates = self._deviates[law] = draw(max(2 * cells.size, 1 << 12))
+        noisy = project_to_simplex(cells + scale * deviates[: cells.size], self.total)
         return float(np.abs(noisy - cells).sum())
 
     def finish(self) -> MaximumEntropy:
@@ -166,22 +170,225 @@ class Learner:
         return model
 
 
-# --------------------
-# Multiplicative weights over all cells: the estimate that MWEM improves query by query.
-#
-# |   h(x) <- h(x) exp(q(x) (y - q(h)) / (2 n)),  scaled to sum n
-#
-# for a query q with coefficients in [-1, 1] and its noisy answer y (Hardt, Ligett, McSherry 2012,
-# "A simple and practical algorithm for differentially private data release"; Hedge: Freund,
-# Schapire 1997). As the authors advise, all queries measured so far are gone through again and
-# again. The domain is explicit: one number per cell is held. Public arithmetic only.
+# Maximum entropy
+
+
+class MaximumEntropy:
+    """Weighted rows of the maximum entropy distribution of noisy tables, ``total`` records in all.
+
+        p(x) ~ prod_a shares_a(x_a) exp(sum_S theta_S(x_S))
+
+    is the distribution nearest to independence (in relative entropy) that agrees with what was
+    measured on the attribute sets S. The measured tables are noisy, so agreement is weighed: the
+    potentials minimise
+
+        n KL(p || independent) + sum_S |n p_S - y_S|^2 / (2 variance_S),  table S counting g_S-fold,
+
+    and are found one table at a time: given all others,
+    ``theta_S = g_S (y_S - n p_S) / variance_S`` is one equation per cell (proportional fitting,
+    Deming, Stephan 1940, "On a least squares adjustment of a sampled frequency table", with noise:
+    the exact block step of the dual). ``g_S``, how much looser than sampling noise the dependence
+    is taken to be, is the excess of the squared difference when the table came (empirical Bayes).
+
+    p is never built: rows drawn from it stand for it, as importance weights while potentials move,
+    and drawn anew (resampled, then Metropolis steps) when the weights have become uneven (Del
+    Moral, Doucet, Jasra 2006, "Sequential Monte Carlo samplers"). Memory is that of the rows and
+    the measured tables; the domain may have any size. Draws come from a public label, so they are
+    repeatable. With constraints no row is ever impossible; published tables are observed like
+    others, with next to no noise.
+
+    >>> model = MaximumEntropy(Domain({"a": 2, "b": 2}), [np.ones(2), np.ones(2)], 100.0, 4000)
+    >>> model.observe(("a", "b"), np.array([[50.0, 0.0], [0.0, 50.0]]), 1.0)
+    >>> model.fit(3)
+    >>> [round(v) for v in model.table(("a", "b")).ravel()]
+    [50, 0, 0, 50]
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        shares: Sequence[Array],
+        total: float,
+        rows: int,
+        label: str = "maximum entropy",
+        constraints: Constraints | None = None,
+    ) -> None:
+        if not (np.isfinite(total) and total > 0 and rows >= 1):
+            raise PlanError(f"{rows} rows cannot stand for {total} records: both must be above 0")
+        self.domain, self.total = domain, float(total)
+        self._shares = [independent_shares(s) for s in shares]
+        self._draws = Draws(label)
+        self._tables: dict[Names, tuple[Array, float, float]] = {}
+        self._potentials: dict[Names, Array] = {}
+        self._cells: dict[Names, Integers] = {}
+        self._constraints = constraints
+        self.codes = self._independent(rows)
+        self.weights = np.full(rows, 1.0 / rows)
+
+    @property
+    def evenness(self) -> float:
+        """The effective number of rows (Kong 1992), as a share of all."""
+        return float(1.0 / (self.weights**2).sum() / self.weights.size)
+
+    @property
+    def sets(self) -> tuple[Names, ...]:
+        """The attribute sets that were observed."""
+        return tuple(self._tables)
+
+    def table(self, names: Names) -> Array:
+        """The estimated counts over any attributes, an axis each, in the order of the domain."""
+        from sfumato.solve.row_kernels import margin
+
+        shape = self._shape(names)
+        stored = self._cells.get(names)
+        cells = self._cell_numbers(names) if stored is None else stored
+        out = np.zeros(prod(shape))
+        margin(cells, self.weights, out)
+        return np.asarray(out * self.total).reshape(shape)
+
+    def observe(self, names: Names, values: Array, variance: float) -> None:
+        """Take a noisy table; one over the same attributes is averaged with the one before."""
+        noisy = np.asarray(values, dtype=np.float64).ravel()
+        looseness = 1.0
+        if names in self._tables:
+            before, previous, looseness = self._tables[names]
+            share = previous / (previous + variance)
+            noisy, variance = before + share * (noisy - before), previous * (1 - share)
+        apart = noisy - self.table(names).ravel()
+        excess = float(apart @ apart) - noisy.size * variance
+        excess += LIMITS.looseness_margin * sqrt(2 * noisy.size) * variance
+        looseness = min(max(excess / self.total, looseness), LIMITS.looseness_maximum)
+        self._tables[names] = (noisy, variance, looseness)
+        self._potentials.setdefault(names, np.zeros(noisy.size))
+        if names not in self._cells:
+            self._cells[names] = self._cell_numbers(names)
+
+    def fit(self, sweeps: int = 1, sets: Iterable[Names] | None = None) -> None:
+        """Solve for the potentials of one table after the other: of ``sets``, by default all."""
+        from sfumato.solve.row_kernels import margin, reweight, solve
+
+        for _ in range(sweeps):
+            for names in self._tables if sets is None else sets:
+                values, variance, looseness = self._tables[names]
+                old, new = self._potentials[names], np.empty(values.size)
+                shares = np.zeros(values.size)
+                margin(self._cells[names], self.weights, shares)
+                with np.errstate(divide="ignore"):
+                    solve(
+                        shares,
+                        old,
+                        values,
+                        looseness / variance,
+                        self.total,
+                        LIMITS.potential_step,
+                        new,
+                    )
+                self.weights /= reweight(self._cells[names], np.exp(new - old), self.weights)
+                self._potentials[names] = new
+
+    def renew(self, rows: int | None = None, moves: int = LIMITS.metropolis_steps) -> None:
+        """Draw rows anew: in proportion to their weights, then moved under the potentials."""
+        count = self.weights.size if rows is None else rows
+        edges = np.cumsum(self.weights)
+        at = (np.arange(count) + self._draws.uniforms(1)[0]) / count * edges[-1]
+        chosen = np.minimum(np.searchsorted(edges, at, side="right"), edges.size - 1)
+        self.codes = np.ascontiguousarray(self.codes[chosen])
+        self.weights = np.full(count, 1.0 / count)
+        self._move(moves)
+        self._cells = {names: self._cell_numbers(names) for names in self._tables}
+
+    def _move(self, times: int) -> None:
+        from sfumato.solve.row_kernels import move
+
+        sets = list(self._potentials)
+        if not sets:
+            return
+        stride = np.stack([self._strides(names) for names in sets])
+        lengths = [self._potentials[names].size for names in sets]
+        offset = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+        by_attribute = [np.flatnonzero(stride[:, a]) for a in range(len(self.domain))]
+        start = np.concatenate([[0], np.cumsum([len(k) for k in by_attribute])]).astype(np.int64)
+        sizes = np.array(self.domain.shape, dtype=np.int64)
+        seed = np.uint64(int(self._draws.uniforms(1)[0] * 2**53))
+        before = None if self._constraints is None else self.codes.copy()
+        move(
+            self.codes,
+            np.concatenate([np.cumsum(s) for s in self._shares]),
+            np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64),
+            sizes,
+            np.concatenate([self._potentials[names] for names in sets]),
+            offset,
+            stride,
+            start,
+            np.concatenate(by_attribute).astype(np.int64),
+            times,
+            seed,
+        )
+        if self._constraints is not None and before is not None:
+            # Moves that end outside are refused: the law is the same, given that it is possible.
+            outside = ~self._constraints.are_possible(self.codes.T)
+            self.codes[outside] = before[outside]
+
+    def _independent(self, rows: int) -> Integers:
+        """Rows of the product of the shares, every attribute spread evenly over its quantiles."""
+        codes = np.empty((rows, len(self._shares)), dtype=np.int32)
+        for a, shares in enumerate(self._shares):
+            order = np.argsort(self._draws.uniforms(rows))
+            at = (order + self._draws.uniforms(rows)) / rows
+            edges = np.cumsum(shares)
+            codes[:, a] = np.minimum(np.searchsorted(edges, at, side="right"), shares.size - 1)
+        if self._constraints is not None and self._constraints.linked:
+            rows_of = codes.T.astype(np.int64)
+            drawn = make_possible(self._constraints, rows_of, self._shares, self._draws.uniforms)
+            codes = np.ascontiguousarray(drawn.T, dtype=np.int32)
+        return codes  # type: ignore[return-value]
+
+    def _shape(self, names: Names) -> tuple[int, ...]:
+        return tuple(self.domain[n].size for n in names)
+
+    def _strides(self, names: Names) -> Integers:
+        """What a step of each attribute adds to the cell number of a table."""
+        out, step = np.zeros(len(self.domain), dtype=np.int64), 1
+        for name in reversed(names):
+            out[self.domain.index(name)] = step
+            step *= self.domain[name].size
+        return out
+
+    def _cell_numbers(self, names: Names) -> Integers:
+        from sfumato.solve.row_kernels import cells_of
+
+        out = np.empty(self.codes.shape[0], dtype=np.int32)
+        members = np.array([self.domain.index(n) for n in names], dtype=np.int64)
+        cells_of(self.codes, members, self._strides(names), out)
+        return out  # type: ignore[return-value]
+
+
+def independent_shares(counts: Array) -> Array:
+    """Non-negative counts as shares, none of them quite zero."""
+    positive = np.maximum(np.asarray(counts, dtype=np.float64).ravel(), 0.0)
+    mass = positive.sum()
+    even = np.full(positive.size, 1.0 / positive.size)
+    shares = positive / mass if mass > 0 else even
+    return np.asarray(
+        (1 - LIMITS.one_way_share_minimum) * shares + LIMITS.one_way_share_minimum * even
+    )
+
+
+# Multiplicative weights
 
 
 class Hedge:
     """A histogram of ``total`` records, uniform at first, that learns measured queries.
 
+        h(x) <- h(x) exp(q(x) (y - q(h)) / (2 n)),  scaled to sum n
+
+    for a query q with coefficients in [-1, 1] and its noisy answer y (Hardt, Ligett, McSherry 2012,
+    "A simple and practical algorithm for differentially private data release"; Hedge: Freund,
+    Schapire 1997). As the authors advise, all queries measured so far are gone through again and
+    again. The domain is explicit: one number per cell is held.
+
     With constraints it is uniform over what is possible; published tables are met at the end
-    (``learn.py``).
+    (``constrained_rows``).
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"sex": 2})
@@ -205,7 +412,7 @@ class Hedge:
         if constraints is not None:  # steps multiply, so what is impossible stays 0
             possible = constraints.possible(domain.names)
             self.histogram = possible * (self.total / float(possible.sum()))
-        self._known: dict[tuple[str, int], tuple[Term, Array, float, int]] = {}
+        self._measured: dict[tuple[str, int], tuple[Term, Array, float, int]] = {}
 
     def table(self, names: Names) -> Array:
         """The estimated counts over some attributes, an axis each."""
@@ -216,13 +423,13 @@ class Hedge:
         return np.concatenate([t.answer(self.table(t.attributes)) for t in workload.terms])
 
     def learn(self, term: Term, query: int, value: float) -> None:
-        """Take a noisy answer, and go through all that is known; equal queries are averaged."""
+        """Take a noisy answer, and go through all of them; equal queries are averaged."""
         one = np.zeros(term.rows)
         one[query] = 1.0
         coefficients = np.asarray(term.adjoint(one), dtype=np.float64).reshape(term.shape)
-        _, _, before, times = self._known.get((term.name, query), (term, coefficients, 0.0, 0))
+        _, _, before, times = self._measured.get((term.name, query), (term, coefficients, 0.0, 0))
         averaged = (before * times + value) / (times + 1)
-        self._known[term.name, query] = (term, coefficients, averaged, times + 1)
+        self._measured[term.name, query] = (term, coefficients, averaged, times + 1)
         left = self._pass()
         for i in range(1, LIMITS.hedge_passes_maximum):
             now = self._pass()
@@ -231,12 +438,12 @@ class Hedge:
             left = now
 
     def _pass(self) -> float:
-        """One step per known query; the sum of their errors before it, as shares of all records."""
+        """One step per measured query; their summed errors before it, as shares of all records."""
         error = 0.0
-        for term, coefficients, value, _ in self._known.values():
+        for term, coefficients, value, _ in self._measured.values():
             greatest = float(np.abs(coefficients).max()) or 1.0
-            found = float((coefficients * self.table(term.attributes)).sum())
-            lack = (value - found) / (self.total * greatest)
+            estimate = float((coefficients * self.table(term.attributes)).sum())
+            lack = (value - estimate) / (self.total * greatest)
             error += abs(lack)
             # Noise may ask for more records than there are: a step is never longer than 1/2.
             step = np.exp(coefficients / greatest * (min(max(lack, -1.0), 1.0) / 2))
@@ -245,28 +452,19 @@ class Hedge:
         return error
 
 
-# --------------------
-# Synopses of few queries, and their median: the public half of boosting over queries.
-#
-# A synopsis is a histogram made of the noisy answers y of a few queries F. Of all histograms that
-# explain them it is the most even one,
-#
-# |   minimise c n KL(h / n | uniform) + sum_q (F h - y)_q^2 / (2 sigma_q^2)   over h >= 0, 1'h =
-#   n,
-#
-# so queries it does not know are answered as evenness has it. The dual is smooth, in one variable
-# per known query whatever the domain: ``h = n exp(F'u) / sum exp(F'u)`` with ``c sigma^2 u = y - F
-# h``. (The base generators of Dwork, Rothblum, Vadhan 2010, "Boosting and differential privacy",
-# search all small data sets, and know the queries of their own round only.)
-#
-# Every query is answered by the median over synopses; where more than half of them are within some
-# distance of the truth, so is it. The medians need not be those of a data set: ``histogram`` is
-# the one whose largest difference from them is least (``minimax``), at most twice as far. Public
-# arithmetic only; which queries are known, and how that hangs on the data: ``run/rounds.py``.
+# Boosting
 
 
 class Boosted:
-    """Synopses of ``total`` records, one per round, and the answers they vote for."""
+    """Synopses of ``total`` records, one per round, and the median of their answers.
+
+    Every query is answered by the median over synopses; where more than half of them are within
+    some distance of the truth, so is it (Dwork, Rothblum, Vadhan 2010, "Boosting and differential
+    privacy"; their base generators search all small data sets, and know the queries of their own
+    round only). The medians need not be those of a data set: ``histogram`` is the one whose maximum
+    difference from them is minimal (``cells.fit_largest``), at most twice as far. Which queries are
+    measured, and how that depends on the data: ``run/rounds.py``.
+    """
 
     def __init__(
         self, workload: Workload, total: float, constraints: Constraints | None = None
@@ -278,7 +476,7 @@ class Boosted:
                 f'{LIMITS.learned_cells:,} are allowed; use method="tables", or fewer attributes'
             )
         self.workload, self.domain, self.total = workload, workload.domain, max(float(total), 1.0)
-        self._known: dict[int, tuple[float, float]] = {}  # value and precision by query
+        self._measured: dict[int, tuple[float, float]] = {}  # value and precision by query
         self._votes: list[Array] = []
 
     def learn(self, queries: Sequence[int], values: Array, variance: float) -> Array:
@@ -288,11 +486,13 @@ class Boosted:
         """
         self.__dict__.pop("histogram", None)
         for query, value in zip(queries, values, strict=True):
-            mean, precision = self._known.get(query, (0.0, 0.0))
+            mean, precision = self._measured.get(query, (0.0, 0.0))
             after = precision + 1 / variance
-            self._known[query] = ((mean * precision + float(value) / variance) / after, after)
-        known = np.array(list(self._known.values()))
-        h = synopsis(self.workload, list(self._known), known[:, 0], 1 / known[:, 1], self.total)
+            self._measured[query] = ((mean * precision + float(value) / variance) / after, after)
+        measured = np.array(list(self._measured.values()))
+        h = synopsis(
+            self.workload, list(self._measured), measured[:, 0], 1 / measured[:, 1], self.total
+        )
         self._votes.append(_answers(self.workload, h))
         return self._votes[-1]
 
@@ -305,19 +505,19 @@ class Boosted:
 
     @cached_property
     def histogram(self) -> Array:
-        """The histogram whose largest difference from the medians is least."""
+        """The histogram whose maximum difference from the medians is minimal."""
         fit = fit_answers(self.workload, _split(self.workload, self.medians))
-        known = self._constraints
-        grid = Grid.of(fit, known)
-        found = self._nearest(fit, grid)
+        constraints = self._constraints
+        grid = Grid.of(fit, constraints)
+        nearest = self._nearest(fit, grid)
         # One cell stands for all that no query tells apart.
-        public = Constraints(self.domain) if known is None else known
+        public = Constraints(self.domain) if constraints is None else constraints
         full = np.zeros(self.domain.shape)
-        at = tuple(public.completed(grid.names, grid.codes(found.cells)))
-        np.add.at(full, at, found.weights)
+        at = tuple(public.completed(grid.names, grid.codes(nearest.cells)))
+        np.add.at(full, at, nearest.weights)
         return full
 
-    def _nearest(self, fit: Fit, grid: Grid) -> Estimate:
+    def _nearest(self, fit: Fit, grid: Grid) -> CellEstimate:
         """Minimax knows no published tables: the nearest histogram in least squares meets them."""
         if any(t.names for t in grid.published):
             try:
@@ -334,7 +534,13 @@ class Boosted:
 def synopsis(
     workload: Workload, queries: Sequence[int], values: Array, variances: Array, total: float
 ) -> Array:
-    """The most even histogram of ``total`` records that explains some noisy answers.
+    """The most even histogram of ``total`` records that explains noisy answers of a few queries.
+
+        minimise c n KL(h / n | uniform) + sum_q (F h - y)_q^2 / (2 sigma_q^2)
+        over h >= 0, 1'h = n
+
+    Other queries are answered as evenness has it. The dual is smooth, in one variable per measured
+    query whatever the domain: ``h = n exp(F'u) / sum exp(F'u)`` with ``c sigma^2 u = y - F h``.
 
     >>> import sfumato as sf
     >>> work = sf.marginals(sf.Domain({"sex": 2}), 1)
@@ -343,8 +549,8 @@ def synopsis(
     """
     from scipy.optimize import minimize
 
-    known = np.asarray(queries, dtype=np.int64)
-    if not known.size or len(set(known.tolist())) != known.size or known.size != len(values):
+    places = np.asarray(queries, dtype=np.int64)
+    if not places.size or len(set(places.tolist())) != places.size or places.size != len(values):
         raise PlanError("a synopsis needs one answer for each of some different queries")
     # In v = sigma u the dual has curvature 1 or more, and nearly that where noise is large.
     sigma, y = (
@@ -353,22 +559,22 @@ def synopsis(
     )
 
     def dual(v: Array) -> tuple[float, Array]:
-        h, log_mass = _tilted(workload, known, v / sigma, total)
-        found = _answers(workload, h)[known]
+        h, log_mass = _tilted(workload, places, v / sigma, total)
+        answers = _answers(workload, h)[places]
         value = total * log_mass - float(v @ (y / sigma)) + 0.5 * float(v @ v)
-        return value, (found - y) / sigma + v
+        return value, (answers - y) / sigma + v
 
-    start = np.zeros(known.size)
+    start = np.zeros(places.size)
     best = minimize(
         dual, start, jac=True, method="L-BFGS-B", options={"maxiter": LIMITS.synopsis_steps}
     ).x
-    return _tilted(workload, known, best / sigma, total)[0]
+    return _tilted(workload, places, best / sigma, total)[0]
 
 
-def _tilted(workload: Workload, known: Integers, u: Array, total: float) -> tuple[Array, float]:
+def _tilted(workload: Workload, places: Integers, u: Array, total: float) -> tuple[Array, float]:
     """``n exp(F'u) / sum exp(F'u)``, and the logarithm of the mean of ``exp(F'u)``."""
     all_queries = np.zeros(workload.queries)
-    all_queries[known] = u
+    all_queries[places] = u
     tilt = np.zeros(workload.domain.shape)
     for term, part in zip(workload.terms, _split(workload, all_queries), strict=True):
         if part.any():
@@ -389,20 +595,11 @@ def _split(workload: Workload, numbers: Array) -> list[Array]:
     return list(np.split(numbers, np.cumsum([t.rows for t in workload.terms])[:-1]))
 
 
-# --------------------
-# The estimate of an adaptive release, made to keep constraints: weighted rows of all attributes.
-#
-# What was learnt is a weighted sample over the attributes that are asked about. Rows that cannot
-# be records are left out, attributes that nobody asks about are drawn as published tables and
-# conditions have them, and the weights are raked to all published tables: the nearest ones in
-# relative entropy (``rows/possible.py``). Answers of such rows are those of a data set that meets
-# the constraints.
-#
-# Public arithmetic with repeatable draws.
+# Constraints
 
 
 @dataclass(frozen=True, eq=False)
-class KeptRows:
+class ConstrainedRows:
     """Rows of the whole domain (attribute x row), weights with the number of records as sum.
 
     ``are_met`` says whether the published tables are met, up to rounding; no row is impossible.
@@ -428,56 +625,59 @@ class KeptRows:
         return np.asarray(counts, dtype=np.float64).reshape(shape)
 
 
-def kept_rows(
-    constraints: Constraints, asked: Domain, cells: Integers, weights: Array, total: float
-) -> KeptRows:
-    """Rows that keep the constraints, near the given ones (row x attribute that is asked about)."""
+def constrained_rows(
+    constraints: Constraints, domain: Domain, cells: Integers, weights: Array, total: float
+) -> ConstrainedRows:
+    """Rows of all attributes that meet the constraints, near ``cells`` (row x attribute) of some.
+
+    ``domain`` has the attributes of the cells, those that queries read. Rows that cannot be records
+    are left out, the other attributes are drawn as published tables and conditions have them, and
+    the weights are raked to all published tables: the nearest ones in relative entropy
+    (``row_problem.meet_published``). Answers of such rows are those of a data set that meets the
+    constraints.
+    """
     whole = constraints.domain
     total = total if constraints.total is None else constraints.total
-    held = (weights > 0) & constraints.within(asked).are_possible(cells.T)
+    held = (weights > 0) & constraints.within(domain).are_possible(cells.T)
     if not held.any():  # nothing that was learnt is possible: any rows that are
-        found = witness(constraints)
-        return KeptRows(whole, found.codes, found.weights, True)
+        feasible = witness(constraints)
+        return ConstrainedRows(whole, feasible.codes, feasible.weights, True)
     draws = Draws("rows that keep constraints")
     shares = [_shares(constraints, name) for name in whole.names]
-    is_all = len(asked) == len(whole)
+    is_all = len(domain) == len(whole)
     copies = (
         1 if is_all else -(-LIMITS.completed_rows // int(held.sum()))
     )  # each is completed in its own way
     left = np.repeat(weights[held], copies)
     codes = np.empty((len(whole), len(left)), dtype=np.int64)
     for i, name in enumerate(whole.names):
-        if name in asked.names:
-            codes[i] = np.repeat(cells[held, asked.index(name)], copies)
+        if name in domain.names:
+            codes[i] = np.repeat(cells[held, domain.index(name)], copies)
         else:
             edges = np.cumsum(shares[i])
             at = draws.uniforms(codes.shape[1]) * edges[-1]
             codes[i] = np.minimum(np.searchsorted(edges, at, side="right"), len(edges) - 1)
-    codes = make_possible(constraints, codes, shares, draws.uniforms, kept=asked.names)
+    codes = make_possible(constraints, codes, shares, draws.uniforms, fixed=domain.names)
     left *= total / float(left.sum())
     if not constraints.published:
-        return KeptRows(whole, codes, left, True)
+        return ConstrainedRows(whole, codes, left, True)
     met = meet_published(constraints, codes, left)
-    return KeptRows(whole, met.codes, met.weights, met.off <= CLOSE)
+    return ConstrainedRows(whole, met.codes, met.weights, met.off <= CLOSE)
 
 
 def _shares(constraints: Constraints, name: str) -> Array:
-    """What is published about an attribute, else all its cells alike."""
+    """The published margin of an attribute, or equal shares of all its cells."""
     for table in constraints.published:
         if name in table.names:
             return table.margin((name,))
     return np.ones(constraints.domain[name].size)
 
 
-# --------------------
-# What a transcript teaches: the estimates of adaptive releases, learnt step by step.
-#
-# The rounds of a release learn through the same functions while they measure, so a stored
-# transcript gives the same estimate again. Public arithmetic only.
+# Replay of a transcript
 
 
 def replay_tables(learner: Learner, transcript: Transcript) -> Learner:
-    """Learn measured tables as the loop did."""
+    """The learner after the measured tables of a transcript, learnt as the loop did."""
     for step in transcript.steps:
         names = tuple(learner.domain.names[i] for i in step.place)
         learner.learn(names, step.measurement)
@@ -487,7 +687,7 @@ def replay_tables(learner: Learner, transcript: Transcript) -> Learner:
 def replay_queries(
     workload: Workload, transcript: Transcript, constraints: Constraints | None = None
 ) -> Hedge:
-    """Learn measured queries as the rounds of MWEM did."""
+    """The histogram after the measured queries of a transcript, learnt as MWEM did."""
     total = begun_total(transcript.steps, transcript.rows, constraints)
     hedge = Hedge(workload.domain, total, constraints)
     for step in transcript.steps:
@@ -499,7 +699,7 @@ def replay_queries(
 def replay_samples(
     workload: Workload, transcript: Transcript, constraints: Constraints | None = None
 ) -> Boosted:
-    """Learn measured samples of queries as boosting did."""
+    """The synopses of the measured samples of a transcript, learnt as boosting did."""
     total = begun_total(transcript.steps, transcript.rows, constraints)
     boosted = Boosted(workload, total, constraints)
     for step in transcript.steps:
@@ -518,203 +718,14 @@ def begun_total(
 
 
 def learn_query(hedge: Hedge, workload: Workload, step: Step) -> None:
-    """One measured query, its answer in steps of the workload."""
+    """Learn one measured query, its answer in steps of the workload."""
     term, query = step.place
     value = float(np.ldexp(step.measurement.values[0], -answer_bits(workload)))
     hedge.learn(workload.terms[term], query, value)
 
 
 def learn_sample(boosted: Boosted, workload: Workload, step: Step) -> Array:
-    """One measured sample of queries; the answers of the synopsis that it gives."""
+    """Learn one measured sample of queries; returns the answers of the synopsis that it gives."""
     bits = answer_bits(workload)
     values = np.ldexp(step.measurement.values, -bits)
     return boosted.learn(step.place, values, step.measurement.noise.variance * 4.0**-bits)
-
-
-# --------------------
-# Intervals for what an adaptive release measured: the noise of every step is fresh.
-#
-# What is measured next depends on earlier answers, so an interval of the usual width around the
-# best measurement of a query would not hold: that it was the last one may be due to its noise. But
-# every step's noise is drawn after the step was chosen, from a law that was fixed by then. So the
-# k-th step that tells a query's answer misses it by more than its own bound with probability at
-# most ``(1 - level) / (k (k + 1))``, whatever came before; these add up to at most ``1 - level``
-# over all k, and all steps that tell an answer may be used together (docs/proofs/adaptive.md,
-# Theorem 5).
-#
-# A measured table tells every query about its attributes, or some of them; a measured query tells
-# itself. Public arithmetic: a function of the transcript.
-
-RATES = np.linspace(0, 1, 66)[1:-1]  # shares of the greatest rate of an exponential bound
-
-
-@dataclass(frozen=True, eq=False)
-class ToldIntervals:
-    """The transcript of a release of ``workload``; ``domain`` is that of the places of tables."""
-
-    workload: Workload
-    method: str
-    domain: Domain
-    transcript: Transcript
-
-    def interval(self, group: int, level: float) -> Told:
-        """Ends that hold each true answer of a group with probability at least ``level``.
-
-        Not-a-number where no step tells the answer.
-        """
-        term = self.workload.terms[group]
-        return _together(term.rows, self._seen(group, term), level)
-
-    def combination(self, coefficients: Mapping[int, Array], level: float) -> Told:
-        """The same for one combination of the answers of some groups, by measured tables.
-
-        It is a query as any other: tables that hold the attributes of all groups tell it.
-        """
-        terms = {group: self.workload.terms[group] for group in coefficients}
-        asked = self.domain.in_order({name for term in terms.values() for name in term.attributes})
-        return _together(1, self._functional(asked, terms, coefficients), level)
-
-    def _functional(
-        self,
-        asked: tuple[str, ...],
-        terms: Mapping[int, Term],
-        coefficients: Mapping[int, Array],
-    ) -> Iterator[_Seen]:
-        if self.method != "tables" or any(term.slack for term in terms.values()):
-            return
-        for step in self.transcript.steps:
-            names = tuple(self.domain.names[i] for i in step.place)
-            if not set(asked) <= set(names):
-                continue
-            shape = tuple(self.domain[n].size for n in names)
-            weights = np.zeros(shape)  # of the measured values in the combination
-            for group, term in terms.items():
-                along = [
-                    s if n in term.attributes else 1 for n, s in zip(names, shape, strict=True)
-                ]
-                weights = weights + term.adjoint(coefficients[group]).reshape(along)
-            sizes = np.abs(weights)
-            value = float((weights * step.measurement.values.reshape(shape)).sum())
-            norms = (float((sizes**2).sum()), float(sizes.sum()), float(sizes.max(initial=0.0)))
-            yield _Seen(
-                np.zeros(1, dtype=np.int64),
-                np.array([value]),
-                step.measurement.noise,
-                *(np.array([norm]) for norm in norms),
-            )
-
-    def _seen(self, group: int, term: Term) -> Iterator[_Seen]:
-        if self.method == "tables":
-            yield from self._tables(term)
-        else:
-            yield from self._queries(group, term)
-
-    def _tables(self, term: Term) -> Iterator[_Seen]:
-        """Tables that hold all attributes of a group: the sums of their noisy cells."""
-        if term.rows > DENSE_LIMIT or term.slack:
-            return
-        low, high = term.coefficient_bounds()
-        greatest = np.maximum(np.abs(low), np.abs(high))
-        for step in self.transcript.steps:
-            names = tuple(self.domain.names[i] for i in step.place)
-            if not set(term.attributes) <= set(names):
-                continue
-            shape = tuple(self.domain[n].size for n in names)
-            away = tuple(i for i, n in enumerate(names) if n not in term.attributes)
-            table = step.measurement.values.reshape(shape).sum(axis=away)
-            times = prod(shape[i] for i in away)
-            yield _Seen(
-                np.arange(term.rows),
-                term.answer(table),
-                step.measurement.noise,
-                term.row_powers(2) * times,
-                term.row_powers(1) * times,
-                greatest,
-            )
-
-    def _queries(self, group: int, term: Term) -> Iterator[_Seen]:
-        """Single measured queries, in steps of the workload."""
-        bits = answer_bits(self.workload)
-        start = sum(t.rows for t in self.workload.terms[:group])
-        for step in self.transcript.steps:
-            if self.method == "mwem":
-                is_here = len(step.place) == 2 and step.place[0] == group
-                at = np.array(step.place[1:] if is_here else (), dtype=np.int64)
-                kept = np.arange(len(at))
-            else:
-                numbers = np.array(step.place, dtype=np.int64) - start
-                kept = np.flatnonzero((numbers >= 0) & (numbers < term.rows))
-                at = numbers[kept]
-            if len(at):
-                unit = np.full(len(at), 2.0**-bits)
-                values = step.measurement.values[kept] * unit
-                yield _Seen(at, values, step.measurement.noise, unit**2, unit, unit)
-
-
-@dataclass(frozen=True, eq=False)
-class Told:
-    """The best mean of what was measured, and the ends; not-a-number where nothing was."""
-
-    centre: Array
-    low: Array
-    high: Array
-
-
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """Answers that one step tells: sums of noisy values with given norms of coefficients."""
-
-    queries: Integers
-    values: Array
-    law: BlockNoise
-    squares: Array
-    sums: Array
-    greatest: Array
-
-
-def _together(rows: int, steps: Iterable[_Seen], level: float) -> Told:
-    """Ends that all steps leave, each by its own share of what may be missed (Theorem 5)."""
-    low, high = np.full(rows, -np.inf), np.full(rows, np.inf)
-    times = np.zeros(rows)
-    sums, precision = np.zeros(rows), np.zeros(rows)
-    for seen in steps:
-        at = seen.queries
-        times[at] += 1
-        miss = (1 - level) / (times[at] * (times[at] + 1))
-        half = half_widths(seen.law, seen.squares, seen.sums, seen.greatest, miss)
-        low[at] = np.maximum(low[at], seen.values - half)
-        high[at] = np.minimum(high[at], seen.values + half)
-        weight = 1 / np.maximum(seen.law.variance * seen.squares, 1e-300)
-        sums[at] += weight * seen.values
-        precision[at] += weight
-    centre = np.divide(sums, precision, out=np.full(rows, np.nan), where=precision > 0)
-    # Steps that exclude each other leave the mean of all; it is inside at every level.
-    low, high = np.fmin(low, centre), np.fmax(high, centre)
-    is_told = times > 0
-    return Told(centre, np.where(is_told, low, np.nan), np.where(is_told, high, np.nan))
-
-
-def half_widths(
-    law: BlockNoise, squares: Array, sums: Array, greatest: Array, miss: Array
-) -> Array:
-    """c with ``P(|sum_j c_j Z_j| > c) <= miss``, by norms of the coefficients c_j.
-
-    ``squares`` is ``sum c^2``, ``sums`` is ``sum |c|``, ``greatest`` is ``max |c|``. Gaussian noise
-    is exact up to the rounding of every draw to the grid. A single Laplace draw is exact up to one
-    step of the grid; sums have an exponential bound: docs/proofs/adaptive.md, Lemma 6.
-    """
-    from scipy.special import ndtri
-
-    step = 2.0**-law.grid_bits
-    if law.noise == "gaussian":
-        wide = law.scale * -ndtri(miss / 2) * np.sqrt(squares)
-        return np.asarray(wide + step / 2 * sums, dtype=np.float64)
-    safe = np.where(greatest > 0, greatest, 1.0)
-    scale, spread = law.scale * safe, squares / safe**2  # the spread of one draw is 1
-    wide = np.full(squares.shape, np.inf)
-    for rate in RATES:
-        bound = (np.log(2 / miss) + spread * rate**2 / (1 - rate**2)) / rate
-        wide = np.minimum(wide, bound)
-    alone = -np.log(miss) + step / law.scale
-    found = scale * np.where(spread <= 1, np.minimum(alone, wide), wide)
-    return np.where(greatest > 0, found, 0.0)

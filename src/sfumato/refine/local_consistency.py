@@ -22,7 +22,7 @@ every check gives a lower bound on the least f, and tables made feasible an uppe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite, sqrt
 
@@ -31,23 +31,496 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.cells import agreed_total
-from sfumato.refine.curvature import Curved, Diagonal, agreement, along, curved, diagonal
 from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.refine.residuals import Layout, Limits, layout, limits_of
+from sfumato.refine.residuals import (
+    Diagonal,
+    Layout,
+    Limits,
+    agreement,
+    along,
+    diagonal,
+    layout,
+    limits_of,
+    model_of,
+)
 from sfumato.refine.row_problem import layout as row_layout
 from sfumato.refine.row_problem import make_possible, meet_published
 from sfumato.solve.effort import ADDED_UP, deadline, effort, must_stop, spend
-from sfumato.types import Array, Integers, Names, SearchProgress
+from sfumato.types import Array, Integers, Mask, Names, SearchProgress
 from sfumato.workload.constraints import CLOSE, Constraints
 
 __all__ = [
+    "Curved",
     "Inside",
     "LocalTables",
+    "curved",
     "feasible_tables",
     "project_locally",
 ]
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTables:
+    """Tables that agree, are non-negative and have one total; ``tables`` by maximal set.
+
+    ``value`` is f at them and exceeds the least over all such tables by at most ``gap``; so in the
+    metric of f they are within ``distance`` of the projection.
+    """
+
+    domain: Domain
+    tables: dict[Names, Array]
+    answers: list[Array]
+    value: float
+    gap: float
+    steps: int
+
+    @property
+    def total(self) -> float:
+        """The common total."""
+        return float(next(iter(self.tables.values())).sum())
+
+    @property
+    def lower(self) -> float:
+        """No locally consistent tables, so no data, have f below this."""
+        return max(0.0, self.value - self.gap)
+
+    @property
+    def distance(self) -> float:
+        """``|F x - F x*|_W <= sqrt(2 gap)``: f is strongly convex in its own metric."""
+        return sqrt(2 * self.gap)
+
+    def margin(self, names: Sequence[str]) -> Array:
+        """The margin over any attributes that were asked about together, axes in domain order."""
+        wanted = self.domain.in_order(names)
+        for whole, table in self.tables.items():
+            if set(wanted) <= set(whole):
+                rest = tuple(i for i, n in enumerate(whole) if n not in wanted)
+                return np.asarray(table.sum(axis=rest), dtype=np.float64)
+        raise WorkloadError(
+            f"no table holds {', '.join(wanted)} together; margins are known within: "
+            + "; ".join(" x ".join(s) for s in list(self.tables)[:8])
+        )
+
+
+def project_locally(
+    fit: Fit,
+    n: float | None,
+    *,
+    gap: float = LIMITS.relaxation_gap,
+    enough: float = 0.0,
+    steps: int = LIMITS.local_steps,
+    seconds: float | None = None,
+    constraints: Constraints | None = None,
+    progress: SearchProgress | None = None,
+) -> LocalTables:
+    """The locally consistent tables of total ``n`` (None: any) of least f, within ``gap`` of it.
+
+    ``gap`` is relative to the value (an absolute one of ``enough`` will do as well); what was
+    reached is in the result, whatever was asked for, for the search ends after ``steps`` (about
+    five minutes at most) or ``seconds`` (None: no clock) too. With ``constraints``, published
+    tables are margins of the result, and a cell is zero where no record can be in it; what is
+    impossible only across tables is not seen.
+    """
+    _check(fit, n, gap)
+    n = agreed_total(n, constraints)
+    asked = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
+    named = {name for names in asked for name in names}
+    published = () if constraints is None else constraints.published_for(named)
+    shape = layout(fit.domain, (*asked, *(t.names for t in published)))
+    form = diagonal(fit, shape) or curved(fit, shape)
+    limits = None if constraints is None else limits_of(constraints, shape, published)
+    if limits is not None:
+        form = replace(form, limits=limits) if isinstance(form, Diagonal) else form.within(limits)
+    if n is None and not form.tells_total():
+        raise WorkloadError(
+            "the queries do not bound the total; give the number of records, or measure it"
+        )
+    inside = None
+    if limits is not None and constraints is not None:
+        inside = Inside(limits, constraints, _one_way(shape, form.centre_tables(n)))
+    with effort("local", deadline(seconds), steps=LIMITS.relaxation_multiplications):
+        return _Splitting(fit, shape, form, n, inside).run(gap, enough, steps, progress)
+
+
+def _one_way(shape: Layout, tables: Sequence[Array]) -> dict[str, Array]:
+    names = [(name,) for name in {n for stack in shape.tops for s in stack.sets for n in s}]
+    return {s[0]: t for s, t in shape.by_set(tables, names).items()}
+
+
+def _shortest(domain: Domain) -> Names:
+    """An attribute to stand for a table when only the total is asked."""
+    return (min(domain.names, key=lambda name: domain[name].size),)
+
+
+def _check(fit: Fit, n: float | None, gap: float) -> None:
+    if n is not None and not (isfinite(n) and n >= 0):
+        raise WorkloadError(f"the number of records must be 0 or more, got {n}; None if not public")
+    if not (isfinite(gap) and gap >= 0):
+        raise WorkloadError(f"the gap must be a number of 0 or more, got {gap}")
+    if not fit.parts:
+        raise WorkloadError("there is nothing to project: the fit has no parts")
+    for part in fit.parts:
+        if not (np.isfinite(part.values).all() and np.isfinite(part.weights).all()):
+            raise WorkloadError(f"group {part.term.name!r} has a value that is not a finite number")
+
+
+class _Splitting:
+    """The state of one projection: w per stack, the pull of each table, the best lower bound."""
+
+    def __init__(
+        self,
+        fit: Fit,
+        shape: Layout,
+        form: Diagonal | Curved,
+        n: float | None,
+        inside: Inside | None = None,
+    ) -> None:
+        self.fit, self.shape, self.form, self.n, self.inside = fit, shape, form, n, inside
+        is_cut = inside is not None and inside.limits.has_zeros
+        self.zeros = inside.limits.zeros if inside is not None and is_cut else None
+        self.pulls = [LIMITS.local_pull * p for p in form.precisions()]
+        self.w = form.centre_tables(n)
+        self.lower = 0.0  # f is a sum of squares
+
+    def run(
+        self, gap: float, enough: float, steps: int, progress: SearchProgress | None
+    ) -> LocalTables:
+        whole = self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
+        floor = max(LIMITS.gap_rounding * whole, enough)
+        cells = float(sum(w.size for w in self.w))
+        step, check, changes, raised = 0, LIMITS.steps_between_bounds, LIMITS.local_changes, 0
+        while True:
+            step += 1
+            spend(16 * ADDED_UP * cells)  # several passes over all tables
+            x = self._reflected()
+            self.form.minimise(x, self.pulls, self.n)
+            last = step >= steps or must_stop()
+            if step < check and not last:
+                self._move(x)
+                continue
+            check = step + max(LIMITS.steps_between_bounds, step // 5)
+            relaxed = self.form.value(x)
+            upper, best = self._feasible(x)
+            self.lower = max(self.lower, self.form.lower(self._forces(), self.n, upper))
+            reached = upper - self.lower
+            if progress is not None:
+                progress(step, reached / max(upper, floor, LIMITS.gap_denominator))
+            if reached <= max(gap * upper, floor) or last:
+                return self._result(best, step)
+            self._move(x)
+            # Stronger pulls help feasibility, weaker ones the multipliers: even the two out, but
+            # never below the start, where x follows w too slowly.
+            infeasible, unproved = upper - relaxed, abs(relaxed - self.lower)
+            if infeasible > LIMITS.local_balance * unproved and changes > 0:
+                changes -= 1
+                raised += 1
+                self._rebalance(2.0)
+            elif unproved > LIMITS.local_balance * infeasible and raised > 0:
+                raised -= 1
+                self._rebalance(0.5)
+
+    def _reflected(self) -> list[Array]:
+        """``2 P(w) - w``, P the nearest table that is non-negative, and zero where it must be."""
+        out = [np.abs(w) for w in self.w]
+        if self.zeros is not None:
+            for v, w, zero in zip(out, self.w, self.zeros, strict=True):
+                v[zero] = -w[zero]
+        return out
+
+    def _nearest(self, g: int) -> Array:
+        """``P(w)``."""
+        out = np.maximum(self.w[g], 0.0)
+        if self.zeros is not None:
+            out[self.zeros[g]] = 0.0
+        return out
+
+    def _move(self, x: list[Array]) -> None:
+        for g, (w, found) in enumerate(zip(self.w, x, strict=True)):
+            found -= self._nearest(g)
+            found *= LIMITS.local_step
+            w += found
+
+    def _rebalance(self, factor: float) -> None:
+        """Other pulls with the same multipliers."""
+        for g, w in enumerate(self.w):
+            self.pulls[g] = self.pulls[g] * factor
+            multiplies = w < 0 if self.zeros is None else (w < 0) | self.zeros[g]
+            self.w[g] = np.where(multiplies, w / factor, w)
+
+    def _forces(self) -> list[Array]:
+        pairs = enumerate(zip(self.pulls, self.w, strict=True))
+        return [along(p, w) * (self._nearest(g) - w) for g, (p, w) in pairs]
+
+    def _feasible(self, x: list[Array]) -> tuple[float, list[Array]]:
+        """The best of the feasible tables that are found, and of the lines between them."""
+        total = max(0.0, float(x[0][0].sum())) if self.n is None else self.n
+        if self.inside is not None:
+            only = self.inside.feasible(x, total)
+            return self.form.value(only), only
+        made = feasible_tables(self.shape, x, total)
+        best = next(made)
+        value = self.form.value(best)
+        for other in made:
+            end = self.form.value(other)
+            middle = self.form.value([(a + b) / 2 for a, b in zip(best, other, strict=True)])
+            # f along the line is the parabola through its values at 0, 1/2 and 1.
+            bend = value + end - 2 * middle
+            share = (3 * value + end - 4 * middle) / (4 * bend) if bend > 0 else float(end < value)
+            share = min(max(share, 0.0), 1.0)
+            for a, b in zip(best, other, strict=True):
+                a *= 1 - share
+                a += share * b
+            value = self.form.value(best)
+        return value, best
+
+    def _result(self, best: list[Array], step: int) -> LocalTables:
+        answers = self.fit.answers(self.shape.by_set(best, self.fit.sets))
+        value = self.fit.value(answers)
+        tables = {s: best[g][t] for s, (g, t) in self.shape.places.items()}
+        gap = max(0.0, value - self.lower)
+        return LocalTables(self.fit.domain, tables, answers, value, gap, step)
+
+
+# Fits that mix residuals
+
+
+@dataclass(eq=False)
+class Curved:
+    """The fit, its diagonal model, and the solution of the last step, where the next one starts."""
+
+    fit: Fit
+    layout: Layout
+    model: Diagonal
+    heights: Array
+    centre: Array
+    limits: Limits | None = None
+    last: Array = field(init=False)
+    last_dual: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last, self.last_dual = self.centre.copy(), self.centre.copy()
+
+    def within(self, limits: Limits) -> Curved:
+        """The same with known residuals and cells that are zero."""
+        return replace(self, limits=limits)
+
+    def precisions(self) -> list[Array]:
+        """Those of the model."""
+        return self.model.precisions()
+
+    def tells_total(self) -> bool:
+        """Whether the total of tables of bounded f is bounded."""
+        return bool(np.isfinite(self.greatest_total(1.0)))
+
+    def centre_tables(self, total: float | None) -> list[Array]:
+        """The least f without constraints, nearly."""
+        r = self.centre.copy()
+        if total is not None:
+            r[self._empty] = total
+        self._hold(r)
+        return self.push(r)
+
+    def minimise(self, tables: list[Array], pulls: Sequence[Array], total: float | None) -> None:
+        """Replace ``v`` by ``E r`` of nearly least ``f + 1/2 sum_S pull_S |x_S - v_S|^2``."""
+        weights = self._diagonal(pulls)
+        wanted = self.pull([along(p, v) * v for p, v in zip(pulls, tables, strict=True)])
+        self.last = self._solve(self.last, weights, wanted, total, LIMITS.step_turns)
+        for table, found in zip(tables, self.push(self.last), strict=True):
+            table[...] = found
+
+    def value(self, tables: Sequence[Array]) -> float:
+        """f of tables that agree."""
+        return self.fit.value(self.fit.answers(self.layout.by_set(tables, self.fit.sets)))
+
+    def lower(self, forces: Sequence[Array], total: float | None, upper: float) -> float:
+        """A lower bound on f over agreeing tables, non-negative and of the total, from forces."""
+        none = np.zeros_like(self.heights)
+        ones = self._diagonal([np.ones(len(f)) for f in forces])
+        r = self._solve(self.last_dual, none, self.pull(forces), total, LIMITS.bound_turns)
+        # Rounding may have left the residuals; the bound is about residuals.
+        r = self.last_dual = self.pull(self.push(r)) / ones
+        tables = self.push(r)
+        slope = self._slope(tables)
+        missing = slope - self.pull(forces)
+        known = self.known(missing, r)
+        # E (E'E)^-1 of what is missing: afterwards E' of the forces is the slope.
+        moved = self.push(missing / ones)
+        least = 0.0
+        for g, (f, m) in enumerate(zip(forces, moved, strict=True)):
+            every = (f + m).reshape(len(f), -1).min(axis=1)
+            least += float((every if self.limits is None else self.limits.least(g, f + m)).sum())
+        if total is None:
+            total = 0.0 if least >= 0 else self.greatest_total(upper)
+        return self.value(tables) - float(slope @ r) + total * least + known
+
+    def known(self, missing: Array, r: Array) -> float:
+        """``<missing, r>`` over known residuals, which then need not be matched: set to 0 there."""
+        if self.limits is None:
+            return 0.0
+        held = self._held
+        found = float(missing[held] @ r[held])
+        missing[held] = 0.0
+        return found
+
+    def greatest_total(self, upper: float) -> float:
+        """A bound on the total of non-negative tables with f at most ``upper``.
+
+        If the queries of a part add up to at least c in every cell, then ``c t <= 1'F x`` and
+        ``1'F x <= 1'y + sqrt(1'W^-1 1) sqrt(2 f)``.
+        """
+        found = np.inf
+        for part in self.fit.parts:
+            sums = np.asarray(part.term.adjoint(np.ones(part.term.rows)))
+            least = float(sums.min())
+            if least > 0 and (part.weights > 0).all():
+                spread = sqrt(2 * max(upper, 0.0) * float((1 / part.weights).sum()))
+                found = min(found, (float(part.values.sum()) + spread) / least)
+        return max(found, 0.0)
+
+    def push(self, r: Array) -> list[Array]:
+        """``E r`` as stacked tables."""
+        tops, lows = self._views(r)
+        out = [t.copy() for t in tops]
+        for g, links in enumerate(self.layout.links):
+            self.layout.spread(g, [lows[k.stack][k.rows] for k in links], out[g])
+        return out
+
+    def pull(self, tables: Sequence[Array]) -> Array:
+        """``E'`` of stacked tables."""
+        r = np.zeros_like(self.heights)
+        tops, lows = self._views(r)
+        for g, table in enumerate(tables):
+            own = self.layout.own(g, table)
+            self.layout.gather(lows, g, own, np.ones(len(table)))
+            tops[g][...] = table
+            self.layout.spread(g, [-part for part in own], tops[g])
+        return r
+
+    def _slope(self, tables: Sequence[Array], *, curves: bool = False) -> Array:
+        """The gradient of f by residuals; with ``curves`` its linear part alone, ``H r``."""
+        read = self.layout.by_set(tables, self.fit.sets)
+        answers = self.fit.answers(read)
+        if curves:
+            pairs = zip(answers, self.fit.parts, strict=True)
+            answers = [a + p.values for a, p in pairs]
+        out = [np.zeros((len(s.sets), *s.shape)) for s in self.layout.tops]
+        for names, table in self.fit.gradient(answers).items():
+            whole = self.layout.holders[names]
+            g, t = self.layout.places[whole]
+            kept = [
+                n if name in names else 1 for name, n in zip(whole, out[g].shape[1:], strict=True)
+            ]
+            out[g][t] += table.reshape(kept)
+        return self.pull(out)
+
+    def _solve(
+        self, start: Array, weights: Array, wanted: Array, total: float | None, turns: int
+    ) -> Array:
+        """``argmin f(r) + 1/2 r'diag(weights) r - wanted'r``, from ``start``, at the total."""
+        r = start.copy()
+        if total is not None:
+            r[self._empty] = total
+        self._hold(r)
+        scale = self.heights + weights
+        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+        inverse[self._empty] *= total is None
+        if self.limits is not None:
+            inverse[self._held] = 0.0
+        slope = self._slope(self.push(r))
+        rest = wanted - weights * r - slope
+        ready = inverse * rest
+        direction, size = ready.copy(), float(rest @ ready)
+        # Steps along what rounding leaves of a gradient go anywhere.
+        largest = np.abs(wanted) + np.abs(weights * r) + np.abs(slope)
+        enough = max(
+            size * LIMITS.turn_reduction**2,
+            LIMITS.gradient_rounding**2 * float(inverse @ largest**2),
+        )
+        for _ in range(turns):
+            if not size > enough:
+                break
+            bent = self._slope(self.push(direction), curves=True) + weights * direction
+            curvature = float(direction @ bent)
+            if not curvature > 0:
+                break
+            step = size / curvature
+            r += step * direction
+            rest -= step * bent
+            ready = inverse * rest
+            before, size = size, float(rest @ ready)
+            direction = ready + (size / before) * direction
+        return r
+
+    def _hold(self, r: Array) -> None:
+        """Set the known residuals, in place."""
+        if self.limits is not None:
+            tops, lows = self._views(r)
+            self.limits.hold_lows(lows)
+            for g, (top, held) in enumerate(zip(tops, self.limits.top_held, strict=True)):
+                top[held] = self.limits.top_residuals(g)[held]
+
+    @property
+    def _held(self) -> Mask:
+        """Which coordinates are known."""
+        marks = np.zeros_like(self.heights)
+        if self.limits is not None:
+            for views, helds in zip(
+                self._views(marks), (self.limits.top_held, self.limits.low_held), strict=True
+            ):
+                for view, held in zip(views, helds, strict=True):
+                    view[held] = 1.0
+        return np.asarray(marks > 0)
+
+    @property
+    def _empty(self) -> int:
+        return len(self.heights) - 1
+
+    def _diagonal(self, pulls: Sequence[Array]) -> Array:
+        """``E' diag(pulls) E``."""
+        out = np.empty_like(self.heights)
+        tops, lows = self._views(out)
+        for top, pull in zip(tops, pulls, strict=True):
+            top[...] = along(pull, top)
+        for low, weight in zip(lows, self.layout.low_weights(pulls), strict=True):
+            low[...] = along(weight, low)
+        return out
+
+    def _views(self, r: Array) -> tuple[list[Array], list[Array]]:
+        return _views(self.layout, r)
+
+
+def _views(layout: Layout, r: Array) -> tuple[list[Array], list[Array]]:
+    """The stacks within one vector; the total comes last."""
+    at = 0
+
+    def cut(sizes: tuple[int, ...]) -> Array:
+        nonlocal at
+        size = int(np.prod(sizes))
+        at += size
+        return r[at - size : at].reshape(sizes)
+
+    tops = [cut((len(s.sets), *s.shape)) for s in layout.tops]
+    order = [g for g in range(len(layout.lows)) if g != layout.empty] + [layout.empty]
+    lows = {g: cut((len(layout.lows[g].sets), *layout.lows[g].shape)) for g in order}
+    return tops, [lows[g] for g in range(len(layout.lows))]
+
+
+def curved(fit: Fit, layout: Layout) -> Curved:
+    """The general form, started from the least squares without constraints."""
+    model = model_of(fit, layout)
+    count = layout.cells + sum(len(s.sets) * s.cells for s in layout.lows)
+    heights, nothing = np.zeros(count), np.zeros(count)
+    tops, lows = _views(layout, heights)
+    for views, given in ((tops, model.top_heights), (lows, model.low_heights)):
+        for view, h in zip(views, given, strict=True):
+            view[...] = along(h, view)
+    form = Curved(fit, layout, model, heights, nothing)
+    form.centre = form._solve(nothing, nothing, nothing, None, LIMITS.bound_turns)
+    form.last = form.centre.copy()
+    form.last_dual = form.centre.copy()
+    return form
 
 
 # --------------------
@@ -300,225 +773,3 @@ def _picked(share: Array, at: Array) -> Integers:
 
 def _dot(one: Sequence[Array], other: Sequence[Array]) -> float:
     return sum(float(np.vdot(a, b)) for a, b in zip(one, other, strict=True))
-
-
-@dataclass(frozen=True, eq=False)
-class LocalTables:
-    """Tables that agree, are non-negative and have one total; ``tables`` by maximal set.
-
-    ``value`` is f at them and exceeds the least over all such tables by at most ``gap``; so in the
-    metric of f they are within ``distance`` of the projection.
-    """
-
-    domain: Domain
-    tables: dict[Names, Array]
-    answers: list[Array]
-    value: float
-    gap: float
-    steps: int
-
-    @property
-    def total(self) -> float:
-        """The common total."""
-        return float(next(iter(self.tables.values())).sum())
-
-    @property
-    def lower(self) -> float:
-        """No locally consistent tables, so no data, have f below this."""
-        return max(0.0, self.value - self.gap)
-
-    @property
-    def distance(self) -> float:
-        """``|F x - F x*|_W <= sqrt(2 gap)``: f is strongly convex in its own metric."""
-        return sqrt(2 * self.gap)
-
-    def margin(self, names: Sequence[str]) -> Array:
-        """The margin over any attributes that were asked about together, axes in domain order."""
-        wanted = self.domain.in_order(names)
-        for whole, table in self.tables.items():
-            if set(wanted) <= set(whole):
-                rest = tuple(i for i, n in enumerate(whole) if n not in wanted)
-                return np.asarray(table.sum(axis=rest), dtype=np.float64)
-        raise WorkloadError(
-            f"no table holds {', '.join(wanted)} together; margins are known within: "
-            + "; ".join(" x ".join(s) for s in list(self.tables)[:8])
-        )
-
-
-def project_locally(
-    fit: Fit,
-    n: float | None,
-    *,
-    gap: float = LIMITS.relaxation_gap,
-    enough: float = 0.0,
-    steps: int = LIMITS.local_steps,
-    seconds: float | None = None,
-    constraints: Constraints | None = None,
-    progress: SearchProgress | None = None,
-) -> LocalTables:
-    """The locally consistent tables of total ``n`` (None: any) of least f, within ``gap`` of it.
-
-    ``gap`` is relative to the value (an absolute one of ``enough`` will do as well); what was
-    reached is in the result, whatever was asked for, for the search ends after ``steps`` (about
-    five minutes at most) or ``seconds`` (None: no clock) too. With ``constraints``, published
-    tables are margins of the result, and a cell is zero where no record can be in it; what is
-    impossible only across tables is not seen.
-    """
-    _check(fit, n, gap)
-    n = agreed_total(n, constraints)
-    asked = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
-    named = {name for names in asked for name in names}
-    published = () if constraints is None else constraints.published_for(named)
-    shape = layout(fit.domain, (*asked, *(t.names for t in published)))
-    form = diagonal(fit, shape) or curved(fit, shape)
-    limits = None if constraints is None else limits_of(constraints, shape, published)
-    if limits is not None:
-        form = replace(form, limits=limits) if isinstance(form, Diagonal) else form.within(limits)
-    if n is None and not form.tells_total():
-        raise WorkloadError(
-            "the queries do not bound the total; give the number of records, or measure it"
-        )
-    inside = None
-    if limits is not None and constraints is not None:
-        inside = Inside(limits, constraints, _one_way(shape, form.centre_tables(n)))
-    with effort("local", deadline(seconds), steps=LIMITS.relaxation_multiplications):
-        return _Splitting(fit, shape, form, n, inside).run(gap, enough, steps, progress)
-
-
-def _one_way(shape: Layout, tables: Sequence[Array]) -> dict[str, Array]:
-    names = [(name,) for name in {n for stack in shape.tops for s in stack.sets for n in s}]
-    return {s[0]: t for s, t in shape.by_set(tables, names).items()}
-
-
-def _shortest(domain: Domain) -> Names:
-    """An attribute to stand for a table when only the total is asked."""
-    return (min(domain.names, key=lambda name: domain[name].size),)
-
-
-def _check(fit: Fit, n: float | None, gap: float) -> None:
-    if n is not None and not (isfinite(n) and n >= 0):
-        raise WorkloadError(f"the number of records must be 0 or more, got {n}; None if not public")
-    if not (isfinite(gap) and gap >= 0):
-        raise WorkloadError(f"the gap must be a number of 0 or more, got {gap}")
-    if not fit.parts:
-        raise WorkloadError("there is nothing to project: the fit has no parts")
-    for part in fit.parts:
-        if not (np.isfinite(part.values).all() and np.isfinite(part.weights).all()):
-            raise WorkloadError(f"group {part.term.name!r} has a value that is not a finite number")
-
-
-class _Splitting:
-    """The state of one projection: w per stack, the pull of each table, the best lower bound."""
-
-    def __init__(
-        self,
-        fit: Fit,
-        shape: Layout,
-        form: Diagonal | Curved,
-        n: float | None,
-        inside: Inside | None = None,
-    ) -> None:
-        self.fit, self.shape, self.form, self.n, self.inside = fit, shape, form, n, inside
-        is_cut = inside is not None and inside.limits.has_zeros
-        self.zeros = inside.limits.zeros if inside is not None and is_cut else None
-        self.pulls = [LIMITS.local_pull * p for p in form.precisions()]
-        self.w = form.centre_tables(n)
-        self.lower = 0.0  # f is a sum of squares
-
-    def run(
-        self, gap: float, enough: float, steps: int, progress: SearchProgress | None
-    ) -> LocalTables:
-        whole = self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
-        floor = max(LIMITS.gap_rounding * whole, enough)
-        cells = float(sum(w.size for w in self.w))
-        step, check, changes, raised = 0, LIMITS.steps_between_bounds, LIMITS.local_changes, 0
-        while True:
-            step += 1
-            spend(16 * ADDED_UP * cells)  # several passes over all tables
-            x = self._reflected()
-            self.form.minimise(x, self.pulls, self.n)
-            last = step >= steps or must_stop()
-            if step < check and not last:
-                self._move(x)
-                continue
-            check = step + max(LIMITS.steps_between_bounds, step // 5)
-            relaxed = self.form.value(x)
-            upper, best = self._feasible(x)
-            self.lower = max(self.lower, self.form.lower(self._forces(), self.n, upper))
-            reached = upper - self.lower
-            if progress is not None:
-                progress(step, reached / max(upper, floor, LIMITS.gap_denominator))
-            if reached <= max(gap * upper, floor) or last:
-                return self._result(best, step)
-            self._move(x)
-            # Stronger pulls help feasibility, weaker ones the multipliers: even the two out, but
-            # never below the start, where x follows w too slowly.
-            infeasible, unproved = upper - relaxed, abs(relaxed - self.lower)
-            if infeasible > LIMITS.local_balance * unproved and changes > 0:
-                changes -= 1
-                raised += 1
-                self._rebalance(2.0)
-            elif unproved > LIMITS.local_balance * infeasible and raised > 0:
-                raised -= 1
-                self._rebalance(0.5)
-
-    def _reflected(self) -> list[Array]:
-        """``2 P(w) - w``, P the nearest table that is non-negative, and zero where it must be."""
-        out = [np.abs(w) for w in self.w]
-        if self.zeros is not None:
-            for v, w, zero in zip(out, self.w, self.zeros, strict=True):
-                v[zero] = -w[zero]
-        return out
-
-    def _nearest(self, g: int) -> Array:
-        """``P(w)``."""
-        out = np.maximum(self.w[g], 0.0)
-        if self.zeros is not None:
-            out[self.zeros[g]] = 0.0
-        return out
-
-    def _move(self, x: list[Array]) -> None:
-        for g, (w, found) in enumerate(zip(self.w, x, strict=True)):
-            found -= self._nearest(g)
-            found *= LIMITS.local_step
-            w += found
-
-    def _rebalance(self, factor: float) -> None:
-        """Other pulls with the same multipliers."""
-        for g, w in enumerate(self.w):
-            self.pulls[g] = self.pulls[g] * factor
-            multiplies = w < 0 if self.zeros is None else (w < 0) | self.zeros[g]
-            self.w[g] = np.where(multiplies, w / factor, w)
-
-    def _forces(self) -> list[Array]:
-        pairs = enumerate(zip(self.pulls, self.w, strict=True))
-        return [along(p, w) * (self._nearest(g) - w) for g, (p, w) in pairs]
-
-    def _feasible(self, x: list[Array]) -> tuple[float, list[Array]]:
-        """The best of the feasible tables that are found, and of the lines between them."""
-        total = max(0.0, float(x[0][0].sum())) if self.n is None else self.n
-        if self.inside is not None:
-            only = self.inside.feasible(x, total)
-            return self.form.value(only), only
-        made = feasible_tables(self.shape, x, total)
-        best = next(made)
-        value = self.form.value(best)
-        for other in made:
-            end = self.form.value(other)
-            middle = self.form.value([(a + b) / 2 for a, b in zip(best, other, strict=True)])
-            # f along the line is the parabola through its values at 0, 1/2 and 1.
-            bend = value + end - 2 * middle
-            share = (3 * value + end - 4 * middle) / (4 * bend) if bend > 0 else float(end < value)
-            share = min(max(share, 0.0), 1.0)
-            for a, b in zip(best, other, strict=True):
-                a *= 1 - share
-                a += share * b
-            value = self.form.value(best)
-        return value, best
-
-    def _result(self, best: list[Array], step: int) -> LocalTables:
-        answers = self.fit.answers(self.shape.by_set(best, self.fit.sets))
-        value = self.fit.value(answers)
-        tables = {s: best[g][t] for s, (g, t) in self.shape.places.items()}
-        gap = max(0.0, value - self.lower)
-        return LocalTables(self.fit.domain, tables, answers, value, gap, step)

@@ -1,66 +1,277 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fit as a quadratic function of the margins of a histogram, over the cells of a grid.
+"""A fit as a quadratic function of a histogram over cells: what projections over cells minimise.
 
-    f(h) = 1/2 t'Vt - c't + 1/2 |y|_W^2,       t = the margins of h over every asked set, stacked,
+    f(h) = 1/2 t'Vt - c't + 1/2 |y|_W^2,       t = the margins of h over every set of the queries,
 
 with ``V`` one block per set (the Gram matrix of its queries), or one matrix over all of them where
-the answers have a joint covariance. Solvers see ``V`` and ``c`` only, so their cost does not
-depend on the number of queries; certificates are computed from the answers themselves.
+the answers have a joint covariance. Solvers (``cell_solvers``) see ``V`` and ``c`` only, so their
+cost does not depend on the number of queries; certificates are computed from the answers.
+
+``Grid`` has the cells: attributes that no query reads are left out, and cells of an attribute that
+no query tells apart become one (the workload-based partition of Zhang, McKenna, Kotsogiannis, Hay,
+Machanavajjhala, Miklau 2018, "EKTELO: a framework for defining differentially-private
+computations"). Both lose nothing: the answers of a histogram depend on its sums over such cells
+only, and every non-negative table of sums is the sum of some non-negative histogram. Cells where no
+record can be are never merged with others, and ``possible`` leaves them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf, sqrt
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
+from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
-from sfumato.refine.grid import Axes, Grid
 from sfumato.refine.reconstruct import Fit
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import ADDED_UP, spend
-from sfumato.types import Array, Integers
+from sfumato.types import Array, Integers, Mask, Names
+from sfumato.workload.constraints import Constraints, Published
+from sfumato.workload.predicates import joint_classes
 from sfumato.workload.queries import check_entries
 from sfumato.workload.terms import Term
 
 __all__ = [
-    "Bound",
+    "Grid",
     "Quadratic",
-    "Reduced",
+    "alike",
     "check_exact_combinations",
     "inverse_covariance",
-    "known_total",
-    "unknown_total",
 ]
 
 
-# --------------------
-# Terms on merged cells: the same queries on the flat table of the classes of a grid.
-#
-# Every class is stood for by one of its cells, so a column of the reduced term is a column of the
-# term. Nothing of the size of the unmerged table is built for products, conditions and matrices.
+# The grid of merged cells
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The merged cells of some attributes, and the moves between cells and margins.
+
+    ``representatives[i]`` are the cells of attribute i that stand for their classes, the first cell
+    of each; ``published`` are the published tables that can matter here.
+
+    Margins over many sets of attributes are summed out one attribute at a time, sets that share the
+    rest together, so all pairs of d attributes cost a few passes over the cells instead of d^2 / 2
+    (Yates 1937, "The design and analysis of factorial experiments").
+    """
+
+    domain: Domain
+    names: Names
+    representatives: tuple[Integers, ...]
+    constraints: Constraints | None = None
+    published: tuple[Published, ...] = ()
+
+    @classmethod
+    def of(cls, fit: Fit, constraints: Constraints | None = None) -> Grid:
+        """The merged cells of all attributes that some part or published table reads."""
+        read = frozenset(n for s in fit.sets for n in s)
+        tables = () if constraints is None else constraints.published_for(read)
+        names = fit.domain.in_order(read.union(*(t.names for t in tables)))
+        classes = (alike(fit, name, constraints) for name in names)
+        representatives = tuple(
+            np.unique(c, return_index=True)[1].astype(np.int64) for c in classes
+        )
+        return cls(fit.domain, names, representatives, constraints, tables)
+
+    @cached_property
+    def possible(self) -> Mask | None:
+        """Which merged cells may carry weight, None if all of them.
+
+        Not those of impossible combinations, nor those of a published count of 0.
+        """
+        if self.constraints is None:
+            return None
+        out = self.constraints.possible(self.names, self.representatives)
+        for table in self.published:
+            axes = self.axes(table.names)
+            is_held = table.values[np.ix_(*(self.representatives[a] for a in axes))] > 0
+            out &= is_held.reshape([k if a in axes else 1 for a, k in enumerate(self.shape)])
+        return None if out.all() else out.reshape(-1)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The number of merged cells of each attribute."""
+        return tuple(len(k) for k in self.representatives)
+
+    @cached_property
+    def size(self) -> int:
+        """The number of merged cells."""
+        return prod(self.shape)
+
+    def axes(self, names: Names) -> Axes:
+        """The positions of the named attributes."""
+        return tuple(self.names.index(n) for n in names)
+
+    def cells(self, axes: Axes) -> int:
+        """The number of merged cells of some attributes."""
+        return prod(self.shape[a] for a in axes)
+
+    @cached_property
+    def _bundles(self) -> tuple[Axes, ...]:
+        """Neighbouring attributes with few cells together: they are summed out at once."""
+        out: list[Axes] = []
+        for axis in range(len(self.shape)):
+            if out and self.cells((*out[-1], axis)) <= LIMITS.bundle_cells:
+                out[-1] = (*out[-1], axis)
+            else:
+                out.append((axis,))
+        return tuple(out)
+
+    @cached_property
+    def _bundle_of(self) -> tuple[int, ...]:
+        return tuple(i for i, bundle in enumerate(self._bundles) for _ in bundle)
+
+    def _wide(self, axes: Axes) -> Axes:
+        """The bundles that hold some attributes."""
+        return tuple(sorted({self._bundle_of[a] for a in axes}))
+
+    def _inside(self, axes: Axes) -> tuple[Axes, tuple[int, ...]]:
+        """The attributes of those bundles, and the shape of a table of ``axes`` among them."""
+        held = tuple(a for i in self._wide(axes) for a in self._bundles[i])
+        return held, tuple(self.shape[a] if a in axes else 1 for a in held)
+
+    def margins(self, table: Array, sets: Sequence[Axes]) -> list[Array]:
+        """The sums of a table over all but the attributes of each set, flat."""
+        wide = list(dict.fromkeys(self._wide(axes) for axes in sets))
+        sizes = tuple(self.cells(bundle) for bundle in self._bundles)
+        sums: list[Array] = [np.empty(0)] * len(wide)
+        _sum_out(table.reshape(-1, 1), sizes, list(enumerate(wide)), sums)
+        at = dict(zip(wide, sums, strict=True))
+        out = []
+        for axes in sets:
+            held, _ = self._inside(axes)
+            whole = at[self._wide(axes)].reshape([self.shape[a] for a in held])
+            rest = tuple(i for i, a in enumerate(held) if a not in axes)
+            out.append(np.asarray(whole.sum(axis=rest) if rest else whole).reshape(-1))
+        return out
+
+    def spread(self, tables: Sequence[tuple[Axes, Array]]) -> Array:
+        """For every cell the sum of its entries in all tables: the adjoint of ``margins``."""
+        wide: dict[Axes, Array] = {}
+        for axes, table in tables:
+            held, shape = self._inside(axes)
+            into = wide.setdefault(self._wide(axes), np.zeros([self.shape[a] for a in held]))
+            into += table.reshape(shape)
+        sizes = tuple(self.cells(bundle) for bundle in self._bundles)
+        whole = _add_up([(a, t.reshape(-1, 1)) for a, t in wide.items()], sizes)
+        return np.broadcast_to(whole, (self.size, 1)).reshape(-1)
+
+    def places(self, cells: Integers, sets: Sequence[Axes]) -> Integers:
+        """For each cell and set the position in the flat table of that set."""
+        strides = np.zeros((len(self.shape), len(sets)), dtype=np.int64)
+        for s, axes in enumerate(sets):
+            step = 1
+            for a in reversed(axes):
+                strides[a, s] = step
+                step *= self.shape[a]
+        if not self.shape:
+            return np.zeros((len(cells), len(sets)), dtype=np.int64)
+        return np.column_stack(np.unravel_index(cells, self.shape)) @ strides
+
+    def codes(self, cells: Integers) -> Integers:
+        """The codes of the attributes, one row per cell: of the cell that stands for its class."""
+        if not self.shape:
+            return np.zeros((len(cells), 0), dtype=np.int64)
+        indices = np.unravel_index(cells, self.shape)
+        return np.column_stack([k[c] for k, c in zip(self.representatives, indices, strict=True)])
+
+
+def _sum_out(
+    table: Array, shape: tuple[int, ...], sets: list[tuple[int, Axes]], out: list[Array]
+) -> None:
+    """Sum the last attribute out for the sets without it; keep it aside for those with it."""
+    if not any(axes for _, axes in sets):
+        total = table.sum(axis=0) if len(table) > 1 else table[0]
+        for i, _ in sets:
+            out[i] = total
+        return
+    last, size = len(shape) - 1, shape[-1]
+    cut = table.reshape(-1, size, table.shape[1])
+    without = [(i, axes) for i, axes in sets if last not in axes]
+    if without:
+        _sum_out(_summed(cut), shape[:-1], without, out)
+    held = [(i, axes[:-1]) for i, axes in sets if last in axes]
+    if held:
+        _sum_out(cut.reshape(len(cut), -1), shape[:-1], held, out)
+
+
+def _summed(cut: Array) -> Array:
+    """The sum over the middle axis."""
+    if cut.shape[1] > LIMITS.slices_added_singly:
+        return np.asarray(cut.sum(axis=1))
+    out = cut[:, 0].copy()
+    for i in range(1, cut.shape[1]):
+        out += cut[:, i]
+    return out
+
+
+def _add_up(pieces: list[tuple[Axes, Array]], shape: tuple[int, ...]) -> Array:
+    """The adjoint of ``_sum_out``; a result of one row stands for all rows alike."""
+    if not any(axes for axes, _ in pieces):
+        return np.asarray(sum(t for _, t in pieces)).reshape(1, -1)
+    last, size = len(shape) - 1, shape[-1]
+    rows = prod(shape[:-1])
+    without = [(axes, t) for axes, t in pieces if last not in axes]
+    held = [(axes[:-1], t.reshape(-1, size * t.shape[1])) for axes, t in pieces if last in axes]
+    width = pieces[0][1].shape[1]
+    out = np.zeros((1, 1, 1))
+    if held:
+        out = _add_up(held, shape[:-1]).reshape(-1, size, width)
+    if without:
+        out = out + _add_up(without, shape[:-1])[:, None, :]
+    return np.broadcast_to(out, (rows, size, width)).reshape(rows * size, width)
+
+
+def alike(fit: Fit, name: str, constraints: Constraints | None = None) -> Integers:
+    """The class of every cell of an attribute: equal for cells that nothing tells apart.
+
+    Neither a part of the fit, nor an impossible condition, nor a published table.
+    """
+    labels = [_labels(p.term, name) for p in fit.parts if name in p.term.attributes]
+    if constraints is not None:
+        linked = constraints.labels()
+        labels += [linked[name]] if name in linked else []
+        if any(name in table.names for table in constraints.published):
+            labels.append(np.arange(fit.domain[name].size))
+    return joint_classes(labels)
+
+
+def _labels(term: Term, name: str) -> Integers:
+    """Cells of an attribute with one label have the same coefficients in every query."""
+    classes = term.cell_classes(name)
+    return np.arange(term.domain[name].size) if classes is None else classes
+
+
+# Terms on merged cells
 
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """A term over the cells ``kept`` of each of its attributes."""
+    """A term on the flat table of merged cells, ``cells`` of each of its attributes.
+
+    Every class is stood for by one of its cells, so a column of the reduced term is a column of the
+    term. Nothing of the size of the unmerged table is built for products, conditions and matrices.
+    """
 
     term: Term
-    kept: tuple[Integers, ...]
+    cells: tuple[Integers, ...]
 
     @classmethod
     def of(cls, term: Term, grid: Grid) -> Reduced:
         """The term on the cells of a grid."""
-        return cls(term, tuple(grid.kept[a] for a in grid.axes(term.attributes)))
+        return cls(term, tuple(grid.representatives[a] for a in grid.axes(term.attributes)))
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """The merged cells of each attribute."""
-        return tuple(len(k) for k in self.kept)
+        return tuple(len(k) for k in self.cells)
 
     @cached_property
     def is_whole(self) -> bool:
@@ -69,10 +280,10 @@ class Reduced:
 
     @cached_property
     def _flat(self) -> Integers:
-        """The kept cells as positions in the whole table."""
+        """The cells of the representatives as positions in the whole table."""
         out = np.zeros(1, dtype=np.int64)
-        for size, kept in zip(self.term.shape, self.kept, strict=True):
-            out = (out[:, None] * size + kept[None, :]).reshape(-1)
+        for size, cells in zip(self.term.shape, self.cells, strict=True):
+            out = (out[:, None] * size + cells[None, :]).reshape(-1)
         return out
 
     def apply(self, table: Array) -> Array:
@@ -80,17 +291,17 @@ class Reduced:
         cut = table.reshape(self.shape)
         if self.is_whole:
             return np.asarray(self.term.apply(cut), dtype=np.float64)
-        return self.term.apply_at(self.kept, cut)
+        return self.term.apply_at(self.cells, cut)
 
     def adjoint(self, y: Array) -> Array:
         """The transposed map, to a flat merged table."""
         if self.is_whole:
             return np.asarray(self.term.adjoint(y), dtype=np.float64).reshape(-1)
-        return self.term.adjoint_at(self.kept, y).reshape(-1)
+        return self.term.adjoint_at(self.cells, y).reshape(-1)
 
     def gram_apply(self, table: Array) -> Array:
         """``F'F`` on a flat merged table."""
-        return self.term.gram_apply_at(self.kept, table.reshape(self.shape)).reshape(-1)
+        return self.term.gram_apply_at(self.cells, table.reshape(self.shape)).reshape(-1)
 
     def gram(self) -> Array:
         """``F'F`` as a matrix over the merged cells."""
@@ -108,8 +319,8 @@ class Reduced:
         product = self.term.as_product()
         if product is None or max(self.shape, default=0) > LIMITS.attribute_gram_cells:
             return None
-        pairs = zip(product.factors, self.kept, strict=True)
-        return tuple(q.gram()[np.ix_(kept, kept)] for (_, q), kept in pairs)
+        pairs = zip(product.factors, self.cells, strict=True)
+        return tuple(q.gram()[np.ix_(cells, cells)] for (_, q), cells in pairs)
 
     def gram_entries(self, rows: Integers, columns: Integers) -> Array:
         """Entries of ``F'F`` between merged cells."""
@@ -146,11 +357,11 @@ class Reduced:
 
     def _column_powers(self, p: int) -> Array:
         """For each merged cell the sum of ``|q|^p`` over all rows."""
-        out = np.ones((1,) * len(self.kept))
+        out = np.ones((1,) * len(self.cells))
         for names, powers in self.term.column_factors(p):
             at = [self.term.attributes.index(n) for n in names]
-            cut = powers[np.ix_(*(self.kept[i] for i in at))] if at else powers
-            shape = [len(k) if i in at else 1 for i, k in enumerate(self.kept)]
+            cut = powers[np.ix_(*(self.cells[i] for i in at))] if at else powers
+            shape = [len(k) if i in at else 1 for i, k in enumerate(self.cells)]
             out = out * cut.reshape(shape)
         return np.broadcast_to(out, self.shape).reshape(-1)
 
@@ -159,6 +370,9 @@ def _unit(size: int, place: int) -> Array:
     out = np.zeros(size)
     out[place] = 1.0
     return out
+
+
+# The quadratic function
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,14 +420,14 @@ class _Block:
             for row in np.unique(rows):
                 unit = np.zeros(cells)
                 unit[row] = 1.0
-                found = reduced.adjoint(weights * reduced.apply(unit))
-                out[rows == row] += found[columns]
+                column = reduced.adjoint(weights * reduced.apply(unit))
+                out[rows == row] += column[columns]
         return out
 
 
 @dataclass(frozen=True, eq=False)
 class Quadratic:
-    """The function, and the moves between cells, margins and answers.
+    """The function f of a fit over a grid, and the moves between cells, margins and answers.
 
     ``precision`` is the inverse of the covariance of the first answers, as many as it has rows;
     the parts after those are weighted as the fit says.
@@ -281,7 +495,7 @@ class Quadratic:
 
     @cached_property
     def values(self) -> Array:
-        """``y``: what all queries are wanted to be."""
+        """``y``: the noisy answers to all queries."""
         return np.concatenate([p.values for p in self.fit.parts])
 
     @cached_property
@@ -316,7 +530,7 @@ class Quadratic:
         return out
 
     @cached_property
-    def wanted(self) -> Array:
+    def linear(self) -> Array:
         """``c = F'W y``, stacked."""
         return self.adjoint(self.weigh(self.values))
 
@@ -325,10 +539,10 @@ class Quadratic:
         """Nothing where one covariance joins the sets."""
         if self.precision is not None:
             return None
-        found: list[list[tuple[Reduced, Array]]] = [[] for _ in self.sets]
+        by_set: list[list[tuple[Reduced, Array]]] = [[] for _ in self.sets]
         for reduced, part, s in zip(self.reduced, self.fit.parts, self._set_of, strict=True):
-            found[s].append((reduced, part.weights))
-        pairs = zip(found, self.sets, strict=True)
+            by_set[s].append((reduced, part.weights))
+        pairs = zip(by_set, self.sets, strict=True)
         return tuple(_Block.of(parts, self.grid.cells(axes)) for parts, axes in pairs)
 
     @cached_property
@@ -359,8 +573,8 @@ class Quadratic:
         """The margins of a histogram with these cells only."""
         places = self.places(cells)
         spread = np.repeat(weights, len(self.sets))
-        found = np.bincount(places.reshape(-1), spread, minlength=self.ends[-1])
-        return np.asarray(found, dtype=np.float64)
+        margins = np.bincount(places.reshape(-1), spread, minlength=self.ends[-1])
+        return np.asarray(margins, dtype=np.float64)
 
     def places(self, cells: Integers) -> Integers:
         """For each cell its position in the stack, set by set."""
@@ -378,13 +592,13 @@ class Quadratic:
         return out if self.grid.possible is None else np.where(self.grid.possible, out, np.inf)
 
     def towards(self, values: Array) -> Quadratic:
-        """The same queries, wanted elsewhere; what does not depend on that is kept."""
+        """The quadratic of the same queries with other values ``y``; Gram matrices are shared."""
         cuts = np.cumsum([p.term.rows for p in self.fit.parts])[:-1]
         pairs = zip(self.fit.parts, np.split(values, cuts), strict=True)
         parts = tuple(replace(p, values=v) for p, v in pairs)
         out = Quadratic(replace(self.fit, parts=parts), self.grid, self.precision)
-        kept = ("reduced", "_blocks", "_joint", "_diagonal", "is_seen")
-        vars(out).update({k: v for k, v in vars(self).items() if k in kept})
+        shared = ("reduced", "_blocks", "_joint", "_diagonal", "is_seen")
+        vars(out).update({k: v for k, v in vars(self).items() if k in shared})
         return out
 
     @cached_property
@@ -393,8 +607,8 @@ class Quadratic:
         out = np.zeros(self.ends[-1])
         for reduced, part, s in zip(self.reduced, self.fit.parts, self._set_of, strict=True):
             out[self.ends[s] : self.ends[s + 1]] += reduced.column_sums(part.weights > 0)
-        found = self.spread(out) > 0
-        return found if self.grid.possible is None else found & self.grid.possible
+        seen = self.spread(out) > 0
+        return seen if self.grid.possible is None else seen & self.grid.possible
 
     @cached_property
     def magnitude(self) -> float:
@@ -430,11 +644,11 @@ class Quadratic:
     @cached_property
     def _diagonal(self) -> tuple[Integers, Array]:
         """The sets whose tables are asked for, and their weights in the stack (0 elsewhere)."""
-        found = self._blocks or ()
-        sets = [s for s, block in enumerate(found) if block.diagonal is not None]
+        blocks = self._blocks or ()
+        sets = [s for s, block in enumerate(blocks) if block.diagonal is not None]
         weights = np.zeros(self.ends[-1])
         for s in sets:
-            weights[self.ends[s] : self.ends[s + 1]] = found[s].diagonal
+            weights[self.ends[s] : self.ends[s + 1]] = blocks[s].diagonal
         return np.array(sets, dtype=np.int64), weights
 
     def _agreement(self, rows: Integers, columns: Integers) -> Array:
@@ -468,31 +682,29 @@ def _is_even(weights: Array) -> bool:
     return bool((weights == weights[0]).all())
 
 
-# --------------------
-# Distances that know the noise: the inverse of the covariance of the answers.
-#
-# With normal noise of covariance S the projection in the norm ``|x|^2 = x'S^-1 x`` is the most
-# likely answer that some data set has (Gauss, Markov: without the constraints it is least
-# squares).
-#
-# Answers made from fewer measurements than there are queries have a singular S: some combinations
-# of them carry no noise. Those say nothing when they vanish for every data set, as they do when
-# the queries are as dependent as their answers; the pseudo-inverse is then the metric. When they
-# fix the answers beyond that, they are refused.
+# The metric of a covariance
 
 
 def inverse_covariance(covariance: Array, queries: int) -> tuple[Array, Array]:
-    """The (pseudo-)inverse and, as columns, the combinations without noise."""
-    given = np.asarray(covariance)
-    if given.shape != (queries, queries):
+    """The (pseudo-)inverse of a covariance and, as columns, the combinations without noise.
+
+    With normal noise of covariance S the projection in the norm ``|x|^2 = x'S^-1 x`` is the most
+    likely answer that some data set has (Gauss, Markov: without the constraints it is least
+    squares). Answers made from fewer measurements than there are queries have a singular S: some
+    combinations of them carry no noise. Those say nothing when they vanish for every data set, as
+    they do when the queries are as dependent as their answers; the pseudo-inverse is then the
+    metric. When they fix the answers beyond that, ``check_exact_combinations`` refuses them.
+    """
+    matrix = np.asarray(covariance)
+    if matrix.shape != (queries, queries):
         raise WorkloadError(
             f"a covariance of {queries:,} answers has {queries:,} rows and columns, got an array "
-            f"of shape {given.shape}"
+            f"of shape {matrix.shape}"
         )
     check_entries(queries * queries, f"a covariance of {queries:,} answers")
-    if given.dtype.kind not in "iuf" or not np.isfinite(given).all():
+    if matrix.dtype.kind not in "iuf" or not np.isfinite(matrix).all():
         raise WorkloadError("a covariance holds finite numbers only")
-    exact = np.asarray(given, dtype=np.float64)
+    exact = np.asarray(matrix, dtype=np.float64)
     scale = float(np.abs(exact).max(initial=0.0))
     if scale == 0:
         raise WorkloadError(
@@ -506,9 +718,9 @@ def inverse_covariance(covariance: Array, queries: int) -> tuple[Array, Array]:
             f"a covariance has no negative eigenvalue, this one has {values[0]:.3g}; its greatest "
             f"is {values[-1]:.3g}"
         )
-    kept = values > LIMITS.singular_variance * values[-1]
-    half = vectors[:, kept] / np.sqrt(values[kept])
-    return half @ half.T, vectors[:, ~kept]
+    noisy = values > LIMITS.singular_variance * values[-1]
+    half = vectors[:, noisy] / np.sqrt(values[noisy])
+    return half @ half.T, vectors[:, ~noisy]
 
 
 def check_exact_combinations(q: Quadratic, exact: Array, total: float | None) -> None:
@@ -520,8 +732,8 @@ def check_exact_combinations(q: Quadratic, exact: Array, total: float | None) ->
     if not exact.shape[1]:
         return
     joint = len(exact)
-    given = q.values[:joint]
-    scale = max(float(np.abs(given).max(initial=0.0)), total or 0.0)
+    answers = q.values[:joint]
+    scale = max(float(np.abs(answers).max(initial=0.0)), total or 0.0)
     for turn in (1.0, 2.0, 3.0):
         mixed = exact @ np.cos(turn + np.sqrt(2.0) * turn * np.arange(exact.shape[1]) ** 2)
         wide = np.concatenate([mixed, np.zeros(len(q.values) - joint)])
@@ -531,119 +743,11 @@ def check_exact_combinations(q: Quadratic, exact: Array, total: float | None) ->
         is_even = float(np.ptp(columns)) <= LIMITS.exact_combination_error * size
         is_zero = float(np.abs(columns).max()) <= LIMITS.exact_combination_error * size
         reached = float(columns.mean()) * (total or 0.0)
-        is_met = abs(float(mixed @ given) - reached) <= LIMITS.exact_combination_error * size * max(
-            scale, 1e-300
-        )
+        limit = LIMITS.exact_combination_error * size * max(scale, 1e-300)
+        is_met = abs(float(mixed @ answers) - reached) <= limit
         if not (is_met and (is_zero or (is_even and total is not None))):
             raise WorkloadError(
                 "the covariance is singular: some combination of the answers is said to be exact, "
                 "but data sets do not agree on it; add the variance that it really has, or leave "
                 "out queries that follow from others"
             )
-
-
-# --------------------
-# How far from the projection an estimate can be, whatever solver found it.
-#
-# Let ``g = F'W(F h - y)``, ``D = |F h - p|_W`` with p the projection ``F h*``. The parabola f has
-#
-# |   f(h*) = f(h) + <g, h* - h> + D^2 / 2     and     f(h) - f(h*) >= D^2 / 2,
-#
-# the second because h* is optimal. Together ``D^2 <= <g, h - h*>`` and ``f(h) - f(h*) <= <g, h -
-# h*>``.
-#
-# *Known total n.* ``<g, h - h*> <= <g, h> - n min_x g_x``: the gap of Frank, Wolfe 1956, "An
-# algorithm for quadratic programming" (Jaggi 2013, "Revisiting Frank-Wolfe"). So ``D <=
-#   sqrt(gap)``.
-#
-# *Unknown total.* Let q be a vector with ``<f_x, q>_W >= 1`` for every column ``f_x`` that is not
-# zero and ``e = max(0, -min_x g_x)``. Some optimal h* has no weight on zero columns, so its total
-#   is
-# at most ``<q, F h*>_W = <q, F h>_W + <q, p - F h>_W <= <q, F h>_W + |q|_W D``. Hence
-#
-# |   D^2 <= <g, h - h*> <= a + b D     with a = max(0, <g, h> + e <q, F h>_W), b = e |q|_W,
-#
-# so ``D <= R = (b + sqrt(b^2 + 4 a)) / 2`` and ``f(h) - f(h*) <= a + b R = R^2``: R^2 is the gap
-# here. The shortest q is ``p0 / |p0|^2`` for the point p0 of least norm in the hull of the
-# columns, which is itself a projection (of y = 0 with total 1); there is none when the hull holds
-# zero, as when differences are asked and nothing else. Then nothing is certified unless g >= 0:
-# the gap is infinite.
-#
-# *Floats.* A slope is a sum of numbers up to ``s = max_x sum_q |F_qx| (|W| |y|)_q``, so it is
-#   known
-# to a few ulps of s; that is a part of the gap of the same few ulps of ``n s``, or of ``|q|_W
-#   |y|_W
-# s`` where n is unknown (the projection is no longer than y). Gaps below this ``blur`` are noise.
-
-
-@dataclass(frozen=True, eq=False)
-class Bound:
-    """What turns slopes into a gap: the total n, or the vector q by its slopes and its length."""
-
-    total: float | None
-    lift: Array | None = None
-    length: float = inf
-
-    def gap(self, least: float, slope: float, t: Array) -> float:
-        """The gap, from ``min g``, ``<g, h>`` and the margins of h."""
-        if self.total is not None:
-            return max(0.0, slope - self.total * least)
-        e = max(0.0, -least)
-        if e == 0:
-            return max(0.0, slope)
-        if self.lift is None:
-            return inf
-        a, b = max(0.0, slope + e * float(self.lift @ t)), e * self.length
-        return ((b + sqrt(b * b + 4 * a)) / 2) ** 2
-
-    def blur(self, q: Quadratic) -> float:
-        """The gap that floats cannot tell from none."""
-        if self.total is not None:
-            return LIMITS.slope_rounding * self.total * q.magnitude
-        least = 0.5 * q.norm(q.values) ** 2
-        return LIMITS.slope_rounding * (
-            least if self.lift is None else self.length * q.norm(q.values) * q.magnitude
-        )
-
-
-def known_total(total: float) -> Bound:
-    """For histograms of a public number of records."""
-    return Bound(total)
-
-
-def unknown_total(q: Quadratic, least_norm: Callable[[Quadratic], Array]) -> Bound:
-    """For histograms of any size; ``least_norm`` finds the point p0 of a quadratic with y = 0.
-
-    A group of queries of which every cell is in one or more, such as a table, gives a q at once:
-    the reciprocal weights; so does one query that has a coefficient on every cell, such as the
-    total. The shortest of those is taken if there is one.
-    """
-    best = Bound(None)
-    starts = np.cumsum([0, *(p.term.rows for p in q.fit.parts)])
-    for i in sorted(range(len(q.fit.parts)), key=lambda i: q.fit.parts[i].term.rows)[
-        : LIMITS.groups_tried_for_length
-    ]:
-        part, rows = q.fit.parts[i], np.arange(starts[i], starts[i + 1])
-        if (part.weights > 0).all() and part.term.is_nonnegative and q.precision is None:
-            pointers = [(rows, 1 / part.weights)]
-            reach = part.term.coefficient_bounds()[0] * np.sqrt(part.weights)
-            if reach.max() > 0:
-                pointers.append((rows[[reach.argmax()]], np.ones(1)))
-            for at, values in pointers:
-                pointer = np.zeros(len(q.values))
-                pointer[at] = values
-                best = min(best, _pointing(q, pointer), key=lambda b: b.length)
-    if best.lift is None:
-        best = _pointing(q, least_norm(q))
-    return best
-
-
-def _pointing(q: Quadratic, pointer: Array) -> Bound:
-    """The bound from a vector, scaled so that its slope is 1 or more on every column."""
-    lift = q.adjoint(q.weigh(pointer))
-    slopes = q.spread(lift)[q.is_seen]
-    least = float(slopes.min()) if slopes.size else 1.0
-    length = q.norm(pointer)
-    if least <= 1e-9 * float(np.abs(slopes).max(initial=0.0)) or least <= 1e-12 * length:
-        return Bound(None)
-    return Bound(None, lift / least, length / least)

@@ -19,10 +19,9 @@ import numpy as np
 from sfumato.domain.values import base_of
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine import local_consistency, semidefinite
-from sfumato.refine.cells import Estimate, agreed_total, fit_explicit
-from sfumato.refine.grid import Grid
-from sfumato.refine.problem import inverse_covariance
-from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.refine.cells import CellEstimate, agreed_total, fit_explicit
+from sfumato.refine.problem import Grid, inverse_covariance
+from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import Rows
 from sfumato.text import listing, shown
@@ -382,14 +381,14 @@ def _relaxed(
         cells=np.zeros((0, len(found.names)), dtype=np.int64),
         weights=np.zeros(0),
         method=found.method,
-        converged=found.gap <= found.wanted,
+        converged=found.gap <= found.target_gap,
         onto=onto,
         certified_by="multipliers",
         tables=found.tables,
     )
 
 
-def _projected(found: Estimate, workload: Workload) -> Projected:
+def _projected(found: CellEstimate, workload: Workload) -> Projected:
     answers = found.answers[: workload.queries]
     ends = np.cumsum([t.rows for t in workload.terms])[:-1]
     return Projected(
@@ -403,7 +402,7 @@ def _projected(found: Estimate, workload: Workload) -> Projected:
         cells=found.grid.codes(found.cells),
         weights=found.weights,
         method=found.method,
-        converged=found.gap <= found.wanted,
+        converged=found.gap <= found.target_gap,
     )
 
 
@@ -416,7 +415,7 @@ def _largest(
     progress: Progress | None,
 ) -> Projected:
     """The least largest difference; its projection need not be unique."""
-    from sfumato.refine.minimax import fit_largest
+    from sfumato.refine.cells import fit_largest
 
     if any(table.names for table in grid.published):
         raise WorkloadError(
@@ -433,10 +432,10 @@ def _largest(
     return replace(_projected(found, workload), distance_bound=2 * found.value, objective="max")
 
 
-def _count(fit: Fit, value: float, error: float) -> Part:
+def _count(fit: Fit, value: float, error: float) -> FitPart:
     """The noisy number of records as one more observation."""
     term = Product(fit.domain, "number of records", 1.0, ())
-    return Part(term, np.array([value]), np.array([error**-2]))
+    return FitPart(term, np.array([value]), np.array([error**-2]))
 
 
 def _check_rows(grid: Grid, total: float | None, precision: Array | None) -> None:
@@ -513,7 +512,7 @@ class Relaxed:
     total: float
     value: float
     gap: float
-    wanted: float
+    target_gap: float
     method: str
 
     @property
@@ -542,10 +541,10 @@ def onto_local(
         progress=_told(progress, LIMITS.local_steps),
     )
     tables = {names: found.margin(names) for names in fit.sets if names}
-    wanted = gap * max(found.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
+    target_gap = gap * max(found.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
     method = f"local consistency, {found.steps:,} steps"
     return Relaxed(
-        _names(fit), found.answers, tables, found.total, found.value, found.gap, wanted, method
+        _names(fit), found.answers, tables, found.total, found.value, found.gap, target_gap, method
     )
 
 
@@ -564,10 +563,10 @@ def onto_moments(
         progress=_told(progress, LIMITS.moment_steps),
     )
     tables = {names: found.margin(names) for names in fit.sets if names}
-    wanted = gap * max(found.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
+    target_gap = gap * max(found.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
     total, method = float(found.matrix[0, 0]), f"semidefinite relaxation, {found.steps:,} steps"
     return Relaxed(
-        _names(fit), found.answers, tables, total, found.value, found.gap, wanted, method
+        _names(fit), found.answers, tables, total, found.value, found.gap, target_gap, method
     )
 
 

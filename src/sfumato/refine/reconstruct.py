@@ -1,5 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From measurements to unbiased answers.
+"""From measurements to unbiased answers, and to the fit that every projection minimises.
+
+``reconstruct`` gives the answers ``R (M h + z)`` of every group; ``released_tables`` the tables
+that follow from them; ``fit_answers`` and ``fit_measured`` the least-squares problem
+
+    f(h) = 1/2 sum_parts sum_q w_q (F h - y)_q^2,   h >= 0, and 1'h = n where n is known
+
+that makes them agree (``consistency``, ``project``). The parts are queries with their noisy answers
+(the projection mechanism: Nikolov, Talwar, Zhang 2013, "The geometry of differential privacy: the
+sparse and approximate cases"), or measured blocks with their noisy values and inverse variances;
+the latter is projecting the answers in the metric of their true covariance. Every part reads the
+table of its attributes only, so a histogram is known to a fit by its margins over ``sets``, and the
+gradient by a table per set: the domain as a whole may be of any size.
 
 Post-processing of what the vault released: nothing here can cost privacy (Dwork, Roth 2014,
 Proposition 2.1).
@@ -10,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod, sqrt
 from typing import overload
 
 import numpy as np
@@ -26,11 +39,14 @@ from sfumato.workload.workload import Workload
 
 __all__ = [
     "Fit",
-    "Part",
+    "FitPart",
+    "ReleasedTable",
     "Tables",
     "fit_answers",
     "fit_measured",
     "reconstruct",
+    "released_tables",
+    "released_total",
 ]
 
 
@@ -68,24 +84,79 @@ class _OnDemand(Sequence[Array]):
         return self.strategy.answer(range(len(self))[index], self.values)
 
 
-# --------------------
-# Least squares against a histogram: what every projection minimises.
-#
-# |   f(h) = 1/2 sum_parts sum_q w_q (F h - y)_q^2,   h >= 0, and 1'h = n where n is known.
-#
-# The parts are asked queries with their noisy answers (the projection mechanism: Nikolov, Talwar,
-# Zhang 2013, "The geometry of differential privacy: the sparse and approximate cases"), or
-# measured blocks with their noisy values and inverse variances; the latter is projecting the
-# answers in the metric of their true covariance. Every part reads the table of its attributes
-# only, so a histogram is known to a fit by its margins over ``sets``, and the gradient by a table
-# per set: the domain as a whole may be of any size.
+# Tables that follow from the answers
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedTable:
+    """A contingency table that follows from released answers; ``error`` is that of one cell.
+
+    ``is_spread`` says that groups of cells were asked for and are shared out evenly.
+    """
+
+    attributes: tuple[str, ...]
+    values: Array
+    error: float
+    is_spread: bool = False
+
+    def margin_error(self, names: Sequence[str]) -> float:
+        """The standard error of a cell of the margin over the named attributes."""
+        rest = (
+            n for a, n in zip(self.attributes, self.values.shape, strict=True) if a not in names
+        )
+        return self.error * sqrt(prod(rest))
+
+    def margin(self, names: Sequence[str]) -> Array:
+        """The margin over the named attributes, axes in their order."""
+        rest = tuple(i for i, a in enumerate(self.attributes) if a not in names)
+        left = [a for a in self.attributes if a in names]
+        turned = self.values.sum(axis=rest).transpose([left.index(n) for n in names])
+        return np.asarray(turned, dtype=np.float64)
+
+
+def released_tables(forecast: Forecast, answers: Sequence[Array]) -> list[ReleasedTable]:
+    """The tables that released groups give: tables, running totals, ranges, groups of cells."""
+    tables = []
+    for group, numbers, forecast_group in zip(
+        forecast.workload.terms, answers, forecast.groups, strict=True
+    ):
+        term = group.as_product()
+        if term is None:
+            continue
+        table: Array | None = np.asarray(numbers, dtype=np.float64).reshape(term.row_shape)
+        error, is_spread = forecast_group.rmse, False
+        for axis, (_, queries) in enumerate(term.factors):
+            if table is None:
+                break
+            moved = queries.cells_from(np.moveaxis(table, axis, 0))
+            table = None if moved is None else np.moveaxis(moved, 0, axis)
+            error *= sqrt(2) if queries.label_kind == "ends" else 1.0
+            is_spread |= queries.label_kind == "groups"
+        if table is not None:
+            tables.append(ReleasedTable(term.attributes, table, error, is_spread))
+    return tables
+
+
+def released_total(tables: Sequence[ReleasedTable], rows: int | None) -> float:
+    """The number of records: the public one, or the mean of what the tables add up to."""
+    if rows is not None:
+        return float(rows)
+    exact = [t for t in tables if not t.is_spread] or list(tables)
+    if not exact:
+        return 0.0
+    weights = np.array([t.margin_error(()) ** -2 for t in exact])
+    totals = np.array([t.values.sum() for t in exact])
+    return max(0.0, float((weights * totals).sum() / weights.sum()))
+
+
+# The fit that every projection minimises
 
 Tables = Mapping[Names, Array]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Queries, what they are wanted to be, and the weight of each squared difference."""
+class FitPart:
+    """Queries, their noisy values, and the weight of each squared difference."""
 
     term: Term
     values: Array
@@ -94,10 +165,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The parts of one problem; ``Tables`` give the margin of a histogram for every set."""
+    """The parts of one least-squares problem; ``Tables`` give a histogram by its margins."""
 
     domain: Domain
-    parts: tuple[Part, ...]
+    parts: tuple[FitPart, ...]
 
     @cached_property
     def sets(self) -> tuple[Names, ...]:
@@ -109,15 +180,15 @@ class Fit:
         return [p.term.answer(tables[p.term.attributes]) for p in self.parts]
 
     def value(self, answers: Sequence[Array]) -> float:
-        """f at these answers."""
+        """f at the answers of a histogram."""
         pairs = zip(self.parts, answers, strict=True)
         return 0.5 * sum(float(p.weights @ (a - p.values) ** 2) for p, a in pairs)
 
     def gradient(self, answers: Sequence[Array]) -> dict[Names, Array]:
         """``F'W(F h - y)`` as tables: the derivative by a cell is the sum of its entries in all."""
         out = {names: np.zeros(self._shape(names)) for names in self.sets}
-        for part, found in zip(self.parts, answers, strict=True):
-            moved = part.term.adjoint(part.weights * (found - part.values))
+        for part, answer in zip(self.parts, answers, strict=True):
+            moved = part.term.adjoint(part.weights * (answer - part.values))
             out[part.term.attributes] += np.asarray(moved).reshape(part.term.shape)
         return out
 
@@ -128,10 +199,10 @@ class Fit:
 def fit_answers(
     workload: Workload, answers: Sequence[Array], weights: Sequence[Array] | None = None
 ) -> Fit:
-    """The fit of answers to a workload, group by group; all weigh the same unless it is said."""
+    """The fit of answers to a workload, group by group; weights are 1 by default."""
     parts = []
-    for t, (term, given) in enumerate(zip(workload.terms, answers, strict=True)):
-        values = np.asarray(given, dtype=np.float64)
+    for t, (term, numbers) in enumerate(zip(workload.terms, answers, strict=True)):
+        values = np.asarray(numbers, dtype=np.float64)
         weight = np.ones(term.rows) if weights is None else np.asarray(weights[t], dtype=np.float64)
         if values.shape != (term.rows,) or weight.shape != (term.rows,):
             raise WorkloadError(
@@ -142,7 +213,7 @@ def fit_answers(
             raise WorkloadError(f"an answer of group {term.name!r} is not a finite number")
         if not (np.isfinite(weight) & (weight >= 0)).all():
             raise WorkloadError(f"a weight of group {term.name!r} is not a number of 0 or more")
-        parts.append(Part(term, values, weight))
+        parts.append(FitPart(term, values, weight))
     return Fit(workload.domain, tuple(parts))
 
 
@@ -152,6 +223,6 @@ def fit_measured(forecast: Forecast, measured: Measured) -> Fit:
     return Fit(
         forecast.workload.domain,
         tuple(
-            Part(b.term, m.values, np.full(b.term.rows, 1 / m.noise.variance)) for b, m in blocks
+            FitPart(b.term, m.values, np.full(b.term.rows, 1 / m.noise.variance)) for b, m in blocks
         ),
     )

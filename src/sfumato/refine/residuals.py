@@ -27,20 +27,28 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
+from sfumato.refine.reconstruct import Fit, FitPart
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.types import Array, Integers, Mask, Names
 from sfumato.workload.constraints import Constraints, Published
-from sfumato.workload.queries import DENSE_LIMIT
+from sfumato.workload.queries import DENSE_LIMIT, QuerySet
 
 __all__ = [
+    "Diagonal",
     "Layout",
     "Limits",
     "Link",
     "Stack",
+    "agreement",
+    "along",
     "centred",
+    "diagonal",
     "layout",
+    "least_total",
     "limits_of",
     "maximal",
+    "model_of",
+    "squares_of",
 ]
 
 
@@ -357,3 +365,345 @@ def _margins(table: Published) -> Iterator[tuple[tuple[str, ...], Array]]:
     for size in range(len(table.names) + 1):
         for names in combinations(table.names, size):
             yield names, table.margin(names)
+
+
+# Fits that are diagonal in residuals
+
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """``heights`` h and ``centres`` c, for the maximal sets and for their proper subsets."""
+
+    layout: Layout
+    top_heights: list[Array]
+    top_centres: list[Array]
+    low_heights: list[Array]
+    low_centres: list[Array]
+    base: float
+    limits: Limits | None = None
+
+    def tells_total(self) -> bool:
+        """Whether f bounds the total."""
+        return bool(self.low_heights[self.layout.empty][0] > 0)
+
+    def minimise(self, tables: list[Array], pulls: Sequence[Array], total: float | None) -> None:
+        """Replace ``v`` by ``E r`` of least ``f(r) + 1/2 sum_S pull_S |x_S - v_S|^2``, in place."""
+        layout = self.layout
+        own = [layout.own(g, v) for g, v in enumerate(tables)]
+        pulled, weights = layout.zeros(), layout.low_weights(pulls)
+        for g, parts in enumerate(own):
+            layout.gather(pulled, g, parts, pulls[g])
+        lows = []
+        for h, c, q, e in zip(self.low_heights, self.low_centres, pulled, weights, strict=True):
+            lows.append((along(h, c) * c + q) / along(h + e, c))
+        if total is not None:
+            lows[layout.empty][:] = total
+        if self.limits is not None:
+            self.limits.hold_lows(lows)
+        for g, v in enumerate(tables):
+            kept = pulls[g] / (self.top_heights[g] + pulls[g])
+            v -= self.top_centres[g]
+            v *= along(kept, v)
+            v += self.top_centres[g]
+            pairs = zip(layout.links[g], own[g], strict=True)
+            fields = [lows[k.stack][k.rows] - along(kept, o) * o for k, o in pairs]
+            layout.spread(g, fields, v)
+        if self.limits is not None:
+            self.limits.hold_tops(tables)
+
+    def value(self, tables: Sequence[Array]) -> float:
+        """f of tables that agree."""
+        layout, found, lows = self.layout, 0.0, self.layout.zeros()
+        for g, x in enumerate(tables):
+            own = layout.own(g, x)
+            # Parts of different subsets are orthogonal: what is left is the top residual.
+            squares = squares_of(x - self.top_centres[g])
+            for link, part in zip(layout.links[g], own, strict=True):
+                squares -= squares_of(part) / layout.dropped(g, link)
+                lows[link.stack][link.rows] = part
+            found += float(self.top_heights[g] @ np.maximum(squares, 0.0))
+        for h, c, r in zip(self.low_heights, self.low_centres, lows, strict=True):
+            found += float(h @ squares_of(r - c))
+        return self.base + 0.5 * found
+
+    def lower(self, forces: Sequence[Array], total: float | None, upper: float) -> float:  # noqa: ARG002
+        """A lower bound on f over agreeing tables, non-negative and of the total.
+
+        For forces of 0 or more ``min f >= min_r f(r) - <forces, E r>``, which is closed form; on
+        cells that must be zero forces may have any sign.
+        """
+        return self.base + self.least(self.seen(forces) if self.unseen(total) else forces, total)
+
+    def least(self, forces: Sequence[Array], total: float | None) -> float:
+        """``min_r f(r) - f(c) - <forces, E r>`` over ``r``, its total given or 0 or more.
+
+        Forces on residuals that f does not see must have been taken out (``seen``).
+        """
+        layout, found, pulled = self.layout, 0.0, self.layout.zeros()
+        for g, force in enumerate(forces):
+            own = layout.own(g, force)
+            layout.gather(pulled, g, own, np.ones(len(force)))
+            squares = squares_of(force)
+            for link, part in zip(layout.links[g], own, strict=True):
+                squares -= squares_of(part) / layout.dropped(g, link)
+            h, c = self.top_heights[g], self.top_centres[g]
+            if self.limits is not None and self.limits.top_held[g].any():
+                held = self.limits.top_held[g]
+                known = self.limits.top_residuals(g)[held]
+                found += _at(h[held], c[held], force[held], known)
+                h, c, force, squares = h[~held], c[~held], force[~held], squares[~held]
+            found += _drop(h, np.maximum(squares, 0.0)) - float(np.vdot(force, c))
+        for g, (h, c, q) in enumerate(zip(self.low_heights, self.low_centres, pulled, strict=True)):
+            if g == layout.empty:
+                found += least_total(float(h[0]), float(c[0]), float(q[0]), total)
+                continue
+            if self.limits is not None and self.limits.low_held[g].any():
+                held = self.limits.low_held[g]
+                found += _at(h[held], c[held], q[held], self.limits.low_values[g][held])
+                h, c, q = h[~held], c[~held], q[~held]
+            found += _drop(h, squares_of(q)) - float(np.vdot(q, c))
+        return found
+
+    def centre_tables(self, total: float | None) -> list[Array]:
+        """``E c``, the least f without constraints; with another total where it is given."""
+        lows = list(self.low_centres)
+        if total is not None:
+            lows[self.layout.empty] = np.full(1, total)
+        out = [c.copy() for c in self.top_centres]
+        if self.limits is not None:
+            lows = [low.copy() for low in lows]
+            self.limits.hold_lows(lows)
+        for g, links in enumerate(self.layout.links):
+            self.layout.spread(g, [lows[k.stack][k.rows] for k in links], out[g])
+        if self.limits is not None:
+            self.limits.hold_tops(out)
+        return out
+
+    def at(self, names: Names) -> tuple[float, Array]:
+        """Height and centre of one set; zeros for a set that no part reads."""
+        for places, heights, centres in (
+            (self.layout.places, self.top_heights, self.top_centres),
+            (self.layout.low_places, self.low_heights, self.low_centres),
+        ):
+            if names in places:
+                g, t = places[names]
+                return float(heights[g][t]), centres[g][t]
+        return 0.0, np.zeros([self.layout.domain[n].size for n in names])
+
+    def raise_height(self, names: Names, height: float) -> Array:
+        """Add to the height of one set; its centre, to be changed in place."""
+        is_top = names in self.layout.places
+        g, t = (self.layout.places if is_top else self.layout.low_places)[names]
+        (self.top_heights if is_top else self.low_heights)[g][t] += height
+        return (self.top_centres if is_top else self.low_centres)[g][t, ...]
+
+    def precisions(self) -> list[Array]:
+        """Per table the inverse of the mean variance of a cell of ``E c``, were f exact."""
+        out = []
+        for g, (stack, h) in enumerate(zip(self.layout.tops, self.top_heights, strict=True)):
+            variance = _inverse(h) * _free(stack.shape) / stack.cells
+            for link in self.layout.links[g]:
+                low = self.low_heights[link.stack][link.rows]
+                size = _free(self.layout.lows[link.stack].shape)
+                variance += _inverse(low) * size / (stack.cells * self.layout.dropped(g, link))
+            out.append(np.where(variance > 0, 1 / np.maximum(variance, 1e-300), 1.0))
+        return out
+
+    def unseen(self, total: float | None) -> bool:
+        """Whether some residual of more than one value has no height."""
+        lows = any(
+            (h == 0).any() and all(n > 1 for n in s.shape)
+            for g, (h, s) in enumerate(zip(self.low_heights, self.layout.lows, strict=True))
+            if g != self.layout.empty or total is None
+        )
+        pairs = zip(self.top_heights, self.layout.tops, strict=True)
+        return lows or any((h == 0).any() and all(n > 1 for n in s.shape) for h, s in pairs)
+
+    def seen(self, forces: Sequence[Array]) -> list[Array]:
+        """The forces without their part on residuals that f does not see, raised to 0 or more."""
+        layout, out = self.layout, [np.array(f) for f in forces]
+        pulled, weights = layout.zeros(), layout.low_weights([np.ones(len(f)) for f in out])
+        for g, force in enumerate(out):
+            own = layout.own(g, force)
+            layout.gather(pulled, g, own, np.ones(len(force)))
+            blind = self.top_heights[g] == 0
+            if self.limits is not None:
+                blind &= ~self.limits.top_held[g]
+            rest = np.zeros_like(force)
+            layout.spread(g, own, rest)
+            force[blind] = rest[blind]
+        hidden = [
+            np.where(along(h == 0, q), q / along(e, q), 0.0)
+            for h, q, e in zip(self.low_heights, pulled, weights, strict=True)
+        ]
+        hidden[layout.empty][:] = 0.0
+        if self.limits is not None:  # what is known need not be seen
+            for low, held in zip(hidden, self.limits.low_held, strict=True):
+                low[held] = 0.0
+        for g, force in enumerate(out):
+            layout.spread(g, [-hidden[k.stack][k.rows] for k in layout.links[g]], force)
+            least = force.reshape(len(force), -1).min(axis=1)
+            if self.limits is not None:
+                least = self.limits.least(g, force)
+            force -= along(np.minimum(least, 0.0), force)
+        return out
+
+
+def least_total(height: float, centre: float, force: float, total: float | None) -> float:
+    """``min h/2 (t - c)^2 - q t`` at the given total, or over all of 0 or more."""
+    if total is None:
+        if height == 0:
+            return 0.0 if force <= 0 else -np.inf
+        total = max(0.0, centre + force / height)
+    return 0.5 * height * (total - centre) ** 2 - force * total
+
+
+def _at(heights: Array, centres: Array, forces: Array, known: Array) -> float:
+    """``h/2 |r - c|^2 - <q, r>`` at known residuals."""
+    return 0.5 * float(heights @ squares_of(known - centres)) - float(np.vdot(forces, known))
+
+
+def _drop(heights: Array, squares: Array) -> float:
+    """``-sum 1/2 |q|^2 / h`` over the residuals that f sees."""
+    sees = heights > 0
+    return -0.5 * float((squares[sees] / heights[sees]).sum())
+
+
+def _inverse(heights: Array) -> Array:
+    return np.divide(1.0, heights, out=np.zeros_like(heights), where=heights > 0)
+
+
+def _free(shape: tuple[int, ...]) -> int:
+    return prod(n - 1 for n in shape)
+
+
+def along(values: Array, stacked: Array) -> Array:
+    """One value per table, shaped to go with the stack."""
+    return values.reshape(-1, *[1] * (stacked.ndim - 1))
+
+
+def squares_of(stacked: Array) -> Array:
+    """The sum of squares of every table of a stack."""
+    flat = stacked.reshape(len(stacked), prod(stacked.shape[1:]))
+    return np.asarray(np.einsum("ij,ij->i", flat, flat), dtype=np.float64)
+
+
+def diagonal(fit: Fit, layout: Layout) -> Diagonal | None:
+    """The diagonal form of a fit, where it has one."""
+    known: dict[int, Pair | None] = {}
+    shapes = [_eigenvalues(part, known) for part in fit.parts]
+    if any(found is None for found in shapes):
+        return None
+    form = _empty_form(layout)
+    for part, pairs in zip(fit.parts, shapes, strict=True):
+        weight = float(part.weights[0]) if part.weights.size else 0.0
+        if weight == 0 or pairs is None:
+            continue
+        names = part.term.attributes
+        pulled = np.asarray(part.term.adjoint(weight * part.values)).reshape(part.term.shape)
+        for subset, height, rest in _pieces(names, part.term.shape, pairs):
+            if height > 0:
+                axes = tuple(i for i, name in enumerate(names) if name not in subset)
+                centre = form.raise_height(subset, weight * height)
+                centre += centred(pulled.sum(axis=axes) / rest, range(len(subset)))
+    tops = zip(form.top_heights, form.top_centres, strict=True)
+    for heights, centres in (*tops, *zip(form.low_heights, form.low_centres, strict=True)):
+        centres /= along(np.where(heights > 0, heights, 1.0), centres)
+    least = fit.value(fit.answers(layout.by_set(form.centre_tables(None), fit.sets)))
+    return replace(form, base=least)
+
+
+def agreement(layout: Layout) -> Diagonal:
+    """f = 0: its least values are the projections onto the tables that agree."""
+    return _empty_form(layout)
+
+
+def model_of(fit: Fit, layout: Layout) -> Diagonal:
+    """The heights that a fit of any queries would have, were there two eigenvalues per attribute.
+
+    Those off and along the constant, on average; the centres are zero.
+    """
+    form = _empty_form(layout)
+    for part in fit.parts:
+        term, product = part.term, part.term.as_product()
+        weight = float(part.weights.mean()) if part.weights.size else 0.0
+        if product is not None and all(
+            q.size <= LIMITS.attribute_gram_cells for _, q in product.factors
+        ):
+            pairs = [_mean_eigenvalues(q) for _, q in product.factors]
+        else:
+            each = float(term.row_powers(2).sum()) / term.cells
+            pairs = [(each if axis == 0 else 1.0,) * 2 for axis in range(len(term.shape))]
+        for subset, height, _ in _pieces(term.attributes, term.shape, pairs):
+            form.raise_height(subset, weight * height)
+    return form
+
+
+def _empty_form(layout: Layout) -> Diagonal:
+    return Diagonal(
+        layout,
+        [np.zeros(len(s.sets)) for s in layout.tops],
+        [np.zeros((len(s.sets), *s.shape)) for s in layout.tops],
+        [np.zeros(len(s.sets)) for s in layout.lows],
+        layout.zeros(),
+        0.0,
+    )
+
+
+def _pieces(
+    names: Names, shape: tuple[int, ...], pairs: Sequence[Pair]
+) -> list[tuple[Names, float, float]]:
+    """Every subset with its height at weight 1 and the cells along the rest."""
+    out = []
+    for size in range(len(names) + 1):
+        for axes in combinations(range(len(names)), size):
+            rest = [i for i in range(len(names)) if i not in axes]
+            inside = prod(pairs[i][0] for i in axes)
+            outside = prod(pairs[i][1] / shape[i] for i in rest)
+            cells = float(prod(shape[i] for i in rest))
+            out.append((tuple(names[i] for i in axes), inside * outside, cells))
+    return out
+
+
+def _eigenvalues(part: FitPart, known: dict[int, Pair | None]) -> list[Pair] | None:
+    """Per attribute the eigenvalues of Q'Q off and along the constant, where it has only two."""
+    term, weights = part.term.as_product(), part.weights
+    if term is None or (weights.size and np.ptp(weights) > 0):
+        return None
+    found = []
+    for _, queries in term.factors:
+        if id(queries) not in known:
+            known[id(queries)] = _two_eigenvalues(queries)
+        pair = known[id(queries)]
+        if pair is None:
+            return None
+        found.append(pair)
+    return found
+
+
+def _two_eigenvalues(queries: QuerySet) -> Pair | None:
+    n = queries.size
+    if queries.is_identity:
+        return 1.0, 1.0
+    if n > LIMITS.attribute_gram_cells:
+        return None
+    off, along_constant = _mean_eigenvalues(queries)
+    model = np.full((n, n), (along_constant - off) / n)
+    model[np.diag_indices(n)] += off
+    slack = LIMITS.eigenvalue_rounding * n * max(off, along_constant)
+    return (off, along_constant) if np.allclose(queries.gram(), model, rtol=0, atol=slack) else None
+
+
+def _mean_eigenvalues(queries: QuerySet) -> Pair:
+    """Of Q'Q: the mean off the constant, and that along it."""
+    n, gram = queries.size, queries.gram()
+    along_constant = float(gram.sum()) / n
+    off = (float(np.trace(gram)) - along_constant) / (n - 1) if n > 1 else along_constant
+    greatest = max(abs(off), abs(along_constant))
+    # Coefficients are multiples of a power of two: only rounding makes an eigenvalue this small.
+    off, along_constant = (
+        0.0 if abs(e) <= LIMITS.eigenvalue_rounding * greatest else e for e in (off, along_constant)
+    )
+    return off, along_constant

@@ -23,7 +23,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
 from sfumato.refine.feasibility import witness
-from sfumato.refine.reconstruct import Fit, Part
+from sfumato.refine.reconstruct import Fit, FitPart
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.effort import ADDED_UP, spend
 from sfumato.solve.raking import rake
@@ -65,7 +65,7 @@ __all__ = [
 Codes = Integers  # attribute x row
 
 
-def is_wide(part: Part) -> bool:
+def is_wide(part: FitPart) -> bool:
     """Whether the table of a part is never built."""
     return part.term.is_wide
 
@@ -128,7 +128,7 @@ class Conditions:
         return [slice(i, i + step) for i in range(0, codes.shape[1], step)]
 
 
-def read_conditions(domain: Domain, parts: Sequence[Part]) -> Conditions:
+def read_conditions(domain: Domain, parts: Sequence[FitPart]) -> Conditions:
     """The conditions of the wide parts; none gives an empty set of them."""
     terms = [p.term for p in parts if p.term.as_conditions()]
     asked = [c for t in terms for c in t.as_conditions()]
@@ -181,7 +181,7 @@ def read_impossible(domain: Domain, impossible: Sequence[Condition]) -> Conditio
     if not held:
         return read_conditions(domain, ())
     term = Predicates(domain, "impossible", 1.0, held, tuple(map(str, held)))
-    return read_conditions(domain, [Part(term, np.zeros(len(held)), np.zeros(len(held)))])
+    return read_conditions(domain, [FitPart(term, np.zeros(len(held)), np.zeros(len(held)))])
 
 
 def joined(one: Conditions, other: Conditions) -> Conditions:
@@ -209,7 +209,7 @@ def joined(one: Conditions, other: Conditions) -> Conditions:
     )
 
 
-def _merged(parts: Sequence[Part], places: Integers, count: int) -> tuple[Array, Array, float]:
+def _merged(parts: Sequence[FitPart], places: Integers, count: int) -> tuple[Array, Array, float]:
     """Per distinct condition the weighted mean of its values, its weight, and the rest of f."""
     values = np.concatenate([p.values for p in parts])
     weights = np.concatenate([p.weights for p in parts])
@@ -344,7 +344,7 @@ class Problem:
 
     fit: Fit
     total: float
-    tables: tuple[tuple[int, Part], ...]  # with the number of their set
+    tables: tuple[tuple[int, FitPart], ...]  # with the number of their set
     layout: Layout
     conditions: Conditions
     constraints: Constraints | None = None
@@ -402,7 +402,7 @@ class Problem:
 
     def _evaluate(self, seen: Gradient, out: Array | None) -> float:
         spend(2 * ADDED_UP * self.layout.length)
-        # Part by part: the answers of one part are all that is held beside the margins.
+        # FitPart by part: the answers of one part are all that is held beside the margins.
         found = self.conditions
         value = found.fixed + 0.5 * float(found.weights @ (seen.pull - found.values) ** 2)
         for s, part in self.tables:
@@ -454,7 +454,7 @@ def problem(fit: Fit, total: float, constraints: Constraints | None = None) -> P
     )
 
 
-def _bend(part: Part) -> Array | float:
+def _bend(part: FitPart) -> Array | float:
     """A diagonal matrix above ``F'WF``: the row sums or the greatest eigenvalue, if smaller."""
     term, weights = part.term, part.weights
     if not weights.any():
@@ -502,20 +502,21 @@ def make_possible(
     codes: Integers,
     shares: Sequence[Array],
     uniforms: Uniforms,
-    kept: Collection[str] = (),
+    fixed: Collection[str] = (),
 ) -> Integers:
     """The rows (attribute x row), with impossible ones drawn again as the shares say.
 
-    Attributes in ``kept`` stay as they are; a row must then be possible as far as they tell.
+    Attributes in ``fixed`` stay as they are; a row must then be possible as far as they tell.
     """
     out = codes.copy()
     for part in constraints.linked:
         at = [constraints.domain.index(n) for n in part.classes.names]
         pairs = zip(part.classes.class_of, at, strict=True)
         bad = np.flatnonzero(~part.possible[tuple(of[out[a]] for of, a in pairs)])
-        held = [i for i, n in enumerate(part.classes.names) if n in kept]
-        given = np.array([part.classes.class_of[i][out[at[i], bad]] for i in held], dtype=np.int64)
-        cases, which = np.unique(given.reshape(len(held), len(bad)), axis=1, return_inverse=True)
+        held = [i for i, n in enumerate(part.classes.names) if n in fixed]
+        rows_held = [part.classes.class_of[i][out[at[i], bad]] for i in held]
+        classes_held = np.array(rows_held, dtype=np.int64).reshape(len(held), len(bad))
+        cases, which = np.unique(classes_held, axis=1, return_inverse=True)
         for case, classes in enumerate(cases.T):
             here = bad[which.reshape(-1) == case]
             drawn = _drawn(
@@ -536,18 +537,18 @@ def _drawn(
     shares: Sequence[Array],
     count: int,
     uniforms: Uniforms,
-    given: Mapping[int, int],
+    fixed: Mapping[int, int],
 ) -> Integers:
     """Cells of linked attributes from the product of shares, given that they are possible.
 
-    ``given`` are the classes of the attributes that are known.
+    ``fixed`` are the classes of the attributes that stay as they are.
     """
     possible = np.zeros_like(part.possible)
-    at = tuple(given[i] if i in given else slice(None) for i in range(possible.ndim))
+    at = tuple(fixed[i] if i in fixed else slice(None) for i in range(possible.ndim))
     possible[at] = part.possible[at]
     table = possible.astype(np.float64)
     for axis, (of, share) in enumerate(zip(part.classes.class_of, shares, strict=True)):
-        if axis not in given:
+        if axis not in fixed:
             mass = np.bincount(of, share, minlength=table.shape[axis])
             table *= mass.reshape([-1 if i == axis else 1 for i in range(table.ndim)])
     if not table.sum() > 0:  # nothing possible has a share: all of it alike
@@ -565,8 +566,8 @@ def _drawn(
 def _searched(weights: Array, at: Array) -> Integers:
     """Places in proportion to weights; never one of weight 0."""
     edges = np.cumsum(weights)
-    found = np.searchsorted(edges, at * edges[-1], side="right")
-    return np.asarray(np.minimum(found, np.flatnonzero(weights > 0)[-1]), dtype=np.int64)
+    places = np.searchsorted(edges, at * edges[-1], side="right")
+    return np.asarray(np.minimum(places, np.flatnonzero(weights > 0)[-1]), dtype=np.int64)
 
 
 def with_published(fit: Fit, constraints: Constraints | None) -> Fit:
@@ -577,7 +578,7 @@ def with_published(fit: Fit, constraints: Constraints | None) -> Fit:
     extra = []
     for table in constraints.published:
         weights = np.full(table.values.size, LIMITS.published_weight * greatest)
-        extra.append(Part(table.term(fit.domain), table.values.reshape(-1), weights))
+        extra.append(FitPart(table.term(fit.domain), table.values.reshape(-1), weights))
     return Fit(fit.domain, (*fit.parts, *extra))
 
 

@@ -26,10 +26,9 @@ from math import ceil, isfinite, sqrt
 import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.curvature import Diagonal, diagonal, least_total
 from sfumato.refine.reconstruct import Fit, Tables
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.refine.residuals import layout
+from sfumato.refine.residuals import Diagonal, diagonal, layout, least_total
 from sfumato.solve.effort import EIGEN, deadline, effort, must_stop, spend
 from sfumato.types import Array, Integers, Names
 

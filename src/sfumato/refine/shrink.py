@@ -41,14 +41,12 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError
 from sfumato.planning.forecast import Forecast
-from sfumato.refine.cells import Estimate, fit_explicit
+from sfumato.refine.cells import CellEstimate, fit_explicit
 from sfumato.refine.draws import Draws, drawn_noise
-from sfumato.refine.grid import alike
-from sfumato.refine.problem import Quadratic
-from sfumato.refine.reconstruct import Fit, Part
+from sfumato.refine.problem import Quadratic, alike
+from sfumato.refine.reconstruct import Fit, FitPart, ReleasedTable, released_tables
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.rows import onto_weights
-from sfumato.refine.synthesize import ReleasedTable, released_tables
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.types import Array, Integers, Names
 from sfumato.workload.queries import Identity
@@ -117,7 +115,7 @@ def shrunk(fit: Fit, tables: Sequence[ReleasedTable], n: float) -> Fit:
         weights = 1 / (tau * np.maximum(base, LIMITS.prior_count_minimum))
         factors = tuple((a, Identity(fit.domain[a].size)) for a in table.attributes)
         term = Product(fit.domain, f"prior {' x '.join(table.attributes)}", 1.0, factors)
-        parts.append(Part(term, base.reshape(-1), weights.reshape(-1)))
+        parts.append(FitPart(term, base.reshape(-1), weights.reshape(-1)))
     return Fit(fit.domain, (*fit.parts, *parts))
 
 
@@ -335,7 +333,7 @@ class Shrunk:
 def shrunk_towards(
     forecast: Forecast,
     fit: Fit,
-    found: Estimate,
+    found: CellEstimate,
     is_total_known: bool,
     *,
     noise: float,

@@ -33,21 +33,18 @@ from sfumato.measurement import Transcript
 from sfumato.planning.adaptive_costs import asked_domain
 from sfumato.planning.forecast import ALL, Coefficients, read
 from sfumato.refine.consistency import Refined
-from sfumato.refine.drawn_records import draw_records
-from sfumato.refine.entropy import MaximumEntropy
-from sfumato.refine.intervals import Bounds, sure_bounds
+from sfumato.refine.intervals import Bounds, TranscriptInterval, TranscriptIntervals, sure_bounds
 from sfumato.refine.learn import (
     Boosted,
     Hedge,
     Learner,
-    Told,
-    ToldIntervals,
-    kept_rows,
+    MaximumEntropy,
+    constrained_rows,
     replay_queries,
     replay_samples,
     replay_tables,
 )
-from sfumato.refine.synthesize import Synthetic
+from sfumato.refine.synthesize import Synthetic, draw_records
 from sfumato.release.estimates import LEVEL, Band, Combination, Means, MeasuredBlock
 from sfumato.release.provenance import Promised, adaptive_provenance, constraints_record
 from sfumato.release.quantiles import rows_along, running_totals
@@ -119,7 +116,7 @@ class LearnedEstimates:
     places: tuple[str, ...]
     cells: Integers
     weights: Array
-    told: ToldIntervals
+    told: TranscriptIntervals
     constraints: Constraints | None = None
 
     @property
@@ -184,7 +181,7 @@ class LearnedEstimates:
     def _clamped(self, found: Array, bounds: Bounds) -> Array:
         return found if self.constraints is None else bounds.clamp(found)
 
-    def _from_parts(self, asked: Product, level: float) -> Told:
+    def _from_parts(self, asked: Product, level: float) -> TranscriptInterval:
         """Sums of released answers, each in its own interval; every group that has them helps."""
         low, high = np.full(asked.rows, -np.inf), np.full(asked.rows, np.inf)
         found = [
@@ -207,7 +204,7 @@ class LearnedEstimates:
                 high[here] = np.where(has, np.minimum(high[here], most), high[here])
         low, high = np.minimum(low, high), np.maximum(low, high)  # where groups exclude each other
         low, high = np.where(is_told, low, np.nan), np.where(is_told, high, np.nan)
-        return Told((low + high) / 2, low, high)
+        return TranscriptInterval((low + high) / 2, low, high)
 
     def band(self, attribute: Attribute, by: Sequence[str], level: float) -> Band | None:
         """Running totals of the estimate; where no step tells them, all that is sure.
@@ -353,7 +350,7 @@ class LearnedAnswers:
         return self.value(rows), *self.interval(level, rows)
 
 
-def _sure(told: Told, bounds: Bounds, value: Array) -> tuple[Array, Array]:
+def _sure(told: TranscriptInterval, bounds: Bounds, value: Array) -> tuple[Array, Array]:
     """Intervals cut to what is possible, and of what is published or impossible."""
     is_sure = np.isnan(told.centre) & (bounds.low == bounds.high)
     centre, low, high = (
@@ -450,7 +447,7 @@ def adaptive_release(
     if constraints is not None:
         asked = asked_domain(plan.workload)
         cells = cells[:, [plan.domain.index(name) for name in asked.names]]
-        kept = rows = kept_rows(constraints, asked, cells, weights, found.total)
+        kept = rows = constrained_rows(constraints, asked, cells, weights, found.total)
         cells, weights, are_met = rows.codes.T, rows.weights / rows.total, rows.are_met
     places = tuple(_place(plan, step.place) for step in transcript.steps)
     blocks = [
@@ -466,7 +463,7 @@ def adaptive_release(
         constraints=constraints_record(constraints, are_met),
         entry=entry,
     )
-    told = ToldIntervals(plan.workload, plan.method, plan.domain, transcript)
+    told = TranscriptIntervals(plan.workload, plan.method, plan.domain, transcript)
     estimates = LearnedEstimates(plan.workload, kept, places, cells, weights, told, constraints)
     return Release(estimates, record, plan.budget, plan.cost, is_stored, entry)
 

@@ -45,16 +45,9 @@ from sfumato.planning.forecast import (
 from sfumato.planning.views import Viewed, planned_strategy
 from sfumato.privacy.noise_laws import laplace_mixture_quantile
 from sfumato.refine.consistency import Refined
-from sfumato.refine.drawn_records import draw_records
 from sfumato.refine.intervals import Bootstrap, Bounds, sure_bounds
-from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.synthesize import (
-    ReleasedTable,
-    Synthetic,
-    released_tables,
-    released_total,
-    synthesize,
-)
+from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
+from sfumato.refine.synthesize import Synthetic, draw_records, synthesize
 from sfumato.release.estimates import Band, Combination, Means, MeasuredBlock, cell_table
 from sfumato.release.quantiles import rows_along, running_totals
 from sfumato.release.ranges import shorter

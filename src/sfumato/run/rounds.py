@@ -10,7 +10,7 @@ epsilon, fixed in total and debited before the first draw. Proof: docs/proofs/ad
 *Tables* (`adaptive_rounds`): choose the table whose estimate is worst, measure it, learn, again, in
 the spirit of McKenna, Mullins, Sheldon, Miklau 2022, "AIM: an adaptive and iterative mechanism for
 differentially private synthetic data". What differs: the estimate is kept on rows
-(``refine/entropy.py``), so that no set of measured tables is too entangled; a table is
+(``refine/learn.py``), so that no set of measured tables is too entangled; a table is
 handicapped by the error that noise would leave in it after projection, not by the raw noise; tables
 over one attribute are measured again if they came out poorly.
 

@@ -37,8 +37,7 @@ from sfumato.planning.resources import LISTED
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.refine.consistency import has_wide, objective_fit, refined_listed
 from sfumato.refine.draws import Draws, drawn_noise
-from sfumato.refine.grid import Grid
-from sfumato.refine.problem import Quadratic
+from sfumato.refine.problem import Grid, Quadratic
 from sfumato.solve.effort import ADDED_UP, STEPS_PER_SECOND, effort, must_stop
 from sfumato.study.hedge import Weights, multiplicative_weights
 from sfumato.study.widths import (

@@ -27,10 +27,9 @@ import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
-from sfumato.refine.curvature import agreement
 from sfumato.refine.local_consistency import LocalTables, project_locally
 from sfumato.refine.reconstruct import Fit, Tables
-from sfumato.refine.residuals import Layout, layout
+from sfumato.refine.residuals import Layout, agreement, layout
 from sfumato.refine.semidefinite import moment_bound
 from sfumato.types import Array, Names
 

@@ -11,11 +11,10 @@ from scipy.optimize import nnls
 
 import sfumato as sf
 from sfumato.errors import WorkloadError
-from sfumato.refine.active_set import fit_dense, fit_support
+from sfumato.refine.cell_solvers import GapBound, fit_dense, fit_support, known_total, unknown_total
 from sfumato.refine.cells import _least_norm, fit_running_totals
-from sfumato.refine.grid import Grid
-from sfumato.refine.problem import Bound, Quadratic, inverse_covariance, known_total, unknown_total
-from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.refine.problem import Grid, Quadratic, inverse_covariance
+from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.solve.nonnegative import nonnegative_least_squares
 from sfumato.workload.terms import Product
@@ -72,7 +71,7 @@ def test_a_quadratic_is_the_one_of_the_written_out_queries(name: str, uneven: bo
     t = q.stack(h)
     np.testing.assert_allclose(q.answers(t), F @ h, atol=1e-12)
     np.testing.assert_allclose(q.spread(q.curve(t)), F.T @ (w * (F @ h)), atol=1e-11)
-    np.testing.assert_allclose(q.spread(q.wanted), F.T @ (w * q.values), atol=1e-11)
+    np.testing.assert_allclose(q.spread(q.linear), F.T @ (w * q.values), atol=1e-11)
     cells = np.arange(q.grid.size)[::2]
     np.testing.assert_allclose(q.stack_of(cells, h[cells]), q.stack(np.where(cells_in(q), h, 0)))
     gram = (F.T * w) @ F
@@ -219,7 +218,7 @@ def test_the_shortest_vector_for_unknown_totals_is_found_without_a_table() -> No
     u = cp.Variable(3)
     shortest = cp.Problem(cp.Minimize(cp.norm(cp.multiply(np.sqrt(w), u))), [F.T @ (2 * u) >= 1])
     shortest.solve(solver="CLARABEL")
-    assert isinstance(bound, Bound)
+    assert isinstance(bound, GapBound)
     assert bound.length == pytest.approx(float(shortest.value), rel=2e-2)
 
 
@@ -232,7 +231,7 @@ def test_running_totals_are_projected_exactly(total: float | None, seed: int) ->
     weights = [rng.random(9) * (rng.random(9) < 0.7), rng.random(9) * (rng.random(9) < 0.7)]
     values = [rng.normal(size=9) * 3 + 2 for _ in range(2)]
     fit = fit_answers(work, values, weights)
-    count = Part(Product(domain, "n", 1.0, ()), np.array([4.0]), np.array([0.3]))
+    count = FitPart(Product(domain, "n", 1.0, ()), np.array([4.0]), np.array([0.3]))
     fit = Fit(domain, (*fit.parts, count))
     q = Quadratic(fit, Grid.of(fit))
     h = fit_running_totals(q, total)

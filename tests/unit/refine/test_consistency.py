@@ -13,9 +13,9 @@ import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.refine import consistency as module
 from sfumato.refine.consistency import Refined, check_projection, refined, refined_listed
-from sfumato.refine.drawn_records import draw_records
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.refine_limits import LIMITS
+from sfumato.refine.synthesize import draw_records
 from sfumato.release.release import Release
 from tests.shared.made_releases import measured, planned, some_counts
 from tests.shared.words import SeededWords

@@ -10,7 +10,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.refine import minimax
+from sfumato.refine import cells
 from sfumato.refine.learn import Boosted, synopsis
 from sfumato.refine.refine_limits import LIMITS
 from tests.shared.dense import dense_workload
@@ -178,7 +178,7 @@ def test_rounded_answers_come_back_within_their_rounding() -> None:
 def test_without_reweighting_the_bounds_never_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     work, _, y = noisy("tables", 20.0)
     assert sf.project(y, work, 60, objective="max").converged
-    monkeypatch.setattr(minimax, "LIMITS", replace(LIMITS, minimax_step=0.0))
+    monkeypatch.setattr(cells, "LIMITS", replace(LIMITS, minimax_step=0.0))
     assert not sf.project(y, work, 60, objective="max").converged
 
 

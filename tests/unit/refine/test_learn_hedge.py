@@ -19,7 +19,7 @@ def test_one_pass_is_the_update_of_the_paper() -> None:
     term = WORK.terms[0]
     coefficients = np.zeros((3, 4))
     coefficients[1] = 1.0
-    hedge._known[term.name, 1] = (term, np.array([0.0, 1.0, 0.0]), 90.0, 1)
+    hedge._measured[term.name, 1] = (term, np.array([0.0, 1.0, 0.0]), 90.0, 1)
     before = hedge.histogram.copy()
     hedge._pass()
     found = before * np.exp(coefficients * (90.0 - 40.0) / (2 * 120.0))

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.curvature import diagonal
 from sfumato.refine.local_consistency import project_locally
-from sfumato.refine.reconstruct import Fit, Part, fit_answers
-from sfumato.refine.residuals import layout, maximal
+from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
+from sfumato.refine.residuals import diagonal, layout, maximal
 from sfumato.workload.queries import Identity, Matrix, Total
 from sfumato.workload.terms import Product
 
@@ -158,7 +157,7 @@ def measured_fit(work, histogram, scale, seed):
         deviation = scale / block.share
         exact = block.term.answer(margin(work.domain, histogram, block.term.attributes))
         values.append(exact + deviation * rng.normal(size=exact.shape))
-        parts.append(Part(block.term, values[-1], np.full(exact.shape, deviation**-2)))
+        parts.append(FitPart(block.term, values[-1], np.full(exact.shape, deviation**-2)))
     return Fit(work.domain, tuple(parts)), strategy.answers(values)
 
 
@@ -243,7 +242,7 @@ def test_an_impossible_number_of_records_is_refused(n):
 
 def test_values_that_are_no_numbers_are_refused():
     part = PROBLEMS["two-way"].parts[0]
-    bad = Fit(DOMAIN, (Part(part.term, np.full_like(part.values, np.nan), part.weights),))
+    bad = Fit(DOMAIN, (FitPart(part.term, np.full_like(part.values, np.nan), part.weights),))
     with pytest.raises(WorkloadError, match="not a finite number"):
         project_locally(bad, 10.0)
     with pytest.raises(WorkloadError, match="nothing to project"):
@@ -272,7 +271,7 @@ def test_one_cell_and_the_total_alone():
     assert project_locally(fit, None).total == pytest.approx(7)
     assert project_locally(fit, 3.0).value == pytest.approx(8)
     total = Product(DOMAIN, "total", 1.0, ())
-    only = Fit(DOMAIN, (Part(total, np.array([-2.0]), np.ones(1)),))
+    only = Fit(DOMAIN, (FitPart(total, np.array([-2.0]), np.ones(1)),))
     assert project_locally(only, None).total == pytest.approx(0, abs=1e-6)
     assert project_locally(only, 4.0).value == pytest.approx(18)
 
@@ -292,7 +291,7 @@ def test_sets_that_were_not_measured_are_free():
 def test_a_total_that_nothing_tells_is_refused():
     centred = Matrix.of(3 * np.eye(3) - 1)
     term = Product(DOMAIN, "centred", 1.0, (("a", centred),))
-    fit = Fit(DOMAIN, (Part(term, np.array([5.0, -4.0, -1.0]), np.ones(3)),))
+    fit = Fit(DOMAIN, (FitPart(term, np.array([5.0, -4.0, -1.0]), np.ones(3)),))
     with pytest.raises(WorkloadError, match="total"):
         project_locally(fit, None)
     assert project_locally(fit, 9.0).value == pytest.approx(0, abs=1e-6)
@@ -302,7 +301,7 @@ def test_tables_that_cannot_be_held_are_refused_at_once():
     wide = sf.Domain({f"x{i}": 200 for i in range(4)})
     factors = [*((n, Total(200)) for n in wide.names[:3]), ("x3", Identity(200))]
     term = Product(wide, "all", 1.0, tuple(factors))
-    fit = Fit(wide, (Part(term, np.zeros(200), np.ones(200)),))
+    fit = Fit(wide, (FitPart(term, np.zeros(200), np.ones(200)),))
     with pytest.raises(TooLarge, match="coarser cells"):
         project_locally(fit, 10.0)
 

@@ -11,10 +11,8 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine import cells
-from sfumato.refine import problem as problem_module
-from sfumato.refine.grid import Grid
-from sfumato.refine.problem import Quadratic
+from sfumato.refine import cell_solvers, cells
+from sfumato.refine.problem import Grid, Quadratic
 from sfumato.refine.reconstruct import fit_answers
 from sfumato.refine.refine_limits import LIMITS
 from tests.shared.dense import dense_workload
@@ -133,7 +131,7 @@ def test_a_gap_that_floats_cannot_tell_from_none_counts_as_reached(
         # The gap is as it was computed, noise and all.
         assert found.distance_bound == pytest.approx(np.sqrt(found.gap))
     # The twin: without the rule, noise keeps some of them from ever being reached.
-    monkeypatch.setattr(problem_module, "LIMITS", replace(LIMITS, slope_rounding=0.0))
+    monkeypatch.setattr(cell_solvers, "LIMITS", replace(LIMITS, slope_rounding=0.0))
     monkeypatch.setattr(cells, "LIMITS", replace(LIMITS, slope_rounding=0.0))
     strict = [sf.project(y, work, None, covariance, gap=1e-12) for y, work, covariance in cases]
     assert not all(found.converged for found in strict)

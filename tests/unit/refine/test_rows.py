@@ -13,7 +13,7 @@ import sfumato as sf
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.refine import rows as rows_module
 from sfumato.refine.draws import Draws
-from sfumato.refine.reconstruct import Fit, Part, fit_answers
+from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.row_problem import problem
 from sfumato.refine.rows import Rows, fit_rows, least_score, merged, onto_weights, solve_weights
 from sfumato.solve.row_kernels import move_rows
@@ -250,7 +250,7 @@ def test_conditions_agree_with_their_table_where_there_is_one():
     from sfumato.refine.row_problem import read_conditions
 
     term = sf.predicates(domain, conditions).terms[0]
-    found = read_conditions(domain, [Part(term, np.zeros(15), np.ones(15))])
+    found = read_conditions(domain, [FitPart(term, np.zeros(15), np.ones(15))])
     every = np.array(np.unravel_index(np.arange(60), domain.shape))
     truth = found.truth(every)
     for condition, place in zip(conditions, found.places[0], strict=True):
@@ -358,6 +358,6 @@ def test_what_makes_no_sense_is_refused():
 def test_tables_that_cannot_fit_are_refused_at_once():
     domain = sf.Domain({"a": 20_000, "b": 20_000})
     term = sf.marginals(domain, 2).terms[0]
-    fit = Fit(domain, (Part(term, np.zeros(0), np.zeros(0)),))
+    fit = Fit(domain, (FitPart(term, np.zeros(0), np.zeros(0)),))
     with pytest.raises(TooLarge, match="400,000,000 cells"):
         fit_rows(fit, 5, draws=Draws("1"))

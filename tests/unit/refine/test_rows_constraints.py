@@ -11,11 +11,11 @@ import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.refine import feasibility
 from sfumato.refine.draws import Draws
-from sfumato.refine.reconstruct import Fit, fit_answers
+from sfumato.refine.reconstruct import Fit, ReleasedTable, fit_answers
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible, meet_published, problem
 from sfumato.refine.rows import Rows, fit_rows
-from sfumato.refine.synthesize import ReleasedTable, synthesize
+from sfumato.refine.synthesize import synthesize
 from sfumato.solve.raking import rake
 from tests.shared.words import SeededWords
 

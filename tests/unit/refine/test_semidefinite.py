@@ -12,10 +12,9 @@ import pytest
 
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.curvature import diagonal
 from sfumato.refine.local_consistency import project_locally
-from sfumato.refine.reconstruct import Fit, Part, fit_answers
-from sfumato.refine.residuals import layout
+from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
+from sfumato.refine.residuals import diagonal, layout
 from sfumato.refine.semidefinite import Moments, _Search, moment_bound, project_semidefinitely
 from sfumato.workload.terms import Product
 
@@ -212,7 +211,7 @@ def test_what_the_relaxation_is_not_for_is_refused():
     with pytest.raises(WorkloadError, match="local consistency"):
         project_semidefinitely(prefix, 10.0)
     part = PROBLEMS["all pairs"].parts[0]
-    bad = Fit(DOMAIN, (Part(part.term, np.full(4, np.inf), part.weights),))
+    bad = Fit(DOMAIN, (FitPart(part.term, np.full(4, np.inf), part.weights),))
     with pytest.raises(WorkloadError, match="finite"):
         project_semidefinitely(bad, 10.0)
     with pytest.raises(WorkloadError, match="number of records"):
@@ -239,4 +238,4 @@ def test_no_records_and_one_attribute():
     assert project_semidefinitely(fit, 6.0).margin(("x",)) == pytest.approx([0, 6], abs=1e-2)
     term = Product(one, "total", 1.0, ())
     with pytest.raises(WorkloadError):
-        project_semidefinitely(Fit(one, (Part(term, np.array([3.0]), np.ones(1)),)), 3.0)
+        project_semidefinitely(Fit(one, (FitPart(term, np.array([3.0]), np.ones(1)),)), 3.0)

@@ -15,8 +15,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.cells import fit_explicit
 from sfumato.refine.consistency import expected_square, objective_fit
 from sfumato.refine.draws import Draws, drawn_noise
-from sfumato.refine.grid import Grid
-from sfumato.refine.problem import Quadratic
+from sfumato.refine.problem import Grid, Quadratic
 from sfumato.refine.shrink import (
     EVEN,
     INDEPENDENT,

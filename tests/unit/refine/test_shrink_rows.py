@@ -9,10 +9,9 @@ import pytest
 import sfumato as sf
 from sfumato.errors import PlanError
 from sfumato.refine.draws import Draws
-from sfumato.refine.reconstruct import fit_answers
+from sfumato.refine.reconstruct import ReleasedTable, fit_answers
 from sfumato.refine.rows import fit_rows
 from sfumato.refine.shrink import dispersion, find_prior, shrunk
-from sfumato.refine.synthesize import ReleasedTable
 
 DOMAIN = sf.Domain({"a": 12, "b": 10, "c": 8})
 WORK = sf.marginals(DOMAIN, 2)

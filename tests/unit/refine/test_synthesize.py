@@ -12,15 +12,8 @@ import sfumato as sf
 from sfumato.domain.attributes import Boolean, Category, DateTime, Integer, Level, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.refine.reconstruct import reconstruct
-from sfumato.refine.synthesize import (
-    ReleasedTable,
-    _information,
-    draw_given,
-    released_tables,
-    released_total,
-    synthesize,
-)
+from sfumato.refine.reconstruct import ReleasedTable, reconstruct, released_tables, released_total
+from sfumato.refine.synthesize import _information, draw_columns, synthesize
 from sfumato.release.synthetic_records import record_frame
 from tests.shared.made_releases import measured, people, planned, released, some_counts
 from tests.shared.words import SeededWords
@@ -133,7 +126,7 @@ def test_draws_have_exactly_the_given_weights():
     """Weights in eighths, of which 2^40 is a multiple: empty cells are never drawn."""
     table = np.array([[1.0, 0.0, 7.0], [0.0, 8.0, 0.0], [0.0, 0.0, 0.0]])
     given = np.repeat([0, 1, 2], 40_000)
-    found = draw_given(table, given, SeededWords("weights"))
+    found = draw_columns(table, given, SeededWords("weights"))
     first = np.bincount(found[given == 0], minlength=3)
     assert first[1] == 0
     assert stats.binomtest(int(first[0]), 40_000, 1 / 8).pvalue > 1e-6

@@ -13,7 +13,7 @@ import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.ledger.ledger import Ledger
 from sfumato.refine import learn
-from sfumato.refine.learn import kept_rows
+from sfumato.refine.learn import constrained_rows
 from sfumato.refine.refine_limits import LIMITS
 
 DOMAIN = sf.Domain({"age": 6, "married": 2, "sex": 2, "town": 3})
@@ -102,7 +102,7 @@ def test_contradictions_are_found_before_anything_is_spent(tmp_path):
 
 def test_rows_that_are_all_impossible_are_replaced():
     known = sf.Constraints(DOMAIN, ["age = 0"], [(["age"], [0, 4, 6, 0, 0, 0])])
-    found = kept_rows(known, DOMAIN, np.zeros((5, 4), dtype=np.int64), np.full(5, 0.2), 10.0)
+    found = constrained_rows(known, DOMAIN, np.zeros((5, 4), dtype=np.int64), np.full(5, 0.2), 10.0)
     assert found.are_met
     assert found.table(("age",)).tolist() == pytest.approx([0, 4, 6, 0, 0, 0])
 

@@ -10,7 +10,7 @@ from scipy import stats
 import sfumato as sf
 from sfumato.measurement import Measurement, Step, Transcript
 from sfumato.privacy.noise_laws import BlockNoise, laplace_tail
-from sfumato.refine.learn import ToldIntervals, half_widths
+from sfumato.refine.intervals import TranscriptIntervals, half_widths
 
 DOMAIN = sf.Domain({"a": 3, "b": 2})
 ALPHA = 1e-6
@@ -64,8 +64,8 @@ def measured(values: np.ndarray, law: BlockNoise) -> Measurement:
     return Measurement(units, law)
 
 
-def told(work: sf.Workload, steps: list[Step], method: str = "tables") -> ToldIntervals:
-    return ToldIntervals(work, method, DOMAIN, Transcript(tuple(steps), None))
+def told(work: sf.Workload, steps: list[Step], method: str = "tables") -> TranscriptIntervals:
+    return TranscriptIntervals(work, method, DOMAIN, Transcript(tuple(steps), None))
 
 
 def test_tables_tell_sums_of_their_cells_and_nothing_else():
@@ -86,11 +86,11 @@ def test_queries_tell_themselves():
     law = BlockNoise("laplace", 2**12, 10)
     work = sf.marginals(DOMAIN, 1)
     steps = [Step((), measured([10.0], law)), Step((1, 0), measured([4.0], law))]
-    tools = ToldIntervals(work, "mwem", DOMAIN, Transcript(tuple(steps), None))
+    tools = TranscriptIntervals(work, "mwem", DOMAIN, Transcript(tuple(steps), None))
     assert np.isnan(tools.interval(0, 0.9).centre).all()
     assert tools.interval(1, 0.9).centre.tolist() == pytest.approx([4.0, np.nan], nan_ok=True)
     sample = [Step((1, 3), measured([2.0, 4.0], law))]
-    tools = ToldIntervals(work, "boosting", DOMAIN, Transcript(tuple(sample), None))
+    tools = TranscriptIntervals(work, "boosting", DOMAIN, Transcript(tuple(sample), None))
     assert tools.interval(0, 0.9).centre.tolist() == pytest.approx(
         [np.nan, 2.0, np.nan], nan_ok=True
     )

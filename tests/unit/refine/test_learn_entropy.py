@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import sfumato as sf
 from sfumato.errors import PlanError
-from sfumato.refine.entropy import MaximumEntropy, independent_shares
+from sfumato.refine.learn import MaximumEntropy, independent_shares
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2})
 TOTAL = 1000.0

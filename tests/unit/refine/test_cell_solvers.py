@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.refine import cells, interior
-from sfumato.refine.grid import Grid
-from sfumato.refine.interior import Chains, Margins, newton_system
-from sfumato.refine.problem import Bound, Quadratic
+from sfumato.refine import cell_solvers, cells
+from sfumato.refine.cell_solvers import Chains, GapBound, Margins, newton_system
+from sfumato.refine.problem import Grid, Quadratic
 from sfumato.refine.reconstruct import fit_answers
 from sfumato.refine.refine_limits import LIMITS
 from tests.shared.dense import dense_workload
@@ -43,7 +42,7 @@ def solved(q: Quadratic, total: float | None, gap: float = GAP) -> tuple[np.ndar
     system = newton_system(q)
     assert system is not None
     whole = 0.5 * q.norm(q.values) ** 2
-    found = interior.fit_interior(q, system, cells.bound_of(q, total), lambda _: gap * whole)
+    found = cell_solvers.fit_interior(q, system, cells.bound_of(q, total), lambda _: gap * whole)
     answers = q.answers(q.stack_of(found.cells, found.weights))
     assert (found.weights >= 0).all()
     if total is not None:
@@ -83,7 +82,7 @@ def test_impossible_cells_stay_empty() -> None:
     known = sf.Constraints(work.domain, impossible=["a = 1 and b = 2"])
     q = quadratic(work, y, known)
     system = Margins(q)
-    found = interior.fit_interior(q, system, cells.bound_of(q, 50.0), lambda v: 1e-9 * v)
+    found = cell_solvers.fit_interior(q, system, cells.bound_of(q, 50.0), lambda v: 1e-9 * v)
     assert q.grid.possible is not None
     assert q.grid.possible[found.cells].all()
     assert found.gap <= 1e-6 * float(y @ y)
@@ -98,14 +97,14 @@ def test_the_gap_holds_however_early_the_steps_end(monkeypatch: pytest.MonkeyPat
         _, least = by_clarabel(dense_workload(work), y, np.eye(len(y)), n)
         gaps = []
         for steps in (1, 3, 6, 30):
-            monkeypatch.setattr(interior, "LIMITS", replace(LIMITS, newton_steps=steps))
+            monkeypatch.setattr(cell_solvers, "LIMITS", replace(LIMITS, newton_steps=steps))
             _, value, gap = solved(quadratic(work, y), n)
             assert value - least <= gap + 1e-9 * float(y @ y)
             gaps.append(gap)
         assert gaps[-1] < 1e-6 * gaps[0]
         # The broken twin: a certificate that claims to be there at once.
-        monkeypatch.setattr(interior, "LIMITS", replace(LIMITS, newton_steps=1))
-        monkeypatch.setattr(Bound, "gap", lambda *_: 0.0)
+        monkeypatch.setattr(cell_solvers, "LIMITS", replace(LIMITS, newton_steps=1))
+        monkeypatch.setattr(GapBound, "gap", lambda *_: 0.0)
         _, value, claimed = solved(quadratic(work, y), n)
         assert value - least > claimed + 1e-9 * float(y @ y)
         monkeypatch.undo()
