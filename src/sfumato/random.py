@@ -142,7 +142,11 @@ def _new_stream() -> CipherContext:
 
 @cache
 def system_words() -> SystemWords:
-    """Give the word source of this process, keyed by the operating system."""
+    """Give the word source of this process, keyed by the operating system.
+
+    Returns:
+        A source of random words.
+    """
     return SystemWords()
 
 

@@ -280,6 +280,14 @@ def simulated_noise(plan: Plan, label: str = "", *, by_weight: bool = False) -> 
 
     Public draws that protect nothing, the same on every call; no table is read. What is forecast is
     an expectation, what is drawn here one sample of it. None where it would be too much.
+
+    Args:
+        plan: A plan.
+        label: Tells draws for one plan apart.
+        by_weight: Whether queries weigh as their groups do.
+
+    Returns:
+        The error, in counts, with its own standard error, or None.
     """
     from sfumato.refine.draws import Draws
     from sfumato.study.simulated import measure_noise

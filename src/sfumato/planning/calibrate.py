@@ -70,8 +70,16 @@ def calibrate(
 ) -> tuple[BlockNoise, ...]:
     """The least noise for a privacy loss: ``mu`` for Gaussian noise, ``epsilon`` for Laplace.
 
-    ``may_drop_records``: the source is a query, a view or an expression, so that a replaced record
-    may not be counted at all.
+    Args:
+        strategy: What is measured.
+        loss: ``mu`` or ``epsilon``.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        may_drop_records: Whether the source is a query, a view or an expression, so that a replaced
+            record may not be counted at all.
+
+    Returns:
+        The noise of every measured block.
     """
     p = strategy.norm
     shares = [share**p for share in strategy.shares]
@@ -119,7 +127,18 @@ def privacy_loss(
     *,
     may_drop_records: bool = False,
 ) -> Fraction:
-    """``mu^2`` (Gaussian) or ``epsilon`` (Laplace) of measuring with this noise, rounded up."""
+    """``mu^2`` (Gaussian) or ``epsilon`` (Laplace) of measuring with this noise, rounded up.
+
+    Args:
+        strategy: What is measured.
+        noise: The noise of every measured block.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        may_drop_records: As in `calibrate`.
+
+    Returns:
+        The loss, an upper bound.
+    """
     p = strategy.norm
     power = _moved(strategy, [n.scale**-p for n in noise], neighbours, unit, may_drop_records)
     rounding = _rounding(strategy, noise, neighbours, unit)

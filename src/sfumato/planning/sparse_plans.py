@@ -67,6 +67,14 @@ SPLITS: Final = 256  # ways to divide mu that are tried
 def noise_of(amount: Fraction, kind: NoiseKind, sensitivity: int = 1) -> NoiseLaw:
     """The least noise on one number that costs at most ``amount``: an epsilon, or a mu^2.
 
+    Args:
+        amount: An epsilon for pure noise, a mu^2 for Gaussian noise.
+        kind: The kind of noise.
+        sensitivity: The most that the number moves between neighbours, in steps.
+
+    Returns:
+        The law of the noise.
+
     >>> noise_of(Fraction(1, 4), "gaussian").scale
     Fraction(2, 1)
     """
@@ -94,6 +102,20 @@ def sparse_of_epsilon(
     The noise of its threshold is Laplace or exponential; one-sided noise should then be centred
     (``plan.discovery.centred``). ``share`` of epsilon is the threshold's, by default the one with
     the least variance of a comparison.
+
+    Args:
+        epsilon: What it costs.
+        discoveries: How many scores may be found above.
+        sensitivity: The most that one score moves between neighbours, in steps.
+        is_monotone: Whether all scores move in one direction together.
+        threshold: The kind of noise of the threshold.
+        query: The kind of noise of a score.
+        false_alarm: The probability of a false alarm that Gaussian query noise is cut at.
+        share: The threshold's share of epsilon; the one with the least variance of a comparison if
+            None.
+
+    Returns:
+        The law.
 
     >>> law = sparse_of_epsilon(Fraction(9), discoveries=8, is_monotone=True)
     >>> round(1 / float(law.threshold.scale), 6), round(1 / float(law.query.scale), 6)
@@ -459,6 +481,14 @@ class SparsePlan:
 
     Everything in grid steps. ``queries`` is the most scores that will be tested; it is needed for
     the forecast only, for tests below the threshold cost nothing.
+
+    Args:
+        budget: What it keeps.
+        law: The law of every sparse vector.
+        epochs: How many sparse vectors there are.
+        number: The law of the noise of a number; None where none is told.
+        queries: The most scores that will be tested; tests below the threshold cost nothing.
+        confidence: The probability with which all tests and numbers are right, up to the tolerance.
     """
 
     budget: Budget
@@ -503,12 +533,20 @@ class SparsePlan:
         return (1 - self.confidence) / (1 if self.number is None else 2)
 
     def centred(self) -> SparsePlan:
-        """The same plan with the offset that suits its queries and its confidence."""
+        """The same plan with the offset that suits its queries and its confidence.
+
+        Returns:
+            The plan.
+        """
         law = centred(self.law, self.queries, self._beta, self.epochs)
         return replace(self, law=law)
 
     def request(self) -> dict[str, object]:
-        """The public description, as the ledger keeps it."""
+        """The public description, as the ledger keeps it.
+
+        Returns:
+            JSON.
+        """
         number = None if self.number is None else [self.number.kind, str(self.number.scale)]
         return {
             "mechanism": "sparse vector",
@@ -531,6 +569,21 @@ def plan_sparse(
     confidence: float = 0.95,
 ) -> SparsePlan:
     """The sparse vectors with the least tolerance that keep the budget.
+
+    Args:
+        budget: What is kept.
+        discoveries: How many scores may be found above.
+        queries: The most scores that will be tested.
+        sensitivity: The most that one score moves between neighbours, in steps.
+        is_monotone: Whether all scores move in one direction together.
+        with_numbers: Whether a discovery tells its number, with fresh noise.
+        confidence: The probability with which all tests and numbers are right, up to the tolerance.
+
+    Returns:
+        The plan.
+
+    Raises:
+        PlanError: An argument is wrong, or the budget is too small.
 
     >>> plan = plan_sparse(Budget(mu=1), 3, 100, 1, is_monotone=True, with_numbers=False)
     >>> plan.epochs, plan.law.discoveries

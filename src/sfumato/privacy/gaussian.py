@@ -122,7 +122,15 @@ def gaussian_epsilon_up(mu_squared: Fraction, delta: Fraction) -> float:
 
 @lru_cache(maxsize=1024)
 def gaussian_mu_down(epsilon: Fraction, delta: Fraction) -> float:
-    """Largest double mu with ``delta(epsilon; mu) <= delta``."""
+    """Largest double mu with ``delta(epsilon; mu) <= delta``.
+
+    Args:
+        epsilon: The epsilon of (epsilon, delta)-DP.
+        delta: Its delta.
+
+    Returns:
+        Mu, rounded down.
+    """
     logarithm, eps = _log_inverse(delta), float(epsilon)
     # The bound of zero-concentrated DP and the bound at epsilon = 0 bracket within a few octaves.
     guess = math.sqrt(2) * eps / (math.sqrt(logarithm + eps) + math.sqrt(logarithm))

@@ -64,6 +64,17 @@ class SparseLaw:
     probability collapses between neighbours (docs/proofs/sparse-vector.md, Lemma 1). ``offset`` is
     added to every threshold: public, it centres one-sided noise (``plan.discovery.centred``).
 
+    Args:
+        threshold: The law of the noise of the threshold.
+        query: The law of the noise of a score.
+        discoveries: How many scores may be found above.
+        sensitivity: The most that one score moves between neighbours, in steps.
+        is_monotone: Whether all scores move in one direction together, as counts do when a record
+            is added.
+        reach: Needed by Gaussian query noise: a score further than this below the noisy threshold
+            is treated as just so far below.
+        offset: Is added to every threshold; public, it centres one-sided noise.
+
     >>> law = SparseLaw(NoiseLaw("laplace", Fraction(4)), NoiseLaw("laplace", Fraction(8)))
     >>> law.cost
     Cost(epsilon = 0.5)
@@ -124,7 +135,11 @@ class SparseLaw:
         return Cost.gaussian(Fraction(gaussian.mu_of_loss_up(mu_squared, losses)) ** 2)
 
     def as_json(self) -> dict[str, object]:
-        """The law as JSON, exactly; what a ledger keeps of it."""
+        """The law as JSON, exactly; what a ledger keeps of it.
+
+        Returns:
+            JSON.
+        """
         return {
             "threshold": [self.threshold.kind, str(self.threshold.scale)],
             "query": [self.query.kind, str(self.query.scale)],

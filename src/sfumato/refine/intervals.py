@@ -113,6 +113,13 @@ def feasible_bounds(term: Term, rows: float | None) -> tuple[Array, Array]:
 
     A query with coefficients in [a, b] on n records lies in [n a, n b]; for unknown n that is
     [0, inf) when a >= 0, (-inf, 0] when b <= 0, and no bound otherwise.
+
+    Args:
+        term: A group of queries.
+        rows: How many records there are; None if that is unknown.
+
+    Returns:
+        The least and the greatest answer of every query.
     """
     low, high = (once(b) for b in term.coefficient_bounds())
     if rows is not None:

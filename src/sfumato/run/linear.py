@@ -928,7 +928,7 @@ def plan(
     >>> domain = sf.Domain({"age": 100, "sex": 2})
     >>> plan = sf.plan(sf.prefixes(domain, "age", by=["sex"]), sf.Budget(epsilon=1))
     >>> plan.mechanism
-    'laplace-groups'
+    'laplace-optimum'
     """
     if not isinstance(workload, Workload):
         raise PlanError(

@@ -85,6 +85,14 @@ class ApproximateFactorization:
 
     ``lower_bound`` is below what every approximate factorization can reach: the root of the worst
     mean squared error where ``noise`` was given, else gamma at the bias that was allowed.
+
+    Args:
+        R: Reconstructs the answers, a row per query.
+        M: Is measured, a column per cell.
+        bias: What is off, per record of a cell.
+        lower_bound: Is below what every approximate factorization can reach.
+        noise: The variance for which it was made; None where a bias was given.
+        offset: A public constant that is added.
     """
 
     R: Array
@@ -124,6 +132,14 @@ class ApproximateFactorization:
 
         In counts for n records, where M is measured with noise of standard deviation
         ``n sqrt(noise)`` times its sensitivity.
+
+        Args:
+            n: How many records there are.
+            noise: The variance of the noise at unit sensitivity over n^2; that for which it was
+                made if None.
+
+        Returns:
+            The error, in counts.
         """
         tau = self.noise if noise is None else noise
         if tau is None:
@@ -150,6 +166,18 @@ def bounded_bias(
     """gamma_alpha(F): least gamma with ``||R M - F||_{1->2} <= alpha sqrt(k)``.
 
     gamma(F) at alpha = 0, falling in alpha, and 0 from ``||F||_{1->2} / sqrt(k)`` on.
+
+    Args:
+        F: The queries, a row each.
+        alpha: The bias that is allowed, per record, as a root mean square over queries.
+        tolerance: How far gamma may be above the least, relatively.
+        progress: Called with the step and what was reached.
+
+    Returns:
+        The factorization.
+
+    Raises:
+        PlanError: An argument is wrong.
 
     >>> import numpy as np
     >>> found = bounded_bias(np.eye(4), 0.25)
@@ -187,6 +215,19 @@ def least_worst_case(
     still over all data sets, near the guess or not; ``bias`` is then ``F h0 1' + R M - F``. With
     ``"best"`` the constant itself is optimised. Either needs n to be known: in counts, the
     constant is added n times.
+
+    Args:
+        F: The queries, a row each.
+        noise: The variance of the noise at unit sensitivity over n^2.
+        offset: A public guess of the shares of the cells, or ``"best"``.
+        tolerance: How far the error may be above the least, relatively.
+        progress: Called with the step and what was reached.
+
+    Returns:
+        The factorization.
+
+    Raises:
+        PlanError: An argument is wrong.
     """
     matrix = _checked(F)
     if not (isinstance(noise, int | float) and isfinite(noise) and noise > 0):
@@ -223,6 +264,15 @@ def trade_off(
     """``sqrt(alpha^2 + noise gamma_alpha^2)`` for every alpha: convex, falling, then rising.
 
     Its least value, over all alpha, is that of ``least_worst_case``.
+
+    Args:
+        F: The queries, a row each.
+        noise: The variance of the noise at unit sensitivity over n^2.
+        alphas: Biases, per record.
+        tolerance: How far gamma may be above the least, relatively.
+
+    Returns:
+        Pairs of a bias and the error at it.
 
     >>> import numpy as np
     >>> [round(error, 2) for _, error in trade_off(np.eye(2), 1.0, [0.0, 0.5, 1.0])]

@@ -235,7 +235,15 @@ def mean_square_error(width: int, coefficients: Array) -> float:
 
 
 def chebyshev_error(width: int, degree: int) -> float:
-    """``1 / (1 + T_t((w + 1) / (w - 1)))``: the error of ``chebyshev``, in closed form."""
+    """``1 / (1 + T_t((w + 1) / (w - 1)))``: the error of ``chebyshev``, in closed form.
+
+    Args:
+        width: How many attributes a conjunction has.
+        degree: The degree of the polynomial.
+
+    Returns:
+        The largest difference from the conjunction.
+    """
     _check(width)
     if degree >= width:
         return 0.0
@@ -245,7 +253,15 @@ def chebyshev_error(width: int, degree: int) -> float:
 
 
 def chebyshev(width: int, degree: int) -> Array:
-    """Coefficients, zero beyond the degree, of ``T_t(2 s / (w - 1) - 1) / (1 + T_t(...(w)))``."""
+    """Coefficients, zero beyond the degree, of ``T_t(2 s / (w - 1) - 1) / (1 + T_t(...(w)))``.
+
+    Args:
+        width: How many attributes a conjunction has.
+        degree: The degree of the polynomial.
+
+    Returns:
+        One coefficient per degree, in the basis of characters.
+    """
     _check(width)
     if degree >= width:
         return conjunction(width)
@@ -270,6 +286,14 @@ def least_cost(width: int, costs: Array, error: float) -> Array | None:
     """Coefficients with ``|p(s) - [s = w]| <= error`` at every s and least ``sum_i k_i |c_i|``.
 
     Characters with infinite cost are not used; None where the error cannot be reached without.
+
+    Args:
+        width: How many attributes a conjunction has.
+        costs: One number per degree.
+        error: The largest difference that is allowed.
+
+    Returns:
+        One coefficient per degree, or None.
     """
     from scipy.optimize import linprog
 
@@ -324,6 +348,14 @@ def gamma_of(attributes: int, width: int, coefficients: Array) -> float:
 
     Every character of i attributes is measured with the share that is best for its summed squared
     coefficients; ``C(d, i) C(d - i, w - i) = C(d, w) C(w, i)`` does the rest.
+
+    Args:
+        attributes: How many attributes there are.
+        width: How many of them a conjunction has.
+        coefficients: One per degree, in the basis of characters.
+
+    Returns:
+        Gamma.
     """
     _check(width)
     sizes = [sqrt(comb(attributes, i) * comb(width, i)) for i in range(width + 1)]
@@ -700,8 +732,17 @@ def conjunctions_by_polynomial(
 ) -> ByPolynomial:
     """Conjunctions and disjunctions from the characters that pay for data of ``records`` records.
 
-    ``loss`` is the mu of the Gaussian noise. Answers are biased; what is stated holds for every
-    data set of at most that many records.
+    Args:
+        workload: Conjunctions and disjunctions of yes/no attributes.
+        records: At most so many records are in the table.
+        loss: The mu of the Gaussian noise.
+        objective: ``"rmse"`` or ``"max"``.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        PlanError: A query is no conjunction.
     """
     read = tuple(clauses_of(t) for t in workload.terms)
     groups = grouped(workload, read)

@@ -215,7 +215,14 @@ def _orbits(
 
 
 def squared_diameter(term: Term) -> float:
-    """An upper bound on ``max_ij |M_i - M_j|_2^2`` of one block, rounded up; exact for tables."""
+    """An upper bound on ``max_ij |M_i - M_j|_2^2`` of one block, rounded up; exact for tables.
+
+    Args:
+        term: A group of queries that is measured.
+
+    Returns:
+        The bound.
+    """
     longest = greatest_column_power([term], [1.0], 2).power
     bounds = [longest * (2.0 if term.is_nonnegative else 4.0)]
     own = term.squared_diameter()

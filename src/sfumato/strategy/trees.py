@@ -181,7 +181,12 @@ class _Path:
 
 @dataclass(frozen=True, eq=False)
 class Tree(_Nodes):
-    """The sums over all nodes of the b-ary tree on the cells, leaves first, root last."""
+    """The sums over all nodes of the b-ary tree on the cells, leaves first, root last.
+
+    Args:
+        size: How many cells there are.
+        branching: How many children a node has.
+    """
 
     branching: int = 2
 

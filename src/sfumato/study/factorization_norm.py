@@ -42,7 +42,12 @@ APPROXIMATE_TOLERANCE = 1e-3  # what the search for biased strategies is made fo
 class MatrixFactorization:
     """``F = R M``; ``lower_bound`` is below what any R and M reach, ``gamma`` is what these reach.
 
-    ``weights`` say how much every query matters; None stands for ones.
+    Args:
+        R: Reconstructs the answers, a row per query.
+        M: Is measured, a column per cell.
+        lower_bound: Is below what any R and M reach.
+        objective: ``"rmse"`` or ``"max"``.
+        weights: How much every query matters; None stands for ones.
     """
 
     R: Array
@@ -123,11 +128,26 @@ def factorize(
     noise: float | None = None,
     offset: Array | Literal["best"] | None = None,
 ) -> MatrixFactorization | ApproximateFactorization:
-    """Factorize a matrix (dense or scipy sparse, a row per query) or a small workload.
+    """The factorization ``F = R M`` of least error, with a lower bound on that of all others.
 
-    ``objective`` is "rmse" or "max", the largest error. ``weights`` has a number per query; a
-    workload brings its own. With ``alpha`` (a bias per record) or ``noise`` (its variance at unit
-    sensitivity over n^2; ``offset`` is a public guess) answers may be biased: ``biased.py``.
+    Args:
+        queries: A matrix (dense or scipy sparse), a row per query, or a small workload.
+        tolerance: How far gamma may be above the least, relatively.
+        progress: Called with the step and what was reached.
+        objective: ``"rmse"``, or ``"max"`` for the largest error.
+        weights: How much every query matters; a workload brings its own.
+        alpha: A bias per record that answers may have.
+        noise: The variance of the noise at unit sensitivity over n^2: bias and noise are then
+            traded.
+        offset: A public guess of the shares of the cells, or ``"best"``.
+
+    Returns:
+        R, M and a lower bound; an `ApproximateFactorization` where answers may be biased.
+
+    Raises:
+        PlanError: An argument is wrong.
+        WorkloadError: The queries are no matrix of finite numbers, or all of them are zero.
+        TooLarge: The matrix has too many entries.
 
     >>> import numpy as np
     >>> found = factorize(np.ones((5, 8)))

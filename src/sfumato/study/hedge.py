@@ -56,6 +56,14 @@ class Weights:
 
     No error exceeds ``error`` with probability ``1 - beta``; that is ``spread`` where the theorem
     says nothing, as any two answers differ by no more.
+
+    Args:
+        error: The bound on the error of every query.
+        noise: The scale of the noise of an answer.
+        threshold: How far an estimate may be off before it is corrected.
+        updates: How many corrections there are at most.
+        first_epsilon: What the tests spend.
+        second_epsilon: What the answers spend.
     """
 
     error: float
@@ -78,8 +86,20 @@ def multiplicative_weights(
 ) -> Weights:
     """The least error that the theorem promises for k queries on m cells and n records.
 
-    ``spread`` is the greatest ``max q - min q`` and ``sensitivity`` how far a neighbour moves a
-    query, in counts.
+    Args:
+        queries: How many queries there are.
+        cells: How many cells the domain has.
+        n: How many records there are.
+        budget: What all answers together may spend.
+        beta: The probability with which the promise may fail.
+        spread: The greatest ``max q - min q``.
+        sensitivity: How far a neighbour moves a query, in counts.
+
+    Returns:
+        The error and the parameters that reach it.
+
+    Raises:
+        PlanError: An argument is wrong.
     """
     _check(queries=queries, cells=cells, n=n, beta=beta, spread=spread, sensitivity=sensitivity)
     if beta >= 1:
@@ -109,7 +129,18 @@ def multiplicative_weights(
 def weights_rows_needed(
     queries: int, cells: int, alpha: float, budget: Budget, **given: float
 ) -> int:
-    """The least n, to one part in 10^6, for which the error is at most alpha."""
+    """The least n, to one part in 10^6, for which the error is at most alpha.
+
+    Args:
+        queries: How many queries there are.
+        cells: How many cells the domain has.
+        alpha: An error, as a share of the records.
+        budget: What all answers together may spend.
+        **given: ``beta``, ``spread`` and ``sensitivity`` of `multiplicative_weights`.
+
+    Returns:
+        A number of records.
+    """
     _check(alpha=alpha)
     high = 1.0
     while multiplicative_weights(queries, cells, high, budget, **given).error > alpha:
@@ -228,6 +259,11 @@ def _check(**parameters: float) -> None:
 class Experts:
     """Shares of N experts, even at first unless told, and what they have cost.
 
+    Args:
+        count: How many experts there are.
+        rate: How fast shares move.
+        shares: The first shares; even if None.
+
     >>> experts = Experts(2, rate=1.0)
     >>> experts.learn(np.array([1.0, 0.0]))
     0.5
@@ -257,7 +293,14 @@ class Experts:
         return np.asarray(raised / raised.sum())
 
     def learn(self, losses: Array) -> float:
-        """Suffer the losses of the experts, each by its share, and move the shares."""
+        """Suffer the losses of the experts, each by its share, and move the shares.
+
+        Args:
+            losses: One number per expert.
+
+        Returns:
+            What this round cost.
+        """
         found = np.asarray(losses, dtype=np.float64)
         if found.shape != self._logs.shape or not np.isfinite(found).all():
             raise PlanError(f"there must be one finite loss for each of {self._logs.size} experts")
@@ -277,13 +320,26 @@ class Experts:
         return self._own
 
     def regret(self, mixture: Array) -> float:
-        """How much more that was than what a fixed mixture of experts would have cost."""
+        """How much more that was than what a fixed mixture of experts would have cost.
+
+        Args:
+            mixture: One share per expert.
+
+        Returns:
+            The difference of the costs, over all rounds.
+        """
         return self._own - float(np.asarray(mixture, dtype=np.float64) @ self._losses)
 
     def regret_bound(self, mixture: Array) -> float:
         """The most that `regret` can be: ``rate sum x . l^2 + KL(mixture || first shares) / rate``.
 
         Freund, Schapire 1997; Hazan, Theorem 1.5, by ``exp(-z) <= 1 - z + z^2`` for ``z >= -1``.
+
+        Args:
+            mixture: One share per expert.
+
+        Returns:
+            The bound.
         """
         held = np.asarray(mixture, dtype=np.float64)
         used = held > 0
@@ -293,6 +349,13 @@ class Experts:
 
 def best_rate(experts: int, rounds: int) -> float:
     """The rate for losses in [0, 1]: ``sqrt(log N / T)``, regret at most ``2 sqrt(T log N)``.
+
+    Args:
+        experts: How many experts there are.
+        rounds: How many rounds there are.
+
+    Returns:
+        The rate.
 
     >>> round(best_rate(100, 1000), 4)
     0.0679

@@ -138,6 +138,14 @@ class RandomizedResponse:
     Neighbours: any code of one client replaced by any other; that a client reports is public.
     A float epsilon stands for the exact binary number that it is.
 
+    Args:
+        epsilon: What a report spends.
+        size: How many codes there are.
+
+    Raises:
+        BudgetError: Epsilon is out of range.
+        SchemaError: The size is.
+
     >>> response = RandomizedResponse(epsilon=1, size=4)
     >>> round(float(response.keep), 6), round(float(response.other), 6)
     (0.475367, 0.174878)
@@ -179,6 +187,16 @@ class RandomizedResponse:
         Privacy: each report is epsilon-locally private. Encoding the same record again spends
         epsilon again (basic composition): store the report and repeat it, not the coin.
         Neighbours: the code of one record replaced by any other.
+
+        Args:
+            codes: One true code per record.
+            words: A source of random words; the system's if None.
+
+        Returns:
+            One report per record.
+
+        Raises:
+            SchemaError: A code is out of range.
         """
         true = checked_codes(codes, self.size, "codes")
         source = system_words() if words is None else words
@@ -330,6 +348,16 @@ def response_error(
     of ``spread / gap`` and a union bound; for every data set. ``spread`` is the largest
     ``max(q) - min(q)``, 1 for counting queries. Divide by rows for the error of shares.
 
+    Args:
+        response: How reports are made.
+        rows: How many reports there are.
+        queries: How many queries are answered.
+        beta: The probability with which the bound may fail.
+        spread: The largest ``max(q) - min(q)``.
+
+    Returns:
+        The bound, in counts.
+
     >>> round(response_error(RandomizedResponse(1, 2), rows=10_000, queries=100, beta=0.05), 1)
     440.7
     """
@@ -345,6 +373,16 @@ def response_rows_needed(
     """The least n whose ``response_error`` is at most ``alpha n``: all shares within alpha.
 
     ``ceil((spread / (alpha gap))^2 ln(2 queries / beta) / 2)``.
+
+    Args:
+        response: How reports are made.
+        alpha: An error, as a share of the reports.
+        beta: The probability with which the bound may fail.
+        queries: How many queries are answered.
+        spread: The largest ``max(q) - min(q)``.
+
+    Returns:
+        A number of reports.
 
     >>> response_rows_needed(RandomizedResponse(1, 2), alpha=0.05, beta=0.05, queries=100)
     7768
@@ -553,6 +591,16 @@ def estimate_reports(response: RandomizedResponse, reports: npt.ArrayLike) -> Lo
 
     Privacy: post-processing of reports that are each epsilon-locally private; costs nothing.
     Neighbours: the code of one client replaced by any other.
+
+    Args:
+        response: How the reports were made.
+        reports: One code per client.
+
+    Returns:
+        Counts, their covariance, and answers with intervals.
+
+    Raises:
+        SchemaError: A report is out of range.
     """
     flat = checked_codes(reports, response.size, "reports").reshape(-1)
     return _frozen_estimate(response, np.bincount(flat, minlength=response.size))
@@ -596,6 +644,16 @@ LARGEST_QUERIES = 100_000_000
 def joint_response(sizes: Sequence[int], epsilon: Fraction | float) -> RandomizedResponse:
     """Randomized response over the ``prod(sizes)`` joint cells; the last attribute moves fastest.
 
+    Args:
+        sizes: How many codes each attribute has.
+        epsilon: What a report spends.
+
+    Returns:
+        The randomized response.
+
+    Raises:
+        TooLarge: There are too many joint cells.
+
     >>> joint_response((3, 2), 1).size
     6
     """
@@ -622,6 +680,15 @@ def encode_table(
 
     Privacy: the whole row is epsilon-locally private (``RandomizedResponse`` on its joint cell).
     Neighbours: all codes of one row replaced by any others.
+
+    Args:
+        codes: One row of true codes per record.
+        sizes: How many codes each attribute has.
+        epsilon: What a report spends.
+        words: A source of random words; the system's if None.
+
+    Returns:
+        One row of codes per record.
     """
     response = joint_response(sizes, epsilon)
     reports = response.encode(_cells(codes, sizes, "codes"), words)
@@ -635,6 +702,14 @@ def estimate_table(
 
     ``result.counts.reshape(sizes)`` is the table; ``product_queries`` gives its marginals.
     Privacy: post-processing, costs nothing. Neighbours: as in ``encode_table``.
+
+    Args:
+        reports: One row of codes per client.
+        sizes: How many codes each attribute has.
+        epsilon: What a report spent.
+
+    Returns:
+        Counts of the joint cells, their covariance, and answers with intervals.
     """
     return estimate_reports(joint_response(sizes, epsilon), _cells(reports, sizes, "reports"))
 
@@ -643,6 +718,15 @@ def product_queries(*factors: npt.ArrayLike) -> Floats:
     """The Kronecker product of one query set for each attribute: rows are all product queries.
 
     An identity matrix asks for every value, a row of ones sums the attribute out.
+
+    Args:
+        *factors: A matrix per attribute, a row per query.
+
+    Returns:
+        One row per product query, one column per joint cell.
+
+    Raises:
+        TooLarge: The product has too many entries.
 
     >>> product_queries(np.eye(2), np.ones((1, 3)))
     array([[1., 1., 1., 0., 0., 0.],

@@ -80,8 +80,16 @@ class Split:
 class ProjectionForecast:
     """What theory says of the projection mechanism; errors are root mean squares, in counts.
 
-    ``noise`` is sigma, the error without projection. Bounds hold for every data set of ``records``
-    records, with probability ``width.level`` over the draws of the width.
+    Args:
+        workload: What is asked.
+        budget: What the Gaussian noise may spend.
+        neighbours: Which two tables must be hard to tell apart.
+        records: How many records there are.
+        noise: Sigma, the error without projection.
+        dimension: That of the hull.
+        width: Its Gaussian width.
+        splits: The widths of parts of the hull.
+        unit: Whose presence is protected; one row if None.
     """
 
     workload: Workload
@@ -118,7 +126,14 @@ class ProjectionForecast:
         return self.noise / self.bound if self.bound else inf
 
     def bound_at(self, records: float) -> float:
-        """The bound for another number of records, at the same noise."""
+        """The bound for another number of records, at the same noise.
+
+        Args:
+            records: A number of records.
+
+        Returns:
+            The bound on the error, in counts.
+        """
         return sqrt(min(self._squares(records, is_upper=True)) / self.queries)
 
     def _squares(self, n: float, is_upper: bool) -> list[float]:
@@ -157,11 +172,26 @@ class ProjectionForecast:
         return self.dimension * self.noise / self.width.upper if self.width.upper else inf
 
     def rows_needed(self, alpha: float) -> int:
-        """The least number of records with an error of at most ``alpha`` of them."""
+        """The least number of records with an error of at most ``alpha`` of them.
+
+        Args:
+            alpha: An error, as a share of the records.
+
+        Returns:
+            A number of records.
+        """
         return _least_rows(lambda n: self.bound_at(n) / n, alpha)
 
     def weights(self, records: float | None = None, beta: float = 0.05) -> Weights:
-        """Private multiplicative weights at the same budget (errors as fractions of records)."""
+        """Private multiplicative weights at the same budget (errors as fractions of records).
+
+        Args:
+            records: A number of records; that of the forecast if None.
+            beta: The probability with which the promise may fail.
+
+        Returns:
+            The error and its parameters.
+        """
         spread = self._spread
         if not spread:
             return Weights(0.0, 0.0, inf, 0, 0.0, 0.0)
@@ -180,6 +210,12 @@ class ProjectionForecast:
 
         They promise it of every query with probability ``1 - beta``; projection of the root mean
         square.
+
+        Args:
+            beta: The probability with which the promise may fail.
+
+        Returns:
+            A number of records, or None.
         """
         grid = [10 ** (e / 4) for e in range(61)]
 
@@ -210,6 +246,23 @@ def forecast_projection(
 
     Privacy: a function of public inputs. The number of records must be public (with ``add-remove``
     neighbours: declared, not counted).
+
+    Args:
+        workload: What is asked.
+        budget: What the Gaussian noise may spend.
+        records: How many records there are.
+        neighbours: Which two tables must be hard to tell apart.
+        unit: Whose presence is protected; one row if None.
+        draws: How often the width is drawn; None for about a second.
+        level: The probability with which the bounds hold over the draws.
+
+    Returns:
+        The bound, an estimate of the error, and from how many records on noise alone is better.
+
+    Raises:
+        PlanError: The budget has no place for Gaussian noise.
+        WorkloadError: An argument is wrong.
+        TooLarge: The hull is too large.
 
     >>> import sfumato as sf
     >>> work = sf.conjunctions(sf.Domain({f"q{i}": 2 for i in range(8)}), 3)

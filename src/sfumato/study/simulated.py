@@ -63,7 +63,13 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class MadeUp:
-    """Made-up histograms over the classes of cells that a workload tells apart."""
+    """Made-up histograms over the classes of cells that a workload tells apart.
+
+    Args:
+        hull: What tells cells apart.
+        shares: The share of every class of cells.
+        label: What the data are called.
+    """
 
     hull: Hull
     shares: Array
@@ -71,7 +77,15 @@ class MadeUp:
 
     @classmethod
     def of(cls, workload: Workload, surrogate: Surrogate | Array = "skewed") -> MadeUp:
-        """``"skewed"``: shares 1, 1/2, 1/3, ... in an arbitrary order of the cells."""
+        """Made-up histograms; ``"skewed"`` shares are 1, 1/2, 1/3, ... in an arbitrary order.
+
+        Args:
+            workload: What is asked.
+            surrogate: ``"skewed"``, ``"uniform"``, or a public table of counts.
+
+        Returns:
+            What draws histograms.
+        """
         hull = Hull.of(workload)
         size = hull.matrix.shape[1]  # refused if it cannot be written out
         label = f"made up {workload.digest()}"
@@ -95,13 +109,30 @@ class MadeUp:
         return explicit(cells, ["cell"], self.hull.matrix)
 
     def histogram(self, records: int, run: int) -> Array:
-        """Records of one run."""
+        """Records of one run.
+
+        Args:
+            records: How many records are drawn.
+            run: The number of the run.
+
+        Returns:
+            One number per class of cells.
+        """
         if records > DRAWN:
             return self.shares * records
         return self.draws("data", run, records).counts(self.shares, records).astype(np.float64)
 
     def draws(self, what: str, run: int, records: int) -> Draws:
-        """The randomness of one run."""
+        """The randomness of one run.
+
+        Args:
+            what: What is drawn.
+            run: The number of the run.
+            records: How many records there are.
+
+        Returns:
+            A source of repeatable draws.
+        """
         return Draws(f"{self.label}|{what}|{run}|{records}")
 
 
@@ -166,7 +197,17 @@ def measure_projection(
     records: int | None = None,
     runs: int = RUNS,
 ) -> Measured:
-    """The error of Gaussian answers that were projected onto the hull of so many records."""
+    """The error of Gaussian answers that were projected onto the hull of so many records.
+
+    Args:
+        forecast: What theory says.
+        made_up: The data that it is tried on.
+        records: How many records there are; as in the forecast if None.
+        runs: How often it is tried.
+
+    Returns:
+        The error, in counts, with its own standard error.
+    """
     n = forecast.records if records is None else records
     matrix = made_up.hull.matrix
     errors = []

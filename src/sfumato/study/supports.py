@@ -78,7 +78,18 @@ class RowCertificate:
 def support_bound(
     domain: Domain, scores: Tables, *, steps: int = STEPS, close: float = CLOSE
 ) -> Support:
-    """A bound on the greatest score of a cell, the best of its kind up to ``close`` relatively."""
+    """A bound on the greatest score of a cell, the best of its kind up to ``close`` relatively.
+
+    Args:
+        domain: What a record may look like.
+        scores: Tables by the names of their attributes: the score of a cell is the sum of its
+            entries.
+        steps: The most steps of the search.
+        close: How close to the best bound it ends, relatively.
+
+    Returns:
+        The bound and the tables that prove it.
+    """
     for names, table in scores.items():
         if not np.isfinite(table).all():
             raise WorkloadError(f"a score over {', '.join(names)} is not a finite number")

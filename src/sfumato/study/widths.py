@@ -97,6 +97,17 @@ class Support:
 def support(workload: Workload, direction: Array) -> Support:
     """``max over cells of <direction, column of the cell>``, one number per query as direction.
 
+    Args:
+        workload: What is asked.
+        direction: One number per query.
+
+    Returns:
+        The maximum; bounds on it where it cannot be found.
+
+    Raises:
+        WorkloadError: The direction does not fit the workload.
+        TooLarge: The hull is too large.
+
     >>> import sfumato as sf
     >>> work = sf.prefixes(sf.Domain({"age": 4}), "age")
     >>> float(support(work, np.array([1.0, -2.0, 1.0, 1.0])))
@@ -117,13 +128,26 @@ class Hull:
     no table of more than ``LIMITS.hull_table_cells`` cells where the groups overlap little,
     whatever the size of the domain. Where they overlap too much there are bounds: from above by
     agreement of the tables (``agreed``), from below by climbing from cell to cell (``climbed``).
+
+    Args:
+        workload: Whose columns span it.
     """
 
     workload: Workload
 
     @classmethod
     def of(cls, workload: Workload) -> Hull:
-        """The hull of a workload, kept for a while; one whose tables cannot be built is refused."""
+        """The hull of a workload, kept for a while; one whose tables cannot be built is refused.
+
+        Args:
+            workload: Whose columns span it.
+
+        Returns:
+            The hull.
+
+        Raises:
+            TooLarge: Its tables cannot be built.
+        """
         if not isinstance(workload, Workload):
             raise WorkloadError(
                 f"a hull is one of a workload such as sf.marginals(domain, 2), got "
@@ -147,7 +171,17 @@ class Hull:
         return hull
 
     def checked(self, direction: object) -> Array:
-        """The direction as numbers, one for every query."""
+        """The direction as numbers, one for every query.
+
+        Args:
+            direction: One number per query.
+
+        Returns:
+            The same as an array.
+
+        Raises:
+            WorkloadError: They are none, or not as many.
+        """
         try:
             y = np.asarray(direction, dtype=np.float64)
         except (TypeError, ValueError):
@@ -198,7 +232,14 @@ class Hull:
         return prod(self.sizes.values())
 
     def tables(self, direction: Array) -> Tables:
-        """``F'y`` as one table per set of attributes: a cell's value is the sum of its entries."""
+        """``F'y`` as one table per set of attributes: a cell's value is the sum of its entries.
+
+        Args:
+            direction: One number per query.
+
+        Returns:
+            Tables by the names of their attributes.
+        """
         out: dict[Names, Array] = {}
         start = 0
         for term in self.workload.terms:
@@ -268,7 +309,14 @@ class Hull:
         return total
 
     def support(self, direction: Array) -> Support:
-        """The support function at a checked direction."""
+        """The support function at a checked direction.
+
+        Args:
+            direction: One number per query.
+
+        Returns:
+            The maximum, or bounds on it.
+        """
         tables = self.tables(direction)
         if self.order is None:
             split = agreed(tables, self.sizes)
@@ -279,7 +327,14 @@ class Hull:
         return Support(value, value, self._cell(codes))
 
     def reach(self, direction: Array) -> tuple[Array, Array]:
-        """Lower and upper bounds on ``h(y)`` and ``h(-y)``, as two pairs."""
+        """Lower and upper bounds on ``h(y)`` and ``h(-y)``, as two pairs.
+
+        Args:
+            direction: One number per query.
+
+        Returns:
+            The two lower bounds and the two upper ones.
+        """
         if self.order is None:
             both = [self.support(direction), self.support(-direction)]
             return np.array([s.lower for s in both]), np.array([s.upper for s in both])
@@ -542,6 +597,20 @@ def gaussian_width(
 ) -> Width:
     """``l*(K) = E max over cells of <G, column>`` of a workload; the same on every call.
 
+    Args:
+        workload: What is asked.
+        body: The hull of the columns, ``"hull"``, that of them and zero, ``"with-zero"``, or that
+            of them and their negatives, ``"symmetric"``.
+        draws: How many draws; None for about a second.
+        level: The probability with which the bounds hold over the draws.
+
+    Returns:
+        The width with its standard error and its bounds.
+
+    Raises:
+        WorkloadError: An argument is wrong.
+        TooLarge: The hull is too large.
+
     >>> import sfumato as sf
     >>> width = gaussian_width(sf.marginals(sf.Domain({"age": 2}), 1))  # E max(g, g') = 1/sqrt(pi)
     >>> abs(float(width) - 0.5642) < 4 * width.standard_error
@@ -577,13 +646,33 @@ def _enough(hull: Hull) -> int:
 def mean_width(
     workload: Workload, body: Body = "hull", *, draws: int | None = None, level: float = 0.95
 ) -> Width:
-    """``M*(K) = E h_K(U)``, U uniform on the unit sphere: the Gaussian width over ``E |G|``."""
+    """``M*(K) = E h_K(U)``, U uniform on the unit sphere: the Gaussian width over ``E |G|``.
+
+    Args:
+        workload: As in `gaussian_width`.
+        body: As in `gaussian_width`.
+        draws: As in `gaussian_width`.
+        level: As in `gaussian_width`.
+
+    Returns:
+        The width with its standard error and its bounds.
+
+    Raises:
+        WorkloadError: An argument is wrong.
+        TooLarge: The hull is too large.
+    """
     width = gaussian_width(workload, body, draws=draws, level=level)
     return width.scaled(1 / mean_norm(workload.queries))
 
 
 def mean_norm(k: int) -> float:
     """``c_k = E |G|`` in k dimensions; between ``k / sqrt(k + 1)`` and ``sqrt(k)``.
+
+    Args:
+        k: The dimension.
+
+    Returns:
+        The mean norm of a normal vector.
 
     >>> round(mean_norm(1), 6), round(mean_norm(2), 6)  # sqrt(2/pi), sqrt(pi/2)
     (0.797885, 1.253314)
@@ -787,6 +876,17 @@ def projected_noise(
 
     ``upper`` is the end of Student's interval for the mean of the draws: an approximate one, unlike
     that of ``gaussian_width``.
+
+    Args:
+        forecast: A plan with Gaussian noise.
+        draws: How often its noise is drawn.
+        level: The probability with which ``upper`` holds over the draws.
+
+    Returns:
+        The bound on the error after projection.
+
+    Raises:
+        PlanError: The noise is not Gaussian.
     """
     if forecast.strategy.noise != "gaussian" or forecast.strategy.records is not None:
         raise PlanError(

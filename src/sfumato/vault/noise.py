@@ -370,6 +370,14 @@ def discrete_laplace(scale: Fraction, size: int, words: WordSource) -> NDArray[n
     docs/proofs/discrete-laplace.md, Theorem 2.
     Neighbours: any; the caller states the L1 sensitivity that goes with them.
     Error: variance 2 q / (1 - q)^2 with q = exp(-1 / scale), `privacy.noise_laws.laplace_variance`.
+
+    Args:
+        scale: The scale of the law.
+        size: How many integers are drawn.
+        words: A source of random words.
+
+    Returns:
+        The integers.
     """
     _check(scale, size)
     return draw(LAPLACE, certified_table(LAPLACE), Fraction(scale), size, words)
@@ -395,6 +403,14 @@ def rounded_gaussian(sigma: Fraction, size: int, words: WordSource) -> NDArray[n
     closure of f-DP under post-processing). Proof: docs/proofs/rounded-gaussian.md, Theorem 2.
     Neighbours: any; the caller states the L2 sensitivity that goes with them.
     Error: variance sigma^2 + 1/12 to exponentially small terms (`gaussian_variance`).
+
+    Args:
+        sigma: The standard deviation.
+        size: How many integers are drawn.
+        words: A source of random words.
+
+    Returns:
+        The integers.
     """
     _check(sigma, size)
     return draw(GAUSSIAN, certified_table(GAUSSIAN), Fraction(sigma), size, words)

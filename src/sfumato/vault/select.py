@@ -123,6 +123,15 @@ def report_noisy_max(
     Neighbours: any; the caller states D, the most that one score moves between neighbours.
     Error: exponential noise is never worse than Gumbel noise in expectation (McKenna, Sheldon
     2020), which is cheaper where budgets are not pure.
+
+    Args:
+        scores: Exact scores.
+        rate: What a score is multiplied by.
+        words: A source of random words.
+        noise: ``"gumbel"``, ``"exponential"`` or ``"laplace"``.
+
+    Returns:
+        The number of the chosen score, from 0.
     """
     if noise == "gumbel":
         return exponential_mechanism(scores, rate, words)[0]
@@ -152,6 +161,15 @@ def exponential_mechanism(
     Neighbours: any; the caller states D, the most that one score moves between neighbours.
     Error: with k places, a chosen score is within ``(log k + t) / rate`` of the best with
     probability at least ``1 - e^-t`` (McSherry, Talwar 2007).
+
+    Args:
+        scores: Exact scores.
+        rate: What a score is multiplied by in the exponent.
+        words: A source of random words.
+        count: How many places are chosen.
+
+    Returns:
+        Their numbers, from 0, in the order of the choices.
     """
     return _noisy_largest(scores, rate, words, count, _GUMBEL)
 

@@ -60,6 +60,9 @@ class Redacted:
 class Sensitive(Redacted, Generic[T]):
     """Exact data that only the vault opens.
 
+    Args:
+        exact: The exact data.
+
     >>> box = Sensitive((17, 4))
     >>> box
     <exact counts: not shown>
@@ -71,7 +74,11 @@ class Sensitive(Redacted, Generic[T]):
         self._exact = exact
 
     def reveal(self) -> T:
-        """The exact data; called inside the vault only."""
+        """The exact data; called inside the vault only.
+
+        Returns:
+            The exact data.
+        """
         return self._exact
 
 

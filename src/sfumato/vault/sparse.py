@@ -58,6 +58,10 @@ class SparseVector(Redacted):
     thresholds are chosen after earlier outcomes: docs/proofs/sparse-vector.md, Theorems 1 and 3.
     Neighbours: any; every score moves by at most ``law.sensitivity`` steps between them, and all in
     one direction together if ``law.is_monotone``: the caller's promise.
+
+    Args:
+        law: Noise, discoveries, and how far scores move.
+        words: A source of random words; the system's if None.
     """
 
     __slots__ = ("_left", "_noise", "_owner", "_words", "law")
@@ -82,6 +86,16 @@ class SparseVector(Redacted):
         The threshold is public and may be another one each time. Refused when no discovery is left.
 
         Privacy: as the class says. Neighbours: as the class says.
+
+        Args:
+            score: The exact score, in steps.
+            threshold: A public number, in steps.
+
+        Returns:
+            Whether it was found above.
+
+        Raises:
+            PlanError: No discovery is left.
         """
         return self.test_many(Sensitive([score.reveal()]), [threshold])[0]
 
@@ -91,6 +105,16 @@ class SparseVector(Redacted):
         One word per score is taken, also for those that are not tested any more.
 
         Privacy: as the class says. Neighbours: as the class says.
+
+        Args:
+            scores: Exact scores, in steps.
+            thresholds: One public number per score, in steps.
+
+        Returns:
+            One outcome per score that was tested.
+
+        Raises:
+            PlanError: No discovery is left.
         """
         self.check_process()
         if not self._left:
@@ -112,7 +136,11 @@ class SparseVector(Redacted):
         return outcomes
 
     def check_process(self) -> None:
-        """Refuse to go on in a fork of the process that began."""
+        """Refuse to go on in a fork of the process that began.
+
+        Raises:
+            SfumatoError: The process is a fork.
+        """
         if os.getpid() != self._owner:
             raise SfumatoError(
                 "this process is a fork of the one that began the sparse vector: going on in both "
@@ -123,6 +151,9 @@ class SparseVector(Redacted):
         """What `restored` needs to go on: private, to be kept where the data is, never shown.
 
         A state must be continued once only: two continuations would find twice as much.
+
+        Returns:
+            Private bytes.
         """
         kept = {
             "version": VERSION,
@@ -140,6 +171,14 @@ class SparseVector(Redacted):
 
         Privacy: the one of `SparseVector`, if the state is continued once only.
         Neighbours: as there.
+
+        Args:
+            law: Noise, discoveries, and how far scores move.
+            state: What `state` returned.
+            words: A source of random words; the system's if None.
+
+        Returns:
+            The sparse vector, as it stood.
         """
         noise, left = _read(law, state)
         found = cls.__new__(cls)
@@ -159,6 +198,15 @@ def above_threshold(
 
     Privacy: ``law.cost``, with ``law.discoveries = 1``: docs/proofs/sparse-vector.md, Theorem 1.
     Neighbours: any; scores move as ``law`` says.
+
+    Args:
+        scores: Exact scores, in steps.
+        thresholds: One public number per score, in steps.
+        law: Noise, and how far scores move.
+        words: A source of random words; the system's if None.
+
+    Returns:
+        The number of the score, from 0, or None.
     """
     if law.discoveries != 1:
         raise PlanError(
@@ -257,6 +305,10 @@ class Discoverer(Redacted):
     Privacy: everything that leaves costs ``plan.cost``: docs/proofs/sparse-vector.md, Theorem 4.
     Neighbours: any; scores and numbers move by at most ``plan.law.sensitivity`` steps, scores in
     one direction together if ``plan.law.is_monotone``.
+
+    Args:
+        plan: The sparse vectors.
+        words: A source of random words; the system's if None.
     """
 
     __slots__ = ("_begun", "_owed", "_plan", "_vector", "_words")
@@ -289,6 +341,14 @@ class Discoverer(Redacted):
 
         Privacy: as the class says; every sparse vector of the plan is begun once at most.
         Neighbours: as there.
+
+        Args:
+            plan: The sparse vectors.
+            begun: How many of them were begun.
+            words: A source of random words; the system's if None.
+
+        Returns:
+            The tests that go on, or None.
         """
         if begun >= plan.epochs:
             return None
@@ -300,6 +360,16 @@ class Discoverer(Redacted):
         """Test score after score up to the last discovery of the plan; refused when none is left.
 
         Privacy: as the class says. Neighbours: as the class says.
+
+        Args:
+            scores: Exact scores, in steps.
+            thresholds: One public number per score, in steps.
+
+        Returns:
+            One outcome per score that was tested.
+
+        Raises:
+            PlanError: No discovery is left.
         """
         exact = scores.reveal()
         self._vector.check_process()  # also where a new sparse vector is about to begin
@@ -324,6 +394,16 @@ class Discoverer(Redacted):
         One for each discovery, and no more.
 
         Privacy: as the class says. Neighbours: as the class says.
+
+        Args:
+            exact: Exact numbers, in steps.
+            places: Which of them are told.
+
+        Returns:
+            One number for each of them, or None.
+
+        Raises:
+            PlanError: More are asked for than were discovered.
         """
         if self._plan.number is None:
             return None
@@ -335,7 +415,11 @@ class Discoverer(Redacted):
         return [answer(Sensitive(known[i]), self._plan.number, self._words) for i in places]
 
     def state(self) -> bytes:
-        """What `restored` needs to go on: private, as `SparseVector.state`."""
+        """What `restored` needs to go on: private, as `SparseVector.state`.
+
+        Returns:
+            Private bytes.
+        """
         kept = {"begun": self._begun, "owed": self._owed, "vector": self._vector.state().decode()}
         return canonical_json(kept).encode()
 
@@ -346,6 +430,14 @@ class Discoverer(Redacted):
         """The tests whose `state` this is; no noise is drawn.
 
         Privacy: as the class says, if the state is continued once only. Neighbours: as there.
+
+        Args:
+            plan: The sparse vectors.
+            state: What `state` returned.
+            words: A source of random words; the system's if None.
+
+        Returns:
+            The tests, as they stood.
         """
         most = plan.epochs * plan.law.discoveries
         found = cls.__new__(cls)
