@@ -36,9 +36,10 @@ from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run
 from sfumato.text import STORED
 from sfumato.types import Neighbours
 from sfumato.workload.build import in_bins
-from sfumato.workload.question import MOST_QUESTIONS, questions_of
+from sfumato.workload.question import questions_of
 from sfumato.workload.scans import answer_bits
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,7 +148,7 @@ class Correction:
     @cached_property
     def _queries(self) -> str:
         """The queries one by one: they are compared in their order, however they are grouped."""
-        if self.workload.queries > MOST_QUESTIONS:
+        if self.workload.queries > WORKLOAD_LIMITS.questions:
             return self.workload.digest()
         try:
             return _sha256([question.key for question in questions_of(self.workload)])

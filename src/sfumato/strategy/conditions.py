@@ -43,7 +43,6 @@ from sfumato.strategy.matrix import Mixed
 from sfumato.strategy.measured import Mixture
 from sfumato.types import Array, Integers, Mask, Objective, SearchProgress
 from sfumato.workload.clauses import (
-    EFFORT,
     Clauses,
     climbed,
     heaviest,
@@ -54,6 +53,7 @@ from sfumato.workload.clauses import (
 from sfumato.workload.sensitivity import ROUND_UP, SensitivityBound
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 __all__ = [
     "Conditions",
@@ -287,7 +287,7 @@ def _of_the_mean(truth: Mask, weights: Array) -> Lower:
 MOST = 2048  # different conditions: the reconstruction is a matrix of them
 ROUNDS = 12  # of cells that join
 PROOFS = 3  # of the best weights; the last one counts
-BRIEFLY = EFFORT / 12  # for a proof of the best weights
+BRIEFLY = WORKLOAD_LIMITS.search_multiplications / 12  # for a proof of the best weights
 LOOSE = 1.1  # a bound that is this far above the heaviest cell will not be close
 LONGER = 1e-3  # how much too heavy a cell is that joins
 STARTS = 256  # cells from which each search climbs

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.workload.scans import TABLES_PER_QUERY
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 if TYPE_CHECKING:
     import ibis.expr.datatypes as dt
@@ -58,7 +58,7 @@ class Engine(ABC):
     double: ClassVar[str] = "DOUBLE"
     string: ClassVar[str] = "VARCHAR"
     has_bytes: ClassVar[bool] = True
-    marginals_per_query: ClassVar[int] = TABLES_PER_QUERY
+    marginals_per_query: ClassVar[int] = WORKLOAD_LIMITS.tables_per_query
     cells_together: ClassVar[int]
     """The most cells of a table that is counted in place of several asked ones."""
     reads_all: ClassVar[bool] = False

@@ -41,6 +41,7 @@ from sfumato.workload.queries import (
 )
 from sfumato.workload.terms import Explicit, Predicates, Product, Said, Term
 from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -70,11 +71,6 @@ __all__ = [
 
 
 Asked = str | QuerySet | npt.NDArray[np.generic] | Sequence[Sequence[float]]
-
-MANY_TABLES = 1000  # take some time to list
-MOST_CELLS = 2**29  # of very many tables together; a release measures half as many values
-MOST_CONDITIONS = 2**16
-MOST_TERMS = 2**18  # groups of queries in one workload (100 attributes have 161,700 triples)
 
 
 def check_domain(domain: object, what: str) -> None:
@@ -174,17 +170,18 @@ def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
 def _check_cells(domain: Domain, ways: int) -> None:
     """Refuse very many tables of very many cells, before the first one is listed."""
     tables = comb(len(domain), max(ways, 0))
-    if not MANY_TABLES < tables <= MOST_TERMS:  # a few are refused where they are planned
+    # A few tables are refused where they are planned.
+    if not LIMITS.tables_unchecked < tables <= LIMITS.terms:
         return
     together = [1] + [0] * ways  # elementary symmetric polynomials of the sizes
     for size in domain.shape:
         for k in range(ways, 0, -1):
             together[k] += size * together[k - 1]
-    if together[ways] > MOST_CELLS:
+    if together[ways] > LIMITS.marginal_cells:
         raise TooLarge(
             f"all {tables:,} tables of {ways} attributes have {together[ways]:,} cells together, "
-            f"the most are {MOST_CELLS:,}: ask for fewer attributes at once, or list the tables "
-            "that are needed"
+            f"the most are {LIMITS.marginal_cells:,}: ask for fewer attributes at once, or list "
+            "the tables that are needed"
         )
 
 
@@ -215,10 +212,10 @@ def subsets(names: Sequence[str], ways: int) -> list[tuple[str, ...]]:
             f"{shown(ways)}-way marginals cannot be asked of {len(names)} attributes; allowed are "
             f"0 to {len(names)}"
         )
-    if comb(len(names), ways) > MOST_TERMS:
+    if comb(len(names), ways) > LIMITS.terms:
         raise TooLarge(
             f"{len(names)} attributes have {comb(len(names), ways):,} tables of {ways}; the most "
-            f"in one workload are {MOST_TERMS:,}: list the ones that are needed"
+            f"in one workload are {LIMITS.terms:,}: list the ones that are needed"
         )
     return list(combinations(names, ways))
 
@@ -352,10 +349,10 @@ def predicates(
     conditions = list(conditions)
     if not isinstance(labels, Iterable):
         raise WorkloadError(f"labels are texts, one for every condition, got {shown(labels)}")
-    if len(conditions) > MOST_CONDITIONS:
+    if len(conditions) > LIMITS.conditions:
         raise TooLarge(
-            f"{len(conditions):,} conditions are asked at once, the most are {MOST_CONDITIONS:,}; "
-            "ask for tables or ranges, of which they are sums"
+            f"{len(conditions):,} conditions are asked at once, the most are "
+            f"{LIMITS.conditions:,}; ask for tables or ranges, of which they are sums"
         )
     listed = tuple(_condition(domain, c) for c in conditions)
     check_conditions(listed, domain)

@@ -20,13 +20,12 @@ from sfumato.domain.domain import Domain
 from sfumato.types import Mask
 from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
 from sfumato.workload.queries import Json, hashed
+from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
     from sfumato.workload.terms import Term
 
 __all__ = ["Json", "canonical_bytes", "condition_form", "written_condition", "written_term"]
-
-TABULATED = 2**16  # cells of a condition's truth table that are hashed
 
 
 def canonical_bytes(terms: Iterable[Term]) -> bytes:
@@ -44,7 +43,7 @@ def written_term(term: Term, known: dict[int, list[Json]]) -> Json:
 def condition_form(condition: Condition, domain: Domain) -> Json:
     """The truth table over the coarsest classes of cells that it tells apart."""
     classes = Classes.of([condition], domain, domain.in_order(condition.attributes))
-    if classes.cells > TABULATED:
+    if classes.cells > LIMITS.truth_cells:
         return written_condition(condition)
     truth = classes.truth(condition)
     axes: list[Json] = []

@@ -26,9 +26,9 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers, Mask
 from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
 from sfumato.workload.terms import Term
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
-    "EFFORT",
     "Clauses",
     "Decomposition",
     "Floats",
@@ -41,9 +41,6 @@ __all__ = [
     "starting_cells",
 ]
 
-
-MOST = 64  # clauses of one condition
-MOST_BITS = 2**27  # of all clauses over all classes
 
 Box = dict[str, Mask]
 Key = tuple[tuple[str, bytes], ...]
@@ -121,11 +118,11 @@ def read_clauses(domain: Domain, conditions: Sequence[Condition]) -> Clauses:
             is_read.append(found is not None)
     used = [n for n in names if any(n in box for box in boxes)]
     bits = len(boxes) * sum(reader.counts[n] for n in used)
-    if bits > MOST_BITS:
+    if bits > LIMITS.clause_bits:
         raise TooLarge(
             f"{len(conditions):,} conditions are {len(boxes):,} clauses over "
             f"{sum(reader.counts[n] for n in used):,} classes of cells, {bits:,} bits; at most "
-            f"{MOST_BITS:,} are held: ask for fewer at once"
+            f"{LIMITS.clause_bits:,} are held: ask for fewer at once"
         )
     masks = tuple(reader.gathered(n, boxes) for n in used)
     return Clauses(
@@ -173,7 +170,7 @@ class _Reader:
         out: list[Box] = [{}]
         for part in sorted((p for p in parts if p is not None), key=len):
             out = self._distinct([b for x in out for y in part if (b := _both(x, y)) is not None])
-            if len(out) > MOST:
+            if len(out) > LIMITS.condition_clauses:
                 return None
         return None if any(p is None for p in parts) and out else out
 
@@ -182,7 +179,7 @@ class _Reader:
         if any(not box for part in known for box in part):  # a part that always holds
             return [{}]
         out = self._distinct([box for part in known for box in part])
-        return None if len(known) < len(parts) or len(out) > MOST else out
+        return None if len(known) < len(parts) or len(out) > LIMITS.condition_clauses else out
 
     @staticmethod
     def _distinct(boxes: Sequence[Box]) -> list[Box]:
@@ -231,9 +228,6 @@ def _both(x: Box, y: Box) -> Box | None:
 # ``strategy/conditions.py`` to begin with. The value of a cell is ``x'G x`` for the truth
 # values x of the conditions there, or ``g'x``.
 
-SWEEPS = 30
-AT_ONCE = 2**22  # truth values of one step
-
 
 def starting_cells(clauses: Clauses, count: int, round_number: int = 0) -> Integers:
     """Cells where the clauses hold in turn, with other classes for every number of the round."""
@@ -251,7 +245,7 @@ def starting_cells(clauses: Clauses, count: int, round_number: int = 0) -> Integ
 
 def climbed(clauses: Clauses, weights: Array, cells: Integers) -> Mask:
     """The clauses that hold at the cells reached from ``cells``, a row each."""
-    step = max(1, AT_ONCE // max([m.size for m in clauses.masks], default=1))
+    step = max(1, LIMITS.climb_truth_values // max([m.size for m in clauses.masks], default=1))
     parts = [_climbed(clauses, weights, cells[i : i + step]) for i in range(0, len(cells), step)]
     return np.concatenate(parts)
 
@@ -259,7 +253,7 @@ def climbed(clauses: Clauses, weights: Array, cells: Integers) -> Mask:
 def _climbed(clauses: Clauses, weights: Array, cells: Integers) -> Mask:
     cells = cells.copy()
     reached = _values(clauses, weights, clauses.at(cells))
-    for _ in range(SWEEPS):
+    for _ in range(LIMITS.climb_sweeps):
         before = reached.copy()
         for a, mask in enumerate(clauses.masks):
             rest = np.ones((len(cells), clauses.clauses), dtype=np.bool_)
@@ -303,11 +297,6 @@ def _values(clauses: Clauses, weights: Array, possible: Mask) -> Array:
 # Arithmetic is in 32-bit floats. All terms are at least 0, so that sums of n of them err by n
 # 2^-24 relatively, and the bounds are multiplied by more than that (``round_up``).
 
-STEPS = 60  # of the subgradient for all partial choices alike
-SPLIT = 2**28  # multiplications spent on them
-HELD = 2**23  # parts held at once
-RAREST = 1e-3  # the least share of rarity: every cluster that restricts a clause has a part of it
-VANISHING = 2.0**-30  # parts of sums below this are not rescaled
 UNDERFLOW = 2.0**-90  # what 32 bits lose below their range, of weights of at most 1, is less
 
 Floats = npt.NDArray[np.float32]
@@ -347,7 +336,7 @@ class Decomposition:
     def fixed(self, states: Mask) -> Array:
         """Bounds by the split that serves all; ``states`` are rows of bits of possible clauses."""
         out = np.zeros(len(states))
-        step = max(1, HELD // max([states.shape[1], *(len(m) for m in self.masks)]))
+        step = max(1, LIMITS.split_parts // max([states.shape[1], *(len(m) for m in self.masks)]))
         for first in range(0, len(states), step):
             possible = states[first : first + step].astype(np.float32)
             total = self._start(possible)
@@ -363,7 +352,7 @@ class Decomposition:
         """
         values = np.full(len(states), np.inf)
         best = np.zeros((len(states), len(self.masks)), dtype=np.int64)
-        step = max(1, HELD // max(1, self.parts.size))
+        step = max(1, LIMITS.split_parts // max(1, self.parts.size))
         for first in range(0, len(states), step):
             some = slice(first, first + step)
             values[some], best[some] = self._refined(states[some], target[some], steps)
@@ -412,14 +401,15 @@ class Decomposition:
         if not self.masks:
             return np.zeros((0, len(weights)), dtype=np.float32)
         rare = np.array([-np.log(np.maximum(m.mean(axis=0), 1e-6)) for m in self.masks])
-        rare = np.maximum(rare, RAREST) * self.restricts
+        rare = np.maximum(rare, LIMITS.rarity) * self.restricts
         sums = rare.sum(axis=0)
         parts: Floats = (rare / np.where(sums > 0, sums, 1.0) * weights).astype(np.float32)
         step = 0.5 * float(weights.mean())
         best: Floats = parts
         least = np.inf
         size = sum(m.size for m in self.inside)
-        for i in range(max(1, min(STEPS, SPLIT // max(1, size)))):
+        affordable = LIMITS.split_multiplications // max(1, size)
+        for i in range(max(1, min(LIMITS.split_steps, affordable))):
             clusters = zip(self.inside, self.columns, parts, strict=True)
             reached = [m @ p[c] for m, c, p in clusters]
             total = sum(float(r.max()) for r in reached)
@@ -437,7 +427,7 @@ class Decomposition:
 def _rescaled(parts: Floats, otherwise: Floats, weights: Floats) -> Floats:
     """Parts (rows, clusters, clauses) that add up to the weights of every row."""
     sums = parts.sum(axis=1)
-    is_sound = sums > VANISHING
+    is_sound = sums > LIMITS.rescaled_sum
     factor = weights / np.where(is_sound, sums, 1.0)
     scaled = parts * factor[:, None]
     return np.asarray(np.where(is_sound[:, None], scaled, otherwise), dtype=np.float32)
@@ -462,17 +452,6 @@ def _rescaled(parts: Floats, otherwise: Floats, weights: Floats) -> Floats:
 # When the effort is used up, the greatest bound that is left is part of the answer. So the answer
 # is an upper bound whatever the effort, and exact when nothing above the best cell is left.
 
-EFFORT = 1.1e11  # multiplications of the bounds of one search: some seconds
-ROUGHLY = 128  # combinations of classes in a cluster of a first bound
-COMBINED = 1024  # combinations of classes in a cluster of a better one
-BRANCHES = 16  # classes of attributes that are chosen at once, if they are small
-COMPARED = 4096  # classes of an attribute that are compared with each other
-HEAVIEST_HELD = 2**24  # truth values held at once
-HEAVIEST_STEPS = 3  # of the subgradient, for a better bound
-HEAVIEST_AT_ONCE = 2**9  # partial choices that are looked at in one turn
-TRIED = 32  # of these, how many are completed
-STARTS = 256  # cells from which the first search climbs
-CLIMBED = 2**27  # bits looked at in one sweep of that
 
 Words = npt.NDArray[np.uint8]
 
@@ -503,7 +482,7 @@ def held_together(terms: tuple[Term, ...]) -> Heaviest:
 def heaviest(
     clauses: Clauses,
     weights: Array,
-    effort: float = EFFORT,
+    effort: float = LIMITS.search_multiplications,
     tolerance: float = 0.0,
     unit: float = 0.0,
 ) -> Heaviest:
@@ -561,7 +540,7 @@ class _Search:
         self.is_several = sizes > 1
         self.split = np.where(np.repeat(sizes == 1, sizes), np.repeat(weights, sizes), 0.0)
         self.round_up = round_up(clauses.clauses, len(clauses.masks))
-        self.layers = _joined(sorted(clauses.masks, key=len), BRANCHES)
+        self.layers = _joined(sorted(clauses.masks, key=len), LIMITS.branch_classes)
         empty = np.zeros((0, (clauses.clauses + 7) // 8), dtype=np.uint8)
         # After every layer: the partial choices with a rough bound, and those with a better one.
         self.waiting = [_Waiting(empty, np.zeros(0)) for _ in range(2 * len(self.layers) + 2)]
@@ -571,7 +550,8 @@ class _Search:
         """Always where the bound is greatest, until nothing is left or the effort is spent."""
         clauses = self.clauses
         bits = max(1, sum(m.size for m in clauses.masks))
-        starts = starting_cells(clauses, max(1, min(STARTS, CLIMBED // bits)))
+        count = max(1, min(LIMITS.climb_starts, LIMITS.climb_bits // bits))
+        starts = starting_cells(clauses, count)
         self.try_cells(climbed(clauses, self.weights, starts))
         everything = np.array([float(self.weights.sum()) * self.round_up])
         self.waiting[1].add(np.ones((1, clauses.clauses), dtype=np.bool_), everything)
@@ -580,7 +560,7 @@ class _Search:
             place = int(np.argmax(tops))
             if tops[place] <= self.enough():
                 break
-            states, values = self.waiting[place].take(HEAVIEST_AT_ONCE, clauses.clauses)
+            states, values = self.waiting[place].take(LIMITS.choices_refined, clauses.clauses)
             depth, is_better = divmod(place, 2)
             if is_better:
                 effort -= self._branched(depth, states, values)
@@ -616,7 +596,7 @@ class _Search:
             self.try_cells(states)
             return float(states.size)
         branch = self.layers[depth]
-        cost, step = 0.0, max(1, HEAVIEST_HELD // branch.size)
+        cost, step = 0.0, max(1, LIMITS.search_truth_values // branch.size)
         for first in range(0, len(states), step):
             some = states[first : first + step]
             moved, parents = self._hopeful(some, branch)
@@ -627,7 +607,7 @@ class _Search:
                 if len(moved):
                     self.try_cells(moved)
                 continue
-            rough = self._bound(depth + 1, ROUGHLY)
+            rough = self._bound(depth + 1, LIMITS.rough_combinations)
             found = rough.fixed(moved) + self._several(moved)
             cost += len(moved) * rough.cost
             self._keep(2 * depth + 2, moved, np.minimum(found, above))
@@ -650,17 +630,17 @@ class _Search:
 
     def _bounded(self, depth: int, states: Mask, values: Array) -> float:
         """A better bound for each, and some cells on the way; what it cost."""
-        bound = self._bound(depth, COMBINED)
+        bound = self._bound(depth, LIMITS.refined_combinations)
         several = self._several(states)
-        better, best = bound.refined(states, self.enough() - several, HEAVIEST_STEPS)
+        better, best = bound.refined(states, self.enough() - several, LIMITS.refined_steps)
         better = np.minimum(better + several, values)
-        top = np.argsort(-better, kind="stable")[:TRIED]
+        top = np.argsort(-better, kind="stable")[: LIMITS.choices_completed]
         whole = states[top]
         for i, mask in enumerate(bound.masks):
             whole &= mask[best[top, i]] > 0
         self.try_cells(whole)
         self._keep(2 * depth + 1, states, better)
-        return float(len(states)) * bound.cost * HEAVIEST_STEPS
+        return float(len(states)) * bound.cost * LIMITS.refined_steps
 
     def _keep(self, place: int, states: Mask, values: Array) -> None:
         hopeful = values > self.enough()
@@ -670,9 +650,9 @@ class _Search:
     def _bound(self, depth: int, combined: int) -> Decomposition:
         """By clusters of the layers from this one on."""
         if (depth, combined) not in self.bounds:
-            most = max(1, min(combined, HEAVIEST_HELD // self.clauses.clauses))
+            most = max(1, min(combined, LIMITS.search_truth_values // self.clauses.clauses))
             clusters = _joined(self.layers[depth:], most)
-            known = self.bounds.get((depth, ROUGHLY))
+            known = self.bounds.get((depth, LIMITS.rough_combinations))
             if known is None or [len(m) for m in known.masks] != [len(m) for m in clusters]:
                 known = Decomposition(clusters, self.split)
             self.bounds[depth, combined] = known
@@ -702,7 +682,7 @@ def _joined(masks: Sequence[Mask], most: int) -> list[Mask]:
 def _undominated(mask: Mask) -> Mask:
     """The different rows that are no part of another row."""
     rows = mask[_first_of_each(mask)]
-    if len(rows) > COMPARED:
+    if len(rows) > LIMITS.classes_compared:
         return rows
     numbers = rows.astype(np.float32)  # whole numbers below 2^24: exact
     common = numbers @ numbers.T

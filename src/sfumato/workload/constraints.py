@@ -34,6 +34,7 @@ from sfumato.workload.predicates import Classes, Condition, check_conditions, tr
 from sfumato.workload.queries import DENSE_LIMIT, Identity
 from sfumato.workload.terms import Product
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "CLOSE",
@@ -44,7 +45,6 @@ __all__ = [
 
 
 CLOSE = 1e-9  # of the total: how far public numbers may disagree, which is rounding
-MOST_CLASSES = 2**24  # combinations of classes that linked conditions are looked up in (16 MB)
 
 Given = tuple[Workload | str | Sequence[str], object]
 
@@ -455,11 +455,11 @@ def _linked(domain: Domain, conditions: Sequence[Condition]) -> tuple[Linked, ..
 
 def _link(domain: Domain, names: set[str], conditions: Sequence[Condition]) -> Linked:
     classes = Classes.of(conditions, domain, domain.in_order(names))
-    if classes.cells > MOST_CLASSES:
+    if classes.cells > LIMITS.linked_classes:
         raise TooLarge(
             f"impossible conditions that share attributes tell {classes.cells:,} combinations of "
-            f"{len(names)} attributes apart, the limit is {MOST_CLASSES:,}; leave some out, or use "
-            "fewer different bounds"
+            f"{len(names)} attributes apart, the limit is {LIMITS.linked_classes:,}; leave some "
+            "out, or use fewer different bounds"
         )
     possible = np.ones(classes.shape, dtype=np.bool_)
     for condition in conditions:

@@ -36,8 +36,6 @@ from sfumato.domain.domain import Domain
 from sfumato.types import Array, Integers
 from sfumato.workload.predicates import And, Condition, In
 from sfumato.workload.primitive_rows import (
-    DEEPEST,
-    LISTED,
     ONE,
     Axis,
     Box,
@@ -59,7 +57,8 @@ from sfumato.workload.queries import (
     Windows,
     check_entries,
 )
-from sfumato.workload.terms import WIDE_CELLS, Explicit, Predicates, Product, Term
+from sfumato.workload.terms import Explicit, Predicates, Product, Term
+from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
     from sfumato.workload.workload import Workload
@@ -69,15 +68,6 @@ __all__ = [
     "Piece",
     "normal_form",
 ]
-
-
-STEPS = 2**20  # symbols that are looked at in the diagram of one set of attributes
-FEW_BOXES = 8  # irregular boxes that are products of their own
-SMALL_BOX = 2**12  # rows of others that count as so many conditions, where there are more
-MOST_BOXES = 2**18  # of all diagrams
-SMALL_MATRIX = 2**20  # entries; disjoint sets of cells with more are kept as groups
-PLACED = 2**26  # queries of one term that are placed by their factors
-LOOKED_UP = 2**22  # queries of one term that are placed one by one
 
 
 # --- diagrams of boxes ---------------------------------------------------------------------------
@@ -127,7 +117,7 @@ class _Diagram:
         for i in inside:
             symbols = self._boxes[i].symbols[depth]
             self._steps += len(symbols)
-            if self._steps > STEPS:
+            if self._steps > LIMITS.diagram_steps:
                 raise _TooMany
             bit = 1 << i
             for symbol in symbols:
@@ -311,11 +301,11 @@ def _tables(workload: Workload) -> Normal | None:
     diagrams: list[list[object]] = []
     for t, term in enumerate(workload.terms):
         asked = term.as_product()
-        if asked is None or asked.weight != 1 or len(asked.factors) > DEEPEST:
+        if asked is None or asked.weight != 1 or len(asked.factors) > LIMITS.product_attributes:
             return None
         key = _leaf(ONE).key
         for name, queries in reversed(asked.factors):
-            if not queries.is_identity or not 1 < queries.size <= LISTED:
+            if not queries.is_identity or not 1 < queries.size <= LIMITS.axis_queries:
                 return None
             if name not in cells:
                 cells[name] = sha(*(interval_symbol(i, i + 1) for i in range(queries.size)))
@@ -408,7 +398,7 @@ class _Form:
         boxes: list[_Group] = []
         for (names, factor), root in self.diagrams.items():
             boxes += [self._group(names, factor, sets, weight) for sets, weight in _paths(root)]
-            if len(boxes) > MOST_BOXES:
+            if len(boxes) > LIMITS.boxes:
                 raise _TooMany
         for (names, factor), listed in self.written.items():
             for box in {self._box_key(b): b for b in listed}.values():
@@ -419,8 +409,8 @@ class _Form:
         boxes.sort(key=self._order)
         boxes = self._restored(boxes)
         counted = [b for b in boxes if self._is_counting(b) and not self._is_regular(b)]
-        is_few = sum(b.rows > 1 for b in counted) <= FEW_BOXES
-        most = 1 if is_few else SMALL_BOX
+        is_few = sum(b.rows > 1 for b in counted) <= LIMITS.irregular_products
+        most = 1 if is_few else LIMITS.condition_rows
         conditions = [b for b in counted if b.rows <= most]
         chosen = {id(b) for b in conditions}
         return [b for b in boxes if id(b) not in chosen], conditions
@@ -566,7 +556,7 @@ class _Form:
             of = np.array(level.group_of + extra, dtype=np.int64)
             if len(of) == axis.size and (_by_first(of) == by_first).all():
                 return Groups(axis.size, level.name, labels, tuple(group_of.tolist()))
-        if (group_of >= 0).all() or len(symbols) * axis.size > SMALL_MATRIX:
+        if (group_of >= 0).all() or len(symbols) * axis.size > LIMITS.matrix_entries:
             return Groups(axis.size, "cells", labels, tuple(group_of.tolist()))
         return None
 
@@ -615,7 +605,7 @@ class _Form:
                 names = self.domain.in_order(loose.condition.attributes)
                 rows.append((names, loose.weight, loose.condition, loose.key))
         names = self.domain.in_order({n for own, _, _, _ in rows for n in own})
-        is_wide = self.domain.cells(names) > WIDE_CELLS
+        is_wide = self.domain.cells(names) > LIMITS.cells_tabulated
         gathered: dict[tuple[Fraction, tuple[str, ...]], list[tuple[Condition, object]]] = {}
         for own, weight, condition, key in rows:
             gathered.setdefault((weight, own if is_wide else ()), []).append((condition, key))
@@ -700,7 +690,7 @@ class _Form:
             for home, group in homes:
                 if (box.names, box.symbols) == (group.names, group.symbols):
                     return [Piece(None, home, None)]
-        if term.rows > PLACED:
+        if term.rows > LIMITS.queries_placed:
             raise _TooMany
         along = [
             np.arange(queries.rows) if part.rows is None else part.rows
@@ -714,7 +704,7 @@ class _Form:
         rows = _rows_of(term, along)
         if box is None:
             return [Piece(rows, -1, None)]
-        if len(rows) > LOOKED_UP or any(
+        if len(rows) > LIMITS.queries_looked_up or any(
             symbols[0] in self.axes[name].opaque
             for name, symbols in zip(box.names, box.symbols, strict=True)
         ):

@@ -26,6 +26,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Array, Integers, Mask, Numbers
 from sfumato.workload.queries import widened
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "And",
@@ -43,10 +44,6 @@ __all__ = [
     "leaves",
     "truth_table",
 ]
-
-
-MOST_VALUES = 10_000  # listed in one condition
-DEEPEST = 100  # levels of brackets in a condition; what walks over one may then call itself
 
 
 class Condition:
@@ -184,14 +181,14 @@ class Attr:
     def isin(self, values: Iterable[Value]) -> Condition:
         """True for any of the values."""
         name = self._attribute.name
-        given = [values] if isinstance(values, str) else islice(values, MOST_VALUES + 1)
+        given = [values] if isinstance(values, str) else islice(values, LIMITS.condition_values + 1)
         listed = [_constant(v) for v in given]
         if not listed:
             raise WorkloadError(f"attribute {name!r}: the list of values is empty")
-        if len(listed) > MOST_VALUES:
+        if len(listed) > LIMITS.condition_values:
             raise TooLarge(
-                f"attribute {name!r}: more than {MOST_VALUES:,} values are listed in one "
-                "condition; ask for ranges, or for a level with wider groups"
+                f"attribute {name!r}: more than {LIMITS.condition_values:,} values are listed in "
+                "one condition; ask for ranges, or for a level with wider groups"
             )
         cells = self._attribute.select_any(listed)
         return self._where(cells, f"in ({', '.join(map(_said, listed))})")
@@ -292,10 +289,10 @@ def check_conditions(conditions: Iterable[object], domain: Domain) -> None:
     waiting = [(condition, 1) for condition in conditions]
     while waiting:
         condition, depth = waiting.pop()
-        if depth > DEEPEST:
+        if depth > LIMITS.condition_depth:
             raise WorkloadError(
-                f"a condition is nested more than {DEEPEST} levels deep; write it with fewer "
-                "brackets"
+                f"a condition is nested more than {LIMITS.condition_depth} levels deep; write it "
+                "with fewer brackets"
             )
         if isinstance(condition, In):
             size = domain[condition.attribute].size

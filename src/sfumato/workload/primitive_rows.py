@@ -30,11 +30,10 @@ from sfumato.types import Integers, Mask
 from sfumato.workload.canonical import Json, written_condition, written_term
 from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
 from sfumato.workload.queries import QuerySet
-from sfumato.workload.terms import WIDE_CELLS, Explicit, Product, Term
+from sfumato.workload.terms import Explicit, Product, Term
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
-    "DEEPEST",
-    "LISTED",
     "ONE",
     "Axis",
     "Box",
@@ -51,13 +50,6 @@ __all__ = [
 Symbol = bytes
 
 ONE = Fraction(1)
-
-TABULATED = 2**16  # cells of a condition's truth table that are hashed
-LISTED = 2**12  # queries of one factor that get a symbol each
-SPLIT = 2**10  # boxes that one product is split into
-ROWS = 2**12  # rows of given coefficients that are read one by one
-ENTRIES = 2**26  # coefficients of them
-DEEPEST = 200  # attributes of one product that is read one by one
 
 
 # --- vectors along one attribute -----------------------------------------------------------------
@@ -100,7 +92,7 @@ class Axis:
         return known[1]
 
     def _parts(self, queries: QuerySet) -> tuple[Part, ...]:
-        if queries.rows > LISTED:
+        if queries.rows > LIMITS.axis_queries:
             return self._unlisted(queries)
         ends = queries.intervals()
         if ends is not None:
@@ -110,7 +102,7 @@ class Axis:
             symbols, rows = by_factor.setdefault((factor, symbol is None), ([], []))
             symbols.append(symbol or b"")
             rows.append(row)
-        if len(by_factor) > SPLIT:
+        if len(by_factor) > LIMITS.product_boxes:
             return self._unlisted(queries)
         return tuple(
             Part(factor, None if is_constant else tuple(symbols), np.array(rows))
@@ -260,11 +252,11 @@ class Reader:
                 self._whole(term, weight, found)
 
     def _product(self, term: Product, weight: Fraction, found: list[tuple[object, object]]) -> None:
-        if len(term.factors) > DEEPEST:
+        if len(term.factors) > LIMITS.product_attributes:
             self._whole(term, weight, found)
             return
         parts = [self.axes[name].parts(queries) for name, queries in term.factors]
-        if prod(map(len, parts)) > SPLIT:
+        if prod(map(len, parts)) > LIMITS.product_boxes:
             self._whole(term, weight, found)
             return
         for chosen in product(*parts):
@@ -312,7 +304,7 @@ class Reader:
                 continue
             names = self.domain.in_order(condition.attributes)
             classes = Classes.of([condition], self.domain, names)
-            if classes.cells > TABULATED:
+            if classes.cells > LIMITS.truth_cells:
                 key = sha(b"written", json.dumps(written_condition(condition)).encode())
                 empty = np.zeros(0, dtype=np.int64)
                 self._keep(Loose(key, names, (), empty, 0, condition, weight), row, found)
@@ -323,7 +315,11 @@ class Reader:
     def _explicit(
         self, term: Explicit, weight: Fraction, found: list[tuple[object, object]]
     ) -> None:
-        if term.rows > ROWS or term.cells > WIDE_CELLS or term.rows * term.cells > ENTRIES:
+        if (
+            term.rows > LIMITS.rows_read
+            or term.cells > LIMITS.cells_tabulated
+            or term.rows * term.cells > LIMITS.entries_read
+        ):
             self._whole(term, weight, found)
             return
         class_of = [np.arange(size, dtype=np.int64) for size in term.shape]
@@ -362,7 +358,7 @@ class Reader:
         head = json.dumps([axes, bits, list(table.shape)]).encode()
         key = sha(b"table", head, np.ascontiguousarray(table).tobytes())
         condition = None
-        if not bits and ((table == 0) | (table == 1)).all() and table.sum() <= TABULATED:
+        if not bits and ((table == 0) | (table == 1)).all() and table.sum() <= LIMITS.truth_cells:
             condition = _cases(names, class_of, table)
         loose = Loose(key, tuple(names), tuple(class_of), table, bits, condition, weight)
         self._keep(loose, row, found)

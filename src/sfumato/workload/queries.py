@@ -26,6 +26,7 @@ import numpy.typing as npt
 from sfumato.digest import sha256
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers, Numbers
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "ENTRY_BITS",
@@ -55,7 +56,6 @@ __all__ = [
 
 
 DENSE_LIMIT = 2**27  # numbers that may be held in one array (1 GiB of float64)
-LARGEST_GRAM = 2048  # cells whose Gram matrix is written out to compare its columns
 EXACT = 2.0**52  # integers below it are floats, and so is the sum of two
 # Gram entries in floats err by less than this part of the greatest: sums of 2^14 products would do
 # so by 2^-38 at the worst, and transforms by FFT err by less than 2^-40.
@@ -290,7 +290,7 @@ class QuerySet(ABC):
         Returns:
             Both, up to the rounding of the Gram matrix, or None where that is too large.
         """
-        if self.size > LARGEST_GRAM:
+        if self.size > LIMITS.gram_cells:
             return None
         gram = self.gram()
         return float(gram.min()), float(gram.max())
@@ -304,7 +304,7 @@ class QuerySet(ABC):
         Returns:
             An upper bound, but for the last roundings; None where the Gram matrix is too large.
         """
-        if self.size > LARGEST_GRAM:
+        if self.size > LIMITS.gram_cells:
             return None
         gram = self.gram()
         own = np.diag(gram)
@@ -741,7 +741,6 @@ def _running(x: Numbers) -> Numbers:
 # computes with them is therefore exact, and so is the sensitivity computed from them.
 
 ENTRY_BITS = 20  # bits after the point that are kept of a given coefficient
-LARGEST_MATRIX = 2**26  # entries of given coefficients whose columns are compared
 VALUE_BITS = 44  # bits that are kept of the greatest coefficient of sums of values
 
 
@@ -958,7 +957,7 @@ class Matrix(QuerySet):
 
     def squared_diameter(self) -> float | None:
         """From the integers, so that nearly equal long columns do not cancel."""
-        if self.size > LARGEST_GRAM or self.entries.size > LARGEST_MATRIX:
+        if self.size > LIMITS.gram_cells or self.entries.size > LIMITS.matrix_entries_compared:
             return None
         return widest(self.entries) * 4.0**-self.bits
 

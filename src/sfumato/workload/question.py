@@ -27,19 +27,12 @@ from sfumato.workload.queries import hashed
 from sfumato.workload.scans import RECORD_BITS, WORD_BITS
 from sfumato.workload.terms import Explicit, Product, Term
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
-    "MOST_CLASSES",
-    "MOST_QUESTIONS",
     "Question",
     "questions_of",
 ]
-
-
-MOST_CLASSES = 2**20  # cells of the table of classes
-MOST_QUESTIONS = 10_000  # of one workload
-MOST_BITS = 40  # after the point, of a coefficient
-GREATEST = 2**50  # of a coefficient, in steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,10 +142,10 @@ class Question:
 
 def questions_of(workload: Workload) -> tuple[Question, ...]:
     """Every query of a workload as a question, group after group."""
-    if workload.queries > MOST_QUESTIONS:
+    if workload.queries > LIMITS.questions:
         raise TooLarge(
             f"a workload of {workload.queries:,} queries is asked one by one, at most "
-            f"{MOST_QUESTIONS:,} at a time; ask for less, or release it with sf.plan"
+            f"{LIMITS.questions:,} at a time; ask for less, or release it with sf.plan"
         )
     return tuple(q for term in workload.terms for q in _questions(term))
 
@@ -244,10 +237,10 @@ def _question(
     while bits and not (table & 1).any():
         table, bits = table >> 1, bits - 1
     _check_size(term, float(np.abs(table).max()))
-    if bits > MOST_BITS:
+    if bits > LIMITS.question_bits:
         raise TooLarge(
             f"the coefficients of {term.name!r} have {bits} bits after the point, at most "
-            f"{MOST_BITS} can be asked; round them"
+            f"{LIMITS.question_bits} can be asked; round them"
         )
     names, classes = tuple(name for name, _ in kept), tuple(c for _, c in kept)
     whole = np.array(table, dtype=np.int64, order="C")
@@ -285,13 +278,13 @@ def _name(term: Term, row: int) -> str:
 
 
 def _check_classes(term: Term, cells: int) -> None:
-    if cells > MOST_CLASSES:
+    if cells > LIMITS.question_classes:
         raise TooLarge(
-            f"{term.name!r} tells {cells:,} kinds of records apart, at most {MOST_CLASSES:,} can "
-            "be asked about; ask about fewer attributes at once"
+            f"{term.name!r} tells {cells:,} kinds of records apart, at most "
+            f"{LIMITS.question_classes:,} can be asked about; ask about fewer attributes at once"
         )
 
 
 def _check_size(term: Term, greatest: float) -> None:
-    if greatest >= GREATEST:
+    if greatest >= LIMITS.question_coefficient:
         raise TooLarge(f"the coefficients of {term.name!r} are too large or too fine; round them")

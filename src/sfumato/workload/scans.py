@@ -18,11 +18,11 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "CELLS_TOGETHER",
     "RECORD_BITS",
-    "TABLES_PER_QUERY",
     "WORD_BITS",
     "EngineName",
     "answer_bits",
@@ -39,9 +39,6 @@ __all__ = [
 RECORD_BITS: Final = 44  # a table has fewer than 2^44 records
 WORD_BITS: Final = 62  # one bit less than int64 holds
 
-CHEAP_SUM: Final = 2**24  # cells; summing them takes less than a scan of a middling table
-CELLS_PER_QUERY: Final = 2**22
-TABLES_PER_QUERY: Final = 16
 
 EngineName = Literal["duckdb", "postgres", "spark"]
 CELLS_TOGETHER: Final[dict[EngineName, int]] = {
@@ -95,7 +92,7 @@ def scanned_tables(
 
 def most_groups(scanned: Iterable[AttributeSet], domain: Domain) -> int:
     """The most cells that one query counts, in as many groups if all are occupied."""
-    queries = tables_by_query(list(scanned), domain, TABLES_PER_QUERY)
+    queries = tables_by_query(list(scanned), domain, LIMITS.tables_per_query)
     return max((sum(map(domain.cells, group)) for group in queries), default=0)
 
 
@@ -104,7 +101,7 @@ def summed_from(asked: Sequence[AttributeSet], domain: Domain) -> dict[Attribute
     sources: dict[AttributeSet, AttributeSet] = {}
     known = set(asked)
     for wide in sorted(asked, key=domain.cells):
-        if domain.cells(wide) > CHEAP_SUM:
+        if domain.cells(wide) > LIMITS.cells_summed:
             break
         for names in _inside(wide, known):
             sources.setdefault(names, wide)
@@ -129,7 +126,7 @@ def tables_by_query(
         cells = domain.cells(names)
         if not groups or len(groups[-1]) == most or cells > room:
             groups.append([])
-            room = CELLS_PER_QUERY
+            room = LIMITS.cells_per_query
         groups[-1].append(names)
         room -= cells
     return groups

@@ -36,17 +36,13 @@ from sfumato.types import Array, Integers
 from sfumato.workload.clauses import held_together
 from sfumato.workload.predicates import joint_classes
 from sfumato.workload.terms import Term
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "SensitivityBound",
     "greatest_column_power",
 ]
 
-
-SEARCHED = 2**24  # numbers held at once while blocks are searched and combined
-COMPARED = 2**31  # comparisons spent on dropping dominated cells
-RIVALS = 512  # cells that every other one is compared with
-COUNTED = 4096  # conditions of which it is found out how many hold at once
 
 # Sums and products of at most 2^20 non-negative floats err by less than 2^20 * 2^-52 relatively;
 # the answer is multiplied by this, so that it is never below the exact value.
@@ -150,7 +146,7 @@ def _beside(
 def _held(terms: tuple[Term, ...]) -> SensitivityBound:
     """How many of the conditions hold at once; all of them, where they are too many to say."""
     rows = sum(t.rows for t in terms)
-    if rows <= COUNTED:
+    if rows <= LIMITS.conditions_counted:
         with suppress(TooLarge):
             found = held_together(terms)
             return SensitivityBound(min(found.upper, float(rows)), found.is_exact)
@@ -216,7 +212,7 @@ def _representatives(factors: Iterable[_Factor]) -> dict[str, Integers]:
 
 def _numbered(values: Array) -> Integers:
     """Equal entries (rows) get equal numbers."""
-    if values.size > SEARCHED:
+    if values.size > LIMITS.column_numbers:
         return np.arange(len(values))
     return np.unique(values, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
@@ -248,7 +244,7 @@ def _block(
             row_of[t] = rows.setdefault(key, len(rows))
             if row_of[t] == len(arrays):
                 arrays.append(inside)
-    if len(arrays) * prod(shape) > SEARCHED:
+    if len(arrays) * prod(shape) > LIMITS.column_numbers:
         return None
     columns = np.ones((len(arrays), *shape))
     for row, inside in zip(columns, arrays, strict=True):
@@ -267,7 +263,7 @@ def _combined(blocks: list[_Block], scale: Array) -> float | None:
     settled = np.array([sum(s for t, s in enumerate(scale) if t not in left)], dtype=np.float64)
     for block in sorted(blocks, key=lambda b: b.columns.shape[1]):
         before, count = settled.size, block.columns.shape[1]
-        if before * count * (len(pending) + len(block.row_of) + 1) > SEARCHED:
+        if before * count * (len(pending) + len(block.row_of) + 1) > LIMITS.column_numbers:
             return None
         settled = np.repeat(settled, count)
         pending = {t: np.repeat(v, count) for t, v in pending.items()}
@@ -296,13 +292,13 @@ def _non_dominated(columns: Array) -> Integers:
         return np.array([varying[0].argmax() if len(varying) else 0])
     _, first = np.unique(varying, axis=1, return_index=True)
     order = first[np.argsort(-varying[:, first].sum(axis=0), kind="stable")]
-    if len(order) * len(varying) * RIVALS > COMPARED:
+    if len(order) * len(varying) * LIMITS.column_rivals > LIMITS.column_comparisons:
         return np.asarray(order)
-    at_once = max(1, SEARCHED // (len(varying) * 2 * RIVALS))
+    at_once = max(1, LIMITS.column_numbers // (len(varying) * 2 * LIMITS.column_rivals))
     kept = np.zeros(0, dtype=np.int64)
-    for start in range(0, len(order), min(at_once, RIVALS)):
-        chunk = order[start : start + min(at_once, RIVALS)]
-        rivals = np.concatenate([kept[:RIVALS], chunk])
+    for start in range(0, len(order), min(at_once, LIMITS.column_rivals)):
+        chunk = order[start : start + min(at_once, LIMITS.column_rivals)]
+        rivals = np.concatenate([kept[: LIMITS.column_rivals], chunk])
         wins = np.asarray((varying[:, rivals, None] >= varying[:, None, chunk]).all(axis=0))
         itself = np.arange(len(chunk))
         wins[len(rivals) - len(chunk) + itself, itself] = False

@@ -42,12 +42,12 @@ from sfumato.workload.queries import (
     repeated,
     widened,
 )
+from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 __all__ = [
-    "WIDE_CELLS",
     "Explicit",
     "Predicates",
     "Product",
@@ -377,9 +377,6 @@ def check_order(domain: Domain, names: tuple[str, ...]) -> None:
 # --------------------
 # Products of 1-D query sets: the terms that scale to any number of attributes.
 
-LOOKED_AT = 64  # queries of a set whose columns are compared to find equal ones
-MOST_BITS = 256  # bits after the point of a product of given coefficients
-
 
 @dataclass(frozen=True, eq=False)
 class Product(Term):
@@ -395,10 +392,10 @@ class Product(Term):
                     f"attribute {name!r} has {self.domain[name].size} cells, its queries are over "
                     f"{queries.size}"
                 )
-        if self.fraction_bits > MOST_BITS:
+        if self.fraction_bits > LIMITS.product_bits:
             raise WorkloadError(
                 f"the coefficients of {self.name!r} have {self.fraction_bits} bits after the "
-                f"point, the most are {MOST_BITS}; give matrices of whole numbers"
+                f"point, the most are {LIMITS.product_bits}; give matrices of whole numbers"
             )
 
     @property
@@ -492,7 +489,7 @@ class Product(Term):
         """Those of the query set, looked at where it has few queries."""
         queries = dict(self.factors)[name]
         classes = queries.cell_classes()
-        if classes is None and queries.rows <= LOOKED_AT:
+        if classes is None and queries.rows <= LIMITS.queries_compared:
             return equal_rows(queries.dense().T)
         return classes
 
@@ -597,9 +594,6 @@ def _outer(vectors: Sequence[Array]) -> Array:
 # Terms with given coefficients over the cells of a few attributes.
 
 
-COMPARED_ENTRIES = 2**22  # given coefficients that are compared to find equal ones
-
-
 @dataclass(frozen=True, eq=False)
 class Explicit(Term):
     """Given coefficients over the cells of the attributes: integers times 2^-bits."""
@@ -655,7 +649,7 @@ class Explicit(Term):
 
     def cell_classes(self, name: str) -> Integers | None:
         """Cells with equal coefficients, where these are few enough to be compared."""
-        if self.rows * self.cells > COMPARED_ENTRIES:
+        if self.rows * self.cells > LIMITS.entries_compared:
             return None
         whole = self.matrix.toarray().reshape(self.rows, *self.shape)
         slices = np.moveaxis(whole, 1 + self.attributes.index(name), 0)
@@ -727,9 +721,6 @@ class Explicit(Term):
 # Terms of conditions: how many records satisfy each.
 
 
-WIDE_CELLS = 2**20  # conditions over more cells than this are counted one by one, never tabulated
-
-
 @dataclass(frozen=True, eq=False)
 class Predicates(Term):
     """One counting query per condition."""
@@ -798,7 +789,7 @@ class Predicates(Term):
     @property
     def is_wide(self) -> bool:
         """Whether its table is too large to build; the engine then counts each condition."""
-        return self.cells > WIDE_CELLS
+        return self.cells > LIMITS.cells_tabulated
 
     @cached_property
     def classes(self) -> Classes:
@@ -827,14 +818,14 @@ class Predicates(Term):
     @property
     def has_small_classes(self) -> bool:
         """Whether the table of classes can be built, as it mostly can for wide conditions too."""
-        return self.classes.cells <= WIDE_CELLS
+        return self.classes.cells <= LIMITS.cells_tabulated
 
     def _check_classes(self) -> None:
         if not self.has_small_classes:
             raise TooLarge(
                 f"conditions over {', '.join(self.attributes)} tell {self.classes.cells:,} cells "
-                f"apart, more than the {WIDE_CELLS:,} that are tabulated; ask about fewer "
-                "attributes at once"
+                f"apart, more than the {LIMITS.cells_tabulated:,} that are tabulated; ask about "
+                "fewer attributes at once"
             )
 
     def apply(self, table: Numbers) -> Numbers:

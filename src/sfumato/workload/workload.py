@@ -21,6 +21,7 @@ from sfumato.types import Array, Numbers
 from sfumato.workload.queries import check_entries, widened
 from sfumato.workload.sensitivity import SensitivityBound, greatest_column_power
 from sfumato.workload.terms import Said, Term
+from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
     from sfumato.workload.normal_form import Normal
@@ -93,10 +94,6 @@ def spread(part: Numbers, domain: Domain, names: Sequence[str]) -> Numbers:
     """The adjoint of ``marginal``: repeat along every attribute that is not named."""
     shape = [a.size if a.name in names else 1 for a in domain]
     return np.broadcast_to(part.reshape(shape), domain.shape)
-
-
-EVALUATED = 2**27  # cells or answers that evaluate holds at once
-WEIGHT = 1e50  # the greatest: squares of weights times squares of anything stay within floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +171,10 @@ class Workload:
         if not isinstance(weight, int | float | np.number) or not 0 < weight < float("inf"):
             raise WorkloadError(f"a weight must be a finite number above 0, got {shown(weight)}")
         terms = tuple(t.weighted(float(weight)) for t in self.terms)
-        if not all(1 / WEIGHT <= t.weight <= WEIGHT for t in terms):
+        if not all(1 / LIMITS.weight <= t.weight <= LIMITS.weight for t in terms):
             raise WorkloadError(
-                f"weights may be {1 / WEIGHT:.0e} to {WEIGHT:.0e}, all factors together; "
-                f"{shown(weight)} goes beyond: only their ratios matter"
+                f"weights may be {1 / LIMITS.weight:.0e} to {LIMITS.weight:.0e}, all factors "
+                f"together; {shown(weight)} goes beyond: only their ratios matter"
             )
         return replace(self, terms=terms)
 
@@ -198,10 +195,10 @@ class Workload:
         Returns:
             One number per query, group after group.
         """
-        if self.domain.size > EVALUATED or self.queries > EVALUATED:
+        if self.domain.size > LIMITS.evaluated or self.queries > LIMITS.evaluated:
             raise TooLarge(
                 f"{self.queries:,} queries on {self.domain.size:,} cells cannot be evaluated at "
-                f"once; the limit is {EVALUATED:,} of each"
+                f"once; the limit is {LIMITS.evaluated:,} of each"
             )
         table = np.asarray(counts)
         if table.shape != self.domain.shape:

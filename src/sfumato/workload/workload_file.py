@@ -48,14 +48,13 @@ from sfumato.workload.queries import check_entries
 from sfumato.workload.sql.conditions import sql_condition
 from sfumato.workload.sql.statements import sql
 from sfumato.workload.workload import Workload, union
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "constraints_from",
     "workload_from",
 ]
 
-
-MOST_ENTRIES: Final = 10_000  # tables [[workload]] of one file
 
 # The first wrong entry of a list is told; a list of a million wrong ones takes no memory.
 Names = Annotated[list[str], Field(fail_fast=True)]
@@ -165,10 +164,10 @@ def workload_from(file: TomlFile, domain: Domain) -> Workload:
             f"expected tables written [[workload]], got {what}; write double brackets",
             ("workload",),
         )
-    if len(entries) > MOST_ENTRIES:
+    if len(entries) > LIMITS.file_tables:
         raise file.error(
-            f"{len(entries):,} tables [[workload]] are given, the most are {MOST_ENTRIES:,}; ask "
-            "for several groups in one table",
+            f"{len(entries):,} tables [[workload]] are given, the most are {LIMITS.file_tables:,}; "
+            "ask for several groups in one table",
             ("workload",),
         )
     works = [_asked(file, domain, entry, ("workload", i)) for i, entry in enumerate(entries)]

@@ -25,6 +25,7 @@ from sfumato.workload.clauses import Heaviest, read_clauses
 from sfumato.workload.predicates import Condition, Everything, In, Or
 from sfumato.workload.terms import Term
 from sfumato.workload.workload import Workload
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 from tests.shared.random_conditions import random_box, random_condition, truth
 
 SMALL = sf.Domain({"a": 3, "b": 4, "c": 2, "d": 5})
@@ -131,7 +132,11 @@ def test_conditions_that_were_not_read_raise_no_bound(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted as if they always held, they would be cells that do not exist."""
-    monkeypatch.setattr(import_module("sfumato.workload.clauses"), "MOST", 1)
+    monkeypatch.setattr(
+        import_module("sfumato.workload.clauses"),
+        "LIMITS",
+        replace(WORKLOAD_LIMITS, condition_clauses=1),
+    )
     work, matrix = drawn(seed)
     clauses = read_clauses(SMALL, [c for t in work.terms for c in t.conditions])
     assert 0 < clauses.is_read.sum() < clauses.count
@@ -241,7 +246,11 @@ def test_other_weights_are_another_strategy() -> None:
 def nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the different columns were too many, and so the classes of cells."""
     monkeypatch.setattr(import_module("sfumato.strategy.decision_diagram"), "MOST_MOVES", 8)
-    monkeypatch.setattr(import_module("sfumato.workload.terms"), "WIDE_CELLS", 8)
+    monkeypatch.setattr(
+        import_module("sfumato.workload.terms"),
+        "LIMITS",
+        replace(WORKLOAD_LIMITS, cells_tabulated=8),
+    )
 
 
 @pytest.mark.usefixtures("nothing_is_listed")

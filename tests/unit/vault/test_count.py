@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -29,6 +30,7 @@ from sfumato.vault.records import read_records
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload import scans
 from sfumato.workload.predicates import And, Everything, In, Not, Or
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 from tests.shared.vault_reference import SOURCES, make_source
 from tests.shared.words import SeededWords
 
@@ -153,7 +155,7 @@ def test_sub_marginals_are_summed_and_only_what_is_asked_is_told(people, monkeyp
 
 
 def test_a_great_marginal_is_not_summed_but_its_parts_are_scanned(people, monkeypatch):
-    monkeypatch.setattr(scans, "CHEAP_SUM", 20)
+    monkeypatch.setattr(scans, "LIMITS", replace(WORKLOAD_LIMITS, cells_summed=20))
     monkeypatch.setattr(DuckDB, "cells_together", 20)
     seen = queries(monkeypatch)
     count_marginals(open_table(people), DOMAIN, [("age", "town"), ("town",), ()])

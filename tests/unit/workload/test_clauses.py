@@ -14,6 +14,7 @@ from sfumato.errors import TooLarge
 from sfumato.workload import clauses as module
 from sfumato.workload.clauses import Clauses, read_clauses
 from sfumato.workload.predicates import And, Classes, Condition, Everything, In, Not, Or
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 from tests.shared.random_conditions import random_condition, truth
 
 DOMAIN = sf.Domain({"x": 3, "y": 4, "z": 2, "one": 1})
@@ -92,6 +93,6 @@ def test_a_condition_of_too_many_clauses_counts_as_one_that_may_always_hold() ->
 
 
 def test_more_bits_than_can_be_held_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BITS", 10)
+    monkeypatch.setattr(module, "LIMITS", replace(WORKLOAD_LIMITS, clause_bits=10))
     with pytest.raises(TooLarge, match="ask for fewer at once"):
         read_clauses(DOMAIN, [In("x", (0,)), In("y", (1,)), In("z", (1,))])

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from sfumato.workload import clauses as clauses_module
 from sfumato.workload import sensitivity, terms
 from sfumato.workload.clauses import Decomposition, heaviest, held_together, read_clauses
 from sfumato.workload.predicates import And, Condition, Everything, In, Or
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 from tests.shared.random_conditions import random_box, random_condition, truth
 
 SMALL = sf.Domain({"a": 3, "b": 4, "c": 2, "d": 5})
@@ -130,7 +133,7 @@ def test_weights_below_zero_or_not_finite_are_refused() -> None:
 @pytest.fixture
 def nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every table of classes were too large."""
-    monkeypatch.setattr(terms, "WIDE_CELLS", 4)
+    monkeypatch.setattr(terms, "LIMITS", replace(WORKLOAD_LIMITS, cells_tabulated=4))
 
 
 @pytest.mark.usefixtures("nothing_is_listed")
@@ -167,7 +170,7 @@ def test_conditions_that_are_too_many_to_count_all_count(monkeypatch: pytest.Mon
     conditions = [In("a", (i % 3,)) & In("b", (i % 4,)) for i in range(12)]
     work = sf.predicates(SMALL, conditions)
     assert work.column_norm(1).power == 1
-    monkeypatch.setattr(sensitivity, "COUNTED", 11)
+    monkeypatch.setattr(sensitivity, "LIMITS", replace(WORKLOAD_LIMITS, conditions_counted=11))
     assert (work.column_norm(1).power, work.column_norm(1).is_exact) == (12.0, False)
 
 

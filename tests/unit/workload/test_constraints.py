@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product as cells_of
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.workload import constraints as module
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 
 DOMAIN = sf.Domain({"a": 3, "b": 4, "c": 2, "d": 5})
 CONDITIONS = ["a = 0 and b >= 2", "b = 3 and c = 1", "d = 4", "a = 2 and c = 0 and b = 0"]
@@ -136,7 +138,7 @@ def test_only_tables_of_counts_are_published() -> None:
 
 
 def test_too_many_combinations_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_CLASSES", 7)
+    monkeypatch.setattr(module, "LIMITS", replace(WORKLOAD_LIMITS, linked_classes=7))
     with pytest.raises(TooLarge, match="8 combinations of 3 attributes"):
         sf.Constraints(DOMAIN, ["a = 0 and b = 0 and c = 0"])
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from sfumato.workload import sensitivity
 from sfumato.workload.predicates import In
 from sfumato.workload.sensitivity import greatest_column_power
 from sfumato.workload.terms import Predicates
+from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 from tests.shared.dense import dense_workload
 
 
@@ -106,7 +109,7 @@ def test_too_many_classes_give_a_bound_that_is_never_below(
     listed = tuple(In(n, (i,)) for n in "ab" for i in range(2_000))
     work = sf.Workload(domain, (Predicates(domain, "w", 1.0, listed),))
     assert work.column_norm(1) == sensitivity.SensitivityBound(2.0, is_exact=True)
-    monkeypatch.setattr(sensitivity, "COUNTED", 100)
+    monkeypatch.setattr(sensitivity, "LIMITS", replace(WORKLOAD_LIMITS, conditions_counted=100))
     norm = work.column_norm(1)
     assert not norm.is_exact
     assert norm.power >= 2.0
@@ -130,7 +133,7 @@ def test_a_search_that_would_hold_too_much_falls_back_to_a_bound(
     work = CASES["prefix by and against"] | CASES["overlapping explicit"]
     exact = brute(work, 2)
     for limit in (1, 30, 300, 3_000):
-        monkeypatch.setattr(sensitivity, "SEARCHED", limit)
+        monkeypatch.setattr(sensitivity, "LIMITS", replace(WORKLOAD_LIMITS, column_numbers=limit))
         norm = work.column_norm(2)
         assert norm.power >= exact
         assert norm.power == exact or not norm.is_exact
@@ -143,9 +146,9 @@ def test_dropping_dominated_cells_does_not_change_the_maximum(
     work = sf.prefixes(SMALL, "a", ["b"]) | sf.ranges(SMALL, "b", ["a"]) | sf.ranges(SMALL, "a")
     exact = brute(work, 1)
     for rivals in (1, 2, 512):
-        monkeypatch.setattr(sensitivity, "RIVALS", rivals)
+        monkeypatch.setattr(sensitivity, "LIMITS", replace(WORKLOAD_LIMITS, column_rivals=rivals))
         assert work.column_norm(1).power == exact
-    monkeypatch.setattr(sensitivity, "COMPARED", 1)
+    monkeypatch.setattr(sensitivity, "LIMITS", replace(WORKLOAD_LIMITS, column_comparisons=1))
     assert work.column_norm(1).power == exact
 
 

@@ -36,10 +36,10 @@ from sfumato.workload.queries import (
 )
 from sfumato.workload.sql.conditions import Asked, Names, condition, conjunction, constant
 from sfumato.workload.sql.parse import as_written, only, refuse, without_brackets
-from sfumato.workload.terms import WIDE_CELLS, Explicit, Predicates, Product, Said, Term
+from sfumato.workload.terms import Explicit, Predicates, Product, Said, Term
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
-    "MOST_WRITTEN",
     "Aggregate",
     "Grouped",
     "Linear",
@@ -47,8 +47,6 @@ __all__ = [
     "linear_term",
 ]
 
-
-MOST_WRITTEN = 1_000  # characters of an aggregate that are told in an answer
 
 AGGREGATES = (
     "allowed are COUNT(*), COUNT(column), SUM(column), AVG(column) and the three of CASE WHEN "
@@ -94,7 +92,7 @@ def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggr
     if isinstance(node, exp.Alias):
         only(node, "this", "alias")
         label, node = node.alias, node.this
-    written = as_written(node, MOST_WRITTEN)
+    written = as_written(node, LIMITS.sql_label_characters)
     node = without_brackets(node)
     among: Condition = Everything()
     if isinstance(node, exp.Filter):
@@ -238,9 +236,6 @@ def _constant_or_null(node: exp.Expression) -> Value | None:
 # From coefficients, groups and a WHERE to one term over the cells.
 
 Number = TypeVar("Number", bound=np.generic)
-
-SMALL_MATRIX = 2**20  # entries; the chosen cells of a larger attribute are kept as groups
-MOST_CONDITIONS = 1024  # groups of a condition too wide to tabulate, each counted on its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,7 +394,7 @@ def linear_term(
     if split.is_product:
         return _product(split, grouped)
     names = split.attributes(grouped)
-    if split.is_counting and (not grouped or domain.cells(names) > WIDE_CELLS):
+    if split.is_counting and (not grouped or domain.cells(names) > LIMITS.cells_tabulated):
         return _conditions(split, grouped)
     return _tabulated(split, grouped, names)
 
@@ -432,7 +427,7 @@ def _group_factor(split: _Split, group: Grouped, cells: Mask, weights: Array) ->
     if not (cells & (weights != 0) & (group_of >= 0)).any():
         raise split.always_zero()
     level = group.column.level.name if group.column.level else group.name
-    is_small = group.column.level is None and len(labels) * len(cells) <= SMALL_MATRIX
+    is_small = group.column.level is None and len(labels) * len(cells) <= LIMITS.matrix_entries
     if _is_01(weights) and not is_small:
         chosen = np.where(cells & (weights == 1), group_of, -1)
         return Groups(len(cells), level, labels, tuple(chosen.tolist()))
@@ -454,7 +449,7 @@ def _conditions(split: _Split, grouped: Sequence[Grouped]) -> Predicates:
         text = " and ".join(split.texts.get(attr, [attr]))
         always.append(In(attr, tuple(np.flatnonzero(counted[attr]).tolist()), text))
     choices = [g.kept(split.cells(g.name)).tolist() for g in grouped]
-    if prod(map(len, choices)) > MOST_CONDITIONS:
+    if prod(map(len, choices)) > LIMITS.sql_conditions:
         raise _too_large(split, grouped)
     present = _present(split, grouped)
     conditions, labels = [], []
@@ -479,7 +474,7 @@ def _present(split: _Split, grouped: Sequence[Grouped]) -> Mask | None:
     """
     inside_where = (a for c in split.where for a in c.attributes)
     names = split.domain.in_order([*(g.name for g in grouped), *inside_where])
-    if not split.where or split.domain.cells(names) > WIDE_CELLS:
+    if not split.where or split.domain.cells(names) > LIMITS.cells_tabulated:
         return None
     inside, group = _table(split, grouped, names)
     shape = tuple(len(g.labels) for g in grouped)
@@ -510,7 +505,7 @@ def _tabulated(split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]
     from scipy.sparse import csr_matrix
 
     domain = split.domain
-    if domain.cells(names) > WIDE_CELLS:
+    if domain.cells(names) > LIMITS.cells_tabulated:
         raise _too_large(split, grouped)
     inside, group = _table(split, grouped, names)
     values = inside.astype(np.float64)
@@ -549,8 +544,8 @@ def _too_large(split: _Split, grouped: Sequence[Grouped]) -> TooLarge:
     names = split.attributes(grouped)
     return TooLarge(
         f"{split.name}: the condition looks at {', '.join(names)} together, "
-        f"{split.domain.cells(names):,} cells, more than the {WIDE_CELLS:,} that are tabulated; "
-        "join conditions on different columns with AND only, or group by fewer cells"
+        f"{split.domain.cells(names):,} cells, more than the {LIMITS.cells_tabulated:,} that are "
+        "tabulated; join conditions on different columns with AND only, or group by fewer cells"
     )
 
 

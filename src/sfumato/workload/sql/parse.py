@@ -16,6 +16,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 
 from sfumato.errors import SqlError
 from sfumato.text import shown
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "as_written",
@@ -25,9 +26,6 @@ __all__ = [
     "without_brackets",
 ]
 
-
-LONGEST = 20_000  # characters
-DEEPEST = 40  # brackets and CASE inside each other, and prefix operators in a row
 
 ALLOWED = (
     "allowed is SELECT columns, aggregates FROM table [WHERE condition] [GROUP BY columns] with "
@@ -96,9 +94,10 @@ def parsed_select(text: object) -> exp.Select:
     """The one SELECT that the text holds."""
     if not isinstance(text, str):
         raise SqlError(f"a query in SQL is a text, got {shown(text)}")
-    if len(text) > LONGEST:
+    if len(text) > LIMITS.sql_characters:
         raise SqlError(
-            f"the SQL has {len(text):,} characters, the most are {LONGEST:,}; split it up"
+            f"the SQL has {len(text):,} characters, the most are {LIMITS.sql_characters:,}; "
+            "split it up"
         )
     try:
         tokens = _SQLITE.tokenize(text)
@@ -185,9 +184,10 @@ def _check_depth(tokens: list[sqlglot.Token]) -> None:
         repeated = kind == last or (kind in _PREFIXES and last in _PREFIXES)
         row = row + 1 if repeated else 0
         last = kind
-        if depth > DEEPEST or row > DEEPEST:
+        if depth > LIMITS.sql_depth or row > LIMITS.sql_depth:
             raise SqlError(
-                f"the SQL is nested more than {DEEPEST} levels deep; write it with fewer brackets"
+                f"the SQL is nested more than {LIMITS.sql_depth} levels deep; write it with "
+                "fewer brackets"
             )
     if tokens and tokens[0].token_type.name != "SELECT":
         word = shown(tokens[0].text.upper(), 40)

@@ -23,14 +23,12 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import SfumatoError
 from sfumato.types import Mask
 from sfumato.workload.question import Question
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "plain_count",
 ]
 
-
-MOST_ATTRIBUTES = 16
-LONGEST = 2_000  # characters; longer texts are for the parser
 
 _COLUMN: Final = r'(?P<column>[A-Za-z_][A-Za-z0-9_]*|"[^"\\]+")'
 _CONSTANT: Final = r"(?:-?[0-9]{1,15}(?:\.[0-9]{1,15})?|'[^'\\]*')"
@@ -58,7 +56,7 @@ def plain_count(domain: Domain, text: str) -> Question | None:
     [[0, 1], [0, 0]]
     >>> plain_count(domain, "SELECT SUM(age) FROM t")
     """
-    start = _START.match(text) if len(text) <= LONGEST else None
+    start = _START.match(text) if len(text) <= LIMITS.plain_count_characters else None
     if start is None or _is_keyword(start[1]):
         return None
     cells: dict[str, Mask] = {}
@@ -116,7 +114,11 @@ def _value(constant: str) -> int | float | str:
 def _question(domain: Domain, cells: dict[str, Mask], condition: str) -> Question | None:
     """The conjunction in canonical form: two classes per attribute, the first cell in class 0."""
     kept = [n for n in domain.in_order(cells) if not cells[n].all()]
-    if not kept or len(kept) > MOST_ATTRIBUTES or not all(cells[n].any() for n in kept):
+    if (
+        not kept
+        or len(kept) > LIMITS.plain_count_attributes
+        or not all(cells[n].any() for n in kept)
+    ):
         return None
     class_of = tuple((cells[n] != cells[n][0]).astype(np.int64) for n in kept)
     table = np.zeros((2,) * len(kept), dtype=np.int64)

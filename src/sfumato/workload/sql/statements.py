@@ -18,11 +18,12 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.values import base_of, joined
 from sfumato.errors import SqlError
 from sfumato.workload.predicates import Everything
-from sfumato.workload.sql.aggregates import MOST_WRITTEN, Aggregate, Grouped, aggregate, linear_term
+from sfumato.workload.sql.aggregates import Aggregate, Grouped, aggregate, linear_term
 from sfumato.workload.sql.conditions import Asked, Names, condition
 from sfumato.workload.sql.parse import as_written, only, parsed_select, refuse, without_brackets
 from sfumato.workload.terms import Said, Term
 from sfumato.workload.workload import Ratio, Workload
+from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "select_workload",
@@ -44,7 +45,7 @@ def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool =
     domain = joined([domain, *summed])
     terms: list[Term] = []
     ratios: list[Ratio] = []
-    told = "" if where is None else as_written(where.this, MOST_WRITTEN)
+    told = "" if where is None else as_written(where.this, LIMITS.sql_label_characters)
     for one in aggregates:
         label = _label(one, suffix, name, len(aggregates) > 1)
         if one.divisor is None:
