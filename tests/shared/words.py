@@ -16,7 +16,7 @@ from sfumato import random
 
 __all__ = ["GivenWords", "SeededWords", "key_noise", "system_noise"]
 
-SYSTEM_STREAM = random._new_stream
+SYSTEM_STREAM, SYSTEM_WORDS = random._new_stream, random.system_words
 
 
 def key_noise(name: str) -> None:
@@ -29,13 +29,13 @@ def key_noise(name: str) -> None:
         return Cipher(algorithms.AES256(key[:32]), modes.CTR(key[32:48])).encryptor()
 
     random._new_stream = stream
-    random.system_words()._forget()
+    SYSTEM_WORDS()._forget()
 
 
 def system_noise() -> None:
     """Give this process the noise of the operating system again."""
     random._new_stream = SYSTEM_STREAM
-    random.system_words()._forget()
+    SYSTEM_WORDS()._forget()
 
 
 class SeededWords:
