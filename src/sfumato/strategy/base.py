@@ -58,29 +58,29 @@ __all__ = [
 
 def fingerprint(terms: Sequence[Term]) -> bytes:
     """SHA-256 of the terms in order, with every number that defines them."""
-    known: dict[int, bytes] = {}
+    hashes: dict[int, bytes] = {}
     out = hashlib.sha256()
     for term in terms:  # the terms are held by the caller, so that no id is used twice
-        out.update(_of(term, known))
+        out.update(_of(term, hashes))
     return out.digest()
 
 
-def _of(value: object, known: dict[int, bytes]) -> bytes:
+def _of(value: object, hashes: dict[int, bytes]) -> bytes:
     """The hash of one value; objects that many terms share are read once."""
     if is_dataclass(value) and not isinstance(value, type):
-        if id(value) not in known:
-            parts = [_of(getattr(value, f.name), known) for f in fields(value) if f.init]
-            known[id(value)] = _hash(f"object {type(value).__qualname__}", *parts)
-        return known[id(value)]
+        if id(value) not in hashes:
+            parts = [_of(getattr(value, f.name), hashes) for f in fields(value) if f.init]
+            hashes[id(value)] = _hash(f"object {type(value).__qualname__}", *parts)
+        return hashes[id(value)]
     if isinstance(value, tuple | list):
-        return _hash("list", *(_of(v, known) for v in value))
+        return _hash("list", *(_of(v, hashes) for v in value))
     if isinstance(value, dict):
-        pairs = sorted((_of(k, known), _of(v, known)) for k, v in value.items())
+        pairs = sorted((_of(k, hashes), _of(v, hashes)) for k, v in value.items())
         return _hash("mapping", *(part for pair in pairs for part in pair))
-    return _leaf(value, known)
+    return _leaf(value, hashes)
 
 
-def _leaf(value: object, known: dict[int, bytes]) -> bytes:
+def _leaf(value: object, hashes: dict[int, bytes]) -> bytes:
     if isinstance(value, Domain):
         return _hash("domain", repr((value.names, value.shape)).encode())
     if value is None or isinstance(value, bool | int | str):
@@ -90,7 +90,7 @@ def _leaf(value: object, known: dict[int, bytes]) -> bytes:
         return _hash("float", value.hex().encode())
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
-            return _hash(f"objects {value.shape}", _of(value.reshape(-1).tolist(), known))
+            return _hash(f"objects {value.shape}", _of(value.reshape(-1).tolist(), hashes))
         head = f"array {value.dtype.str} {value.shape}"
         return _hash(head, np.ascontiguousarray(value).tobytes())
     return _sparse(value)
@@ -340,17 +340,17 @@ class Reconstruction(ABC):
     ) -> Array:
         """The covariance matrix of the listed answers of a term (by number): ``R K R'``."""
         rows, count = self.workload.terms[term].rows, len(queries)
-        found: dict[int, Array] = {}
+        readings: dict[int, Array] = {}
         for i, q in enumerate(queries):
             unit = np.zeros(rows)
             unit[q] = 1.0
             for b, weights in self.adjoint(term, unit).items():
-                if b not in found:
-                    held = count * (weights.size + sum(f.shape[1] for f in found.values()))
+                if b not in readings:
+                    held = count * (weights.size + sum(f.shape[1] for f in readings.values()))
                     check_entries(held, f"how {count:,} answers are read from the measurements")
-                    found[b] = np.zeros((count, weights.size))
-                found[b][i] = sqrt(block_variances[b]) * weights
-        return sum((f @ f.T for f in found.values()), np.zeros((count, count)))
+                    readings[b] = np.zeros((count, weights.size))
+                readings[b][i] = sqrt(block_variances[b]) * weights
+        return sum((f @ f.T for f in readings.values()), np.zeros((count, count)))
 
     def group_variances(
         self, block_variances: Sequence[float]
@@ -405,13 +405,13 @@ class Strategy(MeasuredQueries, Reconstruction):
                 f"{self.mechanism} one by one; the most are {MOST_FOLLOWED:,}"
             )
         values = [np.zeros(rows) for rows in self.block_rows]
-        found = {b: np.zeros(rows) for b, rows in enumerate(self.block_rows)}
-        for b, weights in found.items():
+        by_block = {b: np.zeros(rows) for b, rows in enumerate(self.block_rows)}
+        for b, weights in by_block.items():
             for i in range(len(weights)):
                 values[b][i] = 1.0
                 weights[i] = coefficients @ self.answer(term, values)
                 values[b][i] = 0.0
-        return {b: weights for b, weights in found.items() if weights.any()}
+        return {b: weights for b, weights in by_block.items() if weights.any()}
 
     def bias_bounds(self, term: int) -> Array:
         """``max_j |E_qj|`` of every query of a term: its greatest bias per record."""
@@ -439,12 +439,12 @@ class Strategy(MeasuredQueries, Reconstruction):
 
     def remembered(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
         """What ``compute`` returns, kept under the last few keys: for many budgets in a row."""
-        kept = self._remembered
-        if key not in kept:
-            for old in list(kept)[: len(kept) + 1 - REMEMBERED]:
-                kept.pop(old, None)
-            kept[key] = compute()
-        result: T = kept[key]
+        cache = self._remembered
+        if key not in cache:
+            for old in list(cache)[: len(cache) + 1 - REMEMBERED]:
+                cache.pop(old, None)
+            cache[key] = compute()
+        result: T = cache[key]
         return result
 
     @cached_property
@@ -550,18 +550,18 @@ class SumOfProducts(GaussianStrategy):
 
     def _factors(self, term: int) -> dict[str, QuerySet]:
         """The asked queries by attribute; none where the term is no product."""
-        asked = self.workload.terms[term].as_product()
-        return {} if asked is None else dict(asked.factors)
+        product = self.workload.terms[term].as_product()
+        return {} if product is None else dict(product.factors)
 
     @staticmethod
     def _in_order(
         part: Array,
         rests: Mapping[str, int],
-        asked: Iterable[str],
+        order: Iterable[str],
         totals: Mapping[str, Array],
     ) -> Array:
         """Rests (by length along their attributes) as axes in the order asked, times totals."""
-        names = list(asked)
+        names = list(order)
         out = part.reshape([rests.get(n, 1) for n in names])
         for position, name in enumerate(names):
             if name in totals:
@@ -655,14 +655,14 @@ def least_measured(workload: Workload, enough: int | None = None) -> int:
     by_set: dict[tuple[str, ...], int] = {}
     together = largest = 0
     for term in [product for t in workload.terms if (product := t.as_product()) is not None]:
-        found = [
+        factor_ranks = [
             ranks.get(id(q)) or ranks.setdefault(id(q), q.rank_bound()) for _, q in term.factors
         ]
         names = term.attributes
-        inner = prod(rank - 1 for rank in found)
+        inner = prod(rank - 1 for rank in factor_ranks)
         together += max(inner - by_set.get(names, 0), 0)
         by_set[names] = max(inner, by_set.get(names, 0))
-        largest = max(largest, prod(found))
+        largest = max(largest, prod(factor_ranks))
         if enough is not None and max(largest, together) > enough:
             break
     return max(largest, together, 1)

@@ -191,11 +191,11 @@ def bounded_bias(
     if distance >= sqrt(float((matrix**2).sum(axis=0).max())):
         return _nothing(matrix)
     problem = _Reduced.of(matrix, is_centred=False)
-    found = nearest_ellipsoid(
+    ellipsoid = nearest_ellipsoid(
         problem.columns, distance=distance, tolerance=tolerance, progress=progress
     )
-    r, m = problem.expanded(found)
-    return ApproximateFactorization(r, m, r @ m - matrix, sqrt(found.lower / len(matrix)))
+    r, m = problem.expanded(ellipsoid)
+    return ApproximateFactorization(r, m, r @ m - matrix, sqrt(ellipsoid.lower / len(matrix)))
 
 
 def least_worst_case(
@@ -245,14 +245,14 @@ def least_worst_case(
     if not np.any(np.abs(spread) > RANK_ROUNDING * np.abs(matrix).max()):
         return _exact(matrix, matrix[:, 0].copy(), noise)
     problem = _Reduced.of(target, is_centred=is_best)
-    found = nearest_ellipsoid(
+    ellipsoid = nearest_ellipsoid(
         problem.columns, tau=noise, is_centred=is_best, tolerance=tolerance, progress=progress
     )
-    r, m = problem.expanded(found)
+    r, m = problem.expanded(ellipsoid)
     if is_best:
-        constant = problem.middle + problem.basis @ found.centre
+        constant = problem.middle + problem.basis @ ellipsoid.centre
     bias = r @ m + constant[:, None] - matrix
-    lower = sqrt(found.lower / k)
+    lower = sqrt(ellipsoid.lower / k)
     return ApproximateFactorization(
         r, m, bias, lower, float(noise), None if offset is None else constant
     )
@@ -278,8 +278,8 @@ def trade_off(
     >>> [round(error, 2) for _, error in trade_off(np.eye(2), 1.0, [0.0, 0.5, 1.0])]
     [1.0, 0.58, 1.0]
     """
-    found = [(float(a), bounded_bias(F, a, tolerance)) for a in alphas]
-    return [(a, sqrt(a**2 + noise * f.gamma**2)) for a, f in found]
+    factorizations = [(float(a), bounded_bias(F, a, tolerance)) for a in alphas]
+    return [(a, sqrt(a**2 + noise * f.gamma**2)) for a, f in factorizations]
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,24 +309,24 @@ class _Reduced:
             )
         return cls(basis, basis.T @ columns, middle, where.reshape(-1).astype(np.int64))
 
-    def expanded(self, found: Ellipsoid) -> tuple[Array, Array]:
+    def expanded(self, ellipsoid: Ellipsoid) -> tuple[Array, Array]:
         """R and M of the whole matrix."""
-        return self.basis @ found.root, np.ascontiguousarray(found.inside[:, self.where])
+        return self.basis @ ellipsoid.root, np.ascontiguousarray(ellipsoid.inside[:, self.where])
 
 
 def _checked(matrix: object) -> Array:
-    given = np.asarray(matrix)
-    if given.ndim != 2 or given.dtype.kind not in "biuf" or not given.size:
+    numbers = np.asarray(matrix)
+    if numbers.ndim != 2 or numbers.dtype.kind not in "biuf" or not numbers.size:
         raise WorkloadError(
             f"an approximate factorization needs a matrix of numbers with a row per query, got "
-            f"shape {given.shape} of {given.dtype}"
+            f"shape {numbers.shape} of {numbers.dtype}"
         )
-    if given.size > LARGEST:
+    if numbers.size > LARGEST:
         raise TooLarge(
-            f"a matrix of {given.size:,} entries is too large for an approximate factorization; "
+            f"a matrix of {numbers.size:,} entries is too large for an approximate factorization; "
             f"the limit is {LARGEST:,}: ask for fewer queries or coarser cells"
         )
-    out = given.astype(np.float64)
+    out = numbers.astype(np.float64)
     if not np.isfinite(out).all() or not out.any():
         raise WorkloadError("factorize needs finite numbers, not all of them zero")
     return out
@@ -384,8 +384,8 @@ class Biased(GaussianStrategy):
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """``R y`` of the rows of the term, and the constant."""
         rows = self._rows(term)
-        found = self.reconstruction[rows] @ np.asarray(values[0], dtype=np.float64)
-        return np.asarray(found + (self.records or 0) * self.offset[rows], dtype=np.float64)
+        estimate = self.reconstruction[rows] @ np.asarray(values[0], dtype=np.float64)
+        return np.asarray(estimate + (self.records or 0) * self.offset[rows], dtype=np.float64)
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Squared rows of R."""
@@ -408,8 +408,8 @@ class Biased(GaussianStrategy):
     def describe(self) -> list[str]:
         """The block, and what the bias comes to."""
         worst = (self.squared_bias() / len(self.bias)) ** 0.5
-        told = f"biased by at most {worst:.4g} per record, root mean square over the queries"
-        return [*super().describe(), told]
+        bias_line = f"biased by at most {worst:.4g} per record, root mean square over the queries"
+        return [*super().describe(), bias_line]
 
     @cached_property
     def _bounds(self) -> Array:
@@ -464,49 +464,52 @@ def _as_one_matrix(
 ) -> Biased:
     axes = _axes(workload)
     matrix = np.concatenate([_coefficients(t, axes) for t in workload.terms])
-    asked = np.concatenate([np.full(t.rows, t.weight) for t in workload.terms])
+    query_weights = np.concatenate([np.full(t.rows, t.weight) for t in workload.terms])
     if not matrix.any():
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
     tau = (loss * records) ** -2.0
     if objective == "max":
-        found = _least_largest(matrix, asked, tau, is_exact)
+        factorization = _least_largest(matrix, query_weights, tau, is_exact)
     else:
-        found = _weighted(matrix, asked, tau, is_exact)
-    if not found.R.any():
+        factorization = _weighted(matrix, query_weights, tau, is_exact)
+    if not factorization.R.any():
         raise PlanError(
             f"at mu = {loss:.3g} the noise is so large that nothing measured of {records:,} "
             "records is better than nothing; give more budget or ask less"
         )
-    return _rounded(workload, axes, matrix, found, records, objective)
+    return _rounded(workload, axes, matrix, factorization, records, objective)
 
 
 def _weighted(
     matrix: Array, weights: Array, tau: float, is_exact: bool
 ) -> ApproximateFactorization:
     """The least worst case of the queries times their weights, in the queries' own units."""
-    found = least_worst_case(matrix * weights[:, None], tau, "best" if is_exact else None)
-    offset = None if found.offset is None else found.offset / weights
+    factorization = least_worst_case(matrix * weights[:, None], tau, "best" if is_exact else None)
+    offset = None if factorization.offset is None else factorization.offset / weights
     return replace(
-        found, R=found.R / weights[:, None], bias=found.bias / weights[:, None], offset=offset
+        factorization,
+        R=factorization.R / weights[:, None],
+        bias=factorization.bias / weights[:, None],
+        offset=offset,
     )
 
 
 def _least_largest(
-    matrix: Array, asked: Array, tau: float, is_exact: bool
+    matrix: Array, query_weights: Array, tau: float, is_exact: bool
 ) -> ApproximateFactorization:
     """The least ``max_q w_q^2 (tau |r_q|^2 + max_j E_qj^2)`` seen, large errors weighed up."""
-    weights = asked
+    weights = query_weights
     best, least = _weighted(matrix, weights, tau, is_exact), inf
-    found = best
+    current = best
     for _ in range(ROUNDS):
-        errors = asked * np.sqrt(tau * found.variances + found.bias_bounds**2)
+        errors = query_weights * np.sqrt(tau * current.variances + current.bias_bounds**2)
         worst = float(errors.max())
         if worst < least:
-            best, least = found, worst
+            best, least = current, worst
         if float(errors.min()) > worst * (1 - GOOD_ENOUGH):
             break
         weights = weights * np.sqrt(np.maximum(errors / worst, LEAST_WEIGHT))
-        found = _weighted(matrix, weights, tau, is_exact)
+        current = _weighted(matrix, weights, tau, is_exact)
     return best
 
 
@@ -514,21 +517,21 @@ def _rounded(
     workload: Workload,
     axes: tuple[Axis, ...],
     matrix: Array,
-    found: ApproximateFactorization,
+    factorization: ApproximateFactorization,
     records: int,
     objective: Objective,
 ) -> Biased:
     """M as integers times a unit, and E of what is measured then."""
-    used = np.linalg.norm(found.R, axis=0) * np.abs(found.M).max(axis=1)
-    kept = used > used.max() * NEGLIGIBLE
-    aim_squared = found.worst_error() ** 2 * (1 + ROUNDING)
-    offset = np.zeros(len(matrix)) if found.offset is None else found.offset
+    used = np.linalg.norm(factorization.R, axis=0) * np.abs(factorization.M).max(axis=1)
+    is_used = used > used.max() * NEGLIGIBLE
+    aim_squared = factorization.worst_error() ** 2 * (1 + ROUNDING)
+    offset = np.zeros(len(matrix)) if factorization.offset is None else factorization.offset
     for bits in ENTRY_BITS:
-        unit = float(np.abs(found.M[kept]).max()) / 2**bits
-        entries = np.rint(found.M[kept] / unit).astype(np.int64)
-        reconstruction, whole = found.R[:, kept] * unit, entries.astype(np.float64)
+        unit = float(np.abs(factorization.M[is_used]).max()) / 2**bits
+        entries = np.rint(factorization.M[is_used] / unit).astype(np.int64)
+        reconstruction, whole = factorization.R[:, is_used] * unit, entries.astype(np.float64)
         bias = reconstruction @ whole + offset[:, None] - matrix
-        noise = (found.noise or 0.0) * float((reconstruction**2).sum() * _longest(whole))
+        noise = (factorization.noise or 0.0) * float((reconstruction**2).sum() * _longest(whole))
         if float((bias**2).sum(axis=0).max()) + noise <= aim_squared * len(matrix):
             break
     name = "approximation of " + " x ".join(a.name for a in axes)
@@ -563,8 +566,8 @@ def _axes(workload: Workload) -> tuple[Axis, ...]:
                 classes = term.cell_classes(name) if term.as_conditions() else None
             own = np.arange(workload.domain[name].size) if classes is None else classes
             keys.setdefault(name, []).append(own)
-    found = [Axis(n, joint_classes(keys[n])) for n in workload.domain.in_order(keys)]
-    axes = tuple(a for a in found if a.classes > 1)
+    every_axis = [Axis(n, joint_classes(keys[n])) for n in workload.domain.in_order(keys)]
+    axes = tuple(a for a in every_axis if a.classes > 1)
     if not axes:
         raise PlanError("the queries do not tell any two cells apart: only totals are asked")
     count, cells = prod(a.classes for a in axes), prod(a.cells for a in axes)
@@ -591,10 +594,10 @@ def _classes(queries: QuerySet) -> Integers:
 def _coefficients(term: Term, axes: tuple[Axis, ...]) -> Array:
     """A row per query, a column per product of classes, read off the first cell of each."""
     firsts = {a.name: np.unique(a.class_of, return_index=True)[1] for a in axes}
-    kept = [a.name for a in axes if a.name in term.attributes]
+    names = [a.name for a in axes if a.name in term.attributes]
     one = np.zeros(1, dtype=np.int64)
     own = term.dense_at([firsts.get(n, one) for n in term.attributes])
-    spread = own.reshape(term.rows, *(len(firsts[a.name]) if a.name in kept else 1 for a in axes))
+    spread = own.reshape(term.rows, *(len(firsts[a.name]) if a.name in names else 1 for a in axes))
     whole = np.broadcast_to(spread, (term.rows, *(a.classes for a in axes)))
     return np.ascontiguousarray(whole.reshape(term.rows, -1))
 

@@ -54,62 +54,62 @@ class Blockwise(Strategy):
 
     def _pair(self, term: int) -> tuple[Term, Product | None]:
         """The asked term, and the block it is computed from (None when measured as asked)."""
-        asked, block = self.workload.terms[term], self.blocks[self.source[term]].term
-        if block is asked:
-            return asked, None
+        target, block = self.workload.terms[term], self.blocks[self.source[term]].term
+        if block is target:
+            return target, None
         measured = block.as_product()
         if measured is None:
             raise TypeError("a block that answers other terms than its own must be a product")
-        return asked, measured
+        return target, measured
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """Read off, sum up, or solve and sum up."""
-        asked, block = self._pair(term)
+        target, block = self._pair(term)
         y = values[self.source[term]]
         if block is None:
             return y
         table = np.asarray(y, dtype=np.float64).reshape(block.row_shape)
         for axis, (_, queries) in enumerate(block.factors):
             table = np.moveaxis(queries.least_squares(np.moveaxis(table, axis, 0)), 0, axis)
-        extra = tuple(i for i, n in enumerate(block.attributes) if n not in asked.attributes)
-        return asked.answer(table.sum(axis=extra))
+        extra = tuple(i for i, n in enumerate(block.attributes) if n not in target.attributes)
+        return target.answer(table.sum(axis=extra))
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """To the cells of the table, the same along what it totals, to what was solved for them."""
-        asked, block = self._pair(term)
+        target, block = self._pair(term)
         c = np.asarray(coefficients, dtype=np.float64)
         if block is None:
             return {self.source[term]: c}
         shape = dict(zip(block.attributes, block.shape, strict=True))
-        kept = [n if a in asked.attributes else 1 for a, n in shape.items()]
-        table = np.broadcast_to(asked.adjoint(c).reshape(kept), block.shape)
+        along = [n if a in target.attributes else 1 for a, n in shape.items()]
+        table = np.broadcast_to(target.adjoint(c).reshape(along), block.shape)
         for axis, (_, queries) in enumerate(block.factors):
             table = np.moveaxis(queries.transposed(np.moveaxis(table, axis, 0)), 0, axis)
         return {self.source[term]: table.reshape(-1)}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """``|r|^2`` times the noise variance of the block."""
-        asked, block = self._pair(term)
+        target, block = self._pair(term)
         noise = block_variances[self.source[term]]
         if block is None:
-            return repeated(noise, asked.rows)
-        product = asked.as_product()
+            return repeated(noise, target.rows)
+        product = target.as_product()
         if product is None:
-            return noise * _outside(asked, block) * asked.row_powers(2)
+            return noise * _outside(target, block) * target.row_powers(2)
         parts = [m.row_variances(q) for m, q in _aligned(product, block)]
-        return noise * _outside(asked, block) * _outer(parts)
+        return noise * _outside(target, block) * _outer(parts)
 
     def total_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The same, summed factor by factor."""
-        asked, block = self._pair(term)
+        target, block = self._pair(term)
         noise = block_variances[self.source[term]]
         if block is None:
-            return noise * asked.rows
-        product = asked.as_product()
+            return noise * target.rows
+        product = target.as_product()
         if product is None:
             return float(self.variances(term, block_variances).sum())
         parts = [m.total_variance(q) for m, q in _aligned(product, block)]
-        return noise * _outside(asked, block) * prod(parts)
+        return noise * _outside(target, block) * prod(parts)
 
     def block_errors(self) -> Array:
         """Every term counts for its one block."""
@@ -121,25 +121,25 @@ class Blockwise(Strategy):
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The greatest of a product is the product of the greatest."""
-        asked, block = self._pair(term)
+        target, block = self._pair(term)
         noise = block_variances[self.source[term]]
         if block is None:
             return noise
-        product = asked.as_product()
+        product = target.as_product()
         if product is None:
             return float(self.variances(term, block_variances).max())
         parts = [m.greatest_variance(q) for m, q in _aligned(product, block)]
-        return noise * _outside(asked, block) * prod(parts)
+        return noise * _outside(target, block) * prod(parts)
 
     def effective_terms(self, term: int) -> Array:
         """``(sum r^2)^2 / sum r^4``; both multiply over the factors of a product."""
-        asked, block = self._pair(term)
+        target, block = self._pair(term)
         if block is None:
-            return repeated(1.0, asked.rows)
-        outside = _outside(asked, block) ** 2 / _outside_fourths(asked, block)
-        product = asked.as_product()
+            return repeated(1.0, target.rows)
+        outside = _outside(target, block) ** 2 / _outside_fourths(target, block)
+        product = target.as_product()
         if product is None:
-            squares, fourths = asked.row_powers(2), asked.row_powers(4)
+            squares, fourths = target.row_powers(2), target.row_powers(4)
         else:
             pairs = _aligned(product, block)
             squares = _outer([m.row_variances(q) for m, q in pairs])
@@ -201,21 +201,21 @@ def shared_noise(
     return replace(plain, blocks=scaled)
 
 
-def _aligned(asked: Product, block: Product) -> list[tuple[QuerySet, QuerySet]]:
+def _aligned(target: Product, block: Product) -> list[tuple[QuerySet, QuerySet]]:
     """Measured and asked query sets of every attribute of the term."""
     measured = dict(block.factors)
-    return [(measured[name], queries) for name, queries in asked.factors]
+    return [(measured[name], queries) for name, queries in target.factors]
 
 
-def _outside(asked: Term, block: Product) -> float:
+def _outside(target: Term, block: Product) -> float:
     """Noise added up over the attributes that are measured but totalled by the term."""
-    extra = [_variance_of_sum(q) for name, q in block.factors if name not in asked.attributes]
+    extra = [_variance_of_sum(q) for name, q in block.factors if name not in target.attributes]
     return prod(extra, start=1.0)
 
 
-def _outside_fourths(asked: Term, block: Product) -> float:
+def _outside_fourths(target: Term, block: Product) -> float:
     """The same with fourth powers of the coefficients."""
-    extra = [q for name, q in block.factors if name not in asked.attributes]
+    extra = [q for name, q in block.factors if name not in target.attributes]
     return prod((float(q.row_fourths(Total(q.size))[0]) for q in extra), start=1.0)
 
 

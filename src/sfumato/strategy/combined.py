@@ -55,8 +55,8 @@ class Combined(Strategy):
         """As its part says, by the numbers of all blocks."""
         part, local = self.places[term]
         first = sum(len(s.blocks) for s in self.parts[:part])
-        found = self.parts[part].adjoint(local, coefficients)
-        return {first + b: weights for b, weights in found.items()}
+        local_weights = self.parts[part].adjoint(local, coefficients)
+        return {first + b: weights for b, weights in local_weights.items()}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """As its part says."""

@@ -160,8 +160,8 @@ def first_cells(clauses: Clauses, weights: Array, starts: int) -> Mask:
     """Cells where every clause holds, and cells climbed from some of them."""
     every = starting_cells(clauses, max(starts, clauses.clauses))
     some = every if len(every) <= starts else starting_cells(clauses, starts, 1)
-    found = np.concatenate([clauses.at(every), climbed(clauses, weights, some)])
-    return np.unique(clauses.holds(found), axis=0)
+    cells = np.concatenate([clauses.at(every), climbed(clauses, weights, some)])
+    return np.unique(clauses.holds(cells), axis=0)
 
 
 def common(cells: Mask, weights: Array) -> Callable[[Array], Array]:
@@ -185,10 +185,10 @@ def too_long(holds: Mask, form: Array, longer: float) -> tuple[Mask, float]:
     return truth[order[values[order] > 1 + longer]].astype(np.bool_), float(values.max())
 
 
-def joined(cells: Mask, v: Array, found: Mask) -> tuple[Mask, Array]:
+def joined(cells: Mask, v: Array, candidates: Mask) -> tuple[Mask, Array]:
     """More cells, with first guesses of their weights."""
-    known = {row.tobytes() for row in cells}
-    new = found[[row.tobytes() not in known for row in found]]
+    present = {row.tobytes() for row in cells}
+    new = candidates[[row.tobytes() not in present for row in candidates]]
     return np.concatenate([cells, new]), np.append(v, np.full(len(new), float(v.mean())))
 
 
@@ -240,23 +240,25 @@ def lower_bound(
     read = clauses.is_read
     if not read.any():
         return Lower(0.0, 0.0)
-    asked, lower = weights[read], 0.0
-    rounds = WORK // len(asked) if len(asked) <= SOLVED else 0
+    read_weights, lower = weights[read], 0.0
+    rounds = WORK // len(read_weights) if len(read_weights) <= SOLVED else 0
     for turn in range(min(CONDITION_BOUNDS_ROUNDS, rounds)):
         truth = _columns(cells, read)
-        root = best_root(np.ascontiguousarray(truth.T.astype(np.int8)), asked, objective, TOLERANCE)
+        root = best_root(
+            np.ascontiguousarray(truth.T.astype(np.int8)), read_weights, objective, TOLERANCE
+        )
         lower = max(lower, root.lower)
         form = np.zeros((clauses.count, clauses.count))
         form[np.ix_(read, read)] = root.mixing.T @ root.mixing
         reached = climbed(clauses, form, starting_cells(clauses, CONDITION_BOUNDS_STARTS, turn))
-        found, longest = too_long(clauses.holds(reached), form, CONDITION_BOUNDS_LONGER)
+        violating, longest = too_long(clauses.holds(reached), form, CONDITION_BOUNDS_LONGER)
         if progress is not None:
             progress(len(cells), longest - 1)
-        if not len(found) or must_stop():
+        if not len(violating) or must_stop():
             break
-        cells, _ = joined(cells, np.ones(len(cells)), found)
-    divisor = len(asked) if objective == "max" else 1  # a maximum is no less than a mean
-    mean = _of_the_mean(_columns(cells, read), asked)
+        cells, _ = joined(cells, np.ones(len(cells)), violating)
+    divisor = len(read_weights) if objective == "max" else 1  # a maximum is no less than a mean
+    mean = _of_the_mean(_columns(cells, read), read_weights)
     return Lower(max(lower, mean.added / divisor), mean.replaced / divisor)
 
 
@@ -278,9 +280,9 @@ def _of_the_mean(truth: Mask, weights: Array) -> Lower:
     u = v / float(v.sum())
     mean = matrix @ u
     values = np.linalg.eigvalsh((matrix * u) @ matrix.T - np.outer(mean, mean))
-    kept = values[values > values[-1] * len(values) * EIGEN_ROUNDING]
+    positive = values[values > values[-1] * len(values) * EIGEN_ROUNDING]
     pairs = (1 - float(u @ u)) / 2
-    replaced = float(np.sqrt(kept).sum()) ** 2 / pairs if pairs > 0 else 0.0
+    replaced = float(np.sqrt(positive).sum()) ** 2 / pairs if pairs > 0 else 0.0
     return Lower(added, replaced)
 
 
@@ -310,10 +312,10 @@ def conditions(
     terms = workload.terms
     if not all(t.as_conditions() for t in terms):
         raise PlanError("a group is not given by conditions; plan such groups by themselves")
-    asked = sum(t.rows for t in terms)
-    if asked > MOST:
+    count = sum(t.rows for t in terms)
+    if count > MOST:
         raise TooLarge(
-            f"{asked:,} conditions are too many to be weighted together, at most {MOST:,} are: ask "
+            f"{count:,} conditions are too many to be weighted together, at most {MOST:,} are: ask "
             "for them in several plans"
         )
     clauses = read_clauses(workload.domain, [c for t in terms for c in t.as_conditions()])
@@ -340,11 +342,11 @@ def conditions(
 
 def _weights(clauses: Clauses, terms: tuple[Term, ...], objective: Objective) -> Array:
     """Of the different conditions: squares add up for the mean, the greatest counts for the max."""
-    asked = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
+    squares = np.concatenate([np.full(t.rows, t.weight**2) for t in terms])
     out = np.zeros(clauses.count)
-    kept = clauses.places >= 0
+    is_placed = clauses.places >= 0
     join = np.maximum if objective == "max" else np.add
-    join.at(out, clauses.places[kept], asked[kept])
+    join.at(out, clauses.places[is_placed], squares[is_placed])
     return np.sqrt(out)
 
 
@@ -378,12 +380,12 @@ def _best(
             shares = np.maximum(shares, LEAST * float(shares.max()))
             number = attempt * ROUNDS + turn
             reached = climbed(clauses, shares, starting_cells(clauses, STARTS, number))
-            found, longest = too_long(clauses.holds(reached), shares, LONGER)
+            violating, longest = too_long(clauses.holds(reached), shares, LONGER)
             if progress is not None:
                 progress(len(cells), longest - 1)
-            if not len(found) or must_stop():
+            if not len(violating) or must_stop():
                 break
-            cells, start = joined(cells, start, found)
+            cells, start = joined(cells, start, violating)
         proof = heaviest(clauses, shares, BRIEFLY, LONGER)
         upper = proof.upper
         is_loose = proof.upper > LOOSE * proof.reached
@@ -454,8 +456,8 @@ def _mixture(workload: Workload, clauses: Clauses, shares: Array, centre: _Centr
 
 def _firsts(workload: Workload, places: Integers) -> tuple[tuple[Term, ...], tuple[Integers, ...]]:
     """Where each different condition is asked first: in the order of their numbers."""
-    kept = np.where(places >= 0, places, len(places))
-    first = np.unique(kept, return_index=True)[1]
+    labels = np.where(places >= 0, places, len(places))
+    first = np.unique(labels, return_index=True)[1]
     is_first = np.zeros(len(places), dtype=np.bool_)
     is_first[first] = places[first] >= 0
     terms: list[Term] = []

@@ -152,13 +152,13 @@ def _collected(condition: Condition, domain: Domain, codes: dict[str, int], is_o
 
 
 def _add(leaf: In, is_negated: bool, domain: Domain, codes: dict[str, int]) -> None:
-    found = set(leaf.codes)
-    if domain[leaf.attribute].size != 2 or len(found) != 1:
+    cells = set(leaf.codes)
+    if domain[leaf.attribute].size != 2 or len(cells) != 1:
         raise PlanError(
             f"{str(leaf)[:80]!r} is not a literal: it needs an attribute of two cells and one of "
             "them"
         )
-    code = found.pop() ^ is_negated
+    code = cells.pop() ^ is_negated
     if codes.setdefault(leaf.attribute, code) != code:
         raise PlanError(f"a conjunction asks for both cells of {leaf.attribute!r}: it is empty")
 
@@ -307,17 +307,17 @@ def least_cost(width: int, costs: Array, error: float) -> Array | None:
     aim = np.zeros(width + 1)
     aim[-1] = 1.0
     both = np.hstack([table, -table])  # positive and negative parts
-    found = linprog(
+    solution = linprog(
         np.concatenate([per_unit, per_unit]) / scale,
         A_ub=np.vstack([both, -both]),
         b_ub=np.concatenate([aim + error, error - aim]),
         bounds=(0, None),
         method="highs",
     )
-    if found.x is None:
+    if solution.x is None:
         return None
     out = np.zeros(width + 1)
-    out[used] = (found.x[: len(used)] - found.x[len(used) :]) / _counts(width)[used]
+    out[used] = (solution.x[: len(used)] - solution.x[len(used) :]) / _counts(width)[used]
     return out
 
 
@@ -433,12 +433,12 @@ class Group:
         for level in range(width + 1):
             if len(self.sets) * comb(width, level) > MOST_LOOKED_UP:
                 break
-            found = bits[:, sets_of(width, level)].sum(axis=2, dtype=np.int64)
-            masks, where = np.unique(found, return_inverse=True)
+            members = bits[:, sets_of(width, level)].sum(axis=2, dtype=np.int64)
+            masks, where = np.unique(members, return_inverse=True)
             left -= len(masks)
             if left < 0:
                 break
-            each = np.repeat(np.array(self.weights), found.shape[1])
+            each = np.repeat(np.array(self.weights), members.shape[1])
             size = np.bincount(where.reshape(-1), weights=each, minlength=len(masks))
             self.masks.append(masks)
             self.sizes.append(np.asarray(size, dtype=np.float64))
@@ -448,8 +448,8 @@ class Group:
 def grouped(workload: Workload, read: Sequence[Read]) -> dict[Kind, Group]:
     """The queries by width and kind."""
     groups: dict[Kind, Group] = {}
-    for term, found in zip(workload.terms, read, strict=True):
-        listed = [found] if isinstance(found, Cube) else found
+    for term, reading in zip(workload.terms, read, strict=True):
+        listed = [reading] if isinstance(reading, Cube) else reading
         for each in listed:
             width, is_cube = len(each.attributes), isinstance(each, Cube)
             if width > WIDEST:
@@ -466,9 +466,9 @@ def grouped(workload: Workload, read: Sequence[Read]) -> dict[Kind, Group]:
 def complements(workload: Workload, read: Sequence[Read]) -> float:
     """How much the disjunctions weigh: each is the total minus a conjunction."""
     out = 0.0
-    for term, found in zip(workload.terms, read, strict=True):
-        if not isinstance(found, Cube):
-            out += term.weight**2 * sum(c.is_complement for c in found)
+    for term, reading in zip(workload.terms, read, strict=True):
+        if not isinstance(reading, Cube):
+            out += term.weight**2 * sum(c.is_complement for c in reading)
     return out
 
 
@@ -485,12 +485,12 @@ def chosen_coefficients(
             more = sum(lengths.values()) / lengths[kind] if lengths[kind] > 0 else 1.0
             noise = tau / queries * more
             if kind[1] and objective == "rmse":
-                found = shrunk(kind[0], group.costs, noise)
+                coefficients = shrunk(kind[0], group.costs, noise)
             else:
-                found = _least_sup(group, noise)
-            found[np.abs(found) < NEGLIGIBLE * 2.0 ** -kind[0]] = 0.0
-            chosen[kind] = found
-            lengths[kind] = _length(group, found)
+                coefficients = _least_sup(group, noise)
+            coefficients[np.abs(coefficients) < NEGLIGIBLE * 2.0 ** -kind[0]] = 0.0
+            chosen[kind] = coefficients
+            lengths[kind] = _length(group, coefficients)
     return chosen
 
 
@@ -505,13 +505,13 @@ def _length(group: Group, coefficients: Array) -> float:
 
 def _frontier(width: int, costs: Array) -> tuple[Array, list[Array]]:
     """Sup errors, and for each the coefficients of least cost."""
-    errors, found = [], []
+    errors, polynomials = [], []
     for error in (0.0, *np.geomspace(LEAST_ERROR, 0.5, ERRORS).tolist(), 1.0):
         c = least_cost(width, costs, error)
         if c is not None:
             errors.append(error)
-            found.append(c)
-    return np.array(errors), found
+            polynomials.append(c)
+    return np.array(errors), polynomials
 
 
 def _least_sup(group: Group, tau: float) -> Array:
@@ -519,16 +519,18 @@ def _least_sup(group: Group, tau: float) -> Array:
 
     Mixtures of two polynomials err and cost at most the mixture, so chords are reached.
     """
-    errors, found = group.frontier
-    lengths = np.array([_length(group, c) for c in found])
-    if len(found) == 1:
-        return found[0].copy()
+    errors, polynomials = group.frontier
+    lengths = np.array([_length(group, c) for c in polynomials])
+    if len(polynomials) == 1:
+        return polynomials[0].copy()
     de, dl = np.diff(errors), np.diff(lengths)
     slopes = de * errors[:-1] + tau * dl * lengths[:-1]
     share = np.clip(-slopes / (de**2 + tau * dl**2), 0.0, 1.0)
     values = (errors[:-1] + share * de) ** 2 + tau * (lengths[:-1] + share * dl) ** 2
     at = int(values.argmin())
-    return np.asarray((1 - share[at]) * found[at] + share[at] * found[at + 1], dtype=np.float64)
+    return np.asarray(
+        (1 - share[at]) * polynomials[at] + share[at] * polynomials[at + 1], dtype=np.float64
+    )
 
 
 def needed(
@@ -601,10 +603,10 @@ class ByPolynomial(GaussianStrategy):
         return [self._answered(t, y) for t in range(len(self.read))]
 
     def _answered(self, term: int, y: Array) -> Array:
-        found = self.read[term]
-        if isinstance(found, Cube):
-            return _transformed(self._placed(found, y))
-        parts = (self._expanded(c) for c in found)
+        reading = self.read[term]
+        if isinstance(reading, Cube):
+            return _transformed(self._placed(reading, y))
+        parts = (self._expanded(c) for c in reading)
         return np.array([float(c @ y[places]) for places, c in parts])
 
     def _placed(self, cube: Cube, y: Array) -> Array:
@@ -632,8 +634,8 @@ class ByPolynomial(GaussianStrategy):
         width = len(clause.attributes)
         signs = 1.0 - 2.0 * np.array(clause.codes, dtype=np.float64)
         places, values = [], []
-        for level, c, found in self._levels(clause.attributes, False):
-            places.append(found)
+        for level, c, blocks in self._levels(clause.attributes, False):
+            places.append(blocks)
             values.append(c * signs[sets_of(width, level)].prod(axis=1))
         at: Integers = np.concatenate([*places, np.zeros(0, dtype=np.int64)])
         out: Array = np.concatenate([*values, np.zeros(0)])
@@ -647,12 +649,12 @@ class ByPolynomial(GaussianStrategy):
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Squared coefficients times the noise; the same for all queries of a cube."""
-        noise, found = self._vector(block_variances), self.read[term]
-        if isinstance(found, Cube):
-            levels = self._levels(found.attributes, True)
+        noise, reading = self._vector(block_variances), self.read[term]
+        if isinstance(reading, Cube):
+            levels = self._levels(reading.attributes, True)
             same = sum(c * c * float(noise[places].sum()) for _, c, places in levels)
-            return np.full(2 ** len(found.attributes), same)
-        parts = (self._expanded(c) for c in found)
+            return np.full(2 ** len(reading.attributes), same)
+        parts = (self._expanded(c) for c in reading)
         return np.array([float(c**2 @ noise[places]) for places, c in parts])
 
     def _vector(self, numbers: Sequence[float]) -> Array:
@@ -664,34 +666,34 @@ class ByPolynomial(GaussianStrategy):
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``R'c``; the transform is its own transpose."""
-        out, found = np.zeros(len(self.masks)), self.read[term]
-        if isinstance(found, Cube):
-            width = len(found.attributes)
+        out, reading = np.zeros(len(self.masks)), self.read[term]
+        if isinstance(reading, Cube):
+            width = len(reading.attributes)
             back = _transformed(np.asarray(coefficients, dtype=np.float64).copy())
             inside = 1 << np.arange(width - 1, -1, -1)
-            for level, c, places in self._levels(found.attributes, True):
+            for level, c, places in self._levels(reading.attributes, True):
                 out[places] += c * back[inside[sets_of(width, level)].sum(axis=1)]
         else:
-            for weight, clause in zip(coefficients, found, strict=True):
+            for weight, clause in zip(coefficients, reading, strict=True):
                 at, row = self._expanded(clause)
                 np.add.at(out, at, weight * row)
         return {int(b): np.array([out[b]]) for b in np.flatnonzero(out)}
 
     def bias_bounds(self, term: int) -> Array:
         """The sup error of the polynomial of each query."""
-        found = self.read[term]
-        if isinstance(found, Cube):
-            width = len(found.attributes)
+        reading = self.read[term]
+        if isinstance(reading, Cube):
+            width = len(reading.attributes)
             return np.full(2**width, self._sup_errors[width, True])
-        return np.array([self._sup_errors[len(c.attributes), False] for c in found])
+        return np.array([self._sup_errors[len(c.attributes), False] for c in reading])
 
     def squared_bias(self, term: int | None = None) -> float:
         """Exact for cubes, on which every record has the same bias; else from the sup errors."""
         if term is None:
             return sum(self.squared_bias(t) for t in range(len(self.read)))
-        found = self.read[term]
-        if isinstance(found, Cube):
-            width = len(found.attributes)
+        reading = self.read[term]
+        if isinstance(reading, Cube):
+            width = len(reading.attributes)
             mean = mean_square_error(width, self.coefficients[width, True])
             return float(2**width) * mean * ROUND_UP
         return float((self.bias_bounds(term) ** 2).sum())

@@ -123,14 +123,14 @@ def read(domain: Domain, terms: Sequence[Term]) -> Reading:
     masks = _leaf_masks(domain, terms)
     keys: dict[str, list[Integers]] = {}
     tables = {i: _table(t, keys) for i, t in enumerate(terms) if not t.as_conditions()}
-    asked = domain.in_order({*keys, *(name for name, _ in masks)})
+    used = domain.in_order({*keys, *(name for name, _ in masks)})
     class_of = {
         name: _joined([m for (n, _), m in masks.items() if n == name], keys.get(name, []))
-        for name in asked
+        for name in used
     }
     firsts = {name: np.unique(of, return_index=True)[1] for name, of in class_of.items()}
     # Few classes first: the number of states then grows as late as possible.
-    names = tuple(sorted(asked, key=lambda n: (len(firsts[n]), n)))
+    names = tuple(sorted(used, key=lambda n: (len(firsts[n]), n)))
     small = {leaf: mask[firsts[leaf[0]]] for leaf, mask in masks.items()}
     bits, diagrams = _Collector(), list[_Diagram]()
     places: list[tuple[tuple[bool, int], ...]] = []
@@ -153,18 +153,18 @@ class _Collector:
     """Conjunctions as they are found; equal ones share a bit."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[bool, tuple[tuple[str, bytes], ...]], int] = {}
+        self.numbers: dict[tuple[bool, tuple[tuple[str, bytes], ...]], int] = {}
         self.masks: list[dict[str, Mask]] = []
         self.complements: list[bool] = []
 
     def add(self, masks: dict[str, Mask], is_complement: bool) -> int:
         """The number of the bit of a conjunction."""
         key = (is_complement, tuple((n, m.tobytes()) for n, m in masks.items()))
-        if key not in self.found:
-            self.found[key] = len(self.masks)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.masks)
             self.masks.append(masks)
             self.complements.append(is_complement)
-        return self.found[key]
+        return self.numbers[key]
 
     def gathered(self, counts: dict[str, int]) -> _Bits:
         """One mask per attribute and class, over all bits."""
@@ -209,8 +209,8 @@ def _table(term: Term, keys: dict[str, list[Integers]]) -> tuple[Integers, Array
     table = states.astype(np.int64).reshape(term.shape)
     for axis, name in enumerate(term.attributes):
         slices = np.moveaxis(table, axis, 0).reshape(term.shape[axis], -1)
-        found = np.unique(slices, axis=0, return_inverse=True)[1]
-        keys.setdefault(name, []).append(found.astype(np.int64).reshape(-1))
+        classes = np.unique(slices, axis=0, return_inverse=True)[1]
+        keys.setdefault(name, []).append(classes.astype(np.int64).reshape(-1))
     return table, values
 
 
@@ -237,17 +237,17 @@ def _place(
         condition, names, shape, lambda leaf: masks[leaf.attribute, leaf.codes][at[leaf.attribute]]
     )
     for is_complement in (False, True):
-        asked = truth ^ is_complement
+        holds = truth ^ is_complement
         axes = range(len(names))
-        sides = [np.asarray(asked.any(axis=tuple(j for j in axes if j != i))) for i in axes]
-        if names and np.array_equal(_all_of(sides), asked):
+        sides = [np.asarray(holds.any(axis=tuple(j for j in axes if j != i))) for i in axes]
+        if names and np.array_equal(_all_of(sides), holds):
             spread = {n: side[of] for n, side, of in zip(names, sides, own, strict=True)}
             return True, bits.add(spread, is_complement)
     # Over the few classes that the condition itself tells apart; those of all queries together
     # follow the class they are in.
-    found = _diagram(names, truth.astype(np.int64), np.array([[0.0, 1.0]]))
-    moves = {n: found.moves[n][:, of] for n, of in zip(names, own, strict=True)}
-    diagrams.append(replace(found, moves=moves))
+    diagram = _diagram(names, truth.astype(np.int64), np.array([[0.0, 1.0]]))
+    moves = {n: diagram.moves[n][:, of] for n, of in zip(names, own, strict=True)}
+    diagrams.append(replace(diagram, moves=moves))
     return False, len(diagrams) - 1
 
 
@@ -264,8 +264,8 @@ def _diagram(names: Sequence[str], table: Integers, values: Array) -> _Diagram:
     moves: dict[str, Integers] = {}
     for name in reversed(names):
         rows = table.reshape(-1, table.shape[-1])
-        kept, states = np.unique(rows, axis=0, return_inverse=True)
-        moves[name] = kept
+        successors, states = np.unique(rows, axis=0, return_inverse=True)
+        moves[name] = successors
         table = states.astype(np.int64).reshape(table.shape[:-1])
     return _Diagram(moves, values if names else values[:, [int(table)]])
 
@@ -366,7 +366,7 @@ def _moved(reading: Reading, axis: int, states: Words, sizes: Array) -> tuple[Wo
     """Every state after one more attribute, with the number of cells that lead to it."""
     weights = reading.class_sizes[axis]
     step = max(1, AT_ONCE // states.size)
-    found: list[Words] = []
+    parts: list[Words] = []
     counted: list[Array] = []
     for first in range(0, len(weights), step):
         if must_stop():
@@ -379,9 +379,9 @@ def _moved(reading: Reading, axis: int, states: Words, sizes: Array) -> tuple[Wo
         spend(64.0 * moved.size)  # words, several times each
         cells = np.multiply.outer(sizes, weights[classes]).reshape(-1)
         distinct, total = _distinct(moved, cells)
-        found.append(distinct)
+        parts.append(distinct)
         counted.append(total)
-    return _distinct(np.concatenate(found), np.concatenate(counted))
+    return _distinct(np.concatenate(parts), np.concatenate(counted))
 
 
 def _distinct(words: Words, sizes: Array) -> tuple[Words, Array]:
@@ -392,11 +392,11 @@ def _distinct(words: Words, sizes: Array) -> tuple[Words, Array]:
         key ^= key >> np.uint64(29)
     _, first, where = np.unique(key, return_index=True, return_inverse=True)
     where = where.reshape(-1)
-    kept = words[first]
-    if not np.array_equal(kept[where], words):  # two different rows with one hash
-        kept, where = np.unique(words, axis=0, return_inverse=True)
+    rows = words[first]
+    if not np.array_equal(rows[where], words):  # two different rows with one hash
+        rows, where = np.unique(words, axis=0, return_inverse=True)
         where = where.reshape(-1)
-    return kept, np.asarray(np.bincount(where, weights=sizes), dtype=np.float64)
+    return rows, np.asarray(np.bincount(where, weights=sizes), dtype=np.float64)
 
 
 def _too_many(reading: Reading, queries: int, count: int) -> TooLarge:

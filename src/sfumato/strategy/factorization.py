@@ -46,7 +46,7 @@ WORD = 2.0**62  # whole numbers that 64 bits hold, with room
 LEAST_PIVOT = 1e-9  # queries of length 1 that are less than this apart from others follow from them
 LEAST_SINGULAR = 1e-8  # of the greatest singular value, below which a direction is lost
 
-Asked = dict[str, QuerySet]
+Factors = dict[str, QuerySet]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +68,15 @@ class Factorization(SumOfProducts):
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the sectors that the term reaches."""
-        asked = self._factors(term)
-        out = np.zeros([q.rows for q in asked.values()])
-        for b in self._reached(asked):
+        factors = self._factors(term)
+        out = np.zeros([q.rows for q in factors.values()])
+        for b in self._reached(factors):
             piece = self._piece(b)
             sums = np.tensordot(self.inverses[b], values[b].reshape(piece.row_shape), axes=1)
             estimate = sums.reshape([*_class_counts(piece), *piece.row_shape[1:]])
             estimate = estimate.transpose(np.argsort((*piece.mixed, *piece.compared)))
             for i, (axis, label) in enumerate(zip(piece.axes, piece.part, strict=True)):
-                queries = asked.get(axis.name)
+                queries = factors.get(axis.name)
                 if queries is not None and label == CLASS_PART and axis.classes == axis.cells:
                     estimate = np.moveaxis(queries.apply(np.moveaxis(estimate, i, 0)), 0, i)
                     continue
@@ -84,74 +84,76 @@ class Factorization(SumOfProducts):
                 if label != CLASS_PART:  # measured was n g - sum(g), n times the residual
                     rows = rows / rows.shape[1]
                 estimate = np.moveaxis(np.tensordot(rows, estimate, axes=(1, i)), 0, i)
-            out = out + self._completed(estimate, piece, asked, b, power=1)
+            out = out + self._with_totals(estimate, piece, factors, b, power=1)
         return out.reshape(-1)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """The steps of ``answer``, transposed and in reverse order."""
-        asked = self._factors(term)
+        factors = self._factors(term)
         table = np.asarray(coefficients, dtype=np.float64)
-        table = table.reshape([q.rows for q in asked.values()])
-        found = {}
-        for b in self._reached(asked):
+        table = table.reshape([q.rows for q in factors.values()])
+        by_block = {}
+        for b in self._reached(factors):
             piece = self._piece(b)
             part = table
-            for axis in reversed(self._plain(b, asked)):
-                rows = self._rows_of(axis, asked[axis.name], CLASS_PART)[:, 0]
-                part = np.tensordot(part, rows, axes=(list(asked).index(axis.name), 0))
-            part = part.reshape([asked[a.name].rows if a.name in asked else 1 for a in piece.axes])
+            for axis in reversed(self._summed_axes(b, factors)):
+                rows = self._rows_of(axis, factors[axis.name], CLASS_PART)[:, 0]
+                part = np.tensordot(part, rows, axes=(list(factors).index(axis.name), 0))
+            part = part.reshape(
+                [factors[a.name].rows if a.name in factors else 1 for a in piece.axes]
+            )
             for i, (axis, label) in enumerate(zip(piece.axes, piece.part, strict=True)):
-                rows = self._rows_of(axis, asked.get(axis.name), label)
+                rows = self._rows_of(axis, factors.get(axis.name), label)
                 rows = rows if label == CLASS_PART else rows / rows.shape[1]
                 part = np.moveaxis(np.tensordot(rows, part, axes=(0, i)), 0, i)
             part = part.transpose((*piece.mixed, *piece.compared))
             sums = part.reshape(len(self.inverses[b]), *piece.row_shape[1:])
-            found[b] = np.tensordot(self.inverses[b].T, sums, axes=1).reshape(-1)
-        return found
+            by_block[b] = np.tensordot(self.inverses[b].T, sums, axes=1).reshape(-1)
+        return by_block
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Per sector a product: the covariance of class sums, squared rows of the residuals."""
-        asked = self._factors(term)
-        out = np.zeros([q.rows for q in asked.values()])
-        for b in self._reached(asked):
+        factors = self._factors(term)
+        out = np.zeros([q.rows for q in factors.values()])
+        for b in self._reached(factors):
             piece = self._piece(b)
-            spread = self._mixed_variances(b, piece, asked)
+            spread = self._mixed_variances(b, piece, factors)
             for i in piece.compared:
-                rows = self._rows_of(piece.axes[i], asked.get(piece.axes[i].name), piece.part[i])
+                rows = self._rows_of(piece.axes[i], factors.get(piece.axes[i].name), piece.part[i])
                 spread = np.multiply.outer(spread, (rows**2).sum(axis=1) / rows.shape[1] ** 2)
             spread = spread.transpose(np.argsort((*piece.mixed, *piece.compared)))
-            out = out + block_variances[b] * self._completed(spread, piece, asked, b, power=2)
+            out = out + block_variances[b] * self._with_totals(spread, piece, factors, b, power=2)
         return out.reshape(-1)
 
-    def _mixed_variances(self, b: int, piece: Piece, asked: Asked) -> Array:
+    def _mixed_variances(self, b: int, piece: Piece, factors: Factors) -> Array:
         """The variance of every combination of queries on the class sums of a sector."""
         spread = self.inverses[b] @ self.inverses[b].T
         axes = [piece.axes[i] for i in piece.mixed]
-        queries = asked.get(axes[0].name) if axes else None
+        queries = factors.get(axes[0].name) if axes else None
         if len(axes) == 1 and queries is not None and axes[0].classes == axes[0].cells:
             return row_quadratics(queries, spread)
         spread = spread.reshape(2 * _class_counts(piece))
         for done, axis in enumerate(axes):
-            rows = self._rows_of(axis, asked.get(axis.name), CLASS_PART)
+            rows = self._rows_of(axis, factors.get(axis.name), CLASS_PART)
             spread = _contracted(spread, rows, len(axes) - done)
         return spread
 
     def _unit_totals(self, term: int) -> Iterator[tuple[int, float]]:
         """What unit noise on each block adds to the total variance of a term."""
-        asked = self._factors(term)
-        for b in self._reached(asked):
+        factors = self._factors(term)
+        for b in self._reached(factors):
             piece = self._piece(b)
             gram: Array = np.ones((1, 1))
             for i in piece.mixed:
-                part = self._class_gram(piece.axes[i], asked)
+                part = self._class_gram(piece.axes[i], factors)
                 gram = np.asarray(np.kron(gram, part), dtype=np.float64)
             value = float(((gram @ self.inverses[b]) * self.inverses[b]).sum())
             for i in piece.compared:
                 axis, label = piece.axes[i], piece.part[i]
                 n = int(axis.sizes[label])
-                value *= float(axis.residual_gram(asked[axis.name])[label]) * (n - 1) / n**2
-            for axis in self._plain(b, asked):
-                value *= float(self._class_gram(axis, asked)[0, 0])
+                value *= float(axis.residual_gram(factors[axis.name])[label]) * (n - 1) / n**2
+            for axis in self._summed_axes(b, factors):
+                value *= float(self._class_gram(axis, factors)[0, 0])
             yield b, value
 
     def greatest_column(self, norm: Norm, scales: Sequence[float]) -> SensitivityBound:
@@ -174,9 +176,9 @@ class Factorization(SumOfProducts):
             out[where] += power
         return SensitivityBound(float(out.max()) * ROUND_UP, is_exact=True)
 
-    def _class_gram(self, axis: Axis, asked: Asked) -> Array:
+    def _class_gram(self, axis: Axis, factors: Factors) -> Array:
         """The Gram matrix on class sums (not on unit vectors)."""
-        queries = asked.get(axis.name, Total(axis.cells))
+        queries = factors.get(axis.name, Total(axis.cells))
         return axis.class_gram(queries) / np.sqrt(np.outer(axis.sizes, axis.sizes))
 
     def _piece(self, b: int) -> Piece:
@@ -185,30 +187,32 @@ class Factorization(SumOfProducts):
             raise TypeError("the blocks of a factorization are pieces")
         return piece
 
-    def _reached(self, asked: Asked) -> list[int]:
+    def _reached(self, factors: Factors) -> list[int]:
         """Blocks in whose residuals the term takes part."""
         if not self._index:
             self._index.update({part: b for b, part in enumerate(self.parts)})
         options = []
         for axis in self.axes:
-            queries = asked.get(axis.name)
+            queries = factors.get(axis.name)
             labels = [] if queries is None else np.flatnonzero(axis.residual_gram(queries)).tolist()
             options.append([CLASS_PART, *labels])
         return [self._index[part] for part in product(*options) if part in self._index]
 
-    def _plain(self, b: int, asked: Asked) -> list[Axis]:
-        """Asked axes of one class that block b sums up: they carry a factor only."""
+    def _summed_axes(self, b: int, factors: Factors) -> list[Axis]:
+        """Factors axes of one class that block b sums up: they carry a factor only."""
         pairs = zip(self.axes, self.parts[b], strict=True)
-        return [a for a, k in pairs if k == CLASS_PART and a.classes == 1 and a.name in asked]
+        return [a for a, k in pairs if k == CLASS_PART and a.classes == 1 and a.name in factors]
 
-    def _completed(self, part: Array, piece: Piece, asked: Asked, b: int, power: int) -> Array:
+    def _with_totals(
+        self, part: Array, piece: Piece, factors: Factors, b: int, power: int
+    ) -> Array:
         """Order the axes as asked: drop totals, multiply in the axes that were summed up."""
         rests = {a.name: part.shape[i] for i, a in enumerate(piece.axes)}
         totals = {
-            a.name: self._rows_of(a, asked[a.name], CLASS_PART)[:, 0] ** power
-            for a in self._plain(b, asked)
+            a.name: self._rows_of(a, factors[a.name], CLASS_PART)[:, 0] ** power
+            for a in self._summed_axes(b, factors)
         }
-        return self._in_order(part, rests, asked, totals)
+        return self._in_order(part, rests, factors, totals)
 
     def _rows_of(self, axis: Axis, queries: QuerySet | None, label: int) -> Array:
         """Coefficients on class sums (means over the classes), or centred ones within a class."""
@@ -226,16 +230,16 @@ class Factorization(SumOfProducts):
 
 
 def factorization(
-    workload: Workload, problem: OrbitProblem, found: Certified, bits: int = ENTRY_BITS
+    workload: Workload, problem: OrbitProblem, optimum: Certified, bits: int = ENTRY_BITS
 ) -> Factorization:
     """Pieces with integer matrices of so many bits from the roots of an optimal X."""
-    roots = [sector for sector in problem.roots(found) if sector.root.size]
+    roots = [sector for sector in problem.roots(optimum) if sector.root.size]
     blocks, inverses = [], []
     for sector in roots:
         pairs = zip(problem.axes, sector.part, strict=True)
-        kept = [(a, k) for a, k in pairs if k != CLASS_PART or a.classes > 1]
+        measured = [(a, k) for a, k in pairs if k != CLASS_PART or a.classes > 1]
         sizes = np.ones(1)
-        for axis, label in kept:
+        for axis, label in measured:
             if label == CLASS_PART:
                 sizes = np.outer(sizes, axis.sizes).reshape(-1)
         plain = prod(
@@ -245,14 +249,16 @@ def factorization(
         )
         root = sector.root / np.sqrt(sizes * plain)  # on class sums instead of unit vectors
         entries, unit, inverse = _whole(root, workload, problem, sector.part, bits)
-        compared = prod(int(a.sizes[k]) for a, k in kept if k != CLASS_PART)
-        name = " x ".join(a.name if k == CLASS_PART else f"~{a.name}" for a, k in kept) or "total"
+        compared = prod(int(a.sizes[k]) for a, k in measured if k != CLASS_PART)
+        name = (
+            " x ".join(a.name if k == CLASS_PART else f"~{a.name}" for a, k in measured) or "total"
+        )
         piece = Piece(
             workload.domain,
             name,
             1.0,
-            tuple(a for a, _ in kept),
-            tuple(k for _, k in kept),
+            tuple(a for a, _ in measured),
+            tuple(k for _, k in measured),
             entries,
         )
         blocks.append(Block(piece, unit / compared))
@@ -265,8 +271,8 @@ def factorization(
         problem.axes,
         tuple(sector.part for sector in roots),
         tuple(inverses),
-        bound=found.lower,
-        weights=found.v,
+        bound=optimum.lower,
+        weights=optimum.v,
     )
 
 
@@ -324,14 +330,14 @@ def _asked_basis(workload: Workload, problem: OrbitProblem, part: Part, rank: in
 
     rows = []
     for term in workload.terms:
-        asked = {} if (found := term.as_product()) is None else dict(found.factors)
+        factors = {} if (term_product := term.as_product()) is None else dict(term_product.factors)
         pairs = list(zip(problem.axes, part, strict=True))
-        if not all(k == CLASS_PART or _reaches(a, asked.get(a.name), k) for a, k in pairs):
+        if not all(k == CLASS_PART or _reaches(a, factors.get(a.name), k) for a, k in pairs):
             continue
         own = np.ones((1, 1), dtype=np.int64)
         for axis, label in pairs:
             if label == CLASS_PART and axis.classes > 1:
-                own = np.kron(own, _class_rows(axis, asked.get(axis.name)))
+                own = np.kron(own, _class_rows(axis, factors.get(axis.name)))
         rows.append(own)
     stacked = np.unique(np.concatenate(rows), axis=0)
     stacked = stacked[stacked.any(axis=1)]
@@ -437,7 +443,7 @@ class Factorwise(GaussianStrategy):
         return tuple(product(*[range(len(f)) for f in self.factors]))
 
     @property
-    def _asked(self) -> Product:
+    def _target(self) -> Product:
         term = self.workload.terms[0].as_product()
         if term is None:
             raise TypeError("the workload of a product strategy is one product")
@@ -445,28 +451,28 @@ class Factorwise(GaussianStrategy):
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:  # noqa: ARG002  there is one
         """Axis by axis, summed over the combinations."""
-        asked = self._asked
-        out = np.zeros(asked.row_shape)
+        target = self._target
+        out = np.zeros(target.row_shape)
         for b, chosen in enumerate(self.combinations):
             blocks = [f[i] for f, i in zip(self.factors, chosen, strict=True)]
             part = np.asarray(values[b], dtype=np.float64)
             part = part.reshape([block.measured.rows for block in blocks])
-            for axis, (block, (_, queries)) in enumerate(zip(blocks, asked.factors, strict=True)):
+            for axis, (block, (_, queries)) in enumerate(zip(blocks, target.factors, strict=True)):
                 part = np.moveaxis(block.answer(queries, np.moveaxis(part, axis, 0)), 0, axis)
             out = out + part
         return out.reshape(-1)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:  # noqa: ARG002
         """Axis by axis, for every combination."""
-        asked = self._asked
-        found = {}
+        target = self._target
+        by_block = {}
         for b, chosen in enumerate(self.combinations):
-            part = np.asarray(coefficients, dtype=np.float64).reshape(asked.row_shape)
-            for axis, (i, (_, queries)) in enumerate(zip(chosen, asked.factors, strict=True)):
+            part = np.asarray(coefficients, dtype=np.float64).reshape(target.row_shape)
+            for axis, (i, (_, queries)) in enumerate(zip(chosen, target.factors, strict=True)):
                 block = self.factors[axis][i]
                 part = np.moveaxis(block.adjoint(queries, np.moveaxis(part, axis, 0)), 0, axis)
-            found[b] = part.reshape(-1)
-        return found
+            by_block[b] = part.reshape(-1)
+        return by_block
 
     def covariance(
         self,
@@ -475,14 +481,14 @@ class Factorwise(GaussianStrategy):
         block_variances: Sequence[float],
     ) -> Array:
         """Entrywise products of the covariances along every axis, summed over combinations."""
-        asked = self._asked
-        places = np.unravel_index(np.asarray(queries, dtype=np.int64), asked.row_shape)
+        target = self._target
+        places = np.unravel_index(np.asarray(queries, dtype=np.int64), target.row_shape)
         kernels: list[list[Array]] = []
-        for axis, ((_, found), rows) in enumerate(zip(asked.factors, places, strict=True)):
+        for axis, ((_, factor), rows) in enumerate(zip(target.factors, places, strict=True)):
             listed, which = np.unique(rows, return_inverse=True)
-            units = (np.arange(found.rows)[:, None] == listed[None, :]).astype(np.float64)
+            units = (np.arange(factor.rows)[:, None] == listed[None, :]).astype(np.float64)
             read = [
-                block.adjoint(found, units)[:, which.reshape(-1)] for block in self.factors[axis]
+                block.adjoint(factor, units)[:, which.reshape(-1)] for block in self.factors[axis]
             ]
             kernels.append([r.T @ r for r in read])
         out = np.zeros((len(queries), len(queries)))
@@ -495,7 +501,7 @@ class Factorwise(GaussianStrategy):
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:  # noqa: ARG002
         """Products of the variances of the factors."""
-        out = np.zeros(self._asked.rows)
+        out = np.zeros(self._target.rows)
         for b, chosen in enumerate(self.combinations):
             part = np.full(1, float(block_variances[b]))
             for axis, i in enumerate(chosen):
@@ -509,7 +515,7 @@ class Factorwise(GaussianStrategy):
 
     def block_errors(self) -> Array:
         """There is one term."""
-        return self._asked.weight**2 * self._unit_totals
+        return self._target.weight**2 * self._unit_totals
 
     @cached_property
     def _unit_totals(self) -> Array:
@@ -521,7 +527,7 @@ class Factorwise(GaussianStrategy):
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """The product of the greatest; for several blocks and very many queries a bound on it."""
-        if len(self.combinations) > 1 and self._asked.rows <= LISTED:
+        if len(self.combinations) > 1 and self._target.rows <= LISTED:
             return float(self.variances(term, block_variances).max())
         return sum(
             float(block_variances[b])
@@ -533,7 +539,7 @@ class Factorwise(GaussianStrategy):
         """The variances of the queries of a factor from one of its blocks."""
         key = (axis, i)
         if key not in self._spreads:
-            queries = self._asked.factors[axis][1]
+            queries = self._target.factors[axis][1]
             self._spreads[key] = self.factors[axis][i].variances(queries)
         return self._spreads[key]
 
@@ -548,21 +554,21 @@ def factorwise(
     term = workload.terms[0].as_product()
     if len(workload.terms) > 1 or term is None:
         raise PlanError("only a workload of one product is measured as a product of strategies")
-    known: dict[tuple[int, str | int], tuple[tuple[FactorBlock, ...], float | None]] = {}
+    solved: dict[tuple[int, str | int], tuple[tuple[FactorBlock, ...], float | None]] = {}
     for name, queries in term.factors:
         key = _key(queries)
-        if key in known:
+        if key in solved:
             continue
         if queries.is_disjoint:
-            asked = int((queries.row_powers(1) > 0).sum())
-            bound: float | None = asked if objective == "rmse" else min(asked, 1)
-            known[key] = (FactorBlock(queries, 1.0, None),), bound
+            count = int((queries.row_powers(1) > 0).sum())
+            bound: float | None = count if objective == "rmse" else min(count, 1)
+            solved[key] = (FactorBlock(queries, 1.0, None),), bound
             continue
         alone = Product(workload.domain, name, 1.0, ((name, queries),))
-        found = solve(Workload(workload.domain, (alone,)))
-        known[key] = _blocks(found, name), found.bound_for(objective)
-    factors = tuple(known[_key(q)][0] for _, q in term.factors)
-    bounds = [known[_key(q)][1] for _, q in term.factors]
+        strategy = solve(Workload(workload.domain, (alone,)))
+        solved[key] = _blocks(strategy, name), strategy.bound_for(objective)
+    factors = tuple(solved[_key(q)][0] for _, q in term.factors)
+    bounds = [solved[_key(q)][1] for _, q in term.factors]
     whole = prod([b for b in bounds if b is not None], start=term.weight**2)
     return Factorwise(
         "factorization",
@@ -580,12 +586,12 @@ def _key(queries: QuerySet) -> tuple[int, str | int]:
     return queries.size, queries.key
 
 
-def _blocks(found: Strategy, name: str) -> tuple[FactorBlock, ...]:
+def _blocks(strategy: Strategy, name: str) -> tuple[FactorBlock, ...]:
     """The pieces along one attribute as matrices over its cells, with their inverses."""
-    if not isinstance(found, Factorization):
+    if not isinstance(strategy, Factorization):
         raise PlanError(f"the strategy for {name!r} alone is not made of pieces")
     out = []
-    for block, inverse in zip(found.blocks, found.inverses, strict=True):
+    for block, inverse in zip(strategy.blocks, strategy.inverses, strict=True):
         piece = block.term
         if not isinstance(piece, Piece):
             raise TypeError("the blocks of a factorization are pieces")

@@ -44,9 +44,9 @@ TABLE_CELLS = 2**25  # cells of the table that one block is measured on
 ROUNDS = 5
 ENOUGH = 1e-4  # relative gain of a round below which no further one is made
 
-Asked = list[tuple[float, QuerySet]]
+WeightedSets = list[tuple[float, QuerySet]]
 # The best measured set for weighted query sets of one attribute, given the last one found.
-Design = Callable[[Asked, int, QuerySet | None], QuerySet]
+Design = Callable[[WeightedSets, int, QuerySet | None], QuerySet]
 
 
 def wavelet(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
@@ -77,20 +77,20 @@ def fitted_product(terms: Sequence[Product], design: Design, p: int, title: str 
     cells = domain.cells(names)
     if cells > TABLE_CELLS:
         raise PlanError(f"the table of {', '.join(names)} has {cells:,} cells")
-    asked = {n: [dict(t.factors).get(n, Total(domain[n].size)) for t in terms] for n in names}
+    sets = {n: [dict(t.factors).get(n, Total(domain[n].size)) for t in terms] for n in names}
     weights = np.array([t.weight**2 for t in terms])
     chosen: dict[str, QuerySet] = {n: Identity(domain[n].size) for n in names}
-    errors = {n: _errors(chosen[n], asked[n], p) for n in names}
+    errors = {n: _errors(chosen[n], sets[n], p) for n in names}
     last = np.inf
     for turn in range(ROUNDS):
         for name in names:
             others = weights * prod((errors[n] for n in names if n != name), start=np.ones(1))
             scaled = others / (float(others.max()) or 1.0)
-            sets = [(float(c), q) for c, q in zip(scaled, asked[name], strict=True)]
-            found = design(sets, p, chosen[name] if turn else None)
-            tried = _errors(found, asked[name], p)
+            weighted = [(float(c), q) for c, q in zip(scaled, sets[name], strict=True)]
+            candidate = design(weighted, p, chosen[name] if turn else None)
+            tried = _errors(candidate, sets[name], p)
             if turn == 0 or others @ tried <= others @ errors[name]:
-                chosen[name], errors[name] = found, tried
+                chosen[name], errors[name] = candidate, tried
         value = float(weights @ prod(errors.values(), start=np.ones(1)))
         if value > last * (1 - ENOUGH) or len(names) == 1 or len(terms) == 1 or must_stop():
             break
@@ -100,14 +100,14 @@ def fitted_product(terms: Sequence[Product], design: Design, p: int, title: str 
     return Product(domain, title + " x ".join(parts), 1.0, factors)
 
 
-def _errors(measured: QuerySet, asked: Sequence[QuerySet], p: int) -> Array:
+def _errors(measured: QuerySet, sets: Sequence[QuerySet], p: int) -> Array:
     """``tr(V (M'M)^-1) ||M||^2`` of every query set."""
     norm = float(measured.column_powers(p).max()) ** (2 / p)
-    known: dict[int, float] = {}
-    for queries in asked:
-        if id(queries) not in known:
-            known[id(queries)] = measured.total_variance(queries)
-    return np.array([known[id(q)] * norm for q in asked])
+    total: dict[int, float] = {}
+    for queries in sets:
+        if id(queries) not in total:
+            total[id(queries)] = measured.total_variance(queries)
+    return np.array([total[id(q)] * norm for q in sets])
 
 
 def _transformed(
@@ -139,13 +139,13 @@ def _is_long(queries: QuerySet) -> bool:
     return queries.is_ordered and queries.size > 2
 
 
-def _wavelet_design(asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:  # noqa: ARG001
-    if not any(_is_long(q) for _, q in asked):
-        return Identity(asked[0][1].size)
-    return best_wavelet(asked, p)
+def _wavelet_design(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:  # noqa: ARG001
+    if not any(_is_long(q) for _, q in weighted):
+        return Identity(weighted[0][1].size)
+    return best_wavelet(weighted, p)
 
 
-def _tree_design(asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:  # noqa: ARG001
-    if not any(_is_long(q) for _, q in asked):
-        return Identity(asked[0][1].size)
-    return best_tree(asked, p)
+def _tree_design(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:  # noqa: ARG001
+    if not any(_is_long(q) for _, q in weighted):
+        return Identity(weighted[0][1].size)
+    return best_tree(weighted, p)

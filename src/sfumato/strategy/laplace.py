@@ -31,7 +31,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge
 from sfumato.strategy.base import Strategy
 from sfumato.strategy.blockwise import shared_noise, table_block
-from sfumato.strategy.kronecker import TABLE_CELLS, Asked, fitted_product
+from sfumato.strategy.kronecker import TABLE_CELLS, WeightedSets, fitted_product
 from sfumato.strategy.marginals import MOST_MERGED, merged_tables, weighted_marginals
 from sfumato.strategy.subset_bounds import sum_of_bounds
 from sfumato.strategy.templates import LARGEST, Template, best_template
@@ -89,54 +89,54 @@ class _Designs:
     """Measured sets by what they are for: pairs of tables ask for the same ones again and again."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[object, ...], QuerySet] = {}
+        self.designs: dict[tuple[object, ...], QuerySet] = {}
 
-    def __call__(self, asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:
+    def __call__(self, weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:
         if previous is not None:
-            return _designed(asked, p, previous)
-        key = tuple((c, _kind(q)) for c, q in asked)
-        if key not in self.known:
-            self.known[key] = _designed(asked, p, None)
-        return self.known[key]
+            return _designed(weighted, p, previous)
+        key = tuple((c, _kind(q)) for c, q in weighted)
+        if key not in self.designs:
+            self.designs[key] = _designed(weighted, p, None)
+        return self.designs[key]
 
 
 def _groupings(workload: Workload, designs: _Designs) -> list[list[list[int]]]:
     """All products together, by largest sets of attributes, by merged ones, every group alone."""
-    asked = {
+    products = {
         i: product for i, t in enumerate(workload.terms) if (product := t.as_product()) is not None
     }
-    if not asked:
+    if not products:
         return []
-    domain, sets = workload.domain, {i: set(t.attributes) for i, t in asked.items()}
-    named = domain.in_order(n for t in asked.values() for n in t.attributes)
-    together = len(asked) <= MOST_TOGETHER and domain.cells(named) <= TABLE_CELLS
-    tried = [[list(asked)]] if together else []
+    domain, sets = workload.domain, {i: set(t.attributes) for i, t in products.items()}
+    named = domain.in_order(n for t in products.values() for n in t.attributes)
+    together = len(products) <= MOST_TOGETHER and domain.cells(named) <= TABLE_CELLS
+    tried = [[list(products)]] if together else []
     largest = {
         t.attributes: 0.0
-        for i, t in asked.items()
+        for i, t in products.items()
         if not any(sets[i] < other for other in sets.values())
     }
-    tried.append(_assigned(asked, largest, domain))
-    if 1 < len(asked) <= MOST_MERGED and all(t.cells <= TABLE_CELLS for t in asked.values()):
+    tried.append(_assigned(products, largest, domain))
+    if 1 < len(products) <= MOST_MERGED and all(t.cells <= TABLE_CELLS for t in products.values()):
         weights: dict[tuple[str, ...], float] = {}
-        for term in asked.values():
+        for term in products.values():
             own = _alone(term, designs) / term.cells
             weights[term.attributes] = weights.get(term.attributes, 0.0) + own
-        tried.append(_assigned(asked, merged_tables(domain, weights), domain))
-    tried.append([[i] for i in asked])
+        tried.append(_assigned(products, merged_tables(domain, weights), domain))
+    tried.append([[i] for i in products])
     return [grouping for n, grouping in enumerate(tried) if grouping not in tried[:n]]
 
 
 def _assigned(
-    asked: Mapping[int, Product], tables: Iterable[tuple[str, ...]], domain: Domain
+    products: Mapping[int, Product], tables: Iterable[tuple[str, ...]], domain: Domain
 ) -> list[list[int]]:
     """Every term to the smallest set of attributes that holds its own."""
     members: dict[tuple[str, ...], list[int]] = {names: [] for names in tables}
     sizes = {names: domain.cells(names) for names in members}
-    for i, term in asked.items():
+    for i, term in products.items():
         holding = [names for names in members if set(term.attributes) <= set(names)]
         members[min(holding, key=lambda names: sizes[names])].append(i)
-    return sorted(found for found in members.values() if found)
+    return sorted(indices for indices in members.values() if indices)
 
 
 def _alone(term: Product, designs: _Designs) -> float:
@@ -175,16 +175,16 @@ def _kind(queries: QuerySet) -> object:
     return queries if is_given else (name, queries.size)
 
 
-def _designed(asked: Asked, p: int, previous: QuerySet | None) -> QuerySet:
+def _designed(weighted: WeightedSets, p: int, previous: QuerySet | None) -> QuerySet:
     """Single cells, a template, or for long attributes a weighted tree."""
-    size = asked[0][1].size
-    if all(q.is_identity for _, q in asked):
+    size = weighted[0][1].size
+    if all(q.is_identity for _, q in weighted):
         return Identity(size)
     if size > LARGEST:
-        return best_tree(asked, p)
-    found = best_template(asked, previous if isinstance(previous, Template) else None)
-    is_plain = not len(found.extra) and len(found.diagonal) == size
-    return Identity(size) if is_plain else found
+        return best_tree(weighted, p)
+    template = best_template(weighted, previous if isinstance(previous, Template) else None)
+    is_plain = not len(template.extra) and len(template.diagonal) == size
+    return Identity(size) if is_plain else template
 
 
 def _plain(workload: Workload, term: Term) -> Term:

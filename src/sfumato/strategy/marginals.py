@@ -98,15 +98,15 @@ class Marginals(GaussianStrategy):
         names = self._members(int(self.lattice.within(term)[-1]))
         cells = self.workload.domain.shape
         table = np.asarray(coefficients, dtype=np.float64).reshape([cells[i] for i in names])
-        found = {}
+        by_block = {}
         for b in self.lattice.within(term).tolist():
             inside = self._members(b)
             part = table.mean(axis=tuple(at for at, i in enumerate(names) if i not in inside))
             for axis, i in enumerate(inside):
                 moved = self.splits[i].cells_adjoint(np.moveaxis(part, axis, 0))
                 part = np.moveaxis(moved, 0, axis)
-            found[b] = np.asarray(part, dtype=np.float64).reshape(-1)
-        return found
+            by_block[b] = np.asarray(part, dtype=np.float64).reshape(-1)
+        return by_block
 
     def covariance(
         self, term: int, queries: Sequence[int], block_variances: Sequence[float]
@@ -268,9 +268,9 @@ class Marginals(GaussianStrategy):
         columns = {i: float(s.measured.column_powers(p)[0]) for i, s in self.splits.items()}
         return self._by_attribute(columns)
 
-    def _by_attribute(self, known: Mapping[int, float]) -> Array:
+    def _by_attribute(self, values: Mapping[int, float]) -> Array:
         out = np.ones(len(self._sizes))
-        out[list(known)] = list(known.values())
+        out[list(values)] = list(values.values())
         return out
 
     def _members(self, piece: int) -> list[int]:
@@ -302,10 +302,10 @@ class _Blocks(Sequence[Block]):
     """The blocks of all pieces, each built when it is asked for: there may be very many."""
 
     def __init__(
-        self, workload: Workload, known: Lattice, splits: Mapping[int, Split], shares: Array
+        self, workload: Workload, subsets: Lattice, splits: Mapping[int, Split], shares: Array
     ) -> None:
         self.shares = tuple(shares.tolist())
-        self._domain, self._lattice, self._splits = workload.domain, known, splits
+        self._domain, self._lattice, self._splits = workload.domain, subsets, splits
         self._built: dict[int, Block] = {}
 
     def __len__(self) -> int:
@@ -341,30 +341,30 @@ def marginals_optimum(
     sets = asked_sets(workload)
     if sets is None:
         return None
-    known = lattice(sets)
+    subsets = lattice(sets)
     sizes = np.array(workload.domain.shape, dtype=np.float64)
     weights = np.array([term.weight**2 for term in workload.terms])
-    rows, d = known.of_terms(sizes), known.of_pieces(sizes - 1)
+    rows, d = subsets.of_terms(sizes), subsets.of_pieces(sizes - 1)
     if objective == "max":
-        c, bound = _worst(known, weights / rows**2, sizes, progress)
-        root = d * np.sqrt(known.above(c))
+        c, bound = _worst(subsets, weights / rows**2, sizes, progress)
+        root = d * np.sqrt(subsets.above(c))
     else:
-        root = d * np.sqrt(known.above(weights / rows))
+        root = d * np.sqrt(subsets.above(weights / rows))
         bound = float(root.sum()) ** 2
-    used = {int(i) for level in known.levels[1:2] for i in level[:, 0]}
+    used = {int(i) for level in subsets.levels[1:2] for i in level[:, 0]}
     splits = {i: centred_split(workload.domain.shape[i]) for i in sorted(used)}
     units = np.ones(len(sizes))
     units[list(splits)] = [s.unit for s in splits.values()]
     # The piece of share phi has columns of squared norm phi: I - J/n has those of 1 - 1/n.
-    spread = known.of_pieces(np.where(sizes > 1, units**2 * sizes / np.maximum(sizes - 1, 1), 1))
+    spread = subsets.of_pieces(np.where(sizes > 1, units**2 * sizes / np.maximum(sizes - 1, 1), 1))
     shares = np.sqrt(root / root.sum() * spread)
-    blocks = _Blocks(workload, known, splits, shares)
+    blocks = _Blocks(workload, subsets, splits, shares)
     return Marginals(
         "factorization",
         "gaussian",
         workload,
         blocks,
-        known,
+        subsets,
         splits,
         bound=bound,
         objective=objective,
@@ -372,7 +372,7 @@ def marginals_optimum(
 
 
 def _worst(
-    known: Lattice,
+    subsets: Lattice,
     c: Array,
     sizes: Array,
     progress: Callable[[int, float], None] | None,
@@ -384,18 +384,18 @@ def _worst(
     of ``lambda_B c_B sum_{A within B} d_A / sqrt(g_A)``, which takes the place of the diagonal.
     ``scale`` multiplies d_A: by how much a piece costs, as a root.
     """
-    d = known.of_pieces(sizes - 1) * scale
+    d = subsets.of_pieces(sizes - 1) * scale
 
     def diagonal(lam: Array) -> Array:
-        return lam * c * known.below(d / np.sqrt(known.above(lam * c)))
+        return lam * c * subsets.below(d / np.sqrt(subsets.above(lam * c)))
 
     # Were every marginal alone in its greatest piece, lambda_B ~ c_B d_B^2.
-    start = c * known.of_terms(np.maximum(sizes - 1, 1)) ** 2
+    start = c * subsets.of_terms(np.maximum(sizes - 1, 1)) ** 2
     start = np.maximum(start / start.mean(), LEAST_START)
-    found = certified_optimum(
-        diagonal, known.terms, TOLERANCE, STEPS, start=start, progress=progress
+    optimum = certified_optimum(
+        diagonal, subsets.terms, TOLERANCE, STEPS, start=start, progress=progress
     )
-    return found.v / found.v.sum() * c, found.lower
+    return optimum.v / optimum.v.sum() * c, optimum.lower
 
 
 # --------------------
@@ -440,35 +440,35 @@ class WeightedMarginals(Strategy):
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum of the residuals within the term, each from all tables that hold it."""
-        asked, domain = self.workload.terms[term].attributes, self.workload.domain
-        out = np.zeros([domain[n].size for n in asked])
-        for subset in _subsets(asked):
-            found: Array | float = 0.0
+        target, domain = self.workload.terms[term].attributes, self.workload.domain
+        out = np.zeros([domain[n].size for n in target])
+        for subset in _subsets(target):
+            summed: Array | float = 0.0
             holding, parts, _ = self._weights(subset)
             for b, part in zip(holding.tolist(), parts.tolist(), strict=True):
                 table = np.asarray(values[b], dtype=np.float64)
                 table = table.reshape([domain[n].size for n in self.tables[b]])
                 extra = tuple(i for i, n in enumerate(self.tables[b]) if n not in subset)
-                found = found + part * table.sum(axis=extra)
-            residual = _centred(np.asarray(found))
-            shape = [domain[n].size if n in subset else 1 for n in asked]
-            out = out + residual.reshape(shape) / self._cells(set(asked) - set(subset))
+                summed = summed + part * table.sum(axis=extra)
+            residual = _centred(np.asarray(summed))
+            shape = [domain[n].size if n in subset else 1 for n in target]
+            out = out + residual.reshape(shape) / self._cells(set(target) - set(subset))
         return out.reshape(-1)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """Residuals of the coefficients, repeated along what each table has more."""
-        asked, domain = self.workload.terms[term].attributes, self.workload.domain
+        target, domain = self.workload.terms[term].attributes, self.workload.domain
         table = np.asarray(coefficients, dtype=np.float64)
-        table = table.reshape([domain[n].size for n in asked])
+        table = table.reshape([domain[n].size for n in target])
         out: dict[int, Array] = {}
-        for subset in _subsets(asked):
-            rest = tuple(i for i, n in enumerate(asked) if n not in subset)
-            residual = _centred(table.sum(axis=rest)) / self._cells(set(asked) - set(subset))
+        for subset in _subsets(target):
+            rest = tuple(i for i, n in enumerate(target) if n not in subset)
+            residual = _centred(table.sum(axis=rest)) / self._cells(set(target) - set(subset))
             holding, parts, _ = self._weights(subset)
             for b, part in zip(holding.tolist(), parts.tolist(), strict=True):
                 sizes = [domain[n].size for n in self.tables[b]]
-                kept = [domain[n].size if n in subset else 1 for n in self.tables[b]]
-                spread = np.broadcast_to(part * residual.reshape(kept), sizes).reshape(-1)
+                along = [domain[n].size if n in subset else 1 for n in self.tables[b]]
+                spread = np.broadcast_to(part * residual.reshape(along), sizes).reshape(-1)
                 out[b] = out[b] + spread if b in out else spread
         return out
 
@@ -484,12 +484,12 @@ class WeightedMarginals(Strategy):
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
         """``sum_B prod_{i in B} (1 - 1/n_i) / n_{S-B}^2 sum_A part^2 n_{A-B} v_A``."""
-        asked = self.workload.terms[term].attributes
+        target = self.workload.terms[term].attributes
         noise = np.asarray(block_variances, dtype=np.float64)
         total = 0.0
-        for subset in _subsets(asked):
+        for subset in _subsets(target):
             spread = prod(1 - 1 / self.workload.domain[n].size for n in subset)
-            outside = self._cells(set(asked) - set(subset))
+            outside = self._cells(set(target) - set(subset))
             holding, parts, cells = self._weights(subset)
             total += spread / outside**2 * float((parts**2 * cells) @ noise[holding])
         return total
@@ -500,30 +500,30 @@ class WeightedMarginals(Strategy):
         The coefficient of a cell of table A depends on which of the attributes it shares with the
         asked table have the asked value.
         """
-        asked = self.workload.terms[term].attributes
+        target = self.workload.terms[term].attributes
         second = fourth = 0.0
-        for shared in _subsets(asked):
-            for variances, cells in self._coefficients(shared, asked):
+        for shared in _subsets(target):
+            for variances, cells in self._coefficients(shared, target):
                 second += float((cells * variances).sum())
                 fourth += float((cells * variances**2).sum())
         rows = self.workload.terms[term].rows
         return np.full(rows, second**2 / fourth if fourth > 0 else 1.0)
 
-    def _coefficients(self, shared: Subset, asked: Subset) -> Iterator[tuple[Array, Array]]:
+    def _coefficients(self, shared: Subset, target: Subset) -> Iterator[tuple[Array, Array]]:
         """Of tables that share just these attributes with the asked one, by pattern of agreement:
         the variance that a cell of each table brings in, and how many such cells it has.
         """
         domain = self.workload.domain
         column = {n: i for i, n in enumerate(domain.names)}
-        pattern = np.array([n in shared for n in asked], dtype=bool)
-        read = self._inside[:, [column[n] for n in asked]]
+        pattern = np.array([n in shared for n in target], dtype=bool)
+        read = self._inside[:, [column[n] for n in target]]
         tables = np.flatnonzero((read == pattern).all(axis=1))
         if not len(tables):
             return
         parts = {}
         for subset in _subsets(shared):
             holding, counted, _ = self._weights(subset)
-            outside = self._cells(set(asked) - set(subset))
+            outside = self._cells(set(target) - set(subset))
             parts[subset] = counted[np.searchsorted(holding, tables)] / outside
         alone = np.exp(self._logs[tables] - log(self._cells(set(shared))))
         noise = np.array(self.shares)[tables] ** -2
@@ -560,15 +560,15 @@ class WeightedMarginals(Strategy):
 
 def weighted_marginals(workload: Workload) -> WeightedMarginals:
     """The best shares found for Laplace noise; PlanError when a term asks for more than a table."""
-    asked: dict[Subset, float] = {}
+    weights: dict[Subset, float] = {}
     for term in workload.terms:
         if not term.is_table:
             raise PlanError(f"group {term.name!r} is not a table of counts")
         if term.cells > TABLE_CELLS:
             raise TooLarge(f"the table of {term.name!r} has {term.cells:,} cells")
         names = term.attributes
-        asked[names] = asked.get(names, 0.0) + term.weight**2
-    search = _Search(workload, asked)
+        weights[names] = weights.get(names, 0.0) + term.weight**2
+    search = _Search(workload, weights)
     shares = search.best()
     blocks = tuple(Block(table_block(workload, a), s) for a, s in shares.items())
     return WeightedMarginals(
@@ -579,15 +579,15 @@ def weighted_marginals(workload: Workload) -> WeightedMarginals:
 class _Search:
     """Errors of shares, from precisions on the residuals of the asked tables."""
 
-    def __init__(self, workload: Workload, asked: dict[Subset, float]) -> None:
-        self.domain, self.asked = workload.domain, asked
-        self.sets = sorted({b for s in asked for b in _subsets(s)}, key=lambda b: (len(b), b))
-        known: dict[Subset, float] = dict.fromkeys(self.sets, 0.0)
-        for names, weight in asked.items():
+    def __init__(self, workload: Workload, weights: dict[Subset, float]) -> None:
+        self.domain, self.weights = workload.domain, weights
+        self.sets = sorted({b for s in weights for b in _subsets(s)}, key=lambda b: (len(b), b))
+        errors: dict[Subset, float] = dict.fromkeys(self.sets, 0.0)
+        for names, weight in weights.items():
             for subset in _subsets(names):
-                known[subset] += weight / self.cells(names)
+                errors[subset] += weight / self.cells(names)
         self.errors = np.array(
-            [known[b] * prod(self.domain[n].size - 1 for n in b) for b in self.sets]
+            [errors[b] * prod(self.domain[n].size - 1 for n in b) for b in self.sets]
         )
 
     def cells(self, names: Subset) -> float:
@@ -595,9 +595,9 @@ class _Search:
 
     def best(self) -> dict[Subset, float]:
         """Tables with their shares, summing to 1."""
-        starts = [self._as_asked(self.asked)]
-        if len(self.asked) <= MOST_MERGED:
-            starts.append(self._as_asked(merged_tables(self.domain, self.asked)))
+        starts = [self._as_asked(self.weights)]
+        if len(self.weights) <= MOST_MERGED:
+            starts.append(self._as_asked(merged_tables(self.domain, self.weights)))
         ends = [self._followed(start) for start in starts]
         return min(ends, key=lambda end: end[0])[1]
 
@@ -628,7 +628,7 @@ class _Search:
             slope = -2 * shares * (holds.T @ (self.errors / precision**2))
             return float(np.log(value)), (slope - slope @ shares) / (total * value)
 
-        found = minimize(
+        end = minimize(
             error,
             first,
             jac=True,
@@ -637,9 +637,9 @@ class _Search:
             callback=stop_in_time,
             options={"maxiter": WEIGHTED_MARGINALS_STEPS, "maxcor": 30, "ftol": 1e-12},
         )
-        shares = np.asarray(found.x) / float(np.sum(found.x))
-        kept = {a: float(s) for a, s in zip(tables, shares, strict=True) if s > LEAST}
-        return float(found.fun), kept
+        shares = np.asarray(end.x) / float(np.sum(end.x))
+        measured = {a: float(s) for a, s in zip(tables, shares, strict=True) if s > LEAST}
+        return float(end.fun), measured
 
     def _holds(self, tables: list[Subset]) -> Array:
         """``1 / n_A`` where table A holds the residuals of B."""
@@ -761,8 +761,8 @@ class Fourier(Strategy):
         """The characters of a term, each with the coefficients of all its queries."""
         if not self._index:
             self._index.update({subset: b for b, subset in enumerate(self.subsets)})
-        asked = self.workload.terms[term].as_product()
-        factors = () if asked is None else asked.factors
+        product = self.workload.terms[term].as_product()
+        factors = () if product is None else product.factors
         for subset, coefficients in _expanded(factors):
             if coefficients.any():
                 yield self._index[subset], coefficients

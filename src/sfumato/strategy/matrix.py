@@ -60,8 +60,8 @@ class Mixed(GaussianStrategy):
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """``R y``."""
-        found = self.reconstruction @ np.asarray(values[0], dtype=np.float64)
-        return self._taken(term, found)
+        estimates = self.reconstruction @ np.asarray(values[0], dtype=np.float64)
+        return self._taken(term, estimates)
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Squared rows of R."""
@@ -70,8 +70,10 @@ class Mixed(GaussianStrategy):
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``R'c``."""
         place, c = self.places[term], np.asarray(coefficients, dtype=np.float64)
-        kept = place >= 0
-        summed = np.bincount(place[kept], weights=c[kept], minlength=len(self.reconstruction))
+        is_placed = place >= 0
+        summed = np.bincount(
+            place[is_placed], weights=c[is_placed], minlength=len(self.reconstruction)
+        )
         weights = np.asarray(self.reconstruction.T @ summed, dtype=np.float64)
         return {0: weights} if weights.any() else {}
 
@@ -110,10 +112,10 @@ class Dense(Mixed):
         longest = self._columns[2]
         if mixture.rows * mixture.columns.shape[1] > HELD:
             return (4 * longest * ROUND_UP,)
-        found = farthest_pair(np.concatenate(list(mixture.chunks()), axis=1))
+        farthest = farthest_pair(np.concatenate(list(mixture.chunks()), axis=1))
         # Either column may be off, and so is a difference of nearly equal long ones.
         off = 2 * mixture.greatest_error + 2.0**-50 * sqrt(longest)
-        return (min((sqrt(found) + off) ** 2, 4 * longest) * ROUND_UP,)
+        return (min((sqrt(farthest) + off) ** 2, 4 * longest) * ROUND_UP,)
 
     @cached_property
     def mixture(self) -> Mixture:
@@ -138,18 +140,18 @@ def dense(
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
     columns = distinct_columns(workload.domain, workload.terms)
-    asked = _asked(columns, workload.terms, objective)
-    used = np.flatnonzero(np.abs(asked.matrix).max(axis=0) > 0)
-    matrix = asked.matrix if len(used) == asked.matrix.shape[1] else asked.matrix[:, used]
+    queries = _distinct_queries(columns, workload.terms, objective)
+    used = np.flatnonzero(np.abs(queries.matrix).max(axis=0) > 0)
+    matrix = queries.matrix if len(used) == queries.matrix.shape[1] else queries.matrix[:, used]
     cells = spanning_cells(matrix)
     basis, coordinates = _basis(matrix, cells)
-    root = best_root(matrix, asked.weights, objective, TOLERANCE, progress, cells)
-    whole = asked.matrix[basis]  # with the cells that no query counts
+    root = best_root(matrix, queries.weights, objective, TOLERANCE, progress, cells)
+    whole = queries.matrix[basis]  # with the cells that no query counts
     options = _invertible(root.mixing @ coordinates, whole)
     if len(options) > 1:
-        options.insert(0, _helped(options[0], coordinates, asked.weights, root.lower, objective))
-    entries = _rounded(options, coordinates, whole, asked.weights, objective)
-    mixture = _mixture(workload, columns, asked, basis, entries)
+        options.insert(0, _helped(options[0], coordinates, queries.weights, root.lower, objective))
+    entries = _rounded(options, coordinates, whole, queries.weights, objective)
+    mixture = _mixture(workload, columns, queries, basis, entries)
     inverse = np.linalg.solve(entries.T.astype(np.float64), coordinates.T).T
     share = 1 / sqrt(mixture.greatest_column(2))
     return Dense(
@@ -157,7 +159,7 @@ def dense(
         "gaussian",
         workload,
         (Block(mixture, share),),
-        asked.places,
+        queries.places,
         np.asarray(inverse, dtype=np.float64),
         bound=root.lower,
         objective=objective,
@@ -165,7 +167,7 @@ def dense(
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Distinct:
     """Different queries that are not zero, in floats or int8, with weights and where they are."""
 
     matrix: Numbers
@@ -173,10 +175,10 @@ class _Asked:
     places: tuple[Integers, ...]
 
 
-def _asked(columns: Columns, terms: Sequence[Term], objective: Objective) -> _Asked:
+def _distinct_queries(columns: Columns, terms: Sequence[Term], objective: Objective) -> _Distinct:
     """Equal queries once: squared weights add up for the mean, the greatest counts for the max."""
     number: dict[bytes, int] = {}
-    kept: list[int] = []
+    rows: list[int] = []
     squares: list[float] = []
     places: list[Integers] = []
     row = 0
@@ -185,20 +187,20 @@ def _asked(columns: Columns, terms: Sequence[Term], objective: Objective) -> _As
         for i in range(term.rows):
             coefficients = columns.matrix[row]
             if coefficients.any():
-                found = number.setdefault((coefficients + 0).tobytes(), len(kept))
-                if found == len(kept):
-                    kept.append(row)
+                index = number.setdefault((coefficients + 0).tobytes(), len(rows))
+                if index == len(rows):
+                    rows.append(row)
                     squares.append(0.0)
                 more = term.weight**2
-                squares[found] = (
-                    max(squares[found], more) if objective == "max" else squares[found] + more
+                squares[index] = (
+                    max(squares[index], more) if objective == "max" else squares[index] + more
                 )
-                place[i] = found
+                place[i] = index
             row += 1
         places.append(place)
-    if not kept:
+    if not rows:
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
-    return _Asked(columns.matrix[kept], np.sqrt(squares), tuple(places))
+    return _Distinct(columns.matrix[rows], np.sqrt(squares), tuple(places))
 
 
 def _basis(matrix: Numbers, cells: Integers) -> tuple[Integers, Array]:
@@ -338,12 +340,12 @@ def _longest(matrix: Array, basis: Numbers) -> float:
 
 
 def _mixture(
-    workload: Workload, columns: Columns, asked: _Asked, basis: Integers, entries: Integers
+    workload: Workload, columns: Columns, queries: _Distinct, basis: Integers, entries: Integers
 ) -> Mixture:
     """The integers applied to the first asked query of each kind in the basis."""
     terms, picked, order = [], [], []
     left = {int(b): i for i, b in enumerate(basis)}
-    for term, place in zip(workload.terms, asked.places, strict=True):
+    for term, place in zip(workload.terms, queries.places, strict=True):
         rows = []
         for i, p in enumerate(place.tolist()):
             if p in left:
@@ -353,7 +355,7 @@ def _mixture(
             terms.append(term)
             picked.append(np.array(rows, dtype=np.int64))
     bits = max(t.fraction_bits for t in terms)
-    scaled = asked.matrix[basis[order]]
+    scaled = queries.matrix[basis[order]]
     if bits:
         common = np.ldexp(scaled.astype(np.float64), bits)
         # Beyond 64 bits whole numbers would be cut off silently, and with them the sensitivity.

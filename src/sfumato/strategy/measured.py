@@ -284,7 +284,7 @@ class Mixture(Term):
 
     def chunks(self) -> Iterator[Array]:
         """The different columns of M, some at a time, in floats."""
-        return (found for found, _ in self._bounded_chunks())
+        return (columns for columns, _ in self._bounded_chunks())
 
     @cached_property
     def is_exact(self) -> bool:
@@ -303,12 +303,12 @@ class Mixture(Term):
         unit = 0.0 if self.is_exact else (self.entries.shape[1] + 2) * 2.0**-52
         for first in range(0, self.columns.shape[1], step):
             some = self.columns[:, first : first + step].astype(np.float64)
-            found = np.ldexp(matrix @ some, -self.fraction_bits)
+            columns = np.ldexp(matrix @ some, -self.fraction_bits)
             if unit:
                 off = unit * np.ldexp(np.abs(matrix) @ np.abs(some), -self.fraction_bits)
             else:
                 off = np.zeros((1, 1))
-            yield found, off
+            yield columns, off
 
     def greatest_column(self, p: int) -> float:
         """At least ``max_j |M_j|_p^p``, but for the roundings of the last sum of powers."""

@@ -186,8 +186,8 @@ class Rooted(Term):
         """A map of the cells of the long attribute, on every line."""
         lines = np.moveaxis(table.reshape(self.shape), self.axis, 0)
         flat = lines.reshape(len(lines), -1)
-        found = np.stack([one(np.ascontiguousarray(column)) for column in flat.T], axis=1)
-        return np.moveaxis(found.reshape(lines.shape), 0, self.axis)
+        mapped = np.stack([one(np.ascontiguousarray(column)) for column in flat.T], axis=1)
+        return np.moveaxis(mapped.reshape(lines.shape), 0, self.axis)
 
     def _plain(self, line: Numbers) -> Numbers:
         u, _ = potentials(self.chain, self.mass, self.root.shifts, self.root.weights, line)
@@ -321,21 +321,21 @@ class Points:
     def of_intervals(self, starts: Integers, ends: Integers) -> Array:
         """The variance of ``P_e - P_s`` for given pairs s < e."""
         shared = np.zeros(len(starts))
-        known = starts == 0 if self.is_pinned else np.zeros(len(starts), dtype=bool)
-        first, last = starts[~known], ends[~known]
+        is_zero = starts == 0 if self.is_pinned else np.zeros(len(starts), dtype=bool)
+        first, last = starts[~is_zero], ends[~is_zero]
         node = 1 if self.is_pinned else 0
-        found = covariances(
+        shared_at = covariances(
             self._chain, 1 / self._conductance, self._terms, first - node, last - node
         )
         beside = np.flatnonzero(last == first + 1)
         at = first[beside]
         both = self._conductance[at - node] * self._conductance[at + 1 - node]
-        found[beside] -= self._psi.slope * both / self.mass[at]
+        shared_at[beside] -= self._psi.slope * both / self.mass[at]
         # The pole at 0: min(place_s, place_t), or -|place_s - place_t| / 2 where none is pinned.
         lower = self._place[first]
         at_zero = lower if self.is_pinned else (lower - self._place[last]) / 2
-        found += self._psi.first[0] * at_zero
-        shared[~known] = found
+        shared_at += self._psi.first[0] * at_zero
+        shared[~is_zero] = shared_at
         return np.asarray(
             self.variances[starts] + self.variances[ends] - 2 * shared, dtype=np.float64
         )
@@ -499,12 +499,12 @@ class Ordered(GaussianStrategy):
         """Through the points, line by line."""
         self._check_listed(term)
         starts, ends = self._intervals(term)
-        asked = self.workload.terms[term]
-        shape = asked.row_shape
-        names = [n for n in asked.attributes if n == self.rooted.along]
+        target = self.workload.terms[term]
+        shape = target.row_shape
+        names = [n for n in target.attributes if n == self.rooted.along]
         lines = np.asarray(coefficients, dtype=np.float64).reshape(shape)
         if names:
-            lines = np.moveaxis(lines, asked.attributes.index(self.rooted.along), -1)
+            lines = np.moveaxis(lines, target.attributes.index(self.rooted.along), -1)
         n = self.rooted.chain.nodes
         out = []
         for line in lines.reshape(self._lines, -1):
@@ -513,18 +513,18 @@ class Ordered(GaussianStrategy):
             np.subtract.at(weights, starts, line)
             out.append(self.points.transposed(weights))
         cells = [self.workload.domain[b].size for b in self.rooted.by]
-        found = np.moveaxis(np.array(out).reshape(*cells, n), -1, self.rooted.axis)
-        return {0: found.reshape(-1)}
+        weights_of_cells = np.moveaxis(np.array(out).reshape(*cells, n), -1, self.rooted.axis)
+        return {0: weights_of_cells.reshape(-1)}
 
     def covariance(
         self, term: int, queries: Sequence[int], block_variances: Sequence[float]
     ) -> Array:
         """``2 Cov(P_b - P_a, P_d - P_c)``: variances of ad and bc less those of ac and bd."""
-        asked = self.workload.terms[term]
-        shape = asked.row_shape
+        target = self.workload.terms[term]
+        shape = target.row_shape
         places = np.unravel_index(np.array(queries, dtype=np.int64), shape) if shape else ()
-        known = [n == self.rooted.along for n in asked.attributes]
-        along = [p for p, k in zip(places, known, strict=True) if k]
+        is_along = [n == self.rooted.along for n in target.attributes]
+        along = [p for p, k in zip(places, is_along, strict=True) if k]
         starts, ends = self._picked(term, along[0] if along else np.zeros(len(queries), np.int64))
         points, where = np.unique(np.concatenate([starts, ends]), return_inverse=True)
         first, last = np.triu_indices(len(points), 1)
@@ -533,7 +533,7 @@ class Ordered(GaussianStrategy):
         apart += apart.T
         a, b = np.split(where.reshape(-1), 2)
         out = apart[np.ix_(a, b)] + apart[np.ix_(b, a)] - apart[np.ix_(a, a)] - apart[np.ix_(b, b)]
-        for p, k in zip(places, known, strict=True):
+        for p, k in zip(places, is_along, strict=True):
             out *= 1.0 if k else p[:, None] == p  # other cells have noise of their own
         return np.asarray(block_variances[0] * out / 2, dtype=np.float64)
 
@@ -569,30 +569,30 @@ class Ordered(GaussianStrategy):
         return isinstance(self._queries(term), Ranges)
 
     def _queries(self, term: int) -> QuerySet:
-        asked = self.workload.terms[term].as_product()
-        factors = {} if asked is None else dict(asked.factors)
+        product = self.workload.terms[term].as_product()
+        factors = {} if product is None else dict(product.factors)
         return factors.get(self.rooted.along, Total(self.rooted.chain.nodes))
 
     def _intervals(self, term: int) -> tuple[Integers, Integers]:
-        found = self._queries(term).intervals()
-        if found is None:
+        ends = self._queries(term).intervals()
+        if ends is None:
             raise TypeError("an ordered strategy answers intervals")
-        return found
+        return ends
 
     def _in_order(self, term: int, lines: Array) -> Array:
         """From a line per cell of ``by`` to the order of the asked attributes."""
-        asked = self.workload.terms[term]
-        if self.rooted.along not in asked.attributes:
+        target = self.workload.terms[term]
+        if self.rooted.along not in target.attributes:
             return lines.reshape(-1)
         cells = [self.workload.domain[b].size for b in self.rooted.by]
-        place = asked.attributes.index(self.rooted.along)
+        place = target.attributes.index(self.rooted.along)
         return np.moveaxis(lines.reshape(*cells, -1), -1, place).reshape(-1)
 
     def _check_listed(self, term: int) -> None:
-        asked = self.workload.terms[term]
-        if asked.rows > DENSE_LIMIT:
+        target = self.workload.terms[term]
+        if target.rows > DENSE_LIMIT:
             raise TooLarge(
-                f"group {asked.name!r} has {asked.rows:,} answers, at most {DENSE_LIMIT:,} are "
+                f"group {target.name!r} has {target.rows:,} answers, at most {DENSE_LIMIT:,} are "
                 f"listed; ask for some of them with release.ranges({self.rooted.along!r}, ...)"
             )
 
@@ -607,14 +607,14 @@ def ordered(
     Refused when a group is no product, when several attributes are asked by intervals, when other
     attributes are not asked cell by cell in all groups alike, or for more than 2^25 cells.
     """
-    along, by, asked = _read(workload)
-    found = ordered_chain(asked)
-    if found is None:
+    along, by, weighted = _read(workload)
+    gram = ordered_chain(weighted)
+    if gram is None:
         raise PlanError(
             "ranges with prefixes of unequal weights, or with the total, have no tridiagonal "
             "inverse; ask for them in separate plans"
         )
-    chain, diagonal = found
+    chain, diagonal = gram
     inverse = Tridiagonal(chain.diagonal(), -chain.links)
     if tolerance is None:
         tolerance = FINE if chain.nodes <= FINE_CELLS else TOLERANCE
@@ -635,16 +635,16 @@ def ordered_largest(workload: Workload, tolerance: float = 2 * TOLERANCE) -> Ord
     few percent of it for all ranges. Refused for more than one group and for other queries.
     """
 
-    along, by, asked = _read(workload)
-    queries, weight = asked[0]
-    if len(asked) != 1 or not queries.holds_prefixes:
+    along, by, weighted = _read(workload)
+    queries, weight = weighted[0]
+    if len(weighted) != 1 or not queries.holds_prefixes:
         raise PlanError("the largest error is known in linear time for one group of intervals only")
     if isinstance(queries, Prefix):
         best = prefix_weights(queries.size, tolerance)
-        found = ordered_chain([(queries, best.w)])
-        if found is None:
+        gram = ordered_chain([(queries, best.w)])
+        if gram is None:
             raise PlanError("the weights of the prefixes are too uneven")
-        chain, diagonal = found
+        chain, diagonal = gram
         v, bound = best.v, best.lower
     else:
         chain, diagonal = _chain_of_points(range_points(queries.size))
@@ -673,15 +673,15 @@ def _chain_of_points(weights: Array) -> tuple[Chain, Array]:
     return Chain(conductance[1:-1], ground), before * after
 
 
-def ordered_chain(asked: Sequence[tuple[QuerySet, float | Array]]) -> tuple[Chain, Array] | None:
+def ordered_chain(weighted: Sequence[tuple[QuerySet, float | Array]]) -> tuple[Chain, Array] | None:
     """``V^-1`` as a chain, and the diagonal of V, for weighted prefixes, totals and ranges.
 
     Weights are those of the squared errors: one for all queries of a set, or one per prefix. None
     where V^-1 is no chain.
     """
-    n = asked[0][0].size
+    n = weighted[0][0].size
     weights, even = np.zeros(n), 0.0
-    for queries, weight in asked:
+    for queries, weight in weighted:
         if isinstance(queries, Ranges):
             even += float(np.asarray(weight))
         elif isinstance(queries, Prefix):
@@ -711,9 +711,9 @@ def _read(workload: Workload) -> tuple[str, tuple[str, ...], list[tuple[QuerySet
     factors = [None if p is None else dict(p.factors) for p in products]
     names = {
         name
-        for found in factors
-        if found is not None
-        for name, q in found.items()
+        for by_name in factors
+        if by_name is not None
+        for name, q in by_name.items()
         if q.holds_prefixes
     }
     if len(names) != 1:
@@ -721,26 +721,26 @@ def _read(workload: Workload) -> tuple[str, tuple[str, ...], list[tuple[QuerySet
             f"intervals along exactly one attribute are needed, these are along {len(names)}"
         )
     along = names.pop()
-    asked: list[tuple[QuerySet, float]] = []
+    weighted: list[tuple[QuerySet, float]] = []
     others: set[tuple[str, ...]] = set()
     size = workload.domain[along].size
-    for term, found in zip(workload.terms, factors, strict=True):
-        if found is None:
+    for term, by_name in zip(workload.terms, factors, strict=True):
+        if by_name is None:
             raise PlanError(f"group {term.name!r} is no product of query sets")
-        queries = found.pop(along, Total(size))
+        queries = by_name.pop(along, Total(size))
         if not (queries.holds_prefixes or queries.is_total):
             raise PlanError(f"group {term.name!r} asks {along} for other queries than intervals")
-        if not all(q.is_identity for q in found.values()):
+        if not all(q.is_identity for q in by_name.values()):
             raise PlanError(f"group {term.name!r} asks other attributes for more than their cells")
-        asked.append((queries, term.weight**2))
-        others.add(tuple(found))
+        weighted.append((queries, term.weight**2))
+        others.add(tuple(by_name))
     if len(others) != 1:
         raise PlanError("the groups are not by the same attributes")
     if not 2 <= size <= MOST_CELLS:
         raise TooLarge(
             f"{along} has {size:,} cells; allowed are 2 to {MOST_CELLS:,}, use coarser cells"
         )
-    return along, others.pop(), asked
+    return along, others.pop(), weighted
 
 
 def _spectrum(chain: Chain, diagonal: Array, v: Array) -> tuple[float, float]:
@@ -833,15 +833,15 @@ def _by_orbits(workload: Workload, progress: SearchProgress | None = None) -> Fa
         for axis, queries in zip(problem.axes, problem.common, strict=True)
         if isinstance(queries, Prefix)
     }
-    sectors, found = problem.solve(MAXIMUM_TOLERANCE, starts, progress)
-    return replace(factorization(workload, sectors, found), objective="max")
+    sectors, optimum = problem.solve(MAXIMUM_TOLERANCE, starts, progress)
+    return replace(factorization(workload, sectors, optimum), objective="max")
 
 
 def _factor(queries: QuerySet) -> FactorLargest:
     """The weights of the queries of one attribute, of at most 2,048 classes of cells."""
     if isinstance(queries, Prefix):
-        found = prefix_weights(queries.size)
-        return FactorLargest(found.w, found.lower)
+        solved = prefix_weights(queries.size)
+        return FactorLargest(solved.w, solved.lower)
     domain = Domain({"x": queries.size})
     problem = weighted_orbits(Workload(domain, (Product(domain, "x", 1.0, (("x", queries),)),)))
     best = problem.weights(FACTOR_TOLERANCE)
@@ -870,12 +870,12 @@ def prefix_weights(size: int, tolerance: float = MAXIMUM_TOLERANCE) -> Certified
         return root_diagonal(*prefix_inverse_gram(v[::-1] / v.sum()))(v)
 
     # At w = v backwards the certificate of the largest error is the square of that of the mean.
-    found = certified_optimum(diagonal, size, tolerance / 2, all_bind=True)
-    total = float(found.v.sum())
-    v = found.v / total
+    optimum = certified_optimum(diagonal, size, tolerance / 2, all_bind=True)
+    total = float(optimum.v.sum())
+    v = optimum.v / total
     # X has diagonal at most 1 and the errors are those of the cells backwards, times the total.
-    upper = found.scale**2 * total
-    return CertifiedLargest(v, v[::-1].copy(), found.scale, upper, found.lower, found.steps)
+    upper = optimum.scale**2 * total
+    return CertifiedLargest(v, v[::-1].copy(), optimum.scale, upper, optimum.lower, optimum.steps)
 
 
 def prefix_inverse_gram(weights: Array) -> tuple[Tridiagonal, Array]:
@@ -908,8 +908,8 @@ def range_bound(size: int, tolerance: float = FACTOR_TOLERANCE) -> float:
     diagonal[-1] += 1 / (starts.sum() * ends[-1])
     diagonal[half] -= 1 / (starts.sum() * ends.sum())
     inverse = Tridiagonal(diagonal, beside)
-    found = certified_optimum(root_diagonal(inverse, a * b), size, tolerance, all_bind=True)
-    return found.lower / float(starts.sum() * ends.sum())
+    optimum = certified_optimum(root_diagonal(inverse, a * b), size, tolerance, all_bind=True)
+    return optimum.lower / float(starts.sum() * ends.sum())
 
 
 def range_points(size: int) -> Array:

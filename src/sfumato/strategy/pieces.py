@@ -71,51 +71,51 @@ class Pieces(SumOfProducts):
 
     def answer(self, term: int, values: Sequence[Array]) -> Array:
         """The sum over the pieces within the term."""
-        asked = self._factors(term)
-        out = np.zeros([q.rows for q in asked.values()])
-        for b, inside in self._within(asked):
+        factors = self._factors(term)
+        out = np.zeros([q.rows for q in factors.values()])
+        for b, inside in self._within(factors):
             shape = [self.splits[n].measured.rows for n in inside]
             part = values[b].reshape(shape)
             for axis, name in enumerate(inside):
-                rest = self.splits[name].rest(asked[name], np.moveaxis(part, axis, 0))
+                rest = self.splits[name].rest(factors[name], np.moveaxis(part, axis, 0))
                 part = np.moveaxis(rest, 0, axis)
-            out = out + self._completed(part, inside, asked, power=1)
+            out = out + self._with_totals(part, inside, factors, power=1)
         return out.reshape(-1)
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """Rests along the attributes of a piece, totals along the others."""
-        asked = self._factors(term)
+        factors = self._factors(term)
         table = np.asarray(coefficients, dtype=np.float64)
-        table = table.reshape([q.rows for q in asked.values()])
-        found = {}
-        for b, inside in self._within(asked):
+        table = table.reshape([q.rows for q in factors.values()])
+        by_block = {}
+        for b, inside in self._within(factors):
             part = table
-            for axis, (name, queries) in reversed(list(enumerate(asked.items()))):
+            for axis, (name, queries) in reversed(list(enumerate(factors.items()))):
                 moved = np.moveaxis(part, axis, 0)
                 if name in inside:
                     rest = self.splits[name].rest_adjoint(queries, moved)
                     part = np.moveaxis(rest, 0, axis)
                 else:
                     part = np.tensordot(self._coefficients(name, queries)[0], moved, axes=1)
-            found[b] = np.asarray(part, dtype=np.float64).reshape(-1)
-        return found
+            by_block[b] = np.asarray(part, dtype=np.float64).reshape(-1)
+        return by_block
 
     def covariance(
         self, term: int, queries: Sequence[int], block_variances: Sequence[float]
     ) -> Array:
         """Products of ``r r'`` and ``alpha alpha'``, summed over the pieces."""
-        asked = self._factors(term)
-        shape = [q.rows for q in asked.values()]
+        factors = self._factors(term)
+        shape = [q.rows for q in factors.values()]
         places = np.unravel_index(np.asarray(queries, dtype=np.int64), shape) if shape else ()
         kernels: dict[str, tuple[Array, Array]] = {}
-        for (name, found), rows in zip(asked.items(), places, strict=True):
-            alpha = self._coefficients(name, found)[0][rows]
+        for (name, factor), rows in zip(factors.items(), places, strict=True):
+            alpha = self._coefficients(name, factor)[0][rows]
             listed, which = np.unique(rows, return_inverse=True)
-            units = (np.arange(found.rows)[:, None] == listed[None, :]).astype(np.float64)
-            read = self.splits[name].rest_adjoint(found, units)[:, which.reshape(-1)]
+            units = (np.arange(factor.rows)[:, None] == listed[None, :]).astype(np.float64)
+            read = self.splits[name].rest_adjoint(factor, units)[:, which.reshape(-1)]
             kernels[name] = np.outer(alpha, alpha), read.T @ read
         out = np.zeros((len(queries), len(queries)))
-        for b, inside in self._within(asked):
+        for b, inside in self._within(factors):
             part = np.full_like(out, block_variances[b])
             for name, (totals, rests) in kernels.items():
                 part *= rests if name in inside else totals
@@ -124,20 +124,20 @@ class Pieces(SumOfProducts):
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """Products of ``|r|^2`` and ``alpha^2``, summed over the pieces."""
-        asked = self._factors(term)
-        out = np.zeros([q.rows for q in asked.values()])
-        for b, inside in self._within(asked):
+        factors = self._factors(term)
+        out = np.zeros([q.rows for q in factors.values()])
+        for b, inside in self._within(factors):
             part = np.ones(())
             for name in inside:
-                part = np.multiply.outer(part, self._coefficients(name, asked[name])[1])
-            out = out + block_variances[b] * self._completed(part, inside, asked, power=2)
+                part = np.multiply.outer(part, self._coefficients(name, factors[name])[1])
+            out = out + block_variances[b] * self._with_totals(part, inside, factors, power=2)
         return out.reshape(-1)
 
     def _unit_totals(self, term: int) -> Iterator[tuple[int, float]]:
         """What unit noise on each block adds to the total variance of a term."""
-        asked = self._factors(term)
-        for b, inside in self._within(asked):
-            sums = (self._sums(n, q)[1 if n in inside else 0] for n, q in asked.items())
+        factors = self._factors(term)
+        for b, inside in self._within(factors):
+            sums = (self._sums(n, q)[1 if n in inside else 0] for n, q in factors.items())
             yield b, prod(sums)
 
     def greatest_variance(self, term: int, block_variances: Sequence[float]) -> float:
@@ -146,14 +146,14 @@ class Pieces(SumOfProducts):
         A variance grows with ``alpha^2`` and ``|r|^2`` of every attribute, linearly in each pair,
         so the greatest is among queries on the frontier of these pairs.
         """
-        asked = self._factors(term)
-        pairs = [self._frontier(name, queries) for name, queries in asked.items()]
+        factors = self._factors(term)
+        pairs = [self._frontier(name, queries) for name, queries in factors.items()]
         if prod(len(alpha) for alpha, _ in pairs) > LISTED:
             pairs = [(a.max(keepdims=True), r.max(keepdims=True)) for a, r in pairs]
         out = np.zeros([len(alpha) for alpha, _ in pairs])
-        for b, inside in self._within(asked):
+        for b, inside in self._within(factors):
             part = np.full((), block_variances[b])
-            for name, (alpha, rest) in zip(asked, pairs, strict=True):
+            for name, (alpha, rest) in zip(factors, pairs, strict=True):
                 part = np.multiply.outer(part, rest if name in inside else alpha)
             out += part
         return float(out.max())
@@ -169,9 +169,9 @@ class Pieces(SumOfProducts):
     def _at(self) -> dict[Subset, int]:
         return {inside: b for b, inside in enumerate(self.subsets)}
 
-    def _within(self, asked: Mapping[str, QuerySet]) -> list[tuple[int, Subset]]:
+    def _within(self, factors: Mapping[str, QuerySet]) -> list[tuple[int, Subset]]:
         at = self._at
-        return [(at[inside], inside) for inside in _subsets(tuple(asked)) if inside in at]
+        return [(at[inside], inside) for inside in _subsets(tuple(factors)) if inside in at]
 
     def _coefficients(self, name: str, queries: QuerySet) -> tuple[Array, Array]:
         """``alpha`` and ``|r|^2`` of every query."""
@@ -202,34 +202,34 @@ class Pieces(SumOfProducts):
                 self._summed[key] = totals, rests * split.unit**2
         return self._summed[key]
 
-    def _completed(
-        self, part: Array, inside: Subset, asked: Mapping[str, QuerySet], power: int
+    def _with_totals(
+        self, part: Array, inside: Subset, factors: Mapping[str, QuerySet], power: int
     ) -> Array:
         """Put the axes in the order asked and multiply in the totals of the others."""
         rests = dict(zip(inside, part.shape, strict=True))
-        outside = {n: q for n, q in asked.items() if n not in rests}
+        outside = {n: q for n, q in factors.items() if n not in rests}
         totals = {n: self._coefficients(n, q)[0] ** power for n, q in outside.items()}
-        return self._in_order(part, rests, asked, totals)
+        return self._in_order(part, rests, factors, totals)
 
 
 def pieces(workload: Workload) -> Pieces | None:
     """The best pieces for a union of products; None when a term is no product."""
-    asked: list[Mapping[str, QuerySet]] = []
+    term_factors: list[Mapping[str, QuerySet]] = []
     shared: dict[tuple[str, str | int], QuerySet] = {}  # equal query sets become one object
     for group in workload.terms:
         term = group.as_product()
         if term is None:
             return None
         factors = term.factors
-        asked.append({n: shared.setdefault((n, q.key), q) for n, q in factors})
-    count = sum(2 ** len(f) for f in asked)
+        term_factors.append({n: shared.setdefault((n, q.key), q) for n, q in factors})
+    count = sum(2 ** len(f) for f in term_factors)
     if count > MOST_PIECES:
         raise TooLarge(f"up to {count:,} pieces, more than {MOST_PIECES:,}")
-    found = union_of_splits(workload, asked)
-    splits = found.splits
-    kept = np.flatnonzero(found.c > 0).tolist()
-    weight = {found.subsets[i]: sqrt(found.c[i] / found.cost[i]) for i in kept}
-    total = sum(sqrt(found.c[i] * found.cost[i]) for i in kept)
+    union = union_of_splits(workload, term_factors)
+    splits = union.splits
+    used = np.flatnonzero(union.c > 0).tolist()
+    weight = {union.subsets[i]: sqrt(union.c[i] / union.cost[i]) for i in used}
+    total = sum(sqrt(union.c[i] * union.cost[i]) for i in used)
     blocks = []
     for inside, w in weight.items():
         factors = tuple((n, splits[n].measured) for n in inside)
@@ -244,7 +244,7 @@ def pieces(workload: Workload) -> Pieces | None:
         tuple(blocks),
         splits,
         tuple(weight),
-        bound=max(pinched_bound(workload, found.cells), sum_of_bounds(workload)),
+        bound=max(pinched_bound(workload, union.cells), sum_of_bounds(workload)),
     )
 
 
@@ -262,8 +262,8 @@ def _upper_right(x: Array, y: Array) -> tuple[Array, Array]:
         while len(corners) > 1 and _is_below(corners[-1], corners[-2], point):
             corners.pop()
         corners.append(point)
-    found = np.array(corners)
-    return found[:, 0], found[:, 1]
+    hull = np.array(corners)
+    return hull[:, 0], hull[:, 1]
 
 
 def _is_below(
@@ -313,7 +313,7 @@ class FactorLargest:
 
 def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest]) -> Pieces:
     """Pieces whose largest error is small; ``solve`` weights the queries of one attribute."""
-    known: dict[_Key, FactorLargest | None] = {}
+    solved: dict[_Key, FactorLargest | None] = {}
     bound = 0.0
     for group in workload.terms:
         term = group.as_product()
@@ -321,21 +321,21 @@ def largest_pieces(workload: Workload, solve: Callable[[QuerySet], FactorLargest
             raise PlanError(f"the group {group.name!r} is not a product of query sets")
         for _, queries in term.factors:
             plain = queries.is_disjoint
-            if _key(queries) not in known:
-                known[_key(queries)] = None if plain else solve(queries)
-        each = [known[_key(q)] for _, q in term.factors]
+            if _key(queries) not in solved:
+                solved[_key(queries)] = None if plain else solve(queries)
+        each = [solved[_key(q)] for _, q in term.factors]
         bound = max(bound, term.weight**2 * prod(f.bound for f in each if f is not None))
     emphasis = np.full(len(workload.terms), 1 / len(workload.terms))
     best: Pieces | None = None
     for _ in range(ROUNDS):
-        guess = pieces(_reweighted(workload, known, emphasis))
+        guess = pieces(_reweighted(workload, solved, emphasis))
         if guess is None:
             raise PlanError("a group is not a product of query sets")
         # The largest error is at least the mean for any weights of sum 1.
         bound = max(bound, (guess.bound or 0.0) / float(emphasis.sum()))
-        found, emphasis = _shared(workload, guess)
-        if best is None or found.weighted_error("max") < best.weighted_error("max"):
-            best = found
+        candidate, emphasis = _shared(workload, guess)
+        if best is None or candidate.weighted_error("max") < best.weighted_error("max"):
+            best = candidate
         if must_stop():
             break
     if best is None:
@@ -352,12 +352,12 @@ def _key(queries: QuerySet) -> _Key:
 
 
 def _factors(term: Term) -> dict[str, QuerySet]:
-    found = term.as_product()
-    return {} if found is None else dict(found.factors)
+    product_term = term.as_product()
+    return {} if product_term is None else dict(product_term.factors)
 
 
 def _reweighted(
-    workload: Workload, known: Mapping[_Key, FactorLargest | None], emphasis: Array
+    workload: Workload, solved: Mapping[_Key, FactorLargest | None], emphasis: Array
 ) -> Workload:
     """The queries with weights whose sum over a term is ``emphasis`` times its own weight."""
     made: dict[_Key, QuerySet] = {}
@@ -365,9 +365,9 @@ def _reweighted(
     for term, weight in zip(workload.terms, emphasis, strict=True):
         factors = []
         for name, queries in _factors(term).items():
-            found = known[_key(queries)]
-            if found is not None and _key(queries) not in made:
-                made[_key(queries)] = Reweighted(queries.size, queries, found.weights)
+            largest = solved[_key(queries)]
+            if largest is not None and _key(queries) not in made:
+                made[_key(queries)] = Reweighted(queries.size, queries, largest.weights)
             factors.append((name, made.get(_key(queries), queries)))
         # Plain factors count every query once.
         plain = prod(q.rows for _, q in factors if q.is_exact)
@@ -388,13 +388,13 @@ class _Program:
 
     def squares(self, weights: Array) -> Array:
         """``sum_q lambda_q c_qA`` of every piece."""
-        found = np.bincount(self.piece, weights[self.query] * self.value, len(self.cost))
-        return np.asarray(found, dtype=np.float64)
+        sums = np.bincount(self.piece, weights[self.query] * self.value, len(self.cost))
+        return np.asarray(sums, dtype=np.float64)
 
     def errors(self, theta: Array) -> Array:
         """``sum_A c_qA / theta_A`` of every query."""
-        found = np.bincount(self.query, self.value / theta[self.piece], len(self.term))
-        return np.asarray(found, dtype=np.float64)
+        sums = np.bincount(self.query, self.value / theta[self.piece], len(self.term))
+        return np.asarray(sums, dtype=np.float64)
 
     def solve(self) -> tuple[Array, Array]:
         """``theta`` with ``sum theta cost = 1``, and the weights that prove it best."""
@@ -446,7 +446,7 @@ def _shared(workload: Workload, guess: Pieces) -> tuple[Pieces, Array]:
         )
         unit = prod(splits[n].unit for n in inside)
         blocks.append(Block(measured, float(np.sqrt(share)) * unit))
-    found = Pieces(
+    strategy = Pieces(
         "factorization",
         "gaussian",
         workload,
@@ -456,7 +456,7 @@ def _shared(workload: Workload, guess: Pieces) -> tuple[Pieces, Array]:
         objective="max",
     )
     emphasis = np.bincount(program.term, weights, len(workload.terms))
-    return found, np.asarray(np.maximum(emphasis, LEAST), dtype=np.float64)
+    return strategy, np.asarray(np.maximum(emphasis, LEAST), dtype=np.float64)
 
 
 def _program(workload: Workload, splits: Mapping[str, Split]) -> tuple[_Program, list[Subset]]:
@@ -468,12 +468,12 @@ def _program(workload: Workload, splits: Mapping[str, Split]) -> tuple[_Program,
     term_of: list[int] = []
     held = 0
     for t, term in enumerate(workload.terms):
-        asked = _factors(term)
-        names = tuple(asked)
-        for name, queries in asked.items():
+        factors = _factors(term)
+        names = tuple(factors)
+        for name, queries in factors.items():
             if (name, id(queries)) not in hulls:
                 hulls[name, id(queries)] = _hull(*_pairs(splits[name], queries))
-        pairs = [hulls[name, id(queries)] for name, queries in asked.items()]
+        pairs = [hulls[name, id(queries)] for name, queries in factors.items()]
         insides = list(chain.from_iterable(combinations(names, k) for k in range(len(names) + 1)))
         numbers = [at.setdefault(inside, len(at)) for inside in insides]
         for chosen in product(*pairs):
@@ -492,10 +492,14 @@ def _program(workload: Workload, splits: Mapping[str, Split]) -> tuple[_Program,
     arrays = np.concatenate(value), np.concatenate(query), np.concatenate(piece)
     used = np.zeros(len(at), dtype=bool)
     used[arrays[2][arrays[0] > 0]] = True
-    kept = used[arrays[2]] & (arrays[0] > 0)
+    is_used = used[arrays[2]] & (arrays[0] > 0)
     renumbered = np.cumsum(used) - 1
     program = _Program(
-        arrays[0][kept], arrays[1][kept], renumbered[arrays[2][kept]], cost[used], np.array(term_of)
+        arrays[0][is_used],
+        arrays[1][is_used],
+        renumbered[arrays[2][is_used]],
+        cost[used],
+        np.array(term_of),
     )
     return program, [inside for inside, keep in zip(at, used, strict=True) if keep]
 
@@ -517,14 +521,14 @@ def _pairs(split: Split, queries: QuerySet) -> tuple[Array, Array]:
 def _hull(x: Array, y: Array) -> Array:
     """The upper right hull of points in the plane: all that a positive combination can pick."""
     order = np.lexsort((y, x))[::-1]
-    kept: list[tuple[float, float]] = []
+    corners: list[tuple[float, float]] = []
     for px, py in zip(x[order].tolist(), y[order].tolist(), strict=True):
-        if kept and py <= kept[-1][1]:
+        if corners and py <= corners[-1][1]:
             continue
-        while len(kept) > 1 and _height(kept[-2], (px, py), np.array([kept[-1]]))[0] <= 1:
-            kept.pop()
-        kept.append((px, py))
-    return _thinned(np.array(kept))
+        while len(corners) > 1 and _height(corners[-2], (px, py), np.array([corners[-1]]))[0] <= 1:
+            corners.pop()
+        corners.append((px, py))
+    return _thinned(np.array(corners))
 
 
 def _thinned(hull: Array) -> Array:

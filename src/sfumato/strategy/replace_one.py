@@ -101,10 +101,10 @@ def best_for_pairs(
         form, bound = _largest(problem) if objective == "max" else _solved(problem, start)
     except PlanError:
         return None
-    found = _rounded(start, problem, _helped(problem, form, bound))
-    if found is None:
-        found = replace(start, mechanism="factorization")
-    return replace(found, replace_one_bound=bound, objective=objective)
+    rounded = _rounded(start, problem, _helped(problem, form, bound))
+    if rounded is None:
+        rounded = replace(start, mechanism="factorization")
+    return replace(rounded, replace_one_bound=bound, objective=objective)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +167,11 @@ def _problem(start: Dense, objective: Objective, drops: bool) -> _Problem | None
     coordinates = (start.reconstruction @ mixture.entries.astype(np.float64)) * lengths
     squares = np.zeros(len(coordinates))
     for term, place in zip(start.workload.terms, start.places, strict=True):
-        kept = place[place >= 0]
+        rows = place[place >= 0]
         if objective == "max":
-            squares[kept] = np.maximum(squares[kept], term.weight**2)
+            squares[rows] = np.maximum(squares[rows], term.weight**2)
         else:
-            squares += term.weight**2 * np.bincount(kept, minlength=len(squares))
+            squares += term.weight**2 * np.bincount(rows, minlength=len(squares))
     left, sizes, _ = np.linalg.svd(columns - columns[:, :1], full_matrices=False)
     kept_rank = int((sizes > FLAT * sizes[0]).sum()) if sizes.size else 0
     if kept_rank == 0 or kept_rank < rank - 1:
@@ -188,11 +188,13 @@ def _largest(problem: _Problem) -> tuple[Array, float]:
     if len(reading) * len(first) > MOST_MOVED:
         raise TooLarge(f"{len(first):,} pairs of cells, for {len(reading):,} queries")
     matrix = reading @ (points[:, first] - points[:, second])
-    asked = np.abs(matrix).max(axis=1) > 0
-    found = best_root(matrix[asked], np.sqrt(problem.squares[asked]), "max", PAIRWISE_TOLERANCE)
-    mixing = found.mixing @ reading[asked]
+    is_moved = np.abs(matrix).max(axis=1) > 0
+    optimum = best_root(
+        matrix[is_moved], np.sqrt(problem.squares[is_moved]), "max", PAIRWISE_TOLERANCE
+    )
+    mixing = optimum.mixing @ reading[is_moved]
     form = _reaching(mixing.T @ mixing)
-    return form / _widest_pairs(form, points), found.lower
+    return form / _widest_pairs(form, points), optimum.lower
 
 
 def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
@@ -225,18 +227,18 @@ def _solved(problem: _Problem, start: Dense) -> tuple[Array, float]:
                 lam * np.einsum("ip,ij,jp->p", apart, form(lam), apart, optimize=True)
             )
 
-        found = certified_optimum(
+        optimum = certified_optimum(
             diagonal, len(pairs), PAIRWISE_TOLERANCE / 4, STEPS, start=weights
         )
-        shape = _reaching(form(found.v))
-        bound = max(bound, _below(root, apart, found.v), found.lower * (1 - LOST))
+        shape = _reaching(form(optimum.v))
+        bound = max(bound, _below(root, apart, optimum.v), optimum.lower * (1 - LOST))
         widest = _widest_pairs(shape, points)
         now = problem.error(shape) * widest
         if now < error:
             best, error = shape / widest, now
         if error <= bound * (1 + PAIRWISE_TOLERANCE) ** 2 or must_stop():
             break
-        lam = found.v / found.v.max()
+        lam = optimum.v / optimum.v.max()
         stay = pairs[lam > PAIRWISE_KEPT]
         joined = _farthest(shape, points, 2 * rank + 20)
         both = np.concatenate([stay, joined])
@@ -266,8 +268,8 @@ def _helped(problem: _Problem, form: Array, bound: float) -> Array:
 def _below(root: Array, apart: Array, lam: Array) -> float:
     """The lower bound of pair weights; eigenvalues within rounding of 0 do not count."""
     values = np.linalg.eigvalsh(root @ ((apart * lam) @ apart.T) @ root)
-    kept = values[values > values[-1] * len(values) * 2.0**-50]
-    return float(np.sqrt(kept).sum()) ** 2 / float(lam.sum())
+    positive = values[values > values[-1] * len(values) * 2.0**-50]
+    return float(np.sqrt(positive).sum()) ** 2 / float(lam.sum())
 
 
 def _distances(form: Array, points: Array) -> Array:
@@ -310,10 +312,10 @@ def _rounded(start: Dense, problem: _Problem, form: Array) -> Dense | None:
             entries = np.concatenate([entries, np.rint(factor * total[None, :]).astype(np.int64)])
         if np.linalg.matrix_rank(entries.astype(np.float64)) < len(entries):
             continue
-        found = _measured(start, entries)
-        now = found.weighted_error(problem.objective, "replace-one", problem.drops)
+        candidate = _measured(start, entries)
+        now = candidate.weighted_error(problem.objective, "replace-one", problem.drops)
         if now < least:
-            best, least = found, now
+            best, least = candidate, now
         if least <= error * (1 + ROUNDING):
             break
     return best
@@ -372,11 +374,13 @@ def for_replace_one(
     """
     if strategy.noise != "gaussian" or strategy.records is not None:
         return strategy
-    known = strategy.bound_for(objective)
+    add_remove_bound = strategy.bound_for(objective)
     # With a record in no cell every column is such a distance: a bound for add-remove holds too.
-    least = (known or 0.0) if drops else 0.0
+    least = (add_remove_bound or 0.0) if drops else 0.0
     if not any(d > 0 for d in strategy.block_diameters(2)):
-        return replace(strategy, replace_one_bound=least or None, objective=objective, bound=known)
+        return replace(
+            strategy, replace_one_bound=least or None, objective=objective, bound=add_remove_bound
+        )
     if isinstance(strategy, Marginals):
         return _marginals(strategy, objective, drops)
     options: list[Strategy] = [strategy]
@@ -389,27 +393,29 @@ def for_replace_one(
         bounds.append(_orbit_bound(strategy, objective, drops))
     if strategy.mechanism == "factorization":
         start = strategy if isinstance(strategy, Dense) else None
-        found = best_for_pairs(strategy.workload, objective, drops, start)
-        if found is not None:
-            options.append(found)
-            bounds.append(found.replace_one_bound or 0.0)
+        pairwise = best_for_pairs(strategy.workload, objective, drops, start)
+        if pairwise is not None:
+            options.append(pairwise)
+            bounds.append(pairwise.replace_one_bound or 0.0)
     best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
     bound = max(bounds)
-    return replace(best, replace_one_bound=bound or None, objective=objective, bound=known)
+    return replace(
+        best, replace_one_bound=bound or None, objective=objective, bound=add_remove_bound
+    )
 
 
 def _conditions(strategy: Conditions, objective: Objective, drops: bool) -> Strategy:
     """Nothing taken away, if that is better; of the bounds, one is for replaced records alone."""
     options = [strategy] if strategy.plain is None else [strategy, strategy.plain]
     best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
-    known = strategy.bound_for(objective)
-    bounds = [strategy.replace_one_bound or 0.0, (known or 0.0) if drops else 0.0]
+    add_remove_bound = strategy.bound_for(objective)
+    bounds = [strategy.replace_one_bound or 0.0, (add_remove_bound or 0.0) if drops else 0.0]
     return replace(
         best,
         mechanism=strategy.mechanism,
         replace_one_bound=max(bounds) or None,
         objective=objective,
-        bound=known,
+        bound=add_remove_bound,
     )
 
 
@@ -419,12 +425,14 @@ def _reweighted(strategy: Strategy, objective: Objective, drops: bool) -> Strate
     if not moves.distances.any():  # all read the public total
         return strategy
     each = moves.each(_weighed(errors, moves).best)
-    found = _with_shares(strategy, _shares(errors, each))
+    candidate = _with_shares(strategy, _shares(errors, each))
     if objective == "max":  # the shares that were made for it, public totals set free
-        shares = np.where(each > 0, strategy.shares, found.shares)
-        kept = _with_shares(strategy, shares)
-        return min(found, kept, key=lambda s: s.weighted_error(objective, "replace-one", drops))
-    return found
+        shares = np.where(each > 0, strategy.shares, candidate.shares)
+        unchanged = _with_shares(strategy, shares)
+        return min(
+            candidate, unchanged, key=lambda s: s.weighted_error(objective, "replace-one", drops)
+        )
+    return candidate
 
 
 def _with_shares(strategy: Strategy, shares: Array) -> Strategy:
@@ -467,20 +475,20 @@ def _weighed(errors: Array, moves: Moves) -> _Weighed:
         first = parts / np.sqrt(everything.max(axis=1))
         longest = np.argsort(-(first @ everything))[:ADDED]
         chosen = np.unique(np.concatenate([everything.argmax(axis=1), longest]))
-    found = _Weighed(even, even, 0.0)
+    weighed = _Weighed(even, even, 0.0)
     start: Array | None = None
     for _ in range(ROUNDS):
         some = _balanced(parts, everything[:, chosen], start)
         best, proof = np.zeros(count), np.zeros(count)
         best[chosen], proof[chosen] = some.best, some.proof
-        found = _Weighed(best, proof if some.lower > found.lower else found.proof, some.lower)
+        weighed = _Weighed(best, proof if some.lower > weighed.lower else weighed.proof, some.lower)
         moved = (parts / np.sqrt(everything @ best)) @ everything
         if float(moved.max()) <= float(moved[chosen].max()) * (1 + TOLERANCE):
             break
         more = np.argsort(-moved)[:ADDED]
         chosen = np.unique(np.concatenate([np.flatnonzero(best > KEPT * best.max()), more]))
         start = np.maximum(best[chosen], 1e-6 / len(chosen))
-    return found
+    return weighed
 
 
 def _balanced(parts: Array, table: Array, start: Array | None) -> _Weighed:
@@ -497,8 +505,8 @@ def _balanced(parts: Array, table: Array, start: Array | None) -> _Weighed:
             proved[:] = [lam / lam.sum()]
         return out
 
-    found = certified_optimum(diagonal, table.shape[1], TOLERANCE, start=start)
-    return _Weighed(found.v / found.v.sum(), proved[0], lower)
+    optimum = certified_optimum(diagonal, table.shape[1], TOLERANCE, start=start)
+    return _Weighed(optimum.v / optimum.v.sum(), proved[0], lower)
 
 
 def _shares(errors: Array, each: Array) -> Array:
@@ -523,17 +531,17 @@ def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strate
     moves = strategy.moves(2, drops)
     options: list[Marginals] = []
     bound = 0.0
-    for known in (uniform,) if moves is None else (uniform, moves):
+    for some_moves in (uniform,) if moves is None else (uniform, moves):
         errors = strategy.block_errors()
-        found = _weighed(errors, known)
-        below = found.lower
+        weighed = _weighed(errors, some_moves)
+        below = weighed.lower
         if objective == "max":
             below = 0.0
             for _ in range(ALTERNATIONS):
-                errors, worst = strategy.largest_errors(known.each(found.proof))
+                errors, worst = strategy.largest_errors(some_moves.each(weighed.proof))
                 below = max(below, worst)
-                found = _weighed(errors, known)
-        options.append(strategy.with_shares(_shares(errors, known.each(found.best))))
+                weighed = _weighed(errors, some_moves)
+        options.append(strategy.with_shares(_shares(errors, some_moves.each(weighed.best))))
         bound = max(bound, below)
     options.append(strategy)
     best = min(options, key=lambda s: s.weighted_error(objective, "replace-one", drops))
@@ -544,9 +552,9 @@ def _marginals(strategy: Marginals, objective: Objective, drops: bool) -> Strate
 
 def _uniform_moves(strategy: Marginals, drops: bool) -> Moves:
     """Two cells drawn at random: ``2 |M_A|^2 / (1 - 1/N)`` on average, for all pieces but {}."""
-    known = strategy.lattice
+    subsets = strategy.lattice
     norms, cells = strategy.piece_norms, strategy.asked_cells
-    group = np.minimum(np.arange(known.pieces), 1)
+    group = np.minimum(np.arange(subsets.pieces), 1)
     counts = np.bincount(group).astype(np.float64)
     distances = np.array([[0.0], [2 / (1 - 1 / cells)]])[: len(counts)]
     if drops:

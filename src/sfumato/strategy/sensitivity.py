@@ -66,8 +66,10 @@ class Moves:
         """An upper bound on ``max_v sum_b scales[b] |M_b d_v|^p``; exact where groups are alike."""
         each = np.zeros(len(self.distances))
         np.maximum.at(each, self.group, np.asarray(scales, dtype=np.float64) * self.norms)
-        found = float((each @ self.distances).max(initial=0.0))
-        return found * ROUND_UP + DIFFERENCE * float(each @ self.distances.max(axis=1, initial=0.0))
+        farthest = float((each @ self.distances).max(initial=0.0))
+        return farthest * ROUND_UP + DIFFERENCE * float(
+            each @ self.distances.max(axis=1, initial=0.0)
+        )
 
     def each(self, weights: Array) -> Array:
         """The mean of ``|M_b d|^2`` of every block over moves of these weights."""
@@ -97,8 +99,12 @@ def pair_moves(terms: Sequence[Term], drops: bool, p: int = 2) -> Moves | None:
         if term.rows * prod(term.shape) > ENTRIES:
             return None
         columns = term.dense()
-        kept = [places[names.index(n)] for n in term.attributes]
-        at = np.ravel_multi_index(kept, term.shape) if kept else np.zeros(cells, dtype=np.int64)
+        coordinates = [places[names.index(n)] for n in term.attributes]
+        at = (
+            np.ravel_multi_index(coordinates, term.shape)
+            if coordinates
+            else np.zeros(cells, dtype=np.int64)
+        )
         between = _squares_between(columns) if p == 2 else _sums_between(columns)
         alone = (np.abs(columns) ** p).sum(axis=0)[at] if drops else np.zeros(0)
         rows.append(np.concatenate([between[at[first], at[second]], alone]))
@@ -122,20 +128,20 @@ def _sums_between(columns: Array) -> Array:
 
 
 def set_moves(
-    known: Lattice, sizes: Array, norms: Array, scales: Array, drops: bool
+    subsets: Lattice, sizes: Array, norms: Array, scales: Array, drops: bool
 ) -> Moves | None:
     """By the attributes in which two cells differ; None where there are too many ways.
 
     ``norms`` are the squared columns of the pieces; the scales only say which attributes are alike.
     """
-    used = np.unique(known.levels[1][:, 0]) if len(known.levels) > 1 else np.zeros(0, dtype=int)
+    used = np.unique(subsets.levels[1][:, 0]) if len(subsets.levels) > 1 else np.zeros(0, dtype=int)
     alike = [np.array([i]) for i in used]
-    if len(used) > 16 or known.pieces * 2 ** len(used) > ENTRIES:
-        alike = _alike(known, sizes, norms * scales, used)
+    if len(used) > 16 or subsets.pieces * 2 ** len(used) > ENTRIES:
+        alike = _alike(subsets, sizes, norms * scales, used)
     kinds = prod(len(c) + 1 for c in alike)
     if kinds > KINDS:
         return None
-    keys, group = _orbits(known, alike, len(sizes))
+    keys, group = _orbits(subsets, alike, len(sizes))
     if len(keys) * kinds > 2 * ENTRIES:
         return None
     differing = np.unravel_index(np.arange(kinds), [len(c) + 1 for c in alike]) if alike else ()
@@ -159,11 +165,11 @@ def set_moves(
     return Moves(distances, group, norms, full)
 
 
-def _alike(known: Lattice, sizes: Array, weights: Array, used: Integers) -> list[Integers]:
+def _alike(subsets: Lattice, sizes: Array, weights: Array, used: Integers) -> list[Integers]:
     """Attributes of one size whose pieces weigh the same, level by level, up to rounding."""
-    sums = np.zeros((len(known.levels), len(sizes)))
+    sums = np.zeros((len(subsets.levels), len(sizes)))
     first = 0
-    for j, rows in enumerate(known.levels):
+    for j, rows in enumerate(subsets.levels):
         own = weights[first : first + len(rows)]
         for column in rows.T:
             sums[j] += np.bincount(column, own, len(sizes))
@@ -176,22 +182,22 @@ def _alike(known: Lattice, sizes: Array, weights: Array, used: Integers) -> list
 
 
 def _orbits(
-    known: Lattice, alike: Sequence[Integers], attributes: int
+    subsets: Lattice, alike: Sequence[Integers], attributes: int
 ) -> tuple[Integers, Integers]:
     """How many attributes of each kind a piece has: the different answers, and which is whose."""
     kind = np.zeros(attributes, dtype=np.int64)
     for k, members in enumerate(alike):
         kind[members] = k
     rows = []
-    for level in known.levels:
+    for level in subsets.levels:
         counts = np.zeros((len(level), len(alike)), dtype=np.int64)
         for column in level.T:
             counts[np.arange(len(level)), kind[column]] += 1
         rows.append(counts)
-    found = np.concatenate(rows)
+    members = np.concatenate(rows)
     if not alike:
-        return np.zeros((1, 0), dtype=np.int64), np.zeros(len(found), dtype=np.int64)
-    keys, group = np.unique(found, axis=0, return_inverse=True)
+        return np.zeros((1, 0), dtype=np.int64), np.zeros(len(members), dtype=np.int64)
+    keys, group = np.unique(members, axis=0, return_inverse=True)
     return keys, group.reshape(-1)
 
 

@@ -61,10 +61,10 @@ def entry_bits(workload: Workload) -> int:
     most = ENTRY_BITS[1]
     for term in workload.terms:
         product = term.as_product()
-        asked = [] if product is None else [q for _, q in product.factors]
-        rounded = sum(not q.is_disjoint for q in asked)
+        sets = [] if product is None else [q for _, q in product.factors]
+        rounded = sum(not q.is_disjoint for q in sets)
         if rounded:
-            cells = [q.size for q in asked if q.is_identity]
+            cells = [q.size for q in sets if q.is_identity]
             taken = sum(ceil(log2(n - 1)) for n in cells if n > 2)
             most = min(most, (ROOM - taken) // rounded)
     return max(most, ENTRY_BITS[0])
@@ -226,9 +226,9 @@ class Optimum:
     @cached_property
     def inverse(self) -> Array:
         """``X^-1``, or an inverse on the span of the queries where that is less."""
-        kept = self.values > 0
-        scaled = np.sqrt(self.v)[:, None] * self.vectors[:, kept]
-        return np.asarray((scaled * (self.scale / np.sqrt(self.values[kept]))) @ scaled.T)
+        positive = self.values > 0
+        scaled = np.sqrt(self.v)[:, None] * self.vectors[:, positive]
+        return np.asarray((scaled * (self.scale / np.sqrt(self.values[positive]))) @ scaled.T)
 
     @cached_property
     def x(self) -> Array:
@@ -289,19 +289,19 @@ def split_optimum(
         diagonal = 1 / each
         diagonal[1:] -= beside
         solver = root_diagonal(Tridiagonal(diagonal, beside), np.diag(v))
-        found = certified_optimum(solver, n, tolerance, all_bind=True, start=start)
+        optimum = certified_optimum(solver, n, tolerance, all_bind=True, start=start)
     else:
         binds = all(isinstance(q, Ranges) for q in sets)
-        found = certified_optimum(dense_diagonal, n, tolerance, 60, all_bind=binds, start=start)
-    root = np.sqrt(found.v)
+        optimum = certified_optimum(dense_diagonal, n, tolerance, 60, all_bind=binds, start=start)
+    root = np.sqrt(optimum.v)
     values, vectors = np.linalg.eigh(v * np.outer(root, root))
     values = np.maximum(values, values[-1] * 1e-12)
     values[: 0 if rank is None else n - rank] = 0.0
-    return Optimum(found.v, found.scale, values, vectors)
+    return Optimum(optimum.v, optimum.scale, values, vectors)
 
 
 def optimal_split(
-    found: Optimum,
+    optimum: Optimum,
     bits: int = ENTRY_BITS[0],
     basis: Integers | None = None,
     has_total: bool = True,
@@ -311,17 +311,17 @@ def optimal_split(
     ``basis`` are independent queries that span all others where those span less than all cells
     (``short_basis``): the rest stays within their span. ``has_total``: the total is the first.
     """
-    n = len(found.v)
+    n = len(optimum.v)
     if basis is not None:
-        return _within(found, bits, basis, has_total)
-    values, vectors = np.linalg.eigh(found.x - found.share)
+        return _within(optimum, bits, basis, has_total)
+    values, vectors = np.linalg.eigh(optimum.x - optimum.share)
     s = (vectors[:, 1:] * np.sqrt(np.maximum(values[1:], 0.0))).T  # the least one belongs to z
     if not s.size:
         raise PlanError("an attribute of one cell has no differences to measure")
     unit = float(np.abs(s).max()) / 2**bits
     entries = np.rint(s / unit).astype(np.int64)
     # z of the rounded matrix, what it does not see: beside the z of the exact one
-    whole = np.vstack([entries, found.unseen * (2.0**bits)])
+    whole = np.vstack([entries, optimum.unseen * (2.0**bits)])
     try:
         z = np.linalg.solve(whole, np.eye(n)[-1])
     except np.linalg.LinAlgError:
@@ -362,14 +362,14 @@ def short_basis(sets: Sequence[QuerySet], has_total: bool) -> Integers | None:
     return np.concatenate([ones, chosen])
 
 
-def _within(found: Optimum, bits: int, basis: Integers, has_total: bool) -> Split:
+def _within(optimum: Optimum, bits: int, basis: Integers, has_total: bool) -> Split:
     """The split where queries span less than all cells: S = C B with B asked queries, C rounded.
 
     Every row of S is a whole combination of asked queries (and of the total), so rounding does not
     leave their span: ``q = alpha 1' + r S`` for every one of them, exactly.
     """
-    n, rank = len(found.v), len(basis) - int(has_total)
-    x = found.x - found.share if has_total else found.x
+    n, rank = len(optimum.v), len(basis) - int(has_total)
+    x = optimum.x - optimum.share if has_total else optimum.x
     values, vectors = np.linalg.eigh(x)
     s = (vectors[:, n - rank :] * np.sqrt(np.maximum(values[n - rank :], 0.0))).T
     if not s.size:
@@ -411,27 +411,29 @@ DRAWN = 52  # bits of a product of coefficients: noise of 2^60 of them can be dr
 FEWEST = 8  # bits of a coefficient
 NO_REST = 1e-20  # of the squared coefficients: a rest that is rounding
 
-Asked = Sequence[Mapping[str, QuerySet]]
+TermFactors = Sequence[Mapping[str, QuerySet]]
 
 
 @dataclass(frozen=True, eq=False)
 class Union:
     """Which query sets the terms ask, by number, and all pairs of a term and a subset of it.
 
-    ``used`` belongs to ``known.asked``: the numbers of the query sets, in place of the attributes.
+    ``used`` belongs to ``subsets.asked``: the numbers of the query sets replace the attributes.
     """
 
-    known: Lattice
+    subsets: Lattice
     used: tuple[Integers, ...]
     weights: Array
 
     def squares(self, inside: Array, outside: Array) -> Array:
         """``sum_t w_t^2 prod_{A} inside prod_{t - A} outside`` of every piece A."""
-        pairs = self.known.of_pairs([inside[u] for u in self.used], [outside[u] for u in self.used])
-        found = np.bincount(
-            self.known.piece, self.weights[self.known.term] * pairs, self.known.pieces
+        pairs = self.subsets.of_pairs(
+            [inside[u] for u in self.used], [outside[u] for u in self.used]
         )
-        return np.asarray(found, dtype=np.float64)
+        sums = np.bincount(
+            self.subsets.piece, self.weights[self.subsets.term] * pairs, self.subsets.pieces
+        )
+        return np.asarray(sums, dtype=np.float64)
 
     def root(self, inside: Array, outside: Array) -> float:
         """The sum of the roots of ``squares``."""
@@ -442,12 +444,12 @@ def union(
     sets: Sequence[tuple[int, ...]], symbols: Sequence[tuple[int, ...]], weights: Array
 ) -> Union:
     """The union of terms over these attributes, with these numbers of query sets."""
-    known = lattice(sets)
+    subsets = lattice(sets)
     used = []
-    for terms, rows in known.asked:
+    for terms, rows in subsets.asked:
         listed = np.array([symbols[t] for t in terms.tolist()], dtype=np.int64)
         used.append(listed.reshape(len(terms), rows.shape[1]))
-    return Union(known, tuple(used), weights)
+    return Union(subsets, tuple(used), weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -483,17 +485,17 @@ class _Family:
         values, start = [], None
         for place in places:
             weight = exp(low + (place + 1) / 2 * (high - low))
-            found = self.optimum(weight, ROUGH, start)
-            start = found.v
-            values.append(np.sqrt(np.maximum(np.concatenate(found.squares(self.grams)), 0.0)))
+            optimum = self.optimum(weight, ROUGH, start)
+            start = optimum.v
+            values.append(np.sqrt(np.maximum(np.concatenate(optimum.squares(self.grams)), 0.0)))
         return np.asarray(chebyshev.chebfit(places, np.array(values), NODES - 1))
 
     def at(self, log_weight: float) -> tuple[Array, Array]:
         """About a^2 and b^2 of every set."""
         low, high = WEIGHTS
         place = 2 * (log_weight - low) / (high - low) - 1
-        found = np.asarray(chebyshev.chebval(place, self.curve), dtype=np.float64) ** 2
-        return found[: len(self.sets)], found[len(self.sets) :]
+        values = np.asarray(chebyshev.chebval(place, self.curve), dtype=np.float64) ** 2
+        return values[: len(self.sets)], values[len(self.sets) :]
 
 
 class SplitUnion(NamedTuple):
@@ -509,23 +511,23 @@ class SplitUnion(NamedTuple):
     cost: Array
 
 
-def union_of_splits(workload: Workload, asked: Asked) -> SplitUnion:
+def union_of_splits(workload: Workload, term_factors: TermFactors) -> SplitUnion:
     """The best splits for a union of products; TooLarge where an attribute has too many cells."""
     numbers: dict[tuple[str, int], int] = {}  # one set may serve two attributes
     sets: dict[str, list[QuerySet]] = {}
-    for factors in asked:
+    for factors in term_factors:
         for name, queries in factors.items():
             if (name, id(queries)) not in numbers:
                 numbers[name, id(queries)] = len(numbers)
                 sets.setdefault(name, []).append(queries)
     place = {name: i for i, name in enumerate(workload.domain.names)}
     made = union(
-        [tuple(place[n] for n in factors) for factors in asked],
-        [tuple(numbers[n, id(q)] for n, q in factors.items()) for factors in asked],
+        [tuple(place[n] for n in factors) for factors in term_factors],
+        [tuple(numbers[n, id(q)] for n, q in factors.items()) for factors in term_factors],
         np.array([t.weight**2 for t in workload.terms]),
     )
-    found = _Search(workload, asked, sets, numbers, made)
-    splits = found.best_splits()
+    search = _Search(workload, term_factors, sets, numbers, made)
+    splits = search.best_splits()
     rests, totals = np.ones(len(numbers)), np.ones(len(numbers))
     cost = np.ones(len(workload.domain.names))
     for name, listed in sets.items():
@@ -534,9 +536,11 @@ def union_of_splits(workload: Workload, asked: Asked) -> SplitUnion:
             number = numbers[name, id(queries)]
             totals[number], rests[number] = _read(splits[name], queries)
     names = workload.domain.names
-    subsets = [tuple(names[i] for i in row) for rows in made.known.levels for row in rows.tolist()]
+    subsets = [
+        tuple(names[i] for i in row) for rows in made.subsets.levels for row in rows.tolist()
+    ]
     c = made.squares(rests, totals)
-    return SplitUnion(splits, found.cells, subsets, c, made.known.of_pieces(cost))
+    return SplitUnion(splits, search.cells, subsets, c, made.subsets.of_pieces(cost))
 
 
 def _read(split: Split, queries: QuerySet) -> tuple[float, float]:
@@ -558,7 +562,7 @@ class _Search:
     def __init__(
         self,
         workload: Workload,
-        asked: Asked,
+        term_factors: TermFactors,
         sets: Mapping[str, Sequence[QuerySet]],
         numbers: Mapping[tuple[str, int], int],
         made: Union,
@@ -567,27 +571,27 @@ class _Search:
         self.a, self.b = np.ones(len(numbers)), np.ones(len(numbers))
         self.families: dict[str, _Family] = {}
         self.cells: dict[str, Array] = {}
-        known: dict[tuple[int, tuple[str | int, ...]], _Family] = {}
-        for name, found in sets.items():
+        families: dict[tuple[int, tuple[str | int, ...]], _Family] = {}
+        for name, listed in sets.items():
             size = workload.domain[name].size
-            if all(q.is_identity for q in found):
+            if all(q.is_identity for q in listed):
                 continue
             if size > LARGEST_AXIS:
                 raise TooLarge(f"attribute {name!r} has {size:,} cells, more than {LARGEST_AXIS:,}")
-            key = (size, tuple(q.key for q in found))
-            self.families[name] = known.setdefault(key, _Family(tuple(found)))
-        self.bits = min(entry_bits(workload), self._drawn_bits(asked))
-        everywhere = {n for n in sets if all(n in factors for factors in asked)}
+            key = (size, tuple(q.key for q in listed))
+            self.families[name] = families.setdefault(key, _Family(tuple(listed)))
+        self.bits = min(entry_bits(workload), self._drawn_bits(term_factors))
+        everywhere = {n for n in sets if all(n in factors for factors in term_factors)}
         self.is_fixed = {n for n in everywhere if len(sets[n]) == 1}
 
-    def _drawn_bits(self, asked: Asked) -> int:
+    def _drawn_bits(self, term_factors: TermFactors) -> int:
         """Bits that leave the noise on every piece in the range that can be drawn.
 
         A piece multiplies the coefficients of its attributes, and its noise grows with them: those
         of a split that is rounded, n - 1 for n cells that are compared with their mean.
         """
         bits = DRAWN
-        for factors in asked:
+        for factors in term_factors:
             rounded = sum(n in self.families for n in factors)
             taken = sum(log2(self.domain[n].size) for n in factors if n not in self.families)
             if rounded:
@@ -616,10 +620,10 @@ class _Search:
             weight = exp(chosen[name]) if name in chosen else 0.0
             key = (id(family), weight)
             if key not in made:
-                found = family.optimum(weight, FINE)
+                optimum = family.optimum(weight, FINE)
                 basis = family.short[weight > 0]
-                split = optimal_split(found, self.bits, basis, weight > 0)
-                made[key] = split, found.v
+                split = optimal_split(optimum, self.bits, basis, weight > 0)
+                made[key] = split, optimum.v
             splits[name], self.cells[name] = made[key]
         return splits
 
@@ -637,7 +641,7 @@ class _Search:
             self._set(name, log_weight)
             return log(self.union.root(self.b, self.a))
 
-        found = minimize_scalar(error, bounds=WEIGHTS, method="bounded", options={"xatol": 0.05})
-        best = round(float(found.x) / 0.05) * 0.05
+        minimum = minimize_scalar(error, bounds=WEIGHTS, method="bounded", options={"xatol": 0.05})
+        best = round(float(minimum.x) / 0.05) * 0.05
         self._set(name, best)
         return best

@@ -226,8 +226,8 @@ def make_filter(
 
 
 def _bank(fade: Array, share: Array) -> Bank:
-    kept = np.maximum(share, 0.0)
-    shares = [_rounded(g) for g in kept / kept.sum()]
+    positive = np.maximum(share, 0.0)
+    shares = [_rounded(g) for g in positive / positive.sum()]
     shares[-1] = _ONE - sum(shares[:-1])
     return Bank(tuple(min(_rounded(h), _ONE) for h in fade), tuple(shares))
 
@@ -291,15 +291,15 @@ class TimeTree:
     def tiles(self, step: int) -> list[tuple[int, int, int]]:
         """The nodes of the answer after ``step``: level, first node, number of nodes."""
         high, low = step, 0 if self.width is None else max(step - self.width, 0)
-        found = []
+        nodes = []
         for level in range(self.levels - 1):
             left = min(-low % self.branching, high - low)
             low += left
             right = min(high % self.branching, high - low)
-            found += [(level, low - left, left), (level, high - right, right)]
+            nodes += [(level, low - left, left), (level, high - right, right)]
             low, high = -(-low // self.branching), (high - right) // self.branching
             high = max(low, high)  # nothing is left: the window lies within one node
-        return [tile for tile in (*found, (self.levels - 1, low, high - low)) if tile[2]]
+        return [tile for tile in (*nodes, (self.levels - 1, low, high - low)) if tile[2]]
 
     def norm(self, power: int) -> float:
         """The Lp norm of a column of M: a value lies in one node per level."""
@@ -410,8 +410,8 @@ def correlate(squares: Array, weights: Array) -> Array:
 
     n = len(squares)
     size = 2 ** ceil(log2(2 * n))
-    found = irfft(rfft(squares, size) * rfft(weights[::-1], size), size)[:n][::-1]
-    return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
+    sums = irfft(rfft(squares, size) * rfft(weights[::-1], size), size)[:n][::-1]
+    return np.asarray(np.maximum(sums, 0.0), dtype=np.float64)
 
 
 def _geometric(ratio: Array, count: int) -> Array:
@@ -579,8 +579,10 @@ def _by_eigenvalues(length: int, width: int, v: Array) -> float:
     for _ in range(STEPS):
         root = np.sqrt(v)
         values, vectors = np.linalg.eigh(gram * np.outer(root, root))
-        kept = values > values[-1] * length * EIGEN_ROUNDING  # the rest is zero up to rounding
-        diagonal = (vectors[:, kept] ** 2) @ np.sqrt(values[kept])
+        is_positive = (
+            values > values[-1] * length * EIGEN_ROUNDING
+        )  # the rest is zero up to rounding
+        diagonal = (vectors[:, is_positive] ** 2) @ np.sqrt(values[is_positive])
         best = max(best, float(diagonal.sum() ** 2 / v.sum()) * (1 - 1e-9))
         v = diagonal * np.sqrt(diagonal / v)
     return best

@@ -84,7 +84,7 @@ class _Axis:
 class _Problem:
     """``a`` and ``b`` of every query set (by number), and where each term uses which."""
 
-    known: Lattice
+    subsets: Lattice
     weights: Array
     used: tuple[Integers, ...]
     a: Array
@@ -99,25 +99,27 @@ class _Problem:
 
     def root(self) -> float:
         """The sum over A."""
-        pairs = self.known.of_pairs([self.b[u] for u in self.used], [self.a[u] for u in self.used])
-        squares = self.weights[self.known.term] * pairs**2
-        summed = np.bincount(self.known.piece, squares, self.known.pieces)
+        pairs = self.subsets.of_pairs(
+            [self.b[u] for u in self.used], [self.a[u] for u in self.used]
+        )
+        squares = self.weights[self.subsets.term] * pairs**2
+        summed = np.bincount(self.subsets.piece, squares, self.subsets.pieces)
         return float(np.sqrt(summed).sum())
 
     def improve(self, attribute: int) -> None:
         """The best of the tried cell weights, each with the best ratio of a and b."""
         axis = self.axes[attribute]
-        best, kept = -1.0, None
+        best, state = -1.0, None
         for v in axis.options:
             self._set(axis, v)
             for number in axis.grams:
                 self.ratio[number] = self._best_ratio(number)
             self._set(axis, v)
-            found = self.root()
-            if found > best:
-                best, kept = found, (self.a.copy(), self.b.copy(), self.ratio.copy())
-        if kept is not None:
-            self.a[:], self.b[:], self.ratio[:] = kept
+            root = self.root()
+            if root > best:
+                best, state = root, (self.a.copy(), self.b.copy(), self.ratio.copy())
+        if state is not None:
+            self.a[:], self.b[:], self.ratio[:] = state
 
     def _set(self, axis: _Axis, v: Array) -> None:
         for number, gram in axis.grams.items():
@@ -152,25 +154,25 @@ def _parts(gram: Array, v: Array, rho: float) -> tuple[float, float]:
 def _problem(workload: Workload, cells: Mapping[str, Array]) -> _Problem | None:
     place = {name: i for i, name in enumerate(workload.domain.names)}
     numbers: dict[tuple[int, str | int], int] = {}
-    found: dict[int, dict[int, QuerySet]] = {}
+    sets_along: dict[int, dict[int, QuerySet]] = {}
     sets: list[tuple[int, ...]] = []
     symbols: list[tuple[int, ...]] = []
     for group in workload.terms:
         term = group.as_product()
         if term is None:
             return None
-        asked = [(place[n], q) for n, q in term.factors if not q.is_total]
-        for i, queries in asked:
+        factors = [(place[n], q) for n, q in term.factors if not q.is_total]
+        for i, queries in factors:
             key = (i, queries.key)
-            found.setdefault(i, {})[numbers.setdefault(key, len(numbers))] = queries
-        sets.append(tuple(i for i, _ in asked))
-        symbols.append(tuple(numbers[i, q.key] for i, q in asked))
-    known = lattice(sets)
-    used = tuple(_listed(symbols, terms, rows.shape[1]) for terms, rows in known.asked)
+            sets_along.setdefault(i, {})[numbers.setdefault(key, len(numbers))] = queries
+        sets.append(tuple(i for i, _ in factors))
+        symbols.append(tuple(numbers[i, q.key] for i, q in factors))
+    subsets = lattice(sets)
+    used = tuple(_listed(symbols, terms, rows.shape[1]) for terms, rows in subsets.asked)
     weights = np.array([term.weight**2 for term in workload.terms])
     ones = np.ones(len(numbers))
-    made = _Problem(known, weights, used, ones, ones.copy(), ones.copy(), {})
-    for i, queries_of in found.items():
+    made = _Problem(subsets, weights, used, ones, ones.copy(), ones.copy(), {})
+    for i, queries_of in sets_along.items():
         size = workload.domain.shape[i]
         if all(q.is_identity for q in queries_of.values()):
             for number in queries_of:
@@ -179,11 +181,11 @@ def _problem(workload: Workload, cells: Mapping[str, Array]) -> _Problem | None:
         if size > LARGEST_AXIS:
             return None
         grams = {number: queries.gram() for number, queries in queries_of.items()}
-        given = cells.get(workload.domain.names[i])
+        cell_weights = cells.get(workload.domain.names[i])
         tried = (
             _options(sum(grams.values(), np.zeros((size, size))))
-            if given is None
-            else (given / given.sum(),)
+            if cell_weights is None
+            else (cell_weights / cell_weights.sum(),)
         )
         made.axes[i] = _Axis(grams, tried)
         made._set(made.axes[i], made.axes[i].options[0])
@@ -208,8 +210,8 @@ def _options(gram: Array) -> tuple[Array, ...]:
             values, vectors = np.linalg.eigh(v * np.outer(root, root))
             return np.asarray((vectors**2) @ np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
 
-        found = certified_optimum(root_diagonal, n, 1e-3, 12).v
-        out.append(found / found.sum())
+        optimum = certified_optimum(root_diagonal, n, 1e-3, 12).v
+        out.append(optimum / optimum.sum())
     return tuple(out)
 
 
@@ -232,15 +234,15 @@ DENSE_CELLS = 2048
 
 def sum_of_bounds(workload: Workload) -> float:
     """A lower bound on the weighted squared error at unit noise; terms without one count 0."""
-    known: dict[tuple[int, str | int], float] = {}
+    bound_of: dict[tuple[int, str | int], float] = {}
     total = 0.0
     for term in workload.terms:
         product = term.as_product()
         if product is not None:
             for _, queries in product.factors:
-                if (queries.size, queries.key) not in known:
-                    known[queries.size, queries.key] = query_set_bound(queries)
-            bounds = (known[q.size, q.key] for _, q in product.factors)
+                if (queries.size, queries.key) not in bound_of:
+                    bound_of[queries.size, queries.key] = query_set_bound(queries)
+            bounds = (bound_of[q.size, q.key] for _, q in product.factors)
             total += term.weight**2 * prod(bounds)
     return total
 
@@ -249,16 +251,16 @@ def query_set_bound(queries: QuerySet) -> float:
     """A lower bound on ``k gamma^2`` of one query set (0 where none is known)."""
     if queries.is_disjoint:  # as good as a table of groups
         return float((queries.row_powers(1) > 0).sum())
-    known = inverse_gram(queries)
-    if known is not None:
-        solver = root_diagonal(*known)
+    inverse = inverse_gram(queries)
+    if inverse is not None:
+        solver = root_diagonal(*inverse)
         return certified_optimum(solver, queries.size, TOLERANCE, all_bind=True).lower
     closed = windows_bound(queries.size, queries.width) if isinstance(queries, Windows) else 0.0
     if queries.size > DENSE_CELLS:
         return closed
     values = np.linalg.eigvalsh(queries.gram())
-    kept = values[values > values[-1] * len(values) * 2.0**-50]
-    return max(closed, float(np.sqrt(kept).sum() ** 2 / len(values)))  # Li and Miklau 2013
+    positive = values[values > values[-1] * len(values) * 2.0**-50]
+    return max(closed, float(np.sqrt(positive).sum() ** 2 / len(values)))  # Li and Miklau 2013
 
 
 def windows_bound(cells: int, width: int) -> float:

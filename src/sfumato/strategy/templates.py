@@ -223,16 +223,16 @@ SEARCHED = 256  # classes up to which other starts are tried beside it
 
 
 def best_template(
-    asked: Sequence[tuple[float, QuerySet]], previous: Template | None = None
+    weighted: Sequence[tuple[float, QuerySet]], previous: Template | None = None
 ) -> Template:
     """The template found best for weighted query sets, in integers; ``previous`` is a first guess.
 
     Error: ``total_variance`` times the square of the greatest column sum.
     """
-    class_of = previous.class_of if previous is not None else _classes([q for _, q in asked])
+    class_of = previous.class_of if previous is not None else _classes([q for _, q in weighted])
     first = np.unique(class_of, return_index=True)[1]
-    gram = np.sum([c * _gram(queries, first) for c, queries in asked], axis=0)
-    starts = [previous.theta] if previous is not None else list(_few(asked, first))
+    gram = np.sum([c * _gram(queries, first) for c, queries in weighted], axis=0)
+    starts = [previous.theta] if previous is not None else list(_few(weighted, first))
     if previous is None and (not starts or len(first) <= SEARCHED):
         starts += _starts(gram)
     theta = _searched(gram, starts)
@@ -287,7 +287,7 @@ def _followed(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
         value, slope = template_error(gram, x.reshape(shape))
         return value / unit, slope.reshape(-1) / unit
 
-    found = minimize(
+    end = minimize(
         error,
         theta.reshape(-1),
         jac=True,
@@ -296,7 +296,7 @@ def _followed(gram: Array, theta: Array, steps: int) -> tuple[float, Array]:
         callback=stop_in_time,
         options={"maxiter": steps, "maxcor": CORRECTIONS, "ftol": 1e-9},
     )
-    return float(found.fun) * unit, np.asarray(found.x).reshape(shape)
+    return float(end.fun) * unit, np.asarray(end.x).reshape(shape)
 
 
 def stop_in_time(_: Array) -> None:
@@ -331,15 +331,15 @@ def _starts(gram: Array) -> Iterator[Array]:
         yield _scattered(rows, m)
 
 
-def _few(asked: Sequence[tuple[float, QuerySet]], first: Integers) -> Iterator[Array]:
+def _few(weighted: Sequence[tuple[float, QuerySet]], first: Integers) -> Iterator[Array]:
     """Few queries as shares of what is most for each, and what is left to that.
 
     A count and a sum of numbers u in [0, 1] are read from the sums of u and of 1 - u, whose columns
     have L1 norm 1: no more than the count alone would have.
     """
-    if sum(queries.rows for _, queries in asked) > FEW:
+    if sum(queries.rows for _, queries in weighted) > FEW:
         return
-    rows = np.abs(np.vstack([queries.dense() for _, queries in asked])[:, first])
+    rows = np.abs(np.vstack([queries.dense() for _, queries in weighted])[:, first])
     rows = np.unique(rows[rows.any(axis=1)], axis=0)
     shares = rows / rows.max(axis=1, keepdims=True)
     shares = shares[shares.min(axis=1) < 1]
@@ -359,15 +359,15 @@ def _scattered(rows: int, cells: int) -> Array:
     return np.asarray(np.modf(i * np.sqrt(2) + j * np.sqrt(3) + i * j * np.sqrt(5))[0])
 
 
-def _classes(asked: Sequence[QuerySet]) -> Integers:
+def _classes(sets: Sequence[QuerySet]) -> Integers:
     """Cells with equal coefficients in all queries are one class."""
-    size = asked[0].size
-    if any(q.separates_cells for q in asked):
+    size = sets[0].size
+    if any(q.separates_cells for q in sets):
         return np.arange(size)
-    columns = np.vstack([np.ones((1, size)), *(q.dense() for q in asked if not q.is_total)])
-    _, first, found = np.unique(columns.T, axis=0, return_index=True, return_inverse=True)
+    columns = np.vstack([np.ones((1, size)), *(q.dense() for q in sets if not q.is_total)])
+    _, first, labels = np.unique(columns.T, axis=0, return_index=True, return_inverse=True)
     # numbered in the order of the cells, so that neighbours stay neighbours
-    return np.argsort(np.argsort(first))[found.reshape(-1)]
+    return np.argsort(np.argsort(first))[labels.reshape(-1)]
 
 
 def _gram(queries: QuerySet, first: Integers) -> Array:

@@ -250,18 +250,18 @@ STARTS = (1.0, 0.2, 5.0)  # weights of the top level relative to the cells, geom
 Widths = tuple[int, ...]
 
 
-def best_tree(asked: Sequence[tuple[float, QuerySet]], p: int) -> WeightedTree:
+def best_tree(weighted: Sequence[tuple[float, QuerySet]], p: int) -> WeightedTree:
     """The widths and weights found best for weighted query sets under the L_p column norm."""
-    size = asked[0][1].size
+    size = weighted[0][1].size
 
     @cache
     def energy(width: int) -> float:
-        return sum(c * float(energies(queries, (width,))[0]) for c, queries in asked)
+        return sum(c * float(energies(queries, (width,))[0]) for c, queries in weighted)
 
     @cache
     def solved(widths: Widths) -> tuple[float, tuple[float, ...]]:
-        found, weights = best_weights(np.array([energy(s) for s in widths]), widths, p, STARTS[:1])
-        return found, tuple(weights.tolist())
+        least, weights = best_weights(np.array([energy(s) for s in widths]), widths, p, STARTS[:1])
+        return least, tuple(weights.tolist())
 
     best = min(_uniform(size), key=lambda widths: solved(widths)[0])
     improved = True
@@ -290,9 +290,9 @@ def best_weights(
         return _under_l2(details, s)
     best, weights = np.inf, np.ones(len(s))
     for ratio in starts:
-        error, found = _under_l1(details, s, np.geomspace(1, ratio, len(s)))
+        error, candidate = _under_l1(details, s, np.geomspace(1, ratio, len(s)))
         if error < best:
-            best, weights = error, found
+            best, weights = error, candidate
     return best, weights / float(weights.sum())
 
 
@@ -328,8 +328,8 @@ def _under_l1(details: Array, s: Array, start: Array) -> tuple[float, Array]:
         return value * norm**2, slope * norm**2 + value * 2 * norm
 
     bounds = [(1e-3, None)] + [(0.0, None)] * (len(s) - 1)
-    found = minimize(error, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    return float(found.fun), np.asarray(found.x)
+    end = minimize(error, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return float(end.fun), np.asarray(end.x)
 
 
 def _uniform(size: int) -> Iterator[Widths]:
@@ -500,10 +500,10 @@ class Wavelet(Levels):
         return np.asarray(out, dtype=np.float64)
 
 
-def best_wavelet(asked: list[tuple[float, QuerySet]], p: int) -> Wavelet:
+def best_wavelet(weighted: list[tuple[float, QuerySet]], p: int) -> Wavelet:
     """The weights with the least error for weighted query sets under the L_p column norm."""
-    plain = Wavelet(asked[0][1].size, (1,) * ((asked[0][1].size - 1).bit_length() + 1))
-    energy = np.sum([c * energies(queries, plain.widths) for c, queries in asked], axis=0)
+    plain = Wavelet(weighted[0][1].size, (1,) * ((weighted[0][1].size - 1).bit_length() + 1))
+    energy = np.sum([c * energies(queries, plain.widths) for c, queries in weighted], axis=0)
     details = np.maximum(energy - np.append(energy[1:], 0.0), 0.0)
     best = (details / np.array(plain.eigenvalues)) ** (1 / (p + 2))
     best = best if best.any() else np.ones_like(best)  # queries that are zero

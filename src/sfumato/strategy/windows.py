@@ -94,10 +94,10 @@ def _padded(a: Integers, length: int, prime: int) -> Words:
 def _powers(step: int, length: int, prime: int) -> Words:
     """``1, g, ..., g^(length / 2 - 1)``, by doubling."""
     out = np.ones(max(length // 2, 1), dtype=np.uint64)
-    known, power = 1, step
-    while known < len(out):
-        out[known : 2 * known] = out[:known] * np.uint64(power) % np.uint64(prime)
-        known, power = 2 * known, power * power % prime
+    filled, power = 1, step
+    while filled < len(out):
+        out[filled : 2 * filled] = out[:filled] * np.uint64(power) % np.uint64(prime)
+        filled, power = 2 * filled, power * power % prime
     return out
 
 
@@ -260,8 +260,8 @@ class Convolution(QuerySet):
         """``x_d``: the inner products of columns d apart, exact up to one rounding."""
         exact = convolved(self.kernel, self.kernel[::-1])[len(self.kernel) - 1 :]
         out = np.zeros(self.size)
-        kept = min(self.size, len(exact))
-        out[:kept] = exact[:kept] * 4.0**-BITS
+        count = min(self.size, len(exact))
+        out[:count] = exact[:count] * 4.0**-BITS
         return out
 
     @cached_property
@@ -352,8 +352,8 @@ def _convolved(a: Array, b: Array) -> Array:
 def _each(one: Callable[[Numbers], Numbers], x: Numbers) -> Numbers:
     """A map of the first axis, on every line."""
     lines = x.reshape(len(x), -1)
-    found = np.stack([one(np.ascontiguousarray(line)) for line in lines.T], axis=1)
-    return np.asarray(found.reshape(-1, *x.shape[1:]))
+    mapped = np.stack([one(np.ascontiguousarray(line)) for line in lines.T], axis=1)
+    return np.asarray(mapped.reshape(-1, *x.shape[1:]))
 
 
 CUTS = (2, 4, 16)  # lengths of the kernel, in widths
@@ -372,16 +372,16 @@ class Sliding(GaussianStrategy):
     @property
     def measured(self) -> Convolution:
         """The convolution along the attribute."""
-        found = self._factors(self.blocks[0].term)[self.along]
-        if not isinstance(found, Convolution):
+        queries = self._factors(self.blocks[0].term)[self.along]
+        if not isinstance(queries, Convolution):
             raise TypeError("a sliding strategy measures one convolution")
-        return found
+        return queries
 
     @cached_property
     def width(self) -> int:
         """Of the asked windows."""
-        found = self._factors(self.workload.terms[0])[self.along]
-        ends = found.intervals()
+        queries = self._factors(self.workload.terms[0])[self.along]
+        ends = queries.intervals()
         if ends is None:
             raise TypeError("a sliding strategy answers windows")
         return int(ends[1][0] - ends[0][0])
@@ -390,21 +390,23 @@ class Sliding(GaussianStrategy):
         """``F X^-1 M' y`` on every line."""
         del term  # there is one
         lines = self._lines(np.asarray(values[0], dtype=np.float64), self.measured.rows)
-        asked = Windows(self.measured.size, self.width)
-        found = [
-            asked.apply(self.measured.inverse.apply(self.measured.adjoint(line))) for line in lines
+        queries = Windows(self.measured.size, self.width)
+        answers = [
+            queries.apply(self.measured.inverse.apply(self.measured.adjoint(line)))
+            for line in lines
         ]
-        return self._in_order(np.array(found))
+        return self._in_order(np.array(answers))
 
     def adjoint(self, term: int, coefficients: Array) -> dict[int, Array]:
         """``M X^-1 F' c`` on every line."""
         del term
-        asked = Windows(self.measured.size, self.width)
-        lines = self._lines(np.asarray(coefficients, dtype=np.float64), asked.rows)
-        found = [
-            self.measured.apply(self.measured.inverse.apply(asked.adjoint(line))) for line in lines
+        queries = Windows(self.measured.size, self.width)
+        lines = self._lines(np.asarray(coefficients, dtype=np.float64), queries.rows)
+        weights = [
+            self.measured.apply(self.measured.inverse.apply(queries.adjoint(line)))
+            for line in lines
         ]
-        return {0: self._in_order(np.array(found))}
+        return {0: self._in_order(np.array(weights))}
 
     def variances(self, term: int, block_variances: Sequence[float]) -> Array:
         """The same on every line."""
@@ -426,10 +428,10 @@ class Sliding(GaussianStrategy):
         self, term: int, queries: Sequence[int], block_variances: Sequence[float]
     ) -> Array:
         """``f_q' X^-1 f_r`` of windows on the same line, 0 of others."""
-        asked = self.workload.terms[term]
-        shape = asked.row_shape
+        target = self.workload.terms[term]
+        shape = target.row_shape
         places = np.unravel_index(np.asarray(queries, dtype=np.int64), shape)
-        axis = asked.attributes.index(self.along)
+        axis = target.attributes.index(self.along)
         starts: Integers = places[axis].astype(np.int64)
         size = self.measured.size
         check_entries(2 * len(queries) * size, f"{len(queries):,} windows of {size:,} cells")
@@ -464,8 +466,8 @@ class Sliding(GaussianStrategy):
 
     @staticmethod
     def _factors(term: Term) -> dict[str, QuerySet]:
-        found = term.as_product()
-        return {} if found is None else dict(found.factors)
+        product = term.as_product()
+        return {} if product is None else dict(product.factors)
 
     def _lines(self, values: Array, count: int) -> Array:
         """From the order of the attributes to a line per cell of the others."""
@@ -486,20 +488,22 @@ def windows(workload: Workload, progress: Callable[[int, float], None] | None = 
     cells, or for more than 2^23 cells. ``progress`` hears of every kernel tried: its number, and
     how far the best is from the bound.
     """
-    along, asked, term = _read(workload)
+    along, queries, term = _read(workload)
     others = [n for n in term.attributes if n != along]
     lines = prod(workload.domain[n].size for n in others)
-    bound = term.weight**2 * lines * windows_bound(asked.size, asked.width)
-    longest = asked.size + max(CUTS) * asked.width
+    bound = term.weight**2 * lines * windows_bound(queries.size, queries.width)
+    longest = queries.size + max(CUTS) * queries.width
     check_entries(longest * lines, f"the convolution of {', '.join(term.attributes)}")
     best: Sliding | None = None
-    for i, cut in enumerate(CUTS if asked.size < LONG * asked.width else CUTS[-1:]):
-        root = Convolution(asked.size, _kernel(asked.width, cut * asked.width))
+    for i, cut in enumerate(CUTS if queries.size < LONG * queries.width else CUTS[-1:]):
+        root = Convolution(queries.size, _kernel(queries.width, cut * queries.width))
         factors = tuple((n, root if n == along else q) for n, q in term.factors)
-        block = Block(Product(workload.domain, f"root of {asked.name} {along}", 1.0, factors), 1.0)
-        found = Sliding("factorization", "gaussian", workload, (block,), along, bound=bound)
-        if best is None or found.weighted_error() < best.weighted_error():
-            best = found
+        block = Block(
+            Product(workload.domain, f"root of {queries.name} {along}", 1.0, factors), 1.0
+        )
+        candidate = Sliding("factorization", "gaussian", workload, (block,), along, bound=bound)
+        if best is None or candidate.weighted_error() < best.weighted_error():
+            best = candidate
         if progress is not None:
             progress(i + 1, float(np.sqrt(best.weighted_error() / bound)) - 1)
     if best is None:
@@ -523,13 +527,13 @@ def _read(workload: Workload) -> tuple[str, Windows, Product]:
         )
     if not all(q is long[0][1] or q.is_identity for _, q in term.factors):
         raise PlanError(f"group {term.name!r} asks other attributes for more than their cells")
-    along, asked = long[0]
-    if asked.size > MOST_CELLS or max(CUTS) * asked.width > MOST_CELLS * 2:
+    along, queries = long[0]
+    if queries.size > MOST_CELLS or max(CUTS) * queries.width > MOST_CELLS * 2:
         raise TooLarge(
-            f"{along} has {asked.size:,} cells and windows of {asked.width:,}; allowed are "
+            f"{along} has {queries.size:,} cells and windows of {queries.width:,}; allowed are "
             f"{MOST_CELLS:,} cells and windows of {MOST_CELLS // 8:,}, use coarser cells"
         )
-    return along, asked, term
+    return along, queries, term
 
 
 def _kernel(width: int, length: int) -> Integers:
