@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
 from sfumato.errors import BudgetError
 from sfumato.privacy import gaussian as gaussian_module
+from sfumato.privacy.privacy_limits import LIMITS
 from sfumato.types import Neighbours
 
 if TYPE_CHECKING:
@@ -43,14 +44,7 @@ __all__ = [
 Number: TypeAlias = int | float | Fraction | Decimal | str
 """What a privacy parameter may be given as; a float means the decimal it is written as."""
 
-"""Which two tables must be hard to tell apart: one row more or less, or one row replaced."""
-
-# Beyond these a promise means nothing; within them every bound below is decided in milliseconds.
-_LARGEST: Final = {"epsilon": 10**6, "rho": 10**6, "mu": 10**3}
 _NAMES: Final = ("epsilon", "delta", "rho", "mu", "pure")
-_TINIEST: Final = Fraction(1, 10**100)
-_MOST_BITS: Final = 13_000  # longer numbers could not be written out and read again
-_TINIEST_DELTA: Final = Fraction(1, 10**300)
 
 
 def check_neighbours(value: object) -> Neighbours:
@@ -133,8 +127,8 @@ class Budget:
         mu: Number | None = None,
         pure: Number | None = None,
     ) -> None:
-        given = {"epsilon": epsilon, "rho": rho, "mu": mu}
-        named = [name for name, value in given.items() if value is not None]
+        promises = {"epsilon": epsilon, "rho": rho, "mu": mu}
+        named = [name for name, value in promises.items() if value is not None]
         if len(named) != 1:
             raise BudgetError(
                 "a budget is exactly one of epsilon (with or without delta), rho or mu; got "
@@ -144,10 +138,10 @@ class Budget:
             raise BudgetError(
                 f"delta belongs to epsilon, got it with {named[0]}; leave delta out or give epsilon"
             )
-        for name, value in given.items():
+        for name, value in promises.items():
             object.__setattr__(self, name, None if value is None else _positive(value, name))
-        kept = None if epsilon is None else Fraction(0) if delta is None else _check_delta(delta)
-        object.__setattr__(self, "delta", kept)
+        chance = None if epsilon is None else _check_delta(0 if delta is None else delta)
+        object.__setattr__(self, "delta", chance)
         lane = None if pure is None else _check_pure(pure, self.epsilon, self.delta)
         object.__setattr__(self, "pure", lane)
 
@@ -167,7 +161,7 @@ class Budget:
 
     @property
     def promise(self) -> Budget:
-        """The same promise without lanes: what is kept, however it may be spent."""
+        """The budget without lanes, which promises the same however it may be spent."""
         return Budget(self.epsilon, self.delta, self.rho, self.mu)
 
     @property
@@ -250,12 +244,12 @@ class Budget:
         listed = list(planned)
         pure = sum((b.pure_epsilon for b in listed if b.is_pure), Fraction(0))
         squares = (Fraction(b.gaussian_mu or 0.0) ** 2 for b in listed if not b.is_pure)
-        wanted = sum(squares, Fraction(0))
+        planned_mu_squared = sum(squares, Fraction(0))
         rest = self.epsilon - pure
         mu_squared = (
             Fraction(gaussian_module.gaussian_mu_down(rest, self.delta)) ** 2 if rest > 0 else -1
         )
-        if wanted > mu_squared and (wanted or rest < 0):
+        if planned_mu_squared > mu_squared and (planned_mu_squared or rest < 0):
             raise BudgetError(
                 f"the planned costs do not fit into {self.promise.describe()}: pure noise takes "
                 f"epsilon = {number_text(pure)}, which leaves too little for the Gaussian ones; "
@@ -287,7 +281,8 @@ class Budget:
         """Largest epsilon, rounded down, such that epsilon-DP implies this budget.
 
         rho: epsilon-DP implies epsilon^2/2-zCDP (Bun, Steinke 2016, Proposition 1.4). mu:
-        epsilon-DP implies mu-GDP when ``Phi(-mu/2) = 1/(1 + e^epsilon)`` (`curve.mu_of_pure_up`).
+        epsilon-DP implies mu-GDP when ``Phi(-mu/2) = 1/(1 + e^epsilon)``
+        (`sfumato.privacy.gaussian.mu_of_pure_up`).
         """
         if self.epsilon is not None:
             return self.epsilon
@@ -328,10 +323,10 @@ class Budget:
             ("rho", self.rho),
             ("mu", self.mu),
         )
-        words = ", ".join(f"{name} = {number_text(value)}" for name, value in parts if value)
+        text = ", ".join(f"{name} = {number_text(value)}" for name, value in parts if value)
         if self.pure is None:
-            return words
-        return f"{words}, of which epsilon = {number_text(self.pure)} for pure noise"
+            return text
+        return f"{text}, of which epsilon = {number_text(self.pure)} for pure noise"
 
     def as_json(self) -> dict[str, str]:
         """Return the budget as JSON, exactly.
@@ -348,8 +343,8 @@ class Budget:
             ("rho", self.rho),
             ("mu", self.mu),
         )
-        found = {name: str(value) for name, value in parts if value}
-        return found if self.pure is None else found | {"pure": str(self.pure)}
+        document = {name: str(value) for name, value in parts if value}
+        return document if self.pure is None else document | {"pure": str(self.pure)}
 
     @classmethod
     def from_json(cls, value: object) -> Budget:
@@ -379,7 +374,7 @@ class Budget:
 
 
 def budget_writings(budget: Budget) -> list[dict[str, str]]:
-    """The budget as JSON, and in another unit where that allows the same Gaussian noise.
+    """Return the budget as JSON, and as rho or mu where that allows the same Gaussian noise.
 
     >>> budget_writings(Budget(rho="1/2"))
     [{'rho': '1/2'}, {'mu': '1'}]
@@ -411,8 +406,10 @@ def exact(value: object, name: str) -> Fraction:
         number = _read(repr(float(value)))
     else:
         number = _read(str(value)) if isinstance(value, str | Decimal) else None
-    if number is not None and max(map(int.bit_length, number.as_integer_ratio())) <= _MOST_BITS:
-        return number
+    if number is not None:
+        bits = max(map(int.bit_length, number.as_integer_ratio()))
+        if bits <= LIMITS.parameter_bits:
+            return number
     raise BudgetError(
         f"{name} must be a finite number (int, float, Fraction, Decimal or a decimal string), "
         f"got {_short(value)}; write it like 0.5 or 1e-9"
@@ -448,9 +445,10 @@ def _read(text: str) -> Fraction | None:
 
 def _positive(value: object, name: str) -> Fraction:
     number = exact(value, name)
-    if not _TINIEST <= number <= _LARGEST[name]:
+    maximum = getattr(LIMITS, f"maximum_{name}")
+    if not LIMITS.minimum_parameter <= number <= maximum:
         raise BudgetError(
-            f"{name} must be greater than 0 (from 1e-100 to {_LARGEST[name]}), "
+            f"{name} must be greater than 0 (from 1e-100 to {maximum}), "
             f"got {_short(value)}; usual values are 0.1 to 10"
         )
     return number
@@ -458,7 +456,7 @@ def _positive(value: object, name: str) -> Fraction:
 
 def _check_delta(value: object) -> Fraction:
     number = exact(value, "delta")
-    if number != 0 and not _TINIEST_DELTA <= number < 1:
+    if number != 0 and not LIMITS.minimum_delta <= number < 1:
         raise BudgetError(
             f"delta must lie in (0, 1), at least 1e-300, or be 0 for a pure budget, got "
             f"{_short(value)}; usual values are below 1 / (number of people), such as 1e-9"

@@ -4,10 +4,10 @@
 A `Cost` lists the parts of a release: Gaussian noise (its mu squared) and pure mechanisms (their
 epsilon). Costs are stated before noise is drawn and are functions of public numbers only.
 
-    Gaussian with Gaussian     mu^2 adds; the exact curve (`gaussian.py`)
+    Gaussian with Gaussian     mu^2 adds; the exact curve (`sfumato.privacy.gaussian`)
     pure with pure, delta = 0  epsilon adds
-    anything else              the privacy loss of all parts together (`losses.py`), and never
-                               more than the two simple bounds
+    anything else              the privacy loss of all parts together (`sfumato.privacy.losses`),
+                               and never more than the two simple bounds
 
 Papers: Dong, Roth, Su 2019, "Gaussian differential privacy" (composition: Corollary 3.3); Bun,
 Steinke 2016, "Concentrated differential privacy"; Dwork, Roth 2014, "The algorithmic foundations
@@ -26,6 +26,8 @@ from typing import TypeAlias
 from sfumato.errors import BudgetError
 from sfumato.privacy import gaussian as gaussian_module
 from sfumato.privacy.budget import Number, exact, number_text
+from sfumato.privacy.losses import epsilon_up
+from sfumato.privacy.privacy_limits import LIMITS
 
 __all__ = [
     "Cost",
@@ -39,9 +41,6 @@ __all__ = [
     "mu_squared_of",
     "rho_of",
 ]
-
-
-_LEAST, _MOST = Fraction(1, 10**250), Fraction(10**15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,7 @@ class Cost:
 
 
 def gaussian_delta(mu: Number, epsilon: Number) -> float:
-    """``delta(epsilon; mu)`` of the Gaussian curve, rounded up.
+    """Return ``delta(epsilon; mu)`` of the Gaussian curve, rounded up.
 
     >>> gaussian_delta(1, 0)  # the total variation distance Phi(1/2) - Phi(-1/2)
     0.38292492254802624
@@ -203,7 +202,7 @@ def gaussian_delta(mu: Number, epsilon: Number) -> float:
 
 
 def gaussian_epsilon(mu: Number, delta: Number) -> float:
-    """Smallest epsilon, rounded up, such that mu-GDP implies (epsilon, delta)-DP.
+    """Return the smallest epsilon, rounded up, such that mu-GDP implies (epsilon, delta)-DP.
 
     >>> gaussian_epsilon("0.18197480729533225", "1e-9")
     1.0
@@ -215,7 +214,9 @@ def gaussian_epsilon(mu: Number, delta: Number) -> float:
 
 
 def rho_of(cost: Cost) -> Fraction:
-    """The zCDP view: ``sum mu^2/2 + sum epsilon^2/2`` (Bun, Steinke 2016, Prop. 1.6 and 1.4).
+    """Return the rho of a cost: ``sum mu^2/2 + sum epsilon^2/2``.
+
+    Bun, Steinke 2016, Propositions 1.6 and 1.4.
 
     >>> rho_of(Cost.gaussian(1) + Cost.pure(2))
     Fraction(5, 2)
@@ -225,7 +226,7 @@ def rho_of(cost: Cost) -> Fraction:
 
 
 def mu_squared_of(cost: Cost) -> Fraction:
-    """The GDP view: mu^2 of the Gaussian that dominates all parts, rounded up."""
+    """Return the mu^2 of the Gaussian that dominates all parts of a cost, rounded up."""
     squares = (
         Fraction(gaussian_module.mu_of_pure_up(part.epsilon)) ** 2 for part in cost.pure_parts
     )
@@ -233,7 +234,9 @@ def mu_squared_of(cost: Cost) -> Fraction:
 
 
 def composed_epsilon(costs: Iterable[Cost], delta: Number) -> float:
-    """Smallest epsilon we can prove, rounded up, such that all costs are (epsilon, delta)-DP.
+    """Return an epsilon, rounded up, for which all costs together are (epsilon, delta)-DP.
+
+    It is the smallest that we can prove.
 
     Privacy: composition of parts whose parameters are fixed in advance (Dong, Roth, Su 2019,
     Theorem 3.2). When later costs depend on earlier answers only `Account` may decide.
@@ -242,8 +245,7 @@ def composed_epsilon(costs: Iterable[Cost], delta: Number) -> float:
     0.75
     """
     total = Cost(tuple(part for cost in costs for part in cost.parts))
-    known = exact(delta, "delta")
-    if known == 0:
+    if exact(delta, "delta") == 0:
         return math.inf if total.mu_squared else gaussian_module.float_up(total.pure_epsilon)
     counted = Counter(total.pure_parts)
     return gaussian_module.float_up(
@@ -254,7 +256,7 @@ def composed_epsilon(costs: Iterable[Cost], delta: Number) -> float:
 def composed_epsilon_exact(
     mu_squared: Fraction, pure: Mapping[PurePart, int], delta: Fraction
 ) -> Fraction:
-    """The same on counted parts, for delta > 0, as an exact upper bound."""
+    """Return the epsilon of `composed_epsilon` for counted parts and delta > 0, as a fraction."""
     pure = {part: count for part, count in pure.items() if count}
     if not pure:
         return Fraction(gaussian_module.gaussian_epsilon_up(mu_squared, delta))
@@ -269,22 +271,19 @@ def composed_epsilon_exact(
         gaussian_module.gaussian_epsilon_up(mu_squared + sum(squares, Fraction(0)), delta)
     )
     simple = min(shifted, dominated)
-
-    from sfumato.privacy.losses import epsilon_up
-
     return min(simple, epsilon_up(mu_squared, pure, delta, simple))
 
 
 def _check_delta(delta: Number) -> Fraction:
-    known = exact(delta, "delta")
-    if not 0 < known < 1:
+    number = exact(delta, "delta")
+    if not 0 < number < 1:
         raise BudgetError(f"delta must lie in (0, 1), got {delta!r}; usual values are below 1e-6")
-    return known
+    return number
 
 
 def _amount_up(value: object, name: str) -> Fraction:
     """Return the amount; one of more than 1024 bits is rounded up to 256 good ones."""
-    if not isinstance(value, Fraction) or not _LEAST <= value <= _MOST:
+    if not isinstance(value, Fraction) or not LIMITS.minimum_cost <= value <= LIMITS.maximum_cost:
         raise BudgetError(
             f"{name} of a cost must be a Fraction from 1e-250 to 1e15, got a "
             f"{type(value).__name__} outside of it; compute it from the noise scale"

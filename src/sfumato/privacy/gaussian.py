@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sfumato.privacy.balls import ball_of, precision
+from sfumato.privacy.privacy_limits import LIMITS
 
 if TYPE_CHECKING:
     from flint import arb
@@ -44,11 +45,7 @@ __all__ = [
 ]
 
 
-# Doubled until the ball decides. Parameters are bounded in budget.py, so a few thousand bits
-# are enough for all of them; an open comparison after the last one is answered "no".
-_PRECISIONS = tuple(96 * 2**step for step in range(9))
-_SMALLEST = 5e-324
-_HUGE = 10**7  # beyond it closed bounds are used: nothing private is left, and balls get slow
+_SMALLEST = 5e-324  # the smallest double above 0
 
 
 def float_up(value: Fraction) -> float:
@@ -112,7 +109,7 @@ def gaussian_epsilon_up(mu_squared: Fraction, delta: Fraction) -> float:
     # mu^2/2-zCDP implies (mu^2/2 + mu sqrt(2 log 1/delta), delta)-DP: Bun, Steinke 2016,
     # Proposition 1.3.
     bound = mu * mu / 2 + mu * math.sqrt(2 * _log_inverse(delta))
-    if mu_squared > _HUGE:
+    if mu_squared > LIMITS.closed_form_from:
         return bound * (1 + 1e-12)
     if gaussian_within(mu_squared, Fraction(0), delta):
         return 0.0
@@ -151,7 +148,8 @@ def mu_of_pure_up(epsilon: Fraction) -> float:
     The trade-off curve of epsilon-DP is two chords that meet on the diagonal at 1/(1+e^epsilon);
     the convex curve of mu-GDP lies below them as soon as it passes below that corner.
     """
-    if epsilon > _HUGE:  # Phi(-mu/2) <= e^(-mu^2/8)/2 <= 1/(1+e^epsilon) for mu^2 = 8 epsilon
+    if epsilon > LIMITS.closed_form_from:
+        # Phi(-mu/2) <= e^(-mu^2/8)/2 <= 1/(1+e^epsilon) for mu^2 = 8 epsilon
         return sqrt_up(8 * epsilon)
 
     def too_small(mu: float) -> bool:
@@ -181,7 +179,8 @@ def mu_of_loss_up(mu_squared: Fraction, loss: Fraction) -> float:
     than those of a kappa-GDP one is mu-GDP: docs/proofs/sparse-vector.md, Theorem 3. kappa = 0
     is `mu_of_pure_up`.
     """
-    if mu_squared > _HUGE or loss > _HUGE:  # the excess over kappa is largest at kappa = 0
+    if max(mu_squared, loss) > LIMITS.closed_form_from:
+        # The excess over kappa is largest at kappa = 0.
         return float_up(Fraction(sqrt_up(mu_squared)) + Fraction(mu_of_pure_up(loss)))
 
     def too_small(mu: float) -> bool:
@@ -230,8 +229,8 @@ def _delta_ball(mu_squared: Fraction, epsilon: Fraction) -> arb:
 
 
 def _decide(difference: Callable[[], arb]) -> bool:
-    """True only if the difference is proven to be at most zero."""
-    for bits in _PRECISIONS:
+    """True only if the difference is proven to be at most zero; an open comparison is False."""
+    for bits in LIMITS.ball_bits:
         with precision(bits):
             ball = difference()
             if ball <= 0:
@@ -244,7 +243,7 @@ def _decide(difference: Callable[[], arb]) -> bool:
 def _float_above(value: Callable[[], arb]) -> float:
     """A double at least as large as the value, the nearest such in all but hopeless cases."""
     above = math.inf
-    for bits in _PRECISIONS:
+    for bits in LIMITS.ball_bits:
         with precision(bits):
             ball = value()
             above = min(above, _double_above(ball.upper()))
@@ -314,7 +313,7 @@ def _nearly(holds: Callable[[float], bool], guess: float) -> float | None:
 
 
 def _boundary_near(holds: Callable[[float], bool], guess: float) -> tuple[float, float]:
-    """The same neighbouring doubles as `_boundary`, from a guess that is nearly right."""
+    """What `_boundary` returns, quickly from a guess that is nearly right."""
     first = last = _bits_of(guess)
     step = 2**8
     if holds(guess):

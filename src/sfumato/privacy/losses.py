@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.privacy import gaussian
+from sfumato.privacy.privacy_limits import LIMITS
+from sfumato.types import Array
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.privacy.cost import PurePart
 
 __all__ = [
@@ -39,32 +39,25 @@ __all__ = [
 ]
 
 
-if TYPE_CHECKING:
-    Floats = NDArray[np.float64]
-
-
 _INFLATION = 1 + 1e-6  # relative; the sums below err by less than 1e-7
 _ROUNDING = 1e-15  # relative, of a loss
 _CANCELLATION = 1e-14  # of Phi(-a): what the difference of two tails may lose
-_MOST_STEPS = 1024
-_MOST_GROUPS = 4096
-_MOST_COPIES = 10**6
 
 
 def epsilon_up(
     mu_squared: Fraction, pure: Mapping[PurePart, int], delta: Fraction, ceiling: Fraction
 ) -> Fraction:
-    """Smallest epsilon on a fine public grid, up to ``ceiling``, that the losses can prove.
+    """Return the smallest epsilon on a fine public grid that the losses can prove.
 
-    Returns ``ceiling`` when the parts are too many or too extreme for doubles.
+    It is at most ``ceiling``, and equals it when the parts are too many or too extreme for doubles.
     """
     spread = sum((part.epsilon * count for part, count in pure.items()), Fraction(0))
     if (
         not Fraction(1, 10**100) < ceiling < 300
         or delta < Fraction(1, 10**200)
         or spread > 300
-        or len(pure) > _MOST_GROUPS
-        or max(pure.values()) > _MOST_COPIES
+        or len(pure) > LIMITS.kinds_of_parts
+        or max(pure.values()) > LIMITS.copies_of_a_part
     ):
         return ceiling
     # Powers of two that only grow with the cost: coarser grids nest in finer ones and dominate
@@ -82,8 +75,8 @@ def epsilon_up(
         return float(losses.masses @ deltas) * _INFLATION <= allowed
 
     unit = step * 2.0**-20
-    found = _least(lambda k: fits(k * unit), math.floor(ceiling / Fraction(unit)))
-    return ceiling if found is None else Fraction(found) * Fraction(unit)
+    units = _minimum(lambda k: fits(k * unit), math.floor(ceiling / Fraction(unit)))
+    return ceiling if units is None else Fraction(units) * Fraction(unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,7 @@ class _Losses:
     """Probabilities of the losses ``step * (first + i)`` under the first neighbour."""
 
     first: int
-    masses: Floats
+    masses: Array
 
     def compose(self, other: _Losses) -> _Losses:
         """The loss of both together: losses add (independent parts of one composition)."""
@@ -119,7 +112,7 @@ def _power(part: PurePart, count: int, step: float) -> _Losses:
     return result
 
 
-def _coins(epsilon: float, count: int) -> tuple[Floats, Floats]:
+def _coins(epsilon: float, count: int) -> tuple[Array, Array]:
     """Losses and probabilities of ``count`` randomized responses."""
     from scipy.special import gammaln
 
@@ -129,7 +122,7 @@ def _coins(epsilon: float, count: int) -> tuple[Floats, Floats]:
     return epsilon * (count - 2 * lost), np.exp(log_masses)
 
 
-def _walk(part: PurePart) -> tuple[Floats, Floats]:
+def _walk(part: PurePart) -> tuple[Array, Array]:
     """Losses and probabilities of the discrete Laplace mechanism that moves by ``steps``."""
     steps, rate = _coarser(part)
     ratio = math.exp(-rate)  # of neighbouring probabilities
@@ -141,12 +134,12 @@ def _walk(part: PurePart) -> tuple[Floats, Floats]:
 
 def _coarser(part: PurePart) -> tuple[int, float]:
     """Join unit steps in groups: fewer, larger steps cover the path and promise less."""
-    least = -(-part.steps // _MOST_STEPS)
-    size = min(range(least, least + 64), key=lambda s: (-(-part.steps // s) * s, s))
+    minimum = -(-part.steps // LIMITS.steps_of_a_part)
+    size = min(range(minimum, minimum + 64), key=lambda s: (-(-part.steps // s) * s, s))
     return -(-part.steps // size), gaussian.float_up(part.epsilon * size / part.steps)
 
 
-def _on_grid(losses: Floats, masses: Floats, step: float) -> _Losses:
+def _on_grid(losses: Array, masses: Array, step: float) -> _Losses:
     """Split each loss between its two grid points, keeping its mass under both neighbours."""
     losses = losses + _ROUNDING * np.abs(losses)  # a product rounded down must not hide a loss
     below = np.floor(losses / step)
@@ -160,7 +153,7 @@ def _on_grid(losses: Floats, masses: Floats, step: float) -> _Losses:
     return _Losses(first, out)
 
 
-def _gaussian_deltas(epsilon: Floats, mu: float) -> Floats:
+def _gaussian_deltas(epsilon: Array, mu: float) -> Array:
     """``delta(epsilon; mu)`` for any real epsilon, from above."""
     if mu == 0:
         return np.where(epsilon < 0, -np.expm1(np.minimum(epsilon, 0.0)), 0.0)
@@ -180,7 +173,7 @@ def _gaussian_deltas(epsilon: Floats, mu: float) -> Floats:
     return np.clip(out, 0.0, 1.0)
 
 
-def _least(holds: Callable[[int], bool], last: int) -> int | None:
+def _minimum(holds: Callable[[int], bool], last: int) -> int | None:
     """Smallest k in [0, last] with ``holds(k)`` (false, then true); None if there is none."""
     if not holds(last):
         return None

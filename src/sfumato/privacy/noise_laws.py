@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import PlanError
 from sfumato.privacy.balls import ball_of, precision
+from sfumato.privacy.privacy_limits import LIMITS
 from sfumato.types import Noise
 
 if TYPE_CHECKING:
@@ -38,11 +39,6 @@ __all__ = [
     "laplace_tail",
     "laplace_variance",
 ]
-
-
-_NODES = 64
-_GRID = 512
-SMOOTH = 16  # steps from which the waves of gaussian_variance are no floats: below 10^-2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class BlockNoise:
         """The exact variance of the noise on the grid, in counts squared."""
         if self.noise == "laplace":
             on_grid = laplace_variance(self.units)
-        elif self.units < SMOOTH:
+        elif self.units < LIMITS.smooth_units:
             on_grid = gaussian_variance(self.units)
         else:
             on_grid = float(self.units) ** 2 + 1 / 12
@@ -84,7 +80,7 @@ def laplace_tail(scale: Fraction | float, z: int) -> float:
 
 
 def laplace_quantile(scale: Fraction | float, level: Fraction | float) -> int:
-    """Give the smallest integer k >= 0 with P(|Z| <= k) >= level, Z discrete Laplace, exactly.
+    """Return the smallest integer k >= 0 with P(|Z| <= k) >= level, Z discrete Laplace, exactly.
 
     >>> laplace_quantile(10, 0.95)
     30
@@ -100,7 +96,7 @@ def laplace_quantile(scale: Fraction | float, level: Fraction | float) -> int:
 
 
 def gaussian_quantile(sigma: Fraction | float, level: Fraction | float) -> int:
-    """Give the smallest integer k >= 0 with P(|round(sigma Z)| <= k) >= level, exactly.
+    """Return the smallest integer k >= 0 with P(|round(sigma Z)| <= k) >= level, exactly.
 
     >>> gaussian_quantile(10, 0.95)
     20
@@ -149,7 +145,7 @@ def gaussian_variance(sigma: Fraction | float) -> float:
 
 
 def laplace_mixture_quantile(shape: ArrayLike, level: float) -> NDArray[np.float64]:
-    """Give q with P(|X| <= q sd(X)) = level, X a sum of `shape` independent Laplace variables.
+    """Return q with P(|X| <= q sd(X)) = level, X a sum of `shape` independent Laplace variables.
 
     X has characteristic function (1 + t^2)^-shape and variance 2 shape; real shapes from 1 up lead
     from the Laplace (1) to the normal law (infinity). For a linear combination sum r_i Z_i of
@@ -171,9 +167,9 @@ def laplace_mixture_quantile(shape: ArrayLike, level: float) -> NDArray[np.float
 @lru_cache(maxsize=64)
 def _mixture_series(level: float) -> NDArray[np.float64]:
     """Chebyshev coefficients of the quantile as a function of 1 / shape on [0, 1]."""
-    nodes = np.polynomial.chebyshev.chebpts1(_NODES)
+    nodes = np.polynomial.chebyshev.chebpts1(LIMITS.mixture_nodes)
     values = _mixture_quantile(2 / (nodes + 1), level)
-    series = np.polynomial.chebyshev.chebfit(nodes, values, _NODES - 1)
+    series = np.polynomial.chebyshev.chebfit(nodes, values, LIMITS.mixture_nodes - 1)
     return np.asarray(series, dtype=np.float64)
 
 
@@ -189,20 +185,20 @@ def _mixture_quantile(shape: NDArray[np.float64], level: float) -> NDArray[np.fl
 
     c = 40 / shape[:, None]
     low, high = -(c + np.sqrt(2 * c)), np.sqrt(2 * c)
-    w = low + (high - low) * np.linspace(0, 1, _GRID)
+    w = low + (high - low) * np.linspace(0, 1, LIMITS.mixture_points)
     weight = np.exp(-shape[:, None] * (np.expm1(w) - w))
     weight /= weight.sum(axis=1, keepdims=True)
     spread = np.exp(-w / 2) / math.sqrt(2)  # sd / (2 sqrt G)
     tail = 1 - level
-    least = np.zeros_like(shape)
+    below = np.zeros_like(shape)
     # P(|X| > q sd) <= 2 / (1 - lambda^2)^shape e^(-lambda q sd) at lambda = 1 / sqrt(2 shape) is at
     # most 4 e^-q, so the quantile is at most ln(4 / tail).
-    most = np.full_like(shape, math.log(4 / tail))
+    above = np.full_like(shape, math.log(4 / tail))
     for _ in range(52):
-        middle = (least + most) / 2
-        beyond = (weight * erfc(middle[:, None] * spread)).sum(axis=1) > tail
-        least, most = np.where(beyond, middle, least), np.where(beyond, most, middle)
-    return (least + most) / 2
+        middle = (below + above) / 2
+        is_below = (weight * erfc(middle[:, None] * spread)).sum(axis=1) > tail
+        below, above = np.where(is_below, middle, below), np.where(is_below, above, middle)
+    return (below + above) / 2
 
 
 def _ceiling(crossing: Callable[[], arb]) -> int:

@@ -34,7 +34,7 @@ ChoiceNoise: TypeAlias = Literal["gumbel", "exponential", "laplace"]
 def choice_cost(
     noise: ChoiceNoise, rate: Fraction, sensitivity: Fraction | int, is_monotone: bool = False
 ) -> Cost:
-    """The cost of one `vault.select.report_noisy_max`; scores move by at most ``sensitivity``.
+    """Return the cost of one noisy maximum of scores that move by at most ``sensitivity``.
 
     Gumbel noise by its bounded range, the others by their epsilon: both are twice the rate times
     the sensitivity, or once for scores that all move in one direction together.
@@ -53,7 +53,9 @@ def choice_cost(
 
 
 def selection_cost(bounded_range: Fraction) -> Cost:
-    """The cost of a choice with bounded range eta: mu-GDP with ``Phi(-mu/2) = 1/(1 + e^(eta/2))``.
+    """Return the cost of a choice with bounded range eta.
+
+    It is mu-GDP with ``Phi(-mu/2) = 1/(1 + e^(eta/2))``.
 
     Privacy: docs/proofs/selection.md, Theorem 3. For small eta, ``mu^2/2 = pi eta^2/16``.
 
@@ -70,7 +72,7 @@ def selection_cost(bounded_range: Fraction) -> Cost:
 
 
 def range_of_mu_squared_down(mu_squared: Fraction) -> Fraction:
-    """The largest bounded range, rounded down, whose cost is at most ``mu_squared``."""
+    """Return the largest bounded range, rounded down, whose cost is at most ``mu_squared``."""
     if not isinstance(mu_squared, Fraction | int) or not mu_squared > 0:
         raise BudgetError(f"mu^2 must be an exact number above 0, got {mu_squared!r}")
     return 2 * Fraction(

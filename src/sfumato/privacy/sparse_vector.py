@@ -62,7 +62,8 @@ class SparseLaw:
     Gaussian query noise needs ``reach``: a score further than this below the noisy threshold is
     treated as just so far below, so that its noise never has to come from a tail whose
     probability collapses between neighbours (docs/proofs/sparse-vector.md, Lemma 1). ``offset`` is
-    added to every threshold: public, it centres one-sided noise (``plan.discovery.centred``).
+    added to every threshold: public, it centres one-sided noise (`centred` of
+    `sfumato.planning.sparse_plans`).
 
     Args:
         threshold: The law of the noise of the threshold.
@@ -105,7 +106,10 @@ class SparseLaw:
 
     @property
     def moved(self) -> int:
-        """How far a score and the threshold may move apart: twice as far unless monotone."""
+        """How far a score and the threshold may move apart: twice the sensitivity, or once.
+
+        Once if the scores are monotone.
+        """
         return self.sensitivity if self.is_monotone else 2 * self.sensitivity
 
     @property
@@ -152,7 +156,7 @@ class SparseLaw:
 
 
 def noise_cost(law: NoiseLaw, sensitivity: int) -> Cost:
-    """The cost of one number with fresh noise that moves by at most ``sensitivity`` steps.
+    """Return the cost of one number with fresh noise that moves by at most ``sensitivity`` steps.
 
     Privacy: docs/proofs/discrete-laplace.md and docs/proofs/rounded-gaussian.md, Theorem 2 of each.
 

@@ -130,8 +130,9 @@ def test_the_modules_of_nouns_import_no_heavy_package():
     code = (
         "import sys, types; pkg = types.ModuleType('sfumato');"
         "import importlib.util as u; pkg.__path__ = list(u.find_spec('sfumato')"
-        ".submodule_search_locations); sys.modules['sfumato'] = pkg; import sfumato.budget;"
-        "print([m for m in ('numpy','scipy','sqlalchemy','flint','dp_accounting','sqlite3')"
+        ".submodule_search_locations); sys.modules['sfumato'] = pkg;"
+        "import sfumato.privacy.budget, sfumato.privacy.cost, sfumato.ledger.account;"
+        "print([m for m in ('scipy','sqlalchemy','flint','dp_accounting','sqlite3')"
         " if m in sys.modules])"
     )
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 
@@ -15,14 +16,15 @@ from sfumato.privacy.cost import PurePart
 from sfumato.privacy.losses import (
     _coins,
     _gaussian_deltas,
-    _least,
     _Losses,
+    _minimum,
     _octave,
     _on_grid,
     _power,
     _walk,
     epsilon_up,
 )
+from sfumato.privacy.privacy_limits import LIMITS
 
 NONE = Fraction(0)
 DELTA = Fraction(1, 10**6)
@@ -126,10 +128,10 @@ def test_octaves_are_rounded_down(exponent):
 
 
 @pytest.mark.parametrize("last", [0, 1, 6])
-def test_the_least_number_is_found_wherever_it_is(last):
+def test_the_minimum_number_is_found_wherever_it_is(last):
     for least in range(last + 1):
-        assert _least(lambda k, least=least: k >= least, last) == least
-    assert _least(lambda _: False, last) is None
+        assert _minimum(lambda k, least=least: k >= least, last) == least
+    assert _minimum(lambda _: False, last) is None
 
 
 def test_what_doubles_cannot_hold_is_left_at_the_ceiling():
@@ -176,9 +178,9 @@ def test_the_answer_is_fine_enough_to_be_within_a_thousandth_of_the_truth():
 def test_as_many_groups_and_copies_as_are_allowed_are_added_up(monkeypatch):
     parts = {PurePart(Fraction(k, 100)): 5 for k in (1, 2, 3)}
     ceiling = Fraction(3, 10)
-    for name, most in (("_MOST_GROUPS", 3), ("_MOST_COPIES", 5)):
+    for name, most in (("kinds_of_parts", 3), ("copies_of_a_part", 5)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"sfumato.privacy.losses.{name}", most)
+            patch.setattr("sfumato.privacy.losses.LIMITS", replace(LIMITS, **{name: most}))
             assert epsilon_up(NONE, parts, Fraction(1, 10), ceiling) < ceiling
-            patch.setattr(f"sfumato.privacy.losses.{name}", most - 1)
+            patch.setattr("sfumato.privacy.losses.LIMITS", replace(LIMITS, **{name: most - 1}))
             assert epsilon_up(NONE, parts, Fraction(1, 10), ceiling) == ceiling
