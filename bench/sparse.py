@@ -13,17 +13,12 @@ from fractions import Fraction
 from math import log
 
 import sfumato as sf
-from sfumato.planning.sparse_plans import (
-    GRID_BITS,
-    centred,
-    plan_sparse,
-    sparse_of_mu_squared,
-    tolerance,
-)
+from sfumato.planning.planning_limits import LIMITS
+from sfumato.planning.sparse_plans import centred, plan_sparse, sparse_of_mu_squared, tolerance
 from sfumato.privacy.noise_laws import laplace_quantile
 from sfumato.privacy.sparse_vector import NoiseKind
 
-STEP, BETA, QUERIES = 2**GRID_BITS, 0.05, 1000
+STEP, BETA, QUERIES = 2**LIMITS.sparse_grid_bits, 0.05, 1000
 BUDGETS = (sf.Budget(epsilon=1), sf.Budget(epsilon=1, delta=1e-9), sf.Budget(mu=1))
 PAIRS: tuple[tuple[NoiseKind, NoiseKind], ...] = (
     ("laplace", "laplace"),

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from math import ceil, floor, log2
-from typing import Final
 
 import numpy as np
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.gaussian import sqrt_up
@@ -40,11 +40,6 @@ __all__ = [
     "joint_moves",
     "moves_of",
 ]
-
-
-SCALE_BITS: Final = 16  # a noise scale is about 2^16 grid steps, so rounding it up costs little
-MOST_GRID_BITS: Final = 18  # counts up to 2^44 in such steps fit a 64-bit integer
-GREATEST_SCALE: Final = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +154,17 @@ class Spending:
             raise PlanError("a step would spend more than is left; please report this")
         self.spent += cost
 
-    def noise(self, amount: Fraction, moves: Moves, most_bits: int = MOST_GRID_BITS) -> BlockNoise:
+    def noise(
+        self, amount: Fraction, moves: Moves, most_bits: int = LIMITS.adaptive_grid_bits
+    ) -> BlockNoise:
         """The least noise, on a grid of at most so many bits, that costs at most ``amount``."""
         if self.law == "gaussian":
             scale = Fraction(sqrt_up(moves.l2_squared / amount))
         else:
             scale = Fraction(moves.l1) / amount
-        bits = min(max(SCALE_BITS - floor(log2(scale)), 0), most_bits)
+        bits = min(max(LIMITS.adaptive_scale_bits - floor(log2(scale)), 0), most_bits)
         units = max(ceil(scale * 2**bits), 1)
-        if units > GREATEST_SCALE:
+        if units > LIMITS.adaptive_maximum_scale:
             raise PlanError(
                 f"a noise scale of {float(scale):.3g} counts is beyond what can be drawn; use a "
                 "larger budget or fewer rounds"
@@ -200,10 +197,6 @@ class Spending:
 # teaches it noise. A set matters by how many attributes it shares with every asked one (McKenna et
 # al. 2022, "AIM"). Public: no data is seen.
 
-MOST_CELLS = 2**20  # of all candidates together
-MOST_SETS = 1000
-MOST_WIDE = 1000  # cells of a set of three or more attributes
-
 
 def asked_domain(workload: Workload) -> Domain:
     """The attributes that some query looks at; the first one if none does."""
@@ -213,7 +206,9 @@ def asked_domain(workload: Workload) -> Domain:
 
 
 def candidate_sets(
-    workload: Workload, most_cells: int = MOST_CELLS, most_sets: int = MOST_SETS
+    workload: Workload,
+    most_cells: int = LIMITS.candidate_cells,
+    most_sets: int = LIMITS.candidate_sets,
 ) -> dict[Names, float]:
     """Sets of attributes with how much they matter; asked ones before others of the same size.
 
@@ -229,7 +224,7 @@ def candidate_sets(
     found: dict[Names, None] = {}
     for names in asked:
         found |= dict.fromkeys(combinations(names, 2))
-        if len(names) > 2 and domain.cells(names) <= MOST_WIDE:
+        if len(names) > 2 and domain.cells(names) <= LIMITS.wide_set_cells:
             found[names] = None
     ranked = sorted(found, key=lambda s: (len(s), s not in asked, domain.cells(s)))
     kept: dict[Names, float] = {}

@@ -40,6 +40,7 @@ from math import ceil, floor, isfinite, ldexp, log2, sqrt
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import may_lose_a_record
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.strategy.base import Strategy
@@ -50,14 +51,6 @@ __all__ = [
     "privacy_loss",
     "unit_variances",
 ]
-
-
-ROUNDED_BITS = 30  # steps per scale, as a power of 2, where measured values are rounded
-DRAWN_BITS = 40  # the greatest scale that is drawn, in steps, as a power of 2
-SCALE_BITS = 16  # a noise scale is at least 2^16 grid steps: rounding it up costs at most 2^-16
-SLACK = 1 + 2.0**-24  # covers the float rounding of the sensitivity, which is far below 2^-30
-LEAST_SCALE = 2.0**-40
-GREATEST_SCALE = 2.0**60
 
 
 def calibrate(
@@ -86,7 +79,7 @@ def calibrate(
     moved = _moved(strategy, shares, neighbours, unit, may_drop_records)
     if moved == 0:
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
-    scale = moved ** (1 / p) / loss * SLACK
+    scale = moved ** (1 / p) / loss * LIMITS.sensitivity_slack
     noise = _scaled(strategy, scale)
     rounding = _rounding(strategy, noise, neighbours, unit)
     if rounding:
@@ -207,15 +200,15 @@ def _on_grid(noise: Noise, scale: float, fraction_bits: int, unit_bits: int) -> 
 
     Sums of values are far finer than noise needs to be: they are rounded to the grid.
     """
-    if not (isfinite(scale) and LEAST_SCALE <= scale <= GREATEST_SCALE):
+    if not (isfinite(scale) and LIMITS.minimum_scale <= scale <= LIMITS.maximum_scale):
         raise PlanError(
             f"a noise scale of {scale:.3g} counts is outside the range 2^-40 to 2^60 that can be "
             "drawn exactly; change the budget"
         )
-    bits = max(SCALE_BITS - floor(log2(scale)), fraction_bits)
-    if unit_bits or bits + floor(log2(scale)) >= DRAWN_BITS:
+    bits = max(LIMITS.scale_bits - floor(log2(scale)), fraction_bits)
+    if unit_bits or bits + floor(log2(scale)) >= LIMITS.drawn_bits:
         if noise == "laplace" and not unit_bits:
             raise PlanError("the coefficients are too fine for Laplace noise; round the queries")
-        bits = ROUNDED_BITS - floor(log2(scale))
+        bits = LIMITS.rounded_bits - floor(log2(scale))
     # Exact: a multiplication by a power of two, far from the ends of the range of floats.
     return BlockNoise(noise, ceil(ldexp(scale, bits)), bits)

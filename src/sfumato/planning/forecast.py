@@ -19,6 +19,7 @@ import numpy as np
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import WorkloadError
 from sfumato.planning.calibrate import privacy_loss
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import Budget, may_lose_a_record
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import BlockNoise, laplace_mixture_quantile
@@ -343,7 +344,6 @@ class Forecast:
 # answers ``a = R y`` has the error ``(R'c)'z``: with ``R'c`` (``Strategy.adjoint``) and the noise
 # variance of every block, its law is known before anything is spent, without R.
 
-MOST_LISTED = 4096  # answers of one covariance matrix
 
 Coefficients = Mapping[int, float] | Sequence[float] | Array
 
@@ -400,9 +400,14 @@ def answer_covariance(forecast: Forecast, group: str, queries: Sequence[int]) ->
     """The covariance matrix of the listed answers of one group, in counts squared."""
     term = _term(forecast.workload, group)
     listed = np.asarray(queries)
-    if listed.ndim != 1 or listed.dtype.kind not in "iu" or not 0 < len(listed) <= MOST_LISTED:
+    if (
+        listed.ndim != 1
+        or listed.dtype.kind not in "iu"
+        or not 0 < len(listed) <= LIMITS.covariance_answers
+    ):
         raise WorkloadError(
-            f"covariances are of a list of 1 to {MOST_LISTED:,} numbers of answers, got "
+            f"covariances are of a list of 1 to {LIMITS.covariance_answers:,} numbers of answers, "
+            "got "
             f"{shown(queries)}; ask about fewer answers at a time"
         )
     _check_places(forecast.workload, term, listed)

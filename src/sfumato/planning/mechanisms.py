@@ -15,7 +15,8 @@ from math import inf, sqrt
 from typing import NamedTuple
 
 from sfumato.errors import PlanError, TooLarge
-from sfumato.solve.effort import STEPS, portion
+from sfumato.planning.planning_limits import LIMITS
+from sfumato.solve.effort import portion
 from sfumato.solve.orbits import orbit_problem
 from sfumato.strategy.base import Block, Strategy
 from sfumato.strategy.blockwise import Blockwise, shared_noise, table_block, tree_block
@@ -42,15 +43,7 @@ __all__ = [
 ]
 
 
-TABLE_CELLS = 2**25  # cells of one measured table (256 MiB of counts)
 NO_PRODUCT = "a group is not a product of query sets"
-LONG = 512  # cells from which an attribute asked by intervals is treated as a chain
-FEW_QUERIES = 128  # that are solved as one matrix where there are many cells
-MANY_CELLS = 1024
-MATRIX = 2**22  # numbers of such a matrix: a few seconds
-MOST_JOINT = 2**10  # queries that are tried as one matrix where structure errs by more than FAR
-FAR = 1.03  # times the bound of an error
-TRIED = STEPS / 10  # multiplications of such an attempt
 
 Builder = Callable[[Workload, Noise, Objective], Strategy]
 
@@ -87,7 +80,7 @@ def _table(workload: Workload, noise: Noise, objective: Objective) -> Strategy:
     """Noise on the contingency table of all attributes that are asked about."""
     names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
     cells = workload.domain.cells(names)
-    if cells > TABLE_CELLS:
+    if cells > LIMITS.measured_table_cells:
         raise PlanError(f"the table of all attributes has {cells:,} cells")
     if any(t.is_wide for t in workload.terms):
         raise PlanError("the conditions span too many cells")
@@ -180,11 +173,11 @@ def _of_products(workload: Workload, objective: Objective) -> Strategy:
     except PlanError as why:
         if isinstance(why, TooLarge) or not _is_small(workload):
             raise
-        with portion(TRIED):
+        with portion(LIMITS.joint_steps):
             return _joint(workload, objective)
-    if _gap(found, objective) <= FAR or not _is_small(workload):
+    if _gap(found, objective) <= LIMITS.far_ratio or not _is_small(workload):
         return found
-    with suppress(PlanError), portion(TRIED):
+    with suppress(PlanError), portion(LIMITS.joint_steps):
         matrix = _joint(workload, objective)
         known = [b for b in (matrix.bound, found.bound) if b is not None]
         bound = max(known, default=None)
@@ -202,7 +195,7 @@ def _gap(strategy: Strategy, objective: Objective) -> float:
 
 def _is_small(workload: Workload) -> bool:
     """Whether the queries may be few enough to be solved as one matrix."""
-    return workload.queries <= MOST_JOINT
+    return workload.queries <= LIMITS.joint_queries
 
 
 def _by_structure(workload: Workload, objective: Objective) -> Strategy:
@@ -266,21 +259,27 @@ def _is_flat(workload: Workload) -> bool:
     """Whether few queries are asked of far more cells: counts and sums of a long attribute, say."""
     names = workload.domain.in_order(n for t in workload.terms for n in t.attributes)
     queries, cells = workload.queries, workload.domain.cells(names)
-    return queries <= FEW_QUERIES and MANY_CELLS <= cells <= MATRIX // queries
+    return (
+        queries <= LIMITS.few_queries
+        and LIMITS.many_cells <= cells <= LIMITS.matrix_entries // queries
+    )
 
 
 def _is_long(workload: Workload) -> bool:
     """Whether some attribute is asked by prefixes or ranges over many cells."""
     products = [t.as_product() for t in workload.terms]
     return any(
-        q.holds_prefixes and q.size > LONG for t in products if t is not None for _, q in t.factors
+        q.holds_prefixes and q.size > LIMITS.chain_cells
+        for t in products
+        if t is not None
+        for _, q in t.factors
     )
 
 
 def _best_block(workload: Workload, term: Term, noise: Noise, objective: Objective) -> Term:
     """The asked queries, the table of their attributes, or a tree: the least error for itself."""
     options: list[Term] = [term]
-    if term.cells <= TABLE_CELLS and not term.is_table and not term.is_wide:
+    if term.cells <= LIMITS.measured_table_cells and not term.is_table and not term.is_wide:
         options.append(table_block(workload, term.attributes))
     tree = _best_tree(term, noise)
     options += [tree] if tree is not None else []
@@ -301,7 +300,7 @@ def _alone(term: Term, block: Term, noise: Noise, objective: Objective) -> float
 
 def _best_tree(term: Term, noise: Noise) -> Product | None:
     asked = term.as_product()
-    if asked is None or asked.cells > TABLE_CELLS:
+    if asked is None or asked.cells > LIMITS.measured_table_cells:
         return None
     return min(_trees(asked), key=lambda b: _alone(term, b, noise, "rmse"), default=None)
 

@@ -28,6 +28,7 @@ from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.calibrate import calibrate, unit_variances
 from sfumato.planning.forecast import Candidate, Forecast, GroupForecast
 from sfumato.planning.mechanisms import MECHANISMS, named
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.views import Viewed, as_asked
 from sfumato.privacy.budget import Budget, may_lose_a_record
 from sfumato.privacy.cost import gaussian_epsilon
@@ -48,16 +49,11 @@ __all__ = [
 ]
 
 
-TABLE = 2**27  # cells of a table that is counted (1 GiB)
 BIASED = "approximate"
-MANY_TERMS, MANY_QUERIES = 1000, 2**17  # beyond which late plans try plain noise only
 CERTIFIED = "factorization"
 PLAIN = ("laplace", "gaussian")  # tried however little time there is
 SLOW = "laplace-optimum"
-HOPELESS = 2.5  # templates gain less over trees and tables in all workloads that were tried
 SINGULAR = "rounding makes its matrices singular; scale the queries and weights alike"
-NEAR = 1 + 2.0**-10  # rough errors above the least by this are not looked at again
-GOOD_ENOUGH = 1.01  # the certificate at which no further mechanism is tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,7 +312,7 @@ class _Race:
             drops = may_lose_a_record(domain, self.unit, self.may_drop_records)
             strategy = self.strategies.of(name, loss, self.neighbours, drops, watch)
             rough = self.rough(strategy, loss)
-            if rough is not None and rough[0] > self.least * NEAR:
+            if rough is not None and rough[0] > self.least * LIMITS.rough_ratio:
                 self.note(strategy, rough[0])
                 whose = (self.asked, self.neighbours, self.unit, self.may_drop_records)
                 mean, largest = self.strategies.shown_at_unit_loss(strategy, *whose)
@@ -393,7 +389,7 @@ class _Race:
     def is_large(self) -> bool:
         """Whether even mechanisms that search for nothing take a while to be built."""
         terms = self.strategies.workload.terms
-        return len(terms) > MANY_TERMS or sum(t.rows for t in terms) > MANY_QUERIES
+        return len(terms) > LIMITS.late_terms or sum(t.rows for t in terms) > LIMITS.late_queries
 
     def needless(self, name: str, noise: Noise, loss: float) -> str:
         """Why the next mechanism need not be tried, or nothing."""
@@ -407,13 +403,13 @@ class _Race:
             return ""
         if name in PLAIN and not self.is_large:  # what people compare with, in no time
             return ""
-        if name == SLOW and HOPELESS * self.least < self.least_laplace < inf:
+        if name == SLOW and LIMITS.hopeless_ratio * self.least < self.least_laplace < inf:
             times = self.least_laplace / self.least
             return f"not tried: other Laplace noise errs {times:.1f} times as much as the best"
         bound = best.known_bound
         if best.certificate is None or bound is None or best.strategy.noise != "gaussian":
             return ""
-        if noise == "gaussian" and best.certificate <= GOOD_ENOUGH:
+        if noise == "gaussian" and best.certificate <= LIMITS.good_certificate:
             return f"not tried: {best.mechanism} is within 1% of the least possible"
         # A column is no shorter in L1 than in L2, and Laplace noise of scale b has variance 2 b^2.
         rows = 1 if best.unit is None else best.unit.rows
@@ -450,10 +446,11 @@ def _check_memory(strategy: Strategy) -> None:
     check_measured(sum(strategy.block_rows))
     largest = max(range(len(strategy.block_cells)), key=strategy.block_cells.__getitem__)
     cells = strategy.block_cells[largest]
-    if cells > TABLE:
+    if cells > LIMITS.counted_table_cells:
         raise TooLarge(
             f"the table of {', '.join(strategy.blocks[largest].term.attributes)} has {cells:,} "
-            f"cells ({8 * cells / 2**30:,.1f} GiB), the limit is {TABLE:,}; use fewer attributes "
+            f"cells ({8 * cells / 2**30:,.1f} GiB), the limit is "
+            f"{LIMITS.counted_table_cells:,}; use fewer attributes "
             "at once or coarser bins"
         )
 
@@ -461,7 +458,6 @@ def _check_memory(strategy: Strategy) -> None:
 # --------------------
 # From an error one can live with to the least budget that reaches it; public arithmetic.
 
-LEAST = 1e-9  # epsilon, where delta alone would allow less noise than is asked for
 
 _UNIT_BUDGETS: dict[Noise, Budget] = {"gaussian": Budget(mu=1), "laplace": Budget(epsilon=1)}
 
@@ -513,7 +509,7 @@ def smallest_budget(
             continue
         rmse = _rmse(found, asked)
         if noise == "gaussian":
-            least = max(gaussian_epsilon(rmse / error, delta), LEAST)
+            least = max(gaussian_epsilon(rmse / error, delta), LIMITS.smallest_epsilon)
             options.append(Budget(epsilon=least, delta=delta))
         else:
             options.append(Budget(epsilon=rmse / error))

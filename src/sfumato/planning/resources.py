@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.forecast import Forecast
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.workload.queries import DENSE_LIMIT
 from sfumato.workload.scans import (
     CELLS_TOGETHER,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENGINES",
-    "LISTED",
-    "TABLES",
     "Resources",
     "Step",
     "engine_of",
@@ -60,19 +59,8 @@ ENGINES: dict[EngineName, Rates] = {
     "spark": Rates(22.0, 220e-9, 115e-9, False),
 }
 
-LISTED = 2**20  # cells up to which a histogram is fitted
-TABLES = 2**24  # cells of all tables that rows are fitted to, some 140 bytes each; answers too
 
-BASE = 400 * 2**20  # the program, its packages and the buffers of an engine
 NOISE, STORE, ANSWER, WRITE = 35e-9, 120e-9, 25e-9, 650e-9  # seconds of one core per number
-GROUP = 128  # bytes of an occupied cell in the hash tables of DuckDB, on two threads
-CELL = 40e-9  # to fill, clamp and read a cell of a table of counts
-PROJECTED = 140  # bytes per cell of a table that answers are projected with
-PROJECT = 2e-6  # seconds per cell of it
-ROWS = 5.0  # seconds more where cells cannot be listed, and weighted records are fitted
-PART = 150 * 2**20  # rows of a file that are made at a time
-LABEL = 300  # bytes of the words for one query along one attribute
-UNIT = 500e-9  # to hash and rank a record of a privacy unit
 MILLION = 10**6
 
 
@@ -95,7 +83,7 @@ class Step:
     def memory_for(self, records: int) -> int:
         """Bytes for so many records; each occupies at most one cell of every scanned table."""
         occupied = min(self.groups, records * self.scans)
-        return self.memory + records * self.record_memory + GROUP * occupied
+        return self.memory + records * self.record_memory + LIMITS.group_bytes * occupied
 
     @property
     def million_memory(self) -> int:
@@ -118,7 +106,7 @@ class Resources:
     @property
     def memory(self) -> int:
         """The peak in bytes, of the records too where their number is known."""
-        return BASE + max(s.memory_for(self.records or 0) for s in self.steps)
+        return LIMITS.base_bytes + max(s.memory_for(self.records or 0) for s in self.steps)
 
     @property
     def seconds(self) -> float:
@@ -225,7 +213,7 @@ def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
         0,
         rates.start,
         width if rates.is_here else 0,
-        rates.encode * columns + (UNIT if unit else 0.0),
+        rates.encode * columns + (LIMITS.unit_record_seconds if unit else 0.0),
     )
     scanned = scanned_tables(sets, domain, CELLS_TOGETHER[engine])
     cells = sum(domain.cells(names) for names in sets)
@@ -235,7 +223,7 @@ def _counting(plan: Forecast, engine: EngineName) -> tuple[Step, Step]:
         len(scanned) + (1 if conditions else 0),
         cells,
         8 * (cells + sum(plan.strategy.block_rows)),
-        CELL * cells,
+        LIMITS.cell_seconds * cells,
         width if rates.is_here else 0,
         rates.count * (len(scanned) + comparisons),
         most_groups(scanned, domain) if rates.is_here else 0,
@@ -261,12 +249,15 @@ def _project(plan: Forecast) -> Step:
     domain, terms = plan.workload.domain, plan.workload.terms
     answers = plan.workload.queries
     cells = sum(t.cells for t in terms if not t.is_wide)
-    is_listed = domain.cells(domain.in_order({n for t in terms for n in t.attributes})) <= LISTED
-    if answers > TABLES or (cells > TABLES and not is_listed):
+    is_listed = (
+        domain.cells(domain.in_order({n for t in terms for n in t.attributes}))
+        <= LIMITS.histogram_cells
+    )
+    if answers > LIMITS.fitted_table_cells or (cells > LIMITS.fitted_table_cells and not is_listed):
         return Step("project", 0, 0, _held(plan), 0.0)
-    looked = min(max(cells, answers), TABLES)
-    seconds = PROJECT * looked + (0.0 if is_listed else ROWS)
-    return Step("project", 0, looked, _held(plan) + PROJECTED * looked, seconds)
+    looked = min(max(cells, answers), LIMITS.fitted_table_cells)
+    seconds = LIMITS.projected_cell_seconds * looked + (0.0 if is_listed else LIMITS.rows_seconds)
+    return Step("project", 0, looked, _held(plan) + LIMITS.projected_cell_bytes * looked, seconds)
 
 
 def _write(plan: Forecast) -> Step:
@@ -274,7 +265,12 @@ def _write(plan: Forecast) -> Step:
     uneven = max((t.rows for t in plan.workload.terms if not t.is_table), default=0)
     along = max((max(t.row_shape, default=1) for t in plan.workload.terms), default=0)
     answers = _listed_rows(plan)
-    held = _held(plan) + 40 * min(uneven, DENSE_LIMIT) + LABEL * min(along, DENSE_LIMIT) + PART
+    held = (
+        _held(plan)
+        + 40 * min(uneven, DENSE_LIMIT)
+        + LIMITS.label_bytes * min(along, DENSE_LIMIT)
+        + LIMITS.file_part_bytes
+    )
     return Step("write", 0, answers, held, WRITE * answers)
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import PlanError
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy import gaussian
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
@@ -31,8 +32,6 @@ from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw, noise_cost
 
 __all__ = [
-    "FALSE_ALARM",
-    "GRID_BITS",
     "SparsePlan",
     "alarm_probability",
     "alarmed",
@@ -56,12 +55,6 @@ __all__ = [
 # section 4.2). Scales are rounded up, so what a law costs is at most what was given. How well it
 # then finds what is above: ``planning/sparse_plans.py``. Proof page:
 # ``docs/proofs/sparse-vector.md``.
-
-FALSE_ALARM: Final = Fraction(1, 2**20)
-"""How often Gaussian query noise finds a score above that is as far below as can be."""
-
-SCALE_BITS: Final = 32  # scales are whole multiples of 2^-32 steps
-SPLITS: Final = 256  # ways to divide mu that are tried
 
 
 def noise_of(amount: Fraction, kind: NoiseKind, sensitivity: int = 1) -> NoiseLaw:
@@ -94,7 +87,7 @@ def sparse_of_epsilon(
     is_monotone: bool = False,
     threshold: NoiseKind = "laplace",
     query: NoiseKind = "laplace",
-    false_alarm: Fraction = FALSE_ALARM,
+    false_alarm: Fraction = LIMITS.false_alarm,
     share: Fraction | None = None,
 ) -> SparseLaw:
     """The sparse vector of the least noise that is ``epsilon``-DP.
@@ -129,7 +122,9 @@ def sparse_of_epsilon(
     spread = _variance(query, false_alarm) / _variance(threshold, false_alarm)
     parts = spread ** (1 / 3) * (discoveries * moved / sensitivity) ** (2 / 3)
     if share is None:
-        share = Fraction(max(round(2**SCALE_BITS / (1 + parts)), 1), 2**SCALE_BITS)
+        share = Fraction(
+            max(round(2**LIMITS.sparse_scale_bits / (1 + parts)), 1), 2**LIMITS.sparse_scale_bits
+        )
     kept = _law_of(threshold, sensitivity / (epsilon * _part(share)))
     rest = (epsilon - sensitivity / kept.scale) / discoveries
     noise, reach = _query(rest, moved, query, false_alarm)
@@ -144,7 +139,7 @@ def sparse_of_mu_squared(
     is_monotone: bool = False,
     threshold: NoiseKind = "gaussian",
     query: NoiseKind = "laplace",
-    false_alarm: Fraction = FALSE_ALARM,
+    false_alarm: Fraction = LIMITS.false_alarm,
     share: Fraction | None = None,
 ) -> SparseLaw:
     """The sparse vector of the least noise that is mu-GDP; pure unless its threshold is Gaussian.
@@ -219,12 +214,12 @@ def _best_share(mu: float, spread: float, moved: float) -> Fraction:
     from scipy.special import log_ndtr
 
     best, least = 1, inf
-    for i in range(1, SPLITS):
-        first = mu * i / SPLITS
+    for i in range(1, LIMITS.sparse_splits):
+        first = mu * i / LIMITS.sparse_splits
         loss = float(log_ndtr(mu / 2 - first) - log_ndtr(-mu / 2))
         variance = inf if loss <= 0 else first**-2 + spread * (moved / loss) ** 2
         best, least = (i, variance) if variance < least else (best, least)
-    return Fraction(best, SPLITS)
+    return Fraction(best, LIMITS.sparse_splits)
 
 
 def _law_of(kind: NoiseKind, scale: Fraction) -> NoiseLaw:
@@ -233,7 +228,9 @@ def _law_of(kind: NoiseKind, scale: Fraction) -> NoiseLaw:
             f"noise of {float(scale):.3g} grid steps cannot be drawn (2^-10 to 2^40 can); use a "
             "finer grid for a large budget, a larger budget or fewer discoveries for a small one"
         )
-    return NoiseLaw(kind, Fraction(ceil(scale * 2**SCALE_BITS), 2**SCALE_BITS))
+    return NoiseLaw(
+        kind, Fraction(ceil(scale * 2**LIMITS.sparse_scale_bits), 2**LIMITS.sparse_scale_bits)
+    )
 
 
 def _part(share: Fraction) -> Fraction:
@@ -256,8 +253,6 @@ def _positive(amount: Fraction) -> None:
 # summed: for every value of the threshold's noise, the probability that all scores' noise stays
 # near it. Proof page: ``docs/proofs/sparse-vector.md``, Theorem 5.
 
-PIECES: Final = 2**14  # of the threshold's law; wider than one step only at scales above some 100
-FEW_PIECES: Final = 2**9  # while searching for an offset
 DISCOVERY_SHARES: Final = (0.05, 0.15, 0.3, 0.5, 0.7, 0.9)
 """Parts of beta that misses may take, tried to centre one-sided noise."""
 
@@ -280,7 +275,13 @@ def tolerance(law: SparseLaw, queries: int, beta: float, epochs: int = 1) -> int
 
 
 @lru_cache(maxsize=256)
-def missed(law: SparseLaw, queries: int, beta: float, epochs: int = 1, pieces: int = PIECES) -> int:
+def missed(
+    law: SparseLaw,
+    queries: int,
+    beta: float,
+    epochs: int = 1,
+    pieces: int = LIMITS.threshold_pieces,
+) -> int:
     """The least x such that with probability ``1 - beta`` no score above by x is found below.
 
     In steps; below 0 where noise lifts most scores. ``tolerance`` counts false alarms too, which
@@ -363,11 +364,13 @@ def centred(law: SparseLaw, queries: int, beta: float, epochs: int = 1) -> Spars
         if law.query.kind != "exponential":
             low -= _quantile(law.query, part * beta / queries)
         start, end = low, low + int(80 * (law.threshold.scale + law.query.scale)) + 2
-        if _outside(law, queries, low, end, epochs, FEW_PIECES) > beta:
+        if _outside(law, queries, low, end, epochs, LIMITS.threshold_few_pieces) > beta:
             continue
         while end - start > 1:
             middle = (start + end) // 2
-            is_wide = _outside(law, queries, low, middle, epochs, FEW_PIECES) <= beta
+            is_wide = (
+                _outside(law, queries, low, middle, epochs, LIMITS.threshold_few_pieces) <= beta
+            )
             start, end = (start, middle) if is_wide else (middle, end)
         if best is None or end - low < best[1] - best[0]:
             best = low, end
@@ -380,7 +383,7 @@ def _outside(
     low: int | None,
     high: int | None,
     epochs: int,
-    pieces: int = PIECES,
+    pieces: int = LIMITS.threshold_pieces,
 ) -> float:
     """P(the noise of some score, minus the threshold's, is not within low to high), or more.
 
@@ -401,7 +404,7 @@ def _outside(
     return -expm1(epochs * log1p(-once)) if once < 1 else 1.0
 
 
-def alarm_probability(law: SparseLaw, gap: int, pieces: int = PIECES) -> float:
+def alarm_probability(law: SparseLaw, gap: int, pieces: int = LIMITS.threshold_pieces) -> float:
     """P(a score ``gap`` steps below its threshold is found above); a negative gap is above it.
 
     >>> from fractions import Fraction
@@ -467,9 +470,6 @@ def _quantile(law: NoiseLaw, beyond: float) -> int:
         return ceil(-float(ndtri(beyond)) * float(law.scale))
     return ceil(-log(beyond) * float(law.scale))
 
-
-GRID_BITS: Final = 8
-"""Scores are compared in steps of 2^-8."""
 
 SHARES: Final = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 """Parts of the budget that are tried for numbers, where they are asked for."""

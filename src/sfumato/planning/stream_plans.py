@@ -27,6 +27,7 @@ import numpy as np
 from sfumato.digest import json_digest, sha256
 from sfumato.errors import PlanError, TooLarge
 from sfumato.planning.forecast import Candidate
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import BlockNoise
@@ -88,18 +89,6 @@ __all__ = [
 # McMahan, Rush, Smith, Thakurta 2022, "Improved differential privacy for SGD via optimal private
 # linear operators on adaptive streams".
 
-TOLERANCE = 1e-4
-POLES = 1e-4  # relative accuracy of the poles: it costs about that much error
-STRETCH = 1.06  # by what factor stretches of time grow
-CORRECTIONS = 8  # of the scales of running totals
-ENOUGH = 1.5e-4  # above the bound
-DAMPING = 0.3
-KINKS = 4  # the scales of windows bend at the end and this many widths before it
-PROFILE = 16  # beyond this many widths the middle of a stream is uniform
-DUAL_STEPS = 80  # of the scales of windows
-DUAL_POWER = 1.5
-ROOT_POLES = 1e-10  # on the positive axis; on the unit circle, where it is used, about its root
-
 
 def optimal_totals(
     length: int, progress: Callable[[int, float], None] | None = None
@@ -111,22 +100,26 @@ def optimal_totals(
         ones = np.ones((1, 1))
         return make_filter(np.array([0, 1]), ones, ones, np.ones(2)), 1.0
     found = certified_optimum(
-        root_diagonal(inverse, gram_diagonal), length, TOLERANCE, all_bind=True, progress=progress
+        root_diagonal(inverse, gram_diagonal),
+        length,
+        LIMITS.stream_tolerance,
+        all_bind=True,
+        progress=progress,
     )
     starts = _stretches(length, [0, length])
     fades, shares, spread = _gains(found.v * found.scale**2, starts)
     kappa_at = 1 / np.sqrt(spread)
     best, least = None, np.inf
-    for _ in range(CORRECTIONS):
+    for _ in range(LIMITS.scale_corrections):
         tried = make_filter(starts, fades, shares, kappa_at)
         columns = columns_squared(tried)
         error = float(rows_squared(tried).sum() * columns.max())
         if error < least:
             best, least = _normed(tried, columns), error
-        if error <= found.lower * (1 + ENOUGH) ** 2:
+        if error <= found.lower * (1 + LIMITS.stream_gap) ** 2:
             break
         at_knots = columns[np.minimum(starts, length - 1)]
-        kappa_at = kappa_at * (at_knots / columns.mean()) ** -DAMPING
+        kappa_at = kappa_at * (at_knots / columns.mean()) ** -LIMITS.scale_damping
     assert best is not None  # noqa: S101
     return best, found.lower
 
@@ -147,10 +140,10 @@ def optimal_windows(length: int, width: int) -> tuple[Filter, Array]:
     Far from both ends the best scales are constant, so a long stream takes those of a shorter one.
     """
     plain = square_root(length, width)
-    short = min(length, PROFILE * width)
+    short = min(length, LIMITS.uniform_widths * width)
     measured, answered = (column[:short] for column in responses(plain))
     kappa2, dual = (_lengthened(c, length) for c in _best_scales(measured**2, answered**2))
-    ends = [length - k * width for k in range(KINKS) if k * width < length]
+    ends = [length - k * width for k in range(LIMITS.window_kinks) if k * width < length]
     starts = _stretches(length, [0, *ends])
     at = np.sqrt(kappa2)[np.minimum(starts, length - 1)]
     ones = np.ones((len(starts) - 1, 1))
@@ -179,14 +172,14 @@ def _best_scales(measured2: Array, answered2: Array) -> tuple[Array, Array]:
     asked = np.cumsum(answered2)[::-1]  # a_s: the squares of R's column s
     dual = np.ones(len(asked))
     best, least = (dual, dual), np.inf
-    for _ in range(DUAL_STEPS):
+    for _ in range(LIMITS.dual_steps):
         price = correlate(measured2, dual[::-1])[::-1]
         squares = np.sqrt(asked / price)
         columns = correlate(measured2, squares)
         error = float((asked / squares).sum() * columns.max())
         if error < least:
             best, least = (squares, dual), error
-        dual = dual * (columns / columns.max()) ** DUAL_POWER
+        dual = dual * (columns / columns.max()) ** LIMITS.dual_power
         dual = np.maximum(dual, dual.max() * 1e-12)
     return best
 
@@ -203,7 +196,7 @@ def _stretches(length: int, centres: Sequence[int]) -> Integers:
     offsets, at = [], 0
     while at <= length / 2:
         offsets.append(at)
-        at = max(at + 1, ceil(at * STRETCH))
+        at = max(at + 1, ceil(at * LIMITS.stretch_factor))
     away = np.array(offsets, dtype=np.int64)
     points = np.concatenate([sign * away + c for c in centres for sign in (1, -1)])
     inside = points[(points >= 0) & (points <= length)]
@@ -216,7 +209,9 @@ def _root_bank(length: int) -> tuple[Array, Array]:
     ``x^-1/2 = sum_j c_j / (x + s_j)`` at x = 1 - z, of modulus between about 1 / length and 2.
     """
     least = 0.5 / length
-    shifts, weights = inverse_root_poles(least, 2.0, pole_count(least, 2.0, ROOT_POLES))
+    shifts, weights = inverse_root_poles(
+        least, 2.0, pole_count(least, 2.0, LIMITS.root_pole_accuracy)
+    )
     return shifts / (1 + shifts), weights / (1 + shifts)
 
 
@@ -233,7 +228,9 @@ def _gains(v: Array, starts: Integers) -> tuple[Array, Array, Array]:
     # 1 / lambda_min is at most the trace of F D F'
     least = 1 / float(np.arange(n, 0, -1) @ v)
     largest = float((diagonal + beside[:-1] * (np.arange(n) > 0) + beside[1:]).max())
-    shifts, weights = inverse_root_poles(least, largest, pole_count(least, largest, POLES))
+    shifts, weights = inverse_root_poles(
+        least, largest, pole_count(least, largest, LIMITS.pole_accuracy)
+    )
     keep, fresh = _chains()(diagonal, inverse_v, shifts, starts)
     shares, spread = _kalman()(keep, fresh * weights, starts)
     return 1 - keep, shares, spread
@@ -304,12 +301,6 @@ def _kalman() -> Callable[[Array, Array, Integers], tuple[Array, Array]]:
 
 
 STRATEGIES = ("optimal", "toeplitz", "tree", "laplace-tree")
-LONGEST = 2**22
-WIDEST = 2**17  # a window of a filter keeps about 10 numbers per step
-GREATEST = 2**32  # the most that one person may add
-EXACT_BITS = 16  # noise on whole numbers: at least 2^16 steps per scale, as in calibrate.py
-ROUNDED_BITS = (20, 36)  # noise on rounded values: steps per scale
-SLACK = 1 + Fraction(1, 2**30)  # over float results that err by far less
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -430,7 +421,7 @@ def forecast_stream(
     common = (length, width, budget, check_neighbours(neighbours), largest)
     if strategy is not None:
         return _planned(*common, strategy)
-    gaussian = "optimal" if width is None or width <= WIDEST else "tree"
+    gaussian = "optimal" if width is None or width <= LIMITS.window_steps else "tree"
     names = ["laplace-tree"] if budget.gaussian_mu is None else [gaussian, "laplace-tree"]
     return min((_planned(*common, name) for name in names), key=lambda p: p.rmse)
 
@@ -448,10 +439,11 @@ def _planned(
             f"strategy {strategy!r} needs Gaussian noise and the budget is pure "
             f"({budget.describe()}); give a delta, or use 'tree' or 'laplace-tree'"
         )
-    if strategy in ("optimal", "toeplitz") and width is not None and width > WIDEST:
+    if strategy in ("optimal", "toeplitz") and width is not None and width > LIMITS.window_steps:
         raise TooLarge(
             f"a window of {width:,} steps needs more than {10 * width:,} numbers per stream; the "
-            f"widest is {WIDEST:,}: count in coarser steps, or use 'tree' or 'laplace-tree'"
+            f"widest is {LIMITS.window_steps:,}: count in coarser steps, or use 'tree' or "
+            "'laplace-tree'"
         )
     is_pure = budget.gaussian_mu is None or strategy == "laplace-tree"
     shape = _shape(length, width, strategy)
@@ -510,9 +502,9 @@ def _calibrated(
     if not (isfinite(scale) and 2.0**-40 <= scale <= 2.0**60):
         raise PlanError(f"a noise scale of {scale:.3g} counts cannot be drawn; change the budget")
     if isinstance(shape, TimeTree):
-        bits = max(EXACT_BITS - floor(log2(scale)), 0)
+        bits = max(LIMITS.stream_exact_bits - floor(log2(scale)), 0)
     else:
-        low, high = ROUNDED_BITS
+        low, high = LIMITS.stream_rounded_bits
         wanted = ceil(low + log2(shape.length) / 2 - log2(min(loss, 1.0)))
         bits = min(max(wanted, low), high) - floor(log2(scale))
         scale += _rounding(shape, bits, neighbours) / loss
@@ -535,7 +527,7 @@ def _loss(
     moved = Fraction(sensitivity * _moved(shape, noise.noise, neighbours, largest))
     if isinstance(shape, Filter):
         moved += Fraction(_rounding(shape, noise.grid_bits, neighbours))
-    ratio = moved * SLACK / Fraction(noise.scale)
+    ratio = moved * LIMITS.stream_slack / Fraction(noise.scale)
     return ratio**2 if noise.noise == "gaussian" else ratio
 
 
@@ -587,7 +579,10 @@ def _check(
 ) -> None:
     if not isinstance(budget, Budget):
         raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
-    for name, value, most in (("length", length, LONGEST), ("largest", largest, GREATEST)):
+    for name, value, most in (
+        ("length", length, LIMITS.stream_steps),
+        ("largest", largest, LIMITS.stream_value),
+    ):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise PlanError(f"{name} must be a whole number of at least 1, got {value!r}")
         if value > most:

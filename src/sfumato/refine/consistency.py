@@ -33,7 +33,7 @@ import numpy as np
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
-from sfumato.planning.resources import LISTED, TABLES
+from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.refine.cells import agreed_total, fit_explicit, fit_largest
 from sfumato.refine.draws import Draws
 from sfumato.refine.problem import Grid, alike
@@ -147,14 +147,20 @@ def refined(
     """
     shown = None if progress is None else partial(_labelled, progress)
     workload = forecast.workload
-    if any(t.rows > DENSE_LIMIT for t in workload.terms) or workload.queries > TABLES:
+    if (
+        any(t.rows > DENSE_LIMIT for t in workload.terms)
+        or workload.queries > PLANNING_LIMITS.fitted_table_cells
+    ):
         return None
     fit = objective_fit(workload, unbiased)
     grid = None if has_wide(workload) else Grid.of(fit, constraints)
-    if grid is not None and grid.size <= LISTED:
+    if grid is not None and grid.size <= PLANNING_LIMITS.histogram_cells:
         how = _How(shrinks, public, steps, shown)
         return _listed(forecast, fit, grid, measured.rows, how)
-    if sum(p.term.cells for p in fit.parts if not p.term.is_wide) > TABLES:
+    if (
+        sum(p.term.cells for p in fit.parts if not p.term.is_wide)
+        > PLANNING_LIMITS.fitted_table_cells
+    ):
         return None
     return _rows(forecast, measured, unbiased, steps, constraints, shown)
 
@@ -181,7 +187,7 @@ class _How:
     progress: Progress | None = None
 
 
-def is_listed(workload: Workload, most: int = LISTED) -> bool:
+def is_listed(workload: Workload, most: int = PLANNING_LIMITS.histogram_cells) -> bool:
     """Whether the kinds of cells that the queries tell apart are few enough to be listed."""
     if has_wide(workload) or any(t.rows > DENSE_LIMIT for t in workload.terms):
         return False

@@ -31,7 +31,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Transcript
 from sfumato.planning.forecast import Forecast
-from sfumato.planning.resources import LISTED
+from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.refine.consistency import Projection, Refined, has_wide, objective_fit
 from sfumato.refine.draws import Draws, drawn_noise
@@ -276,10 +276,11 @@ def check_intervals(
     grid = None
     if not has_wide(work):
         grid = Grid.of(objective_fit(work, [np.zeros(t.rows) for t in work.terms]), constraints)
-    if grid is None or grid.size > LISTED:
+    if grid is None or grid.size > PLANNING_LIMITS.histogram_cells:
         raise TooLarge(
             "a bootstrap projects again and again, so the cells of all asked attributes together "
-            f'must be at most {LISTED:,}; use intervals="noise", or ask about fewer attributes'
+            f'must be at most {PLANNING_LIMITS.histogram_cells:,}; use intervals="noise", or ask '
+            "about fewer attributes"
         )
 
 

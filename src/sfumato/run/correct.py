@@ -29,7 +29,8 @@ import numpy as np
 from sfumato.digest import canonical_json
 from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
 from sfumato.errors import PlanError, TooLarge, WorkloadError
-from sfumato.planning.sparse_plans import GRID_BITS, SparsePlan, plan_sparse
+from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
+from sfumato.planning.sparse_plans import SparsePlan, plan_sparse
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run
@@ -414,7 +415,7 @@ def correct(
     if not 0 < tolerance < GREATEST:
         raise PlanError(f"tolerance must be a number above 0 and below 2^44, got {tolerance!r}")
     own = answer_bits(workload)
-    bits = max(own, GRID_BITS)
+    bits = max(own, PLANNING_LIMITS.sparse_grid_bits)
     moved = int(answer_moves(workload, check_neighbours(neighbours), unit).max()) << (bits - own)
     plan = plan_sparse(
         budget,

@@ -45,14 +45,8 @@ import numpy as np
 
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.measurement import Measurement, Step, Transcript
-from sfumato.planning.adaptive_costs import (
-    MOST_GRID_BITS,
-    Moves,
-    Spending,
-    answer_moves,
-    joint_moves,
-    moves_of,
-)
+from sfumato.planning.adaptive_costs import Moves, Spending, answer_moves, joint_moves, moves_of
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
 from sfumato.refine.learn import Boosted, Hedge, Learner, begun_total, learn_query, learn_sample
@@ -383,7 +377,7 @@ def _most_grid_bits(workload: Workload, bits: int) -> int:
     """How fine the grid of the noise may be for answers in steps of ``2^-bits`` to fit a word."""
     greatest = max(1.0, *(t.greatest for t in workload.terms))
     room = WORD_BITS - RECORD_BITS - bits - max(0, ceil(log2(greatest)))
-    return max(0, min(room, MOST_GRID_BITS))
+    return max(0, min(room, LIMITS.adaptive_grid_bits))
 
 
 def _in_steps(answers: Array, bits: int) -> Integers:

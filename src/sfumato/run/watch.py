@@ -35,7 +35,8 @@ from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
 from sfumato.errors import LedgerError, LedgerFrozen, PlanError, SfumatoError, TableError
 from sfumato.ledger.entries import State
 from sfumato.ledger.store import is_gone, this_process
-from sfumato.planning.sparse_plans import GRID_BITS, SparsePlan, plan_sparse
+from sfumato.planning.planning_limits import LIMITS
+from sfumato.planning.sparse_plans import SparsePlan, plan_sparse
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
 from sfumato.run.spine import Access, Guarantee, Progress, Runnable, opened, run
@@ -68,7 +69,7 @@ Side: TypeAlias = Literal["above", "below"]
 
 GREATEST = 2**44  # counts and limits are below this, as a table has fewer records
 MOST_STEPS = 2**22
-STEP = 2**GRID_BITS
+STEP = 2**LIMITS.sparse_grid_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Watch:
         A count that gave an alert is beyond its limit, or short of it by at most this much; one
         that gave none is less than this beyond it.
         """
-        return self.plan.tolerance / STEP
+        return float(self.plan.tolerance / STEP)
 
     def limit(self, place: int) -> int:
         """Where the alert of a step begins, in steps of 2^-8.
@@ -290,7 +291,7 @@ class Watch:
         """
         limit, reach = self.limit(place) / STEP, self.tolerance
         low, high = (limit - reach, inf) if self.side == "above" else (-inf, limit + reach)
-        value = None if number is None else ldexp(number, -GRID_BITS)
+        value = None if number is None else ldexp(number, -LIMITS.sparse_grid_bits)
         if value is not None:
             half = self.plan.half_width / STEP
             low, high = max(low, value - half), min(high, value + half)

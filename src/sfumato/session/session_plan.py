@@ -32,8 +32,8 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError
 from sfumato.planning.adaptive_costs import Spending
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.planning.sparse_plans import (
-    PIECES,
     alarm_probability,
     alarmed,
     missed,
@@ -389,7 +389,7 @@ def _seldom(questions: int, updates: int) -> float:
     return min(FALSE_ALARMS * updates / questions, 0.25)
 
 
-def _crossed(law: SparseLaw, seldom: float, pieces: int = PIECES) -> int:
+def _crossed(law: SparseLaw, seldom: float, pieces: int = LIMITS.threshold_pieces) -> int:
     """The threshold that noise alone crosses so seldom, about."""
     low, high = 0, max(1, ceil(4 * (law.threshold.scale + law.query.scale)))
     while alarm_probability(law, high, pieces) > seldom:

@@ -33,7 +33,7 @@ from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.calibrate import calibrate
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
-from sfumato.planning.resources import LISTED
+from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.refine.consistency import has_wide, objective_fit, refined_listed
 from sfumato.refine.draws import Draws, drawn_noise
@@ -515,8 +515,9 @@ def _tried(forecast: Forecast, n: int, steps: float) -> tuple[float | None, int,
         return None, 0, "too large for a histogram to be fitted, so not tried out"
     fit = objective_fit(work, [np.zeros(t.rows) for t in work.terms])
     grid = Grid.of(fit)
-    if grid.size > LISTED:
-        note = f"{grid.size:,} kinds of cells are more than {LISTED:,}, so not tried out"
+    if grid.size > LIMITS.histogram_cells:
+        most = LIMITS.histogram_cells
+        note = f"{grid.size:,} kinds of cells are more than {most:,}, so not tried out"
         return None, 0, note
     weights, ends = _weights(work), np.cumsum([t.rows for t in work.terms])[:-1]
     label = f"made up {work.digest()} {forecast.mechanism} {n}"

@@ -13,7 +13,8 @@ import pytest
 import sfumato as sf
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge
-from sfumato.planning.resources import BASE, GROUP, as_rows, engine_of, in_bytes, in_seconds
+from sfumato.planning.planning_limits import LIMITS
+from sfumato.planning.resources import as_rows, engine_of, in_bytes, in_seconds
 from sfumato.vault.duckdb import DuckDB
 from sfumato.vault.measure import count, measure
 from sfumato.vault.tables import open_table
@@ -83,8 +84,8 @@ def test_hash_tables_of_the_engine_have_an_entry_per_occupied_cell():
         return counting.memory_for(records) - counting.memory - records * counting.record_memory
 
     assert hashed(0) == 0
-    assert hashed(10**5) == GROUP * 10**5  # an entry a record at most,
-    assert hashed(10**7) == hashed(10**8) == GROUP * 10**6  # and one a cell
+    assert hashed(10**5) == LIMITS.group_bytes * 10**5  # an entry a record at most,
+    assert hashed(10**7) == hashed(10**8) == LIMITS.group_bytes * 10**6  # and one a cell
     assert step(found, "count", engine="spark").memory_for(10**8) == counting.memory
 
 
@@ -129,15 +130,15 @@ def test_measuring_holds_no_more_than_stated():
 
 
 def test_what_cannot_fit_is_refused_with_a_way_out(plan):
-    plan.resources().check(2 * BASE)
+    plan.resources().check(2 * LIMITS.base_bytes)
     with pytest.raises(TooLarge, match=r"MiB of memory to .*wider bins.*Nothing was spent"):
-        plan.resources().check(BASE)
+        plan.resources().check(LIMITS.base_bytes)
     with pytest.raises(TooLarge, match="PostgreSQL or Spark"):
-        plan.resources(records=10**9).check(2 * BASE)
+        plan.resources(records=10**9).check(2 * LIMITS.base_bytes)
 
 
 def test_a_release_that_cannot_fit_is_refused_before_the_debit(plan, monkeypatch, tmp_path):
-    monkeypatch.setattr("sfumato.planning.resources.machine_memory", lambda: BASE)
+    monkeypatch.setattr("sfumato.planning.resources.machine_memory", lambda: LIMITS.base_bytes)
     ledger = tmp_path / "people.ledger"
     with pytest.raises(TooLarge, match="Nothing was spent"):
         plan.release(table(), ledger=ledger, name="people")

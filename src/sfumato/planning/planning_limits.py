@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of planning in one place, each with its reason.
+
+None of them can void a privacy claim: they decide which search is made, how fine a grid is and what
+is refused as too large. Equal inputs give equal plans because these are all that decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from sfumato.solve.effort import STEPS
+
+__all__ = ["LIMITS", "PlanningLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningLimits:
+    """What planning searches, how fine its grids are, and what it refuses."""
+
+    # planner: the race of mechanisms
+    counted_table_cells: int = 2**27
+    """Cells of a table that is counted: its counts take 1 GiB."""
+    late_terms: int = 1000
+    """Beyond so many groups a plan that is out of time tries plain noise only."""
+    late_queries: int = 2**17
+    """Likewise, beyond so many queries."""
+    hopeless_ratio: float = 2.5
+    """Templates gain less than this over trees and tables in all workloads that were tried."""
+    rough_ratio: float = 1 + 2.0**-10
+    """Rough errors above the minimum by this factor are not computed again exactly."""
+    good_certificate: float = 1.01
+    """The certificate at which no further mechanism is tried."""
+    smallest_epsilon: float = 1e-9
+    """Where delta alone would allow less noise than an error asks for."""
+
+    # mechanisms: which algorithm builds a factorization
+    measured_table_cells: int = 2**25
+    """Cells of one measured table: 256 MiB of counts."""
+    chain_cells: int = 512
+    """Cells from which an attribute that is asked by intervals is treated as a chain."""
+    few_queries: int = 128
+    """So few are solved as one matrix where there are many cells."""
+    many_cells: int = 1024
+    """Where so many cells are, few queries are solved as one matrix."""
+    matrix_entries: int = 2**22
+    """Numbers of a matrix that is solved as a whole: a few seconds."""
+    joint_queries: int = 2**10
+    """Queries that are tried as one matrix where structure is far from its bound."""
+    far_ratio: float = 1.03
+    """Times the lower bound: from here structure is far from it."""
+    joint_steps: float = STEPS / 10
+    """Multiplications of such an attempt."""
+
+    # calibrate: the grid of noise
+    rounded_bits: int = 30
+    """Steps per scale, as a power of 2, where measured values are rounded."""
+    drawn_bits: int = 40
+    """The maximum scale that is drawn, in steps, as a power of 2."""
+    scale_bits: int = 16
+    """A scale is at least 2^16 grid steps: rounding it up costs at most 2^-16 of it."""
+    sensitivity_slack: float = 1 + 2.0**-24
+    """Covers the float rounding of a sensitivity, which is far below 2^-30."""
+    minimum_scale: float = 2.0**-40
+    """Below it a grid would have steps that no stored number holds."""
+    maximum_scale: float = 2.0**60
+    """Above it noise would not fit a 64-bit integer."""
+
+    # adaptive_costs: adaptive releases
+    adaptive_scale_bits: int = 16
+    """A noise scale is about 2^16 grid steps, so that rounding it up costs little."""
+    adaptive_grid_bits: int = 18
+    """Counts up to 2^44 in such steps fit a 64-bit integer."""
+    adaptive_maximum_scale: int = 2**40
+    """The maximum scale that is drawn, in steps."""
+    candidate_cells: int = 2**20
+    """Cells of all tables that may be chosen: each round scores all of them."""
+    candidate_sets: int = 1000
+    """Tables that may be chosen."""
+    wide_set_cells: int = 1000
+    """Cells of a set of three or more attributes: rows cannot fill larger tables."""
+
+    # forecast: what a plan tells
+    covariance_answers: int = 4096
+    """Answers of one covariance matrix: 128 MiB."""
+
+    # resources: what a release takes
+    histogram_cells: int = 2**20
+    """Cells up to which a histogram is fitted to the answers; beyond, weighted rows are."""
+    fitted_table_cells: int = 2**24
+    """Cells of all tables that rows are fitted to, at some 140 bytes each; answers too."""
+    base_bytes: int = 400 * 2**20
+    """The program, its packages and the buffers of an engine."""
+    group_bytes: int = 128
+    """Of an occupied cell in the hash tables of DuckDB, on two threads."""
+    cell_seconds: float = 40e-9
+    """To fill, clamp and read a cell of a table of counts."""
+    projected_cell_bytes: int = 140
+    """Of a cell of a table that answers are projected with."""
+    projected_cell_seconds: float = 2e-6
+    """To project such a cell."""
+    rows_seconds: float = 5.0
+    """More where cells cannot be listed and weighted rows are fitted."""
+    file_part_bytes: int = 150 * 2**20
+    """Rows of a file that are made at a time."""
+    label_bytes: int = 300
+    """Of the words for one query along one attribute."""
+    unit_record_seconds: float = 500e-9
+    """To hash and rank a record of a privacy unit."""
+
+    # sparse_plans: sparse vectors
+    false_alarm: Fraction = Fraction(1, 2**20)
+    """How often Gaussian query noise finds a score above that is as far below as can be."""
+    sparse_scale_bits: int = 32
+    """Scales are whole multiples of 2^-32 steps."""
+    sparse_splits: int = 256
+    """Ways to divide mu between threshold and scores that are tried."""
+    threshold_pieces: int = 2**14
+    """Of the threshold's law; wider than one step only at scales above some 100."""
+    threshold_few_pieces: int = 2**9
+    """The same while an offset is searched."""
+    sparse_grid_bits: int = 8
+    """Scores are compared in steps of 2^-8."""
+
+    # stream_plans: filters of streams
+    stream_tolerance: float = 1e-4
+    """Relative, of the scales of a filter."""
+    pole_accuracy: float = 1e-4
+    """Relative accuracy of the poles: it costs about that much error."""
+    stretch_factor: float = 1.06
+    """By which stretches of time with fixed gains grow."""
+    scale_corrections: int = 8
+    """Of the scales of running totals."""
+    stream_gap: float = 1.5e-4
+    """Above the lower bound: no further correction."""
+    scale_damping: float = 0.3
+    """Of a correction, without which it oscillates."""
+    window_kinks: int = 4
+    """The scales of windows bend at the end and this many widths before it."""
+    uniform_widths: int = 16
+    """Beyond this many widths the middle of a stream is uniform."""
+    dual_steps: int = 80
+    """Of the scales of windows."""
+    dual_power: float = 1.5
+    """Of a dual step: the exponent that converged in the fewest steps."""
+    root_pole_accuracy: float = 1e-10
+    """On the positive axis; on the unit circle, where it is used, about its root."""
+    stream_steps: int = 2**22
+    """Steps of a stream: its filter is built in seconds."""
+    window_steps: int = 2**17
+    """Steps of a window: its filter keeps about 10 numbers for each."""
+    stream_value: int = 2**32
+    """The most that one person may add to a step."""
+    stream_exact_bits: int = 16
+    """Noise on whole numbers: at least 2^16 steps per scale, as for tables."""
+    stream_rounded_bits: tuple[int, int] = (20, 36)
+    """Noise on rounded values: steps per scale, at least and at most."""
+    stream_slack: Fraction = 1 + Fraction(1, 2**30)
+    """Over float results that err by far less."""
+
+
+LIMITS: Final = PlanningLimits()
