@@ -46,7 +46,7 @@ from sfumato.workload.clauses import (
     Clauses,
     climbed,
     heaviest,
-    held_together,
+    maximum_overlap,
     read_clauses,
     starting_cells,
 )
@@ -360,7 +360,7 @@ def _proportional(
         len(np.unique(clauses.places[clauses.places >= 0])) == (clauses.places >= 0).sum()
     )
     if is_each_once and bool((shares == 1).all()):
-        upper = held_together(terms).upper  # whole numbers are easier to prove; and remembered
+        upper = maximum_overlap(terms).upper  # whole numbers are easier to prove; and remembered
     else:
         upper = heaviest(clauses, shares, tolerance=LONGER).upper
     return np.asarray(shares / (upper * ROUND_UP), dtype=np.float64)

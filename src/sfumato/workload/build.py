@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MeanOfValues",
+    "as_condition",
     "cell_queries",
     "check_domain",
     "conjunctions",
@@ -354,18 +355,19 @@ def predicates(
             f"{len(conditions):,} conditions are asked at once, the most are "
             f"{LIMITS.conditions:,}; ask for tables or ranges, of which they are sums"
         )
-    listed = tuple(_condition(domain, c) for c in conditions)
+    listed = tuple(as_condition(domain, c) for c in conditions)
     check_conditions(listed, domain)
     written = tuple(str(c) for c in conditions) if not labels else tuple(labels)
     return Workload(domain, (Predicates(domain, "predicates", 1.0, listed, written),))
 
 
-def _condition(domain: Domain, given: Condition | str) -> Condition:
-    if not isinstance(given, str):
-        return given
+def as_condition(domain: Domain, condition: Condition | str) -> Condition:
+    """The condition itself, or what a text means that is written as in SQL's WHERE."""
+    if not isinstance(condition, str):
+        return condition
     from sfumato.workload.sql.conditions import sql_condition
 
-    return sql_condition(domain, given)
+    return sql_condition(domain, condition)
 
 
 def means(

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions as unions of boxes: a clause is one set of classes of cells per attribute.
+"""How many conditions hold at once: conditions as unions of boxes, and a search over the boxes.
 
-Every boolean expression is an "or" of clauses, each an "and" of conditions on single attributes
-(its disjunctive normal form). After some attributes are known, a clause is still possible or has
-failed, so that a row of bits says all there is to know about all conditions. Cells of an attribute
-that no condition tells apart are one class.
+A clause is one set of classes of cells per attribute, a box. Every boolean expression is an "or" of
+clauses, each an "and" of conditions on single attributes (its disjunctive normal form). Once the
+cells of some attributes are chosen, a clause is still possible or has failed, so that a row of bits
+says all there is to know about all conditions. Cells of an attribute that no condition tells apart
+are one class. A condition of more clauses than the limit is not read: it counts as one that may
+always hold, which is enough for upper bounds; ``is_read`` says which conditions were read.
 
-A condition of more clauses than ``MOST`` is not read: it counts as one that may always hold. That
-is enough for upper bounds on how many conditions hold at once, and ``is_read`` says for which
-conditions truth values are more than that.
+`heaviest` returns the maximum over cells of the total weight of the conditions that hold there,
+with an upper bound; `maximum_overlap` the same for the conditions of terms, all of weight 1: the
+sensitivity of conditions that are measured as asked (`sensitivity.py`), and a bound for those
+that are measured with weights (``strategy/conditions.py``).
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ __all__ = [
     "Heaviest",
     "climbed",
     "heaviest",
-    "held_together",
+    "maximum_overlap",
     "read_clauses",
     "round_up",
     "starting_cells",
@@ -97,25 +100,29 @@ class Clauses:
 
 
 def read_clauses(domain: Domain, conditions: Sequence[Condition]) -> Clauses:
-    """All conditions, equal ones once; attributes that no clause restricts are left out."""
+    """The clauses of all conditions, equal ones once, over the attributes that some restrict.
+
+    Raises:
+        TooLarge: all clauses over all classes have more bits than are held.
+    """
     names = domain.in_order(frozenset().union(*(c.attributes for c in conditions)))
     reader = _Reader(Classes.of(conditions, domain, names))
     boxes: list[Box] = []
     first: list[int] = []
     is_read: list[bool] = []
     places = np.full(len(conditions), -1, dtype=np.int64)
-    known: dict[frozenset[Key] | int, int] = {}
+    numbers: dict[frozenset[Key] | int, int] = {}
     for i, condition in enumerate(conditions):
-        found = reader.boxes(condition, False)
-        key = i if found is None else frozenset(_key(box) for box in found)
-        if found is not None and not found:
+        own = reader.boxes(condition, False)
+        key = i if own is None else frozenset(_key(box) for box in own)
+        if own is not None and not own:
             continue
-        place = known.setdefault(key, len(first))
+        place = numbers.setdefault(key, len(first))
         places[i] = place
         if place == len(first):
             first.append(len(boxes))
-            boxes += [{}] if found is None else found
-            is_read.append(found is not None)
+            boxes += [{}] if own is None else own
+            is_read.append(own is not None)
     used = [n for n in names if any(n in box for box in boxes)]
     bits = len(boxes) * sum(reader.counts[n] for n in used)
     if bits > LIMITS.clause_bits:
@@ -175,15 +182,15 @@ class _Reader:
         return None if any(p is None for p in parts) and out else out
 
     def _any_of(self, parts: Sequence[list[Box] | None]) -> list[Box] | None:
-        known = [p for p in parts if p is not None]
-        if any(not box for part in known for box in part):  # a part that always holds
+        read = [p for p in parts if p is not None]
+        if any(not box for part in read for box in part):  # a part that always holds
             return [{}]
-        out = self._distinct([box for part in known for box in part])
-        return None if len(known) < len(parts) or len(out) > LIMITS.condition_clauses else out
+        out = self._distinct([box for part in read for box in part])
+        return None if len(read) < len(parts) or len(out) > LIMITS.condition_clauses else out
 
     @staticmethod
     def _distinct(boxes: Sequence[Box]) -> list[Box]:
-        """Without repeats; boxes that restrict the same single attribute become one."""
+        """The boxes without repeats; those that restrict the same single attribute become one."""
         out: dict[Key, Box] = {}
         alone: Box = {}
         for box in boxes:
@@ -206,7 +213,7 @@ class _Reader:
 
 
 def _key(box: Box) -> Key:
-    """Equal for equal boxes only."""
+    """A key of a box, equal for equal boxes only."""
     return tuple(sorted((name, mask.tobytes()) for name, mask in box.items()))
 
 
@@ -221,16 +228,17 @@ def _both(x: Box, y: Box) -> Box | None:
     return out
 
 
-# --------------------
-# Cells at which much holds: from some cells upwards, one attribute at a time.
+# Cells at which much holds
 #
-# A heuristic, and nothing rests on it: it finds cells for the searches of ``clauses.py`` and of
-# ``strategy/conditions.py`` to begin with. The value of a cell is ``x'G x`` for the truth
-# values x of the conditions there, or ``g'x``.
+# A heuristic that no bound rests on: it finds cells for `heaviest` and for the searches of
+# ``strategy/conditions.py`` to begin with.
 
 
 def starting_cells(clauses: Clauses, count: int, round_number: int = 0) -> Integers:
-    """Cells where the clauses hold in turn, with other classes for every number of the round."""
+    """So many cells, a class per attribute in every row, at which the clauses hold in turn.
+
+    Every ``round_number`` gives other classes.
+    """
     stride = max(1, clauses.clauses // count)
     chosen = (np.arange(count) * stride + round_number) % clauses.clauses
     out = np.zeros((count, len(clauses.masks)), dtype=np.int64)
@@ -244,7 +252,11 @@ def starting_cells(clauses: Clauses, count: int, round_number: int = 0) -> Integ
 
 
 def climbed(clauses: Clauses, weights: Array, cells: Integers) -> Mask:
-    """The clauses that hold at the cells reached from ``cells``, a row each."""
+    """The clauses that hold at the cells reached from ``cells``, a row each.
+
+    One attribute at a time moves to its best class, until none is better. The value of a cell is
+    ``x'G x`` for the truth values x of the conditions there, or ``g'x`` for a vector of weights.
+    """
     step = max(1, LIMITS.climb_truth_values // max([m.size for m in clauses.masks], default=1))
     parts = [_climbed(clauses, weights, cells[i : i + step]) for i in range(0, len(cells), step)]
     return np.concatenate(parts)
@@ -279,23 +291,7 @@ def _values(clauses: Clauses, weights: Array, possible: Mask) -> Array:
     return np.asarray(np.einsum("ij,ij->i", moved, holds), dtype=np.float64)
 
 
-# --------------------
-# Upper bounds on the weight of clauses that hold together, by splitting the weights.
-#
-# The attributes that are still open are put into clusters. A clause that holds is allowed by the
-# combination of classes chosen in every cluster. So if its weight is split into parts, one per
-# cluster, what can be reached is at most
-#
-# |   sum over clusters of the heaviest combination of classes, each clause counting its part
-#   there.
-#
-# Any split into parts of at least 0 that add up to no less than the weight is valid; better ones
-# follow the subgradient, for all partial choices alike (``fixed``) or for each one (``refined``).
-# This is the dual decomposition of Wainwright, Jaakkola, Willsky 2005, "MAP estimation via
-# agreement on trees", with the step of Polyak 1969, "Minimization of unsmooth functionals".
-#
-# Arithmetic is in 32-bit floats. All terms are at least 0, so that sums of n of them err by n
-# 2^-24 relatively, and the bounds are multiplied by more than that (``round_up``).
+# Upper bounds on the weight of clauses that hold together
 
 UNDERFLOW = 2.0**-90  # what 32 bits lose below their range, of weights of at most 1, is less
 
@@ -303,7 +299,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def round_up(clauses: int, clusters: int) -> float:
-    """Above what sums over clauses, and parts that add up to a weight, can be off.
+    """A factor above the rounding of sums over clauses and of parts that add up to a weight.
 
     Sums err by ``clauses`` units of 2^-24, parts by some more than ``clusters``; four times both.
     """
@@ -311,7 +307,24 @@ def round_up(clauses: int, clusters: int) -> float:
 
 
 class Decomposition:
-    """Clusters of open attributes; ``weights`` (at most 1) of the clauses that are split."""
+    """Upper bounds on the weight of clauses that hold together, by splitting their weights.
+
+    ``masks`` are the clusters into which the attributes that are still open are put: a row of bits
+    of clauses for every combination of classes; ``weights``, at most 1, are those of the clauses. A
+    clause that holds is allowed by the combination of classes chosen in every cluster. So if its
+    weight is split into parts, one per cluster, what can be reached is at most
+
+    |   sum over clusters of the heaviest combination of classes, each clause counting its part
+        there.
+
+    Any split into parts of at least 0 that add up to no less than the weight is valid; better ones
+    follow the subgradient, for all partial choices alike (``fixed``) or for each one (``refined``).
+    This is the dual decomposition of Wainwright, Jaakkola, Willsky 2005, "MAP estimation via
+    agreement on trees", with the step of Polyak 1969, "Minimization of unsmooth functionals".
+
+    Arithmetic is in 32-bit floats. All terms are at least 0, so that sums of n of them err by n
+    2^-24 relatively, and the bounds are multiplied by more than that (`round_up`).
+    """
 
     def __init__(self, masks: Sequence[Mask], weights: Array) -> None:
         count = len(weights)
@@ -346,7 +359,7 @@ class Decomposition:
         return out
 
     def refined(self, states: Mask, target: Array, steps: int) -> tuple[Array, Integers]:
-        """Bounds by a split for each row, and the combination of every cluster last found heaviest.
+        """Bounds by a split for each row, and the last heaviest combination of every cluster.
 
         Rows whose bound has come below their target are left at that.
         """
@@ -393,11 +406,11 @@ class Decomposition:
         return _rescaled(moved, parts, weights)
 
     def _start(self, possible: Floats) -> Array:
-        """What no open attribute restricts."""
+        """The weight of possible clauses that no open attribute restricts."""
         return np.asarray(possible @ self.settled, dtype=np.float64)
 
     def _split(self, weights: Array) -> Floats:
-        """In proportion to how rarely a cluster allows the clause, then along the subgradient."""
+        """Parts in proportion to how rarely a cluster allows the clause, then by subgradient."""
         if not self.masks:
             return np.zeros((0, len(weights)), dtype=np.float32)
         rare = np.array([-np.log(np.maximum(m.mean(axis=0), 1e-6)) for m in self.masks])
@@ -406,15 +419,15 @@ class Decomposition:
         parts: Floats = (rare / np.where(sums > 0, sums, 1.0) * weights).astype(np.float32)
         step = 0.5 * float(weights.mean())
         best: Floats = parts
-        least = np.inf
+        minimum = np.inf
         size = sum(m.size for m in self.inside)
         affordable = LIMITS.split_multiplications // max(1, size)
         for i in range(max(1, min(LIMITS.split_steps, affordable))):
             clusters = zip(self.inside, self.columns, parts, strict=True)
             reached = [m @ p[c] for m, c, p in clusters]
             total = sum(float(r.max()) for r in reached)
-            if total < least:
-                best, least = parts, total
+            if total < minimum:
+                best, minimum = parts, total
             pairs = zip(self.masks, reached, strict=True)
             slope = np.array([m[r.argmax()] for m, r in pairs]) * self.restricts
             slope = (slope - slope.sum(axis=0) / self.shared) * self.restricts
@@ -433,27 +446,9 @@ def _rescaled(parts: Floats, otherwise: Floats, weights: Floats) -> Floats:
     return np.asarray(np.where(is_sound[:, None], scaled, otherwise), dtype=np.float32)
 
 
-# --------------------
-# The greatest total weight of conditions that hold at once, over more cells than can be listed.
-#
-# ``max over cells of sum_q s_q 1[q(cell)]`` for weights ``s_q >= 0``: with s = 1 the greatest
-# column of the conditions measured as asked. It is found by branch and bound, attribute after
-# attribute:
-#
-# 1. A class of cells of an attribute that allows no clause more than another class is left out:
-#    weights are not negative, so that the other class is never worse.
-# 2. A partial choice is known by the clauses (``clauses.py``) that it leaves possible.
-# 3. Its upper bound is found by splitting weights over clusters of the open attributes
-#    (``clauses.py``). A condition of several clauses counts in full while one is possible.
-# 4. The partial choices of the greatest bounds are bounded better, then replaced by their own
-#    choices of one more attribute (Land, Doig 1960, "An automatic method of solving discrete
-#    programming problems"). Those that cannot exceed the best cell known are dropped.
-#
-# When the effort is used up, the greatest bound that is left is part of the answer. So the answer
-# is an upper bound whatever the effort, and exact when nothing above the best cell is left.
+# The maximum weight of conditions that hold at once, over more cells than can be listed
 
-
-Words = npt.NDArray[np.uint8]
+PackedBits = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -471,8 +466,8 @@ class Heaviest:
 
 
 @lru_cache(maxsize=16)
-def held_together(terms: tuple[Term, ...]) -> Heaviest:
-    """The greatest number of conditions of the terms that hold at once; equal ones count all."""
+def maximum_overlap(terms: tuple[Term, ...]) -> Heaviest:
+    """The maximum number of conditions of the terms that hold at once; equal ones count all."""
     conditions = [c for t in terms for c in t.as_conditions()]
     clauses = read_clauses(terms[0].domain, conditions)
     copies = np.bincount(clauses.places[clauses.places >= 0], minlength=clauses.count)
@@ -486,10 +481,35 @@ def heaviest(
     tolerance: float = 0.0,
     unit: float = 0.0,
 ) -> Heaviest:
-    """``max over cells of sum_q weights_q 1[q(cell)]``: a cell, and a bound on all.
+    """``max over cells of sum_q weights_q 1[q(cell)]``: a cell, and an upper bound for all cells.
 
-    Choices within ``1 + tolerance`` of the best cell are given up; all weights are multiples of
-    ``unit``, if it is not 0. Both numbers are sums of floats: up to their rounding.
+    Both numbers are sums of floats, up to their rounding. The search is by branch and bound,
+    attribute after attribute:
+
+    1. A class of cells of an attribute that allows no clause more than another class is left out:
+       weights are not negative, so that the other class is never worse.
+    2. A partial choice is described by the clauses that it leaves possible.
+    3. Its upper bound comes from splitting weights over clusters of the open attributes
+       (`Decomposition`). A condition of several clauses counts in full while one is possible.
+    4. The partial choices of the maximum bounds are bounded better, then replaced by their own
+       choices of one more attribute (Land, Doig 1960, "An automatic method of solving discrete
+       programming problems"). Those that cannot exceed the best cell so far are dropped.
+
+    When the effort is used up, the maximum bound that is left is part of the answer. So the answer
+    is an upper bound whatever the effort, and exact when nothing above the best cell is left.
+
+    Args:
+        clauses: the conditions.
+        weights: of the distinct conditions, finite and at least 0.
+        effort: multiplications of all bounds.
+        tolerance: choices within ``1 + tolerance`` of the best cell are given up.
+        unit: what all weights are multiples of, 0 if nothing.
+
+    Returns:
+        The weight at the best cell, the conditions that hold there, and the upper bound.
+
+    Raises:
+        WorkloadError: a weight is below 0 or not finite.
     """
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise WorkloadError("the weights of conditions must be finite and not below zero")
@@ -510,26 +530,26 @@ def heaviest(
 class _Waiting:
     """Partial choices after some attributes, as packed bits, with their bounds."""
 
-    words: Words
+    bits: PackedBits
     bounds: Array
 
     def add(self, states: Mask, bounds: Array) -> None:
-        self.words = np.concatenate([self.words, np.packbits(states, axis=1)])
+        self.bits = np.concatenate([self.bits, np.packbits(states, axis=1)])
         self.bounds = np.append(self.bounds, bounds)
 
     def take(self, count: int, clauses: int) -> tuple[Mask, Array]:
-        """Those of the greatest bounds, which leave."""
+        """The ``count`` choices of the maximum bounds, which are removed, and their bounds."""
         count = min(count, len(self.bounds))
         top = np.argpartition(-self.bounds, count - 1)[:count]
-        words, bounds = self.words[top], self.bounds[top]
+        bits, bounds = self.bits[top], self.bounds[top]
         stays = np.ones(len(self.bounds), dtype=np.bool_)
         stays[top] = False
-        self.words, self.bounds = self.words[stays], self.bounds[stays]
-        return np.unpackbits(words, axis=1, count=clauses).astype(np.bool_), bounds
+        self.bits, self.bounds = self.bits[stays], self.bounds[stays]
+        return np.unpackbits(bits, axis=1, count=clauses).astype(np.bool_), bounds
 
 
 class _Search:
-    """The best cell so far, what is still to be looked at, the greatest bound given up."""
+    """The best cell so far, partial choices still to be looked at, the maximum bound given up."""
 
     def __init__(self, clauses: Clauses, weights: Array, tolerance: float, unit: float) -> None:
         self.clauses, self.weights = clauses, weights
@@ -547,7 +567,7 @@ class _Search:
         self.bounds: dict[tuple[int, int], Decomposition] = {}
 
     def run(self, effort: float) -> None:
-        """Always where the bound is greatest, until nothing is left or the effort is spent."""
+        """Branch where the bound is maximal, until nothing is left or the effort is spent."""
         clauses = self.clauses
         bits = max(1, sum(m.size for m in clauses.masks))
         count = max(1, min(LIMITS.climb_starts, LIMITS.climb_bits // bits))
@@ -570,7 +590,7 @@ class _Search:
             self.drop(left.bounds)
 
     def try_cells(self, possible: Mask) -> None:
-        """Cells as rows of bits of clauses that hold."""
+        """Take the best of some cells, rows of bits of clauses, if it exceeds the best so far."""
         holds = self.clauses.holds(possible)
         values = holds @ self.weights
         best = int(values.argmax())
@@ -578,12 +598,12 @@ class _Search:
             self.reached, self.column = float(values[best]), holds[best]
 
     def enough(self) -> float:
-        """Bounds up to this are given up."""
+        """The bound up to which choices are given up."""
         above = self.reached * (1 + self.tolerance)
         return max(above, self.reached + self.unit * (1 - 1e-3))
 
     def drop(self, bounds: Array) -> None:
-        """Remember the greatest bound of what is given up; weights below a unit are nothing."""
+        """Record the maximum bound of what is given up, rounded down to a multiple of the unit."""
         highest = float(bounds.max(initial=0.0))
         if highest > self.given_up:
             if self.unit:
@@ -591,7 +611,7 @@ class _Search:
             self.given_up = max(self.given_up, highest)
 
     def _branched(self, depth: int, states: Mask, values: Array) -> float:
-        """All choices of one more layer that may exceed the best cell; what it cost."""
+        """Add the choices of one more layer that may exceed the best cell; returns their cost."""
         if depth == len(self.layers):
             self.try_cells(states)
             return float(states.size)
@@ -600,21 +620,21 @@ class _Search:
         for first in range(0, len(states), step):
             some = states[first : first + step]
             moved, parents = self._hopeful(some, branch)
-            kept = _first_of_each(moved)  # equal choices of any parent: its bound holds for them
-            moved, above = moved[kept], values[first : first + step][parents[kept]]
+            distinct = _first_of_each(moved)  # equal choices of any parent: its bound holds
+            moved, above = moved[distinct], values[first : first + step][parents[distinct]]
             cost += float(some.size) * len(branch)
             if depth + 1 == len(self.layers):
                 if len(moved):
                     self.try_cells(moved)
                 continue
             rough = self._bound(depth + 1, LIMITS.rough_combinations)
-            found = rough.fixed(moved) + self._several(moved)
+            bounds = rough.fixed(moved) + self._several(moved)
             cost += len(moved) * rough.cost
-            self._keep(2 * depth + 2, moved, np.minimum(found, above))
+            self._add(2 * depth + 2, moved, np.minimum(bounds, above))
         return cost
 
     def _hopeful(self, states: Mask, branch: Mask) -> tuple[Mask, Integers]:
-        """The choices whose possible conditions weigh enough, and what they are choices of."""
+        """The choices whose possible conditions weigh enough, and the number of their parent."""
         if self.clauses.is_plain:
             weighted = branch.astype(np.float32) * self.weights.astype(np.float32)
             simple = (states.astype(np.float32) @ weighted.T).astype(np.float64) * self.round_up
@@ -629,7 +649,7 @@ class _Search:
         return np.asarray(moved[hopeful]), hopeful // len(branch)
 
     def _bounded(self, depth: int, states: Mask, values: Array) -> float:
-        """A better bound for each, and some cells on the way; what it cost."""
+        """Bound each choice better and try some cells on the way; returns the multiplications."""
         bound = self._bound(depth, LIMITS.refined_combinations)
         several = self._several(states)
         better, best = bound.refined(states, self.enough() - several, LIMITS.refined_steps)
@@ -639,36 +659,36 @@ class _Search:
         for i, mask in enumerate(bound.masks):
             whole &= mask[best[top, i]] > 0
         self.try_cells(whole)
-        self._keep(2 * depth + 1, states, better)
+        self._add(2 * depth + 1, states, better)
         return float(len(states)) * bound.cost * LIMITS.refined_steps
 
-    def _keep(self, place: int, states: Mask, values: Array) -> None:
+    def _add(self, place: int, states: Mask, values: Array) -> None:
         hopeful = values > self.enough()
         self.drop(values[~hopeful])
         self.waiting[place].add(states[hopeful], values[hopeful])
 
     def _bound(self, depth: int, combined: int) -> Decomposition:
-        """By clusters of the layers from this one on."""
+        """Upper bounds by clusters of the layers from this one on."""
         if (depth, combined) not in self.bounds:
             most = max(1, min(combined, LIMITS.search_truth_values // self.clauses.clauses))
             clusters = _joined(self.layers[depth:], most)
-            known = self.bounds.get((depth, LIMITS.rough_combinations))
-            if known is None or [len(m) for m in known.masks] != [len(m) for m in clusters]:
-                known = Decomposition(clusters, self.split)
-            self.bounds[depth, combined] = known
+            bound = self.bounds.get((depth, LIMITS.rough_combinations))
+            if bound is None or [len(m) for m in bound.masks] != [len(m) for m in clusters]:
+                bound = Decomposition(clusters, self.split)
+            self.bounds[depth, combined] = bound
         return self.bounds[depth, combined]
 
     def _several(self, states: Mask) -> Array:
-        """Conditions of several clauses: in full while one of them is possible."""
+        """The weight of conditions of several clauses: in full while one of them is possible."""
         if self.clauses.is_plain:
             return np.zeros(len(states))
         holds = self.clauses.holds(states)[:, self.is_several]
-        found = holds @ self.weights[self.is_several]
-        return np.asarray(found * self.round_up, dtype=np.float64)
+        total = holds @ self.weights[self.is_several]
+        return np.asarray(total * self.round_up, dtype=np.float64)
 
 
 def _joined(masks: Sequence[Mask], most: int) -> list[Mask]:
-    """Neighbouring attributes as one, while their combinations are few."""
+    """The masks, neighbours of at most ``most`` combinations of classes joined into one."""
     out: list[Mask] = []
     for mask in masks:
         if out and len(out[-1]) * len(mask) <= most:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What everybody knows about the data without looking at it: impossible cells, published tables.
+"""Constraints, public knowledge about the data: impossible combinations and published counts.
 
     impossible = ["age < 15 and married = 'yes'"]          no record is there (structural zeros)
     published  = [(["sex"], [5012, 4988])]                  these counts are public already
@@ -13,8 +13,11 @@ them. A constraint is public knowledge (a law, a form, an earlier census); one t
 the data is a leak that no budget pays for.
 
 Conditions that share attributes, directly or through others, are looked at together, on classes of
-cells that none of them tells apart (``predicates.py``); those that share none are independent. So
-whether a cell of some attributes is possible, that is has a possible completion, is known exactly.
+cells that none of them tells apart (`Classes`); those that share none are independent. So whether a
+cell of some attributes is possible, that is has a possible completion, is decided exactly.
+
+The projections of ``refine`` restrict their histograms by `Constraints`; `workload_file.py` reads
+them from a file.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -30,6 +34,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import listing, shown
 from sfumato.types import Array, Integers, Mask, Names
+from sfumato.workload.build import as_condition
 from sfumato.workload.predicates import Classes, Condition, check_conditions, truth_table
 from sfumato.workload.queries import DENSE_LIMIT, Identity
 from sfumato.workload.terms import Product
@@ -44,9 +49,10 @@ __all__ = [
 ]
 
 
-CLOSE = 1e-9  # of the total: how far public numbers may disagree, which is rounding
+CLOSE: Final = 1e-9
+"""How far public numbers may disagree, in parts of the total: by rounding only."""
 
-Given = tuple[Workload | str | Sequence[str], object]
+PublishedCounts = tuple[Workload | str | Sequence[str], object]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +64,12 @@ class Published:
 
     @property
     def total(self) -> float:
-        """The number of records that it says."""
+        """The number of records."""
         return float(self.values.sum())
 
     def margin(self, names: Iterable[str]) -> Array:
-        """Its sums over all but some of its attributes."""
-        kept = frozenset(names)
-        rest = tuple(i for i, n in enumerate(self.names) if n not in kept)
+        """The counts over some of its attributes, summed over the others."""
+        rest = tuple(i for i, n in enumerate(self.names) if n not in frozenset(names))
         return np.asarray(self.values.sum(axis=rest), dtype=np.float64)
 
     def over(self, domain: Domain) -> Published:
@@ -85,18 +90,19 @@ class Linked:
     classes: Classes
     possible: Mask
 
-    def given(self, names: Iterable[str]) -> Mask:
+    def possible_over(self, names: Iterable[str]) -> Mask:
         """Over the classes of some of the attributes: whether some completion is possible."""
-        kept = frozenset(names)
-        rest = tuple(i for i, n in enumerate(self.classes.names) if n not in kept)
+        own = frozenset(names)
+        rest = tuple(i for i, n in enumerate(self.classes.names) if n not in own)
         return np.asarray(self.possible.any(axis=rest))
 
     def over(self, domain: Domain) -> Linked:
-        """The same for the attributes of a smaller domain."""
+        """What it says about the attributes of a smaller domain."""
         own = self.classes
-        held = [i for i, n in enumerate(own.names) if n in domain.names]
-        names = tuple(own.names[i] for i in held)
-        return Linked(Classes(names, tuple(own.class_of[i] for i in held)), self.given(names))
+        inside = [i for i, n in enumerate(own.names) if n in domain.names]
+        names = tuple(own.names[i] for i in inside)
+        classes = Classes(names, tuple(own.class_of[i] for i in inside))
+        return Linked(classes, self.possible_over(names))
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -117,8 +123,8 @@ class Constraints:
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "married": 2, "sex": 2})
-    >>> known = sf.Constraints(domain, ["age < 15 and married = 1"], [(["sex"], [51, 49])])
-    >>> known.total, int(known.possible(("age", "married")).sum())
+    >>> public = sf.Constraints(domain, ["age < 15 and married = 1"], [(["sex"], [51, 49])])
+    >>> public.total, int(public.possible(("age", "married")).sum())
     (100.0, 185)
     """
 
@@ -131,7 +137,7 @@ class Constraints:
         self,
         domain: Domain,
         impossible: Sequence[Condition | str] = (),
-        published: Sequence[Given] = (),
+        published: Sequence[PublishedCounts] = (),
     ) -> None:
         if not isinstance(domain, Domain):
             raise WorkloadError(f"constraints are about an sf.Domain, got {shown(domain)}")
@@ -143,7 +149,7 @@ class Constraints:
                 "of tables, [(['sex'], [51, 49])], got "
                 f"{shown(impossible if not isinstance(impossible, Iterable) else published)}"
             )
-        conditions = tuple(_condition(domain, c) for c in impossible)
+        conditions = tuple(as_condition(domain, c) for c in impossible)
         check_conditions(conditions, domain)
         tables = [t for pair in published for t in _read(domain, pair)]
         set_ = object.__setattr__
@@ -167,9 +173,7 @@ class Constraints:
         return self.published[0].total if self.published else None
 
     def possible(self, names: Sequence[str], kept: Sequence[Integers] | None = None) -> Mask:
-        """Over the cells of some attributes: whether a record can be there.
-
-        ``kept`` are the cells of each attribute that are looked at, all of them unless given.
+        """Whether a record can be there, for the cells of the table of some attributes.
 
         Args:
             names: Names of attributes.
@@ -191,7 +195,7 @@ class Constraints:
             shared = [n for n in part.classes.names if n in names]
             if not shared:
                 continue
-            looked = part.given(shared)[
+            looked = part.possible_over(shared)[
                 np.ix_(*(class_of[n][cells[names.index(n)]] for n in shared))
             ]
             order = sorted(range(len(shared)), key=lambda i: names.index(shared[i]))
@@ -200,7 +204,7 @@ class Constraints:
         return out
 
     def labels(self) -> dict[str, Integers]:
-        """For the attributes of conditions, the class of every cell.
+        """The class of every cell of the attributes that conditions look at.
 
         Returns:
             By the name of an attribute, the number of the class of every cell: cells of one class
@@ -210,7 +214,7 @@ class Constraints:
         return dict(pair for part in pairs for pair in part)
 
     def are_possible(self, codes: Integers) -> Mask:
-        """For rows, given as cells by attribute (attribute x row): whether they can be records.
+        """Whether rows of codes (attribute x row) can be records.
 
         Args:
             codes: A column per row, with its cell of every attribute.
@@ -225,7 +229,7 @@ class Constraints:
         return out
 
     def beside(self, domain: Domain) -> Constraints:
-        """The same in a domain that has the values of some attributes as well.
+        """These constraints in a domain that has the values of some attributes as well.
 
         Args:
             domain: A domain with all attributes of this one.
@@ -238,7 +242,7 @@ class Constraints:
         return out
 
     def within(self, domain: Domain) -> Constraints:
-        """What it says about some of the attributes, as a domain of their own.
+        """The constraints on some of the attributes, which form a domain of their own.
 
         Conditions by what can be completed, tables by their margins; what couples attributes only
         through others that are left out is lost.
@@ -259,7 +263,7 @@ class Constraints:
         return out
 
     def completed(self, names: Sequence[str], cells: Integers) -> Integers:
-        """Possible rows (attribute x row) in given possible cells, one row of codes per cell.
+        """A possible row of codes (attribute x row) for every cell, which must be possible.
 
         Args:
             names: Names of attributes.
@@ -281,10 +285,9 @@ class Constraints:
             turned = part.possible.transpose([*held, *free])
             flat = turned.reshape(*turned.shape[: len(held)], -1)
             at = tuple(class_of[i][out[self.domain.index(own[i])]] for i in held)
-            found = np.broadcast_to(flat.argmax(axis=-1)[at], len(cells))
-            for i, classes in zip(
-                free, np.unravel_index(found, turned.shape[len(held) :]), strict=True
-            ):
+            chosen = np.broadcast_to(flat.argmax(axis=-1)[at], len(cells))
+            by_axis = np.unravel_index(chosen, turned.shape[len(held) :])
+            for i, classes in zip(free, by_axis, strict=True):
                 out[self.domain.index(own[i])] = first[i][classes]
         return out
 
@@ -292,8 +295,8 @@ class Constraints:
         """What is published, without what cannot matter to answers about some attributes.
 
         An attribute of one table only, that is neither asked about nor in a condition, is summed
-        out: given the rest, it can be distributed as the table says. A table within another says
-        nothing new.
+        out: for any values of the others, it can be distributed as the table says. A table within
+        another says nothing new.
 
         Args:
             names: Names of attributes.
@@ -305,18 +308,18 @@ class Constraints:
         tables = list(self.published)
         while True:
             seen = [n for t in tables for n in t.names]
-            kept = [
+            names_left = [
                 self.domain.in_order(n for n in t.names if n in needed or seen.count(n) > 1)
                 for t in tables
             ]
-            cut = [Published(k, t.margin(k)) for k, t in zip(kept, tables, strict=True)]
-            largest: list[Published] = []
-            for table in sorted(cut, key=lambda t: -len(t.names)):
-                if not any(set(table.names) <= set(other.names) for other in largest):
-                    largest.append(table)
-            if [t.names for t in largest] == [t.names for t in tables]:
-                return tuple(largest)
-            tables = largest
+            margins = [Published(n, t.margin(n)) for n, t in zip(names_left, tables, strict=True)]
+            maximal: list[Published] = []
+            for table in sorted(margins, key=lambda t: -len(t.names)):
+                if not any(set(table.names) <= set(other.names) for other in maximal):
+                    maximal.append(table)
+            if [t.names for t in maximal] == [t.names for t in tables]:
+                return tuple(maximal)
+            tables = maximal
 
     def _check_mass(self, table: Published) -> None:
         is_off = ~self.possible(table.names) & (table.values > CLOSE * table.total)
@@ -332,16 +335,8 @@ class Constraints:
             )
 
 
-def _condition(domain: Domain, given: Condition | str) -> Condition:
-    if not isinstance(given, str):
-        return given
-    from sfumato.workload.sql.conditions import sql_condition
-
-    return sql_condition(domain, given)
-
-
-def _read(domain: Domain, pair: Given) -> list[Published]:
-    """One entry of ``published``: a table, or the tables of a workload."""
+def _read(domain: Domain, pair: PublishedCounts) -> list[Published]:
+    """The tables of one entry of ``published``: one, or those of a workload."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise WorkloadError(
             "published counts are pairs (attributes, counts) or (workload, counts), got "
@@ -350,12 +345,12 @@ def _read(domain: Domain, pair: Given) -> list[Published]:
     what, values = pair
     if isinstance(what, Workload):
         return _of_workload(domain, what, values)
-    given = (what,) if isinstance(what, str) else tuple(what)
-    ordered = domain.in_order(given)
-    if len(ordered) != len(given):
-        raise WorkloadError(f"an attribute is named twice in the published {listing(given)}")
-    table = _counts(values, given, tuple(domain[n].size for n in given))
-    turned = table.transpose([given.index(n) for n in ordered])
+    names = (what,) if isinstance(what, str) else tuple(what)
+    ordered = domain.in_order(names)
+    if len(ordered) != len(names):
+        raise WorkloadError(f"an attribute is named twice in the published {listing(names)}")
+    table = _counts(values, names, tuple(domain[n].size for n in names))
+    turned = table.transpose([names.index(n) for n in ordered])
     return [Published(ordered, np.ascontiguousarray(turned))]
 
 
@@ -394,17 +389,17 @@ def _counts(values: object, names: Names, shape: tuple[int, ...]) -> Array:
     """Counts as a table: numbers of 0 or more, as many as there are cells."""
     called = " x ".join(names) or "total"
     try:
-        found = np.asarray(values)
+        counts = np.asarray(values)
     except ValueError as error:
         raise WorkloadError(f"published {called}: counts must be a table of numbers") from error
-    if found.dtype.kind not in "iuf":
-        raise WorkloadError(f"published {called}: counts must be numbers, got {found.dtype}")
-    if found.shape not in (shape, (prod(shape),)):
+    if counts.dtype.kind not in "iuf":
+        raise WorkloadError(f"published {called}: counts must be numbers, got {counts.dtype}")
+    if counts.shape not in (shape, (prod(shape),)):
         raise WorkloadError(
             f"published {called} has {' x '.join(map(str, shape)) or 'one'} cells, got counts of "
-            f"shape {found.shape}"
+            f"shape {counts.shape}"
         )
-    table = found.astype(np.float64).reshape(shape)
+    table = counts.astype(np.float64).reshape(shape)
     if not (np.isfinite(table) & (table >= 0)).all():
         raise WorkloadError(f"published {called}: counts are finite numbers of 0 or more")
     return table
@@ -414,8 +409,8 @@ def _check_totals(tables: Sequence[Published]) -> None:
     for table in tables[1:]:
         if abs(table.total - tables[0].total) > CLOSE * max(table.total, tables[0].total):
             raise WorkloadError(
-                f"published {_said(tables[0])} adds up to {tables[0].total:,.10g} records, "
-                f"{_said(table)} to {table.total:,.10g}; tables of the same data have one total: "
+                f"published {_title(tables[0])} adds up to {tables[0].total:,.10g} records, "
+                f"{_title(table)} to {table.total:,.10g}; tables of the same data have one total: "
                 "publish one of them, or scale them to the right one"
             )
 
@@ -427,17 +422,18 @@ def _check_shared(tables: Sequence[Published]) -> None:
             off = float(np.abs(one.margin(shared) - other.margin(shared)).max(initial=0.0))
             if off > CLOSE * one.total:
                 raise WorkloadError(
-                    f"published {_said(other)} and {_said(one)} disagree on {' x '.join(shared)}, "
-                    f"by up to {off:,.6g} records; correct one of them or leave it out"
+                    f"published {_title(other)} and {_title(one)} disagree on "
+                    f"{' x '.join(shared)}, by up to {off:,.6g} records; correct one of them "
+                    "or leave it out"
                 )
 
 
-def _said(table: Published) -> str:
+def _title(table: Published) -> str:
     return " x ".join(table.names) or "total"
 
 
 def _linked(domain: Domain, conditions: Sequence[Condition]) -> tuple[Linked, ...]:
-    """Conditions by what they share, each with the combinations of classes that are left."""
+    """The conditions in groups that share no attribute, each with the combinations left."""
     groups: list[tuple[set[str], list[Condition]]] = []
     for condition in conditions:
         if not condition.attributes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The greatest column norm of a union of terms, without building its matrix.
+"""The sensitivity of a union of terms: its maximum column norm, without building its matrix.
 
 The column of a cell has p-th power norm ``sum_t s_t prod_A n_{t,A}(cell)``, where ``n_{t,A}`` is an
 array over one attribute (or over a few, for explicit terms and conditions). Its maximum over all
@@ -14,7 +14,7 @@ cells is found like this:
 
 When a step would hold too much, the sum of the terms' own maxima is used, which is never too
 small; ``is_exact`` says which it was. Conditions that tell too many cells apart are counted by
-branch and bound (``clauses.py``), and stand beside the others in the same way.
+branch and bound (`clauses.py`), and stand beside the others in the same way.
 
 Theorem (Dwork, McSherry, Nissim, Smith 2006, for p = 1; Dwork, Kenthapadi, McSherry, Mironov,
 Naor 2006, "Our data, ourselves", for p = 2): the 1 -> p norm of M is the L_p sensitivity of
@@ -33,7 +33,7 @@ import numpy as np
 
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.types import Array, Integers
-from sfumato.workload.clauses import held_together
+from sfumato.workload.clauses import maximum_overlap
 from sfumato.workload.predicates import joint_classes
 from sfumato.workload.terms import Term
 from sfumato.workload.workload_limits import LIMITS
@@ -105,29 +105,29 @@ def greatest_column_power(
     if wide:
         return _beside(terms, scales, p, wide)
     gathered = _gather(terms, p)
-    distinct = {id(f): f for found in gathered for f in found}
+    distinct = {id(f): f for own in gathered for f in own}
     top = {key: float(f.values.max()) for key, f in distinct.items()}
     varies = {key: bool(f.values.min() < top[key]) for key, f in distinct.items()}
-    for i, found in enumerate(gathered):
-        scale[i] *= prod(top[id(f)] for f in found if not varies[id(f)])
-    factors = [[f for f in found if varies[id(f)]] for found in gathered]
-    own = (prod(top[id(f)] for f in found) for found in factors)
-    limit = sum(float(s) * greatest for s, greatest in zip(scale, own, strict=True))
-    greatest = _search(factors, scale)
-    power = limit if greatest is None else greatest
+    for i, own in enumerate(gathered):
+        scale[i] *= prod(top[id(f)] for f in own if not varies[id(f)])
+    factors = [[f for f in own if varies[id(f)]] for own in gathered]
+    maxima = (prod(top[id(f)] for f in own) for own in factors)
+    limit = sum(float(s) * maximum for s, maximum in zip(scale, maxima, strict=True))
+    maximum = _search(factors, scale)
+    power = limit if maximum is None else maximum
     if not _is_exact_in_floats(terms, scales, distinct.values(), p, limit):
         power *= ROUND_UP
-    return SensitivityBound(power, greatest is not None)
+    return SensitivityBound(power, maximum is not None)
 
 
 def _beside(
     terms: Sequence[Term], scales: Sequence[float], p: int, wide: Sequence[Term]
 ) -> SensitivityBound:
-    """Conditions whose cells cannot be listed, by themselves; the greatest column of the rest."""
-    known = {id(t) for t in wide}
+    """The bound of conditions whose cells cannot be listed, plus that of the other terms."""
+    numbers = {id(t) for t in wide}
     pairs = list(zip(terms, scales, strict=True))
-    rest = [(t, s) for t, s in pairs if id(t) not in known]
-    sizes = [float(s) for t, s in pairs if id(t) in known]
+    rest = [(t, s) for t, s in pairs if id(t) not in numbers]
+    sizes = [float(s) for t, s in pairs if id(t) in numbers]
     each = [_held((t,)) for t in wide]
     power = sum(s * n.power for s, n in zip(sizes, each, strict=True))
     is_exact = each[0].is_exact and len(wide) == 1
@@ -144,18 +144,18 @@ def _beside(
 
 
 def _held(terms: tuple[Term, ...]) -> SensitivityBound:
-    """How many of the conditions hold at once; all of them, where they are too many to say."""
+    """The maximum number of conditions that hold at once; all of them, where there are too many."""
     rows = sum(t.rows for t in terms)
     if rows <= LIMITS.conditions_counted:
         with suppress(TooLarge):
-            found = held_together(terms)
-            return SensitivityBound(min(found.upper, float(rows)), found.is_exact)
+            overlap = maximum_overlap(terms)
+            return SensitivityBound(min(overlap.upper, float(rows)), overlap.is_exact)
     return SensitivityBound(float(rows), is_exact=False)
 
 
 def _gather(terms: Sequence[Term], p: int) -> list[list[_Factor]]:
     """The arrays of every term; query sets that are the same object give the same array."""
-    known: dict[tuple[str, int], _Factor] = {}
+    factors: dict[tuple[str, int], _Factor] = {}
     out: list[list[_Factor]] = []
     for term in terms:
         product = term.as_product()
@@ -163,9 +163,9 @@ def _gather(terms: Sequence[Term], p: int) -> list[list[_Factor]]:
             out.append([_Factor(*parts) for parts in term.class_factors(p)])
             continue
         for name, queries in product.factors:
-            if (name, id(queries)) not in known:
-                known[name, id(queries)] = _Factor((name,), queries.column_powers(p))
-        out.append([known[name, id(queries)] for name, queries in product.factors])
+            if (name, id(queries)) not in factors:
+                factors[name, id(queries)] = _Factor((name,), queries.column_powers(p))
+        out.append([factors[name, id(queries)] for name, queries in product.factors])
     return out
 
 
@@ -187,7 +187,7 @@ def _is_exact_in_floats(
 
 
 def _search(factors: list[list[_Factor]], scale: Array) -> float | None:
-    """The maximum, or None when it would hold too much."""
+    """The maximum over all cells, or None when the search would hold too much."""
     distinct = {id(f): f for fs in factors for f in fs}
     cells = _representatives(distinct.values())
     values = {key: f.at([cells[n] for n in f.names]) for key, f in distinct.items()}
@@ -206,19 +206,19 @@ def _representatives(factors: Iterable[_Factor]) -> dict[str, Integers]:
     for factor in factors:
         for axis, name in enumerate(factor.names):
             keys.setdefault(name, []).append(factor.classes(axis))
-    joint = {name: joint_classes(found) for name, found in keys.items()}
+    joint = {name: joint_classes(own) for name, own in keys.items()}
     return {name: np.unique(of, return_index=True)[1] for name, of in joint.items()}
 
 
 def _numbered(values: Array) -> Integers:
-    """Equal entries (rows) get equal numbers."""
+    """A number per entry (or row), equal for equal ones."""
     if values.size > LIMITS.column_numbers:
         return np.arange(len(values))
     return np.unique(values, axis=0, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
 def _independent(factors: Iterable[_Factor]) -> list[tuple[str, ...]]:
-    """Attributes that share an array belong together."""
+    """The blocks: sets of attributes of which no two share an array."""
     blocks: list[set[str]] = []
     for names in sorted({f.names for f in factors}):
         joined = [b for b in blocks if b & set(names)]
@@ -237,8 +237,8 @@ def _block(
     rows: dict[tuple[int, ...], int] = {}
     row_of: dict[int, int] = {}
     arrays: list[list[_Factor]] = []
-    for t, found in enumerate(factors):
-        inside = [f for f in found if f.names[0] in sizes]
+    for t, own in enumerate(factors):
+        inside = [f for f in own if f.names[0] in sizes]
         key = tuple(id(f) for f in inside)
         if inside:
             row_of[t] = rows.setdefault(key, len(rows))
@@ -257,7 +257,7 @@ def _block(
 
 
 def _combined(blocks: list[_Block], scale: Array) -> float | None:
-    """The greatest sum over terms of products over blocks, over all combinations of choices."""
+    """The maximum, over combinations of choices, of the sum over terms of products over blocks."""
     left = Counter(t for block in blocks for t in block.row_of)
     pending: dict[int, Array] = {}
     settled = np.array([sum(s for t, s in enumerate(scale) if t not in left)], dtype=np.float64)
@@ -275,14 +275,14 @@ def _combined(blocks: list[_Block], scale: Array) -> float | None:
                 pending[t] = share
             else:
                 settled += share
-        kept = _non_dominated(np.array([*pending.values(), settled]))
-        settled = settled[kept]
-        pending = {t: v[kept] for t, v in pending.items()}
+        stays = _non_dominated(np.array([*pending.values(), settled]))
+        settled = settled[stays]
+        pending = {t: v[stays] for t, v in pending.items()}
     return float(settled.max())
 
 
 def _non_dominated(columns: Array) -> Integers:
-    """Where the distinct columns are that no other column matches or exceeds in every row.
+    """The numbers of the distinct columns that no other column matches or exceeds in every row.
 
     Some dominated columns may stay, which costs time and is never wrong.
     """
@@ -295,12 +295,12 @@ def _non_dominated(columns: Array) -> Integers:
     if len(order) * len(varying) * LIMITS.column_rivals > LIMITS.column_comparisons:
         return np.asarray(order)
     at_once = max(1, LIMITS.column_numbers // (len(varying) * 2 * LIMITS.column_rivals))
-    kept = np.zeros(0, dtype=np.int64)
+    winners = np.zeros(0, dtype=np.int64)
     for start in range(0, len(order), min(at_once, LIMITS.column_rivals)):
         chunk = order[start : start + min(at_once, LIMITS.column_rivals)]
-        rivals = np.concatenate([kept[: LIMITS.column_rivals], chunk])
+        rivals = np.concatenate([winners[: LIMITS.column_rivals], chunk])
         wins = np.asarray((varying[:, rivals, None] >= varying[:, None, chunk]).all(axis=0))
         itself = np.arange(len(chunk))
         wins[len(rivals) - len(chunk) + itself, itself] = False
-        kept = np.concatenate([kept, chunk[~wins.any(axis=0)]])
-    return kept
+        winners = np.concatenate([winners, chunk[~wins.any(axis=0)]])
+    return winners

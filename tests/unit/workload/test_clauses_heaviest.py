@@ -12,7 +12,7 @@ import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.workload import clauses as clauses_module
 from sfumato.workload import sensitivity, terms
-from sfumato.workload.clauses import Decomposition, heaviest, held_together, read_clauses
+from sfumato.workload.clauses import Decomposition, heaviest, maximum_overlap, read_clauses
 from sfumato.workload.predicates import And, Condition, Everything, In, Or
 from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 from tests.shared.random_conditions import random_box, random_condition, truth
@@ -98,7 +98,7 @@ def test_whole_numbers_are_bounded_by_whole_numbers() -> None:
     conditions, _, _ = drawn(4, 25)
     count = truth(conditions, SMALL).sum(axis=0).max()
     term = sf.predicates(SMALL, conditions).terms[0]
-    found = held_together((term,))
+    found = maximum_overlap((term,))
     assert found.upper == found.reached == count
     assert found.is_exact
     clauses, copies = joined(conditions, np.ones(25))
@@ -108,9 +108,9 @@ def test_whole_numbers_are_bounded_by_whole_numbers() -> None:
 
 def test_conditions_that_always_or_never_hold_count_always_or_never() -> None:
     conditions = [Everything(), Everything(), In("a", ()), In("a", (0, 1, 2)), In("b", (1,))]
-    assert held_together((sf.predicates(SMALL, conditions).terms[0],)).upper == 4
-    assert held_together((sf.predicates(SMALL, conditions[:2]).terms[0],)).upper == 2
-    never = held_together((sf.predicates(SMALL, [In("a", ())]).terms[0],))
+    assert maximum_overlap((sf.predicates(SMALL, conditions).terms[0],)).upper == 4
+    assert maximum_overlap((sf.predicates(SMALL, conditions[:2]).terms[0],)).upper == 2
+    never = maximum_overlap((sf.predicates(SMALL, [In("a", ())]).terms[0],))
     assert (never.upper, never.reached) == (0, 0)
 
 
@@ -118,7 +118,7 @@ def test_a_condition_that_is_not_read_is_never_called_exact() -> None:
     domain = sf.Domain({f"a{i}": 3 for i in range(14)})
     pairs = [Or((In(f"a{2 * i}", (0,)), In(f"a{2 * i + 1}", (0,)))) for i in range(7)]
     term = sf.predicates(domain, [And(tuple(pairs)), In("a0", (1,)), In("a0", (2,))]).terms[0]
-    found = held_together((term,))
+    found = maximum_overlap((term,))
     assert found.upper >= 2
     assert not found.is_exact
 
