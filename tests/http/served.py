@@ -20,7 +20,7 @@ from sfumato_web.server.app import make_app, settings
 from sfumato_web.server.config import read_config
 from sfumato_web.server.responses import Grid
 from sfumato_web.server.server_limits import Rates
-from sfumato_web.server.state import House
+from sfumato_web.server.state import ServerState
 from sfumato_web.server.tokens import hash_of
 
 ADA, BOB, CORA = "sfu_ada", "sfu_bob", "sfu_cora"
@@ -119,17 +119,17 @@ class Clock:
 
 @contextmanager
 def served(path: Path, clock: Clock | None = None) -> Iterator[TestClient]:
-    """The server behind an ASGI transport; ``client.app.house`` is its house."""
+    """The server behind an ASGI transport; ``client.app.server`` is its state."""
     clock = clock or Clock()
     config = read_config(path)
     limits = config.limits
     grid = Grid(config.grid, clock, clock.sleep)
-    house = House(config, grid, Rates(limits.requests_per_second, limits.burst, clock))
+    state = ServerState(config, grid, Rates(limits.requests_per_second, limits.burst, clock))
     try:
-        with TestClient(make_app(house), raise_server_exceptions=True) as client:
+        with TestClient(make_app(state), raise_server_exceptions=True) as client:
             yield client
     finally:
-        house.close()
+        state.close()
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Running:
     """A server on a real socket, in a thread of this process."""
 
     port: int
-    house: House
+    server: ServerState
 
     def connect(self) -> socket.socket:
         """A connection; nothing here waits for longer than half a minute."""
@@ -166,15 +166,15 @@ class Running:
 def running(path: Path) -> Iterator[Running]:
     """The server on a free port of the loopback interface, as ``sfumato serve`` runs it."""
     config = replace(read_config(path), port=0, page=False)
-    house = House(config)
-    server = uvicorn.Server(uvicorn.Config(make_app(house, closes=True), **settings(config)))
+    state = ServerState(config)
+    server = uvicorn.Server(uvicorn.Config(make_app(state, closes=True), **settings(config)))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
         while not server.started:
             assert thread.is_alive(), "the server did not start"
             thread.join(0.01)
-        yield Running(server.servers[0].sockets[0].getsockname()[1], house)
+        yield Running(server.servers[0].sockets[0].getsockname()[1], state)
     finally:
         server.should_exit = True
         thread.join()

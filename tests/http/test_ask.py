@@ -17,7 +17,7 @@ from sfumato.ledger.ledger import Ledger
 from sfumato.session.client import Client
 from sfumato.workload.question import Question
 from sfumato_web.server import batcher as asking_module
-from sfumato_web.server.state import House
+from sfumato_web.server.state import ServerState
 from tests.http.served import ADA, BOB, CONFIG, CORA, Clock, bearer, served, write_served
 from tests.http.test_client import over
 
@@ -182,7 +182,7 @@ def test_a_session_with_gaussian_noise_leaves_the_rest_of_the_table_to_pure_nois
     with served(path) as client:
         for age in range(1, 19):
             client.post(ASK, headers=bearer(CORA), json={"sql": COUNT.format(age)})
-        book = client.app.house.datasets["people"].book  # type: ignore[attr-defined]
+        book = client.app.server.datasets["people"].ledger  # type: ignore[attr-defined]
         assert any(" epoch " in entry.key for entry in book.entries())
         assert book.budget.pure == 3
         assert book.remaining().pure_epsilon == 3
@@ -191,11 +191,11 @@ def test_a_session_with_gaussian_noise_leaves_the_rest_of_the_table_to_pure_nois
         released = client.post("/datasets/people/release", headers=bearer(CORA), json=laplace)
         assert released.status_code == 200
     with served(path) as client:  # the lanes are the ledger's: the file need not repeat them
-        book = client.app.house.datasets["people"].book  # type: ignore[attr-defined]
+        book = client.app.server.datasets["people"].ledger  # type: ignore[attr-defined]
         assert book.budget.pure == 3
     path.write_text(path.read_text().replace("epsilon = 4, delta", "epsilon = 3.5, delta"))
     with served(path) as client:
-        book = client.app.house.datasets["people"].book  # type: ignore[attr-defined]
+        book = client.app.server.datasets["people"].ledger  # type: ignore[attr-defined]
         assert (book.budget.epsilon, book.budget.pure) == (3.5, 2.5)
         assert book.remaining().pure_epsilon == pytest.approx(0.5, abs=1e-3)
         assert book.verify().problems == ()
@@ -214,7 +214,7 @@ def test_an_analyst_whose_allowance_covers_no_epoch_is_not_tested(tmp_path: Path
             assert refused.status_code == 409
             assert "allowance of analyst 'ada'" in refused.text
         assert client.post(ASK, headers=bearer(ADA), json={"sql": COUNT.format(5)}).is_success
-        book = client.app.house.datasets["people"].book  # type: ignore[attr-defined]
+        book = client.app.server.datasets["people"].ledger  # type: ignore[attr-defined]
         assert book.allowance("ada").account.spent == 0
         listed = client.get("/datasets", headers=bearer(ADA)).json()
         assert [d["paid_answers"] for d in listed] == [0]
@@ -223,7 +223,7 @@ def test_an_analyst_whose_allowance_covers_no_epoch_is_not_tested(tmp_path: Path
 def test_questions_of_many_threads_are_all_answered_and_equal_ones_alike(
     asking: TestClient,
 ) -> None:
-    house: House = asking.app.house  # type: ignore[attr-defined]
+    server: ServerState = asking.app.server  # type: ignore[attr-defined]
     bodies: dict[tuple[int, int], bytes] = {}
 
     def run(thread: int) -> None:
@@ -241,18 +241,18 @@ def test_questions_of_many_threads_are_all_answered_and_equal_ones_alike(
     assert len(bodies) == 4 * 18
     for age in range(1, 19):
         assert len({bodies[i, age] for i in range(4)} - {b"refused"}) <= 1
-    assert house.datasets["people"].book.verify().is_whole
+    assert server.datasets["people"].ledger.verify().is_whole
 
 
 def test_a_failure_inside_a_batch_reaches_everybody_who_waits(
     asking: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house: House = asking.app.house  # type: ignore[attr-defined]
+    server: ServerState = asking.app.server  # type: ignore[attr-defined]
 
     def broken(*_: object, **__: object) -> None:
         raise ValueError("104729")
 
-    monkeypatch.setattr(house.datasets["people"].asking.session, "ask_many", broken)
+    monkeypatch.setattr(server.datasets["people"].batcher.session, "ask_many", broken)
     reply = asking.post(ASK, headers=bearer(ADA), json={"sql": COUNT.format(19)})
     assert (reply.status_code, reply.json()["error"]) == (500, "unexpected")
     assert "104729" not in reply.text + caplog.text
@@ -261,8 +261,8 @@ def test_a_failure_inside_a_batch_reaches_everybody_who_waits(
 def test_texts_that_were_read_are_remembered_up_to_a_number_of_bytes(
     asking: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house: House = asking.app.house  # type: ignore[attr-defined]
-    held = house.datasets["people"].asking
+    server: ServerState = asking.app.server  # type: ignore[attr-defined]
+    held = server.datasets["people"].batcher
     monkeypatch.setattr("sfumato_web.server.batcher.TEXT_BYTES", 5_000)
     texts = [f"SELECT COUNT(*) FROM data WHERE age < {age}" for age in range(1, 15)]
     for text in texts:
@@ -278,9 +278,9 @@ def test_what_waits_for_a_session_keeps_nobody_else_waiting_and_leaves_on_the_gr
     """While a question is counted its session is locked; the loop of the server is not."""
     clock = Clock()
     with served(write_served(tmp_path / "served", SESSION), clock) as client:
-        house: House = client.app.house
-        people = house.datasets["people"]
-        desk, looked = people.asking.session._desk, people.on_session
+        server: ServerState = client.app.server
+        people = server.datasets["people"]
+        desk, looked = people.batcher.session._desk, people.on_session
         begun = threading.Event()
 
         async def seen(*given: object) -> object:
@@ -334,7 +334,7 @@ class _Got(threading.Thread):
 def test_a_text_that_two_read_at_once_is_counted_once(
     asking: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = asking.app.house.datasets["people"].asking
+    ours = asking.app.server.datasets["people"].batcher
     text, plain = COUNT.format(13) + " ", asking_module.plain_count
 
     def overtaken(domain: Domain, given: str) -> Question | None:

@@ -30,7 +30,7 @@ from sfumato.toml import parse_toml
 from sfumato.workload.sql.plain_count import plain_count
 from sfumato_web.server.app import make_app
 from sfumato_web.server.config import read_config
-from sfumato_web.server.state import House
+from sfumato_web.server.state import ServerState
 from tests.http.served import ADA, CORA, WORKLOAD, bearer, write_served
 
 
@@ -183,11 +183,11 @@ def test_the_client_and_a_real_server(fresh: TestClient) -> None:
 
 
 def test_a_server_that_is_shut_down_puts_its_sessions_to_rest(tmp_path: Path) -> None:
-    house = House(read_config(write_served(tmp_path / "s")))
-    with TestClient(make_app(house, closes=True)) as client:
+    server = ServerState(read_config(write_served(tmp_path / "s")))
+    with TestClient(make_app(server, closes=True)) as client:
         assert client.get("/health").status_code == 200
     with pytest.raises(SfumatoError, match="cannot be read"):
-        house.shelf.body("people", "key")
+        server.store.body("people", "key")
 
 
 def test_load_is_made_of_questions_that_nobody_asked_before() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sfumato_web.server import dataset as guarded_module
-from sfumato_web.server.dataset import Guarded
+from sfumato_web.server.dataset import GuardedDataset
 from tests.http.served import ADA, BOB, CONFIG, Running, asked, running, write_served
 
 QUICK = CONFIG.replace("[limits]", "[limits]\nheader_seconds = 0.2")
@@ -149,13 +149,13 @@ def test_a_closed_connection_leaves_the_line_and_what_it_asked_for_ends(
         first = found.send("POST", plan, ADA, asked(0.1))
         assert gate.begun.acquire(timeout=60)
         others = [found.send("POST", plan, ADA, asked(0.2 + i / 10)) for i in range(5)]
-        _until(lambda: found.house._workers.waiting == 5)
+        _until(lambda: found.server._workers.waiting == 5)
         for connection in others:
             connection.close()
-        _until(lambda: found.house._workers.waiting == 0)
+        _until(lambda: found.server._workers.waiting == 0)
         first.close()
         last = found.send("POST", "/datasets/others/plan", BOB, asked(0.1))
-        _until(lambda: found.house._workers.waiting == 1)
+        _until(lambda: found.server._workers.waiting == 1)
         gate.opened.set()
         assert _status(last) == 200
         # The first came to its next step and ended there; the five were never begun.
@@ -166,23 +166,23 @@ def test_a_release_that_was_debited_is_finished_though_nobody_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, opened = threading.Event(), threading.Event()
-    measured = Guarded._measured
+    measured = GuardedDataset._measured
 
     def held(*given: Any) -> Any:
         begun.set()
         assert opened.wait(60)
         return measured(*given)
 
-    monkeypatch.setattr(Guarded, "_measured", held)
+    monkeypatch.setattr(GuardedDataset, "_measured", held)
     with _served(tmp_path, CONFIG) as found:
         connection = found.send("POST", "/datasets/people/release", ADA, asked())
         assert begun.wait(60)
         connection.close()
         opened.set()
-        people = found.house.datasets["people"]
-        _until(lambda: bool(people.shelf.beginning("people", "asked ")))
-        entry = people.book.entries()[0]
+        people = found.server.datasets["people"]
+        _until(lambda: bool(people.store.beginning("people", "asked ")))
+        entry = people.ledger.entries()[0]
         assert entry.state == "answered"
         status, body = found.ask("POST", "/datasets/people/release", ADA, asked())
-        assert (status, len(people.book.entries())) == (200, 1)
+        assert (status, len(people.ledger.entries())) == (200, 1)
         assert b'"entry":' in body

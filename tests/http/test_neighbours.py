@@ -14,7 +14,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from sfumato_web.server.state import House
+from sfumato_web.server.state import ServerState
 from tests.examples.test_canary import CANARY, _is_seen
 from tests.http.served import (
     ADA,
@@ -105,7 +105,7 @@ def test_the_comparison_would_notice_a_count_in_a_refusal(
         with served(write_served(tmp_path / str(rows), rows=rows)) as client:
             told = f"no dataset, but {rows} rows"
             monkeypatch.setattr(
-                "sfumato_web.server.problems.no_dataset",
+                "sfumato_web.server.state.no_dataset",
                 lambda told=told: problems.Problem(404, "not-found", told),
             )
             bodies.append(client.get("/datasets/nobody/schema", headers=bearer(ADA)).content)
@@ -118,13 +118,13 @@ def test_answers_leave_at_the_same_time_however_long_the_noise_took(
 ) -> None:
     clock = Clock()
     with served(write_served(tmp_path / "s"), clock) as client:
-        house: House = client.app.house  # type: ignore[attr-defined]
+        server: ServerState = client.app.server  # type: ignore[attr-defined]
 
         def slow(*_: object) -> bytes:
             clock.now += took
             return b"{}"
 
-        house.datasets["people"].release = slow  # type: ignore[method-assign]
+        server.datasets["people"].release = slow  # type: ignore[method-assign]
         before = clock.now
         assert (
             client.post("/datasets/people/release", headers=bearer(ADA), json=asked()).status_code
@@ -133,7 +133,7 @@ def test_answers_leave_at_the_same_time_however_long_the_noise_took(
         assert clock.now - before == pytest.approx(0.01)
         # Without the grid the difference shows: what is not behind it leaves as it comes.
         before = clock.now
-        house.datasets["people"].schema = lambda: {"size": len(slow())}  # type: ignore[method-assign]
+        server.datasets["people"].schema = lambda: {"size": len(slow())}  # type: ignore[method-assign]
         client.get("/datasets/people/schema", headers=bearer(ADA))
         assert clock.now - before == pytest.approx(took)
 

@@ -16,7 +16,7 @@ from sfumato.errors import LedgerError, SchemaError, SfumatoError
 from sfumato.ledger.ledger import Ledger
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
-from sfumato_web.server.config import faults, open_book, read_config
+from sfumato_web.server.config import faults, open_ledger, read_config
 from tests.http.served import write_served
 from tests.unit.cli.conftest import SPEC
 
@@ -42,7 +42,7 @@ def config(tmp_path: Path) -> Change:
 
 def opened(path: Path) -> Ledger:
     found = read_config(path)
-    return open_book(found.datasets["people"], found)
+    return open_ledger(found.datasets["people"], found)
 
 
 def test_a_ledger_that_is_not_there_is_created_only_if_the_file_says_so(config: Change) -> None:
@@ -165,7 +165,7 @@ def test_parts_are_compared_with_the_ledger_where_a_spec_gives_no_total(config: 
     text = text[:start] + 'spec = "release.toml"\n\n' + text[end:]
     path.write_text(text.replace("{epsilon = 2}", "{epsilon = 100}"))
     found = read_config(path)
-    open_book(found.datasets["people"], found).close()
+    open_ledger(found.datasets["people"], found).close()
     [fault] = faults(found)
     assert "'ada' may spend epsilon = 100, the whole table only epsilon = 1" in fault
 

@@ -58,19 +58,19 @@ def test_every_writing_over_http_is_debited_once_and_has_the_same_numbers(seed, 
             assert found.setdefault(cell, numbers) == numbers
         same = bodies.setdefault(json.dumps(workload), reply.content)
         assert reply.content == same  # the budget's writing does not show
-    assert len(fresh.app.house.datasets["people"].book.entries()) == 1
+    assert len(fresh.app.server.datasets["people"].ledger.entries()) == 1
 
 
 def test_page_client_command_line_and_python_pay_once(tmp_path):
     path = write_served(tmp_path / "served")
     folder = path.parent
     with served(path) as client:
-        people = client.app.house.datasets["people"]
-        ada = next(a for a in client.app.house.config.analysts if a.name == "ada")
+        people = client.app.server.datasets["people"]
+        ada = next(a for a in client.app.server.config.analysts if a.name == "ada")
         draft = Draft("people", entries=[{"marginals": [["age", "sex"], ["sex"]]}])
         draft.epsilon = EPSILONS.index("0.25")
         draft.delta = 0
-        page = json.loads(people.release(people.read(canonical(draft.asked())), ada))
+        page = json.loads(people.release(people.read(canonical(draft.request())), ada))
         by_client = Client("http://x", ADA, transport=over(client)).release(
             "people", WORKLOADS[1], epsilon=0.25
         )
@@ -99,21 +99,21 @@ def test_page_client_command_line_and_python_pay_once(tmp_path):
 
 def test_a_release_that_was_stored_by_the_json_as_it_came_is_found(fresh):
     """What a server kept before requests had a normal form: its keys, its bodies, its names."""
-    people = fresh.app.house.datasets["people"]
+    people = fresh.app.server.datasets["people"]
     request = asked(0.5, mechanism="laplace")
     wanted = people.read(json.dumps(request).encode())
-    domain, book = people.dataset.domain, people.book
-    plan = people.planned(wanted.asked)
-    plan.release(people.dataset.source, ledger=book, name=book.table_id, key=wanted.former[0])
+    domain, book = people.config.domain, people.ledger
+    plan = people.planned(wanted.request)
+    plan.release(people.config.source, ledger=book, name=book.table_id, key=wanted.former[0])
     entries = len(book.entries())
-    people.shelf.bind([("ada", "mine", f"people {wanted.former[1]}")])
+    people.store.bind([("ada", "mine", f"people {wanted.former[1]}")])
     headers = {**bearer(ADA), "Idempotency-Key": "mine"}
     reply = fresh.post(RELEASE, json=request, headers=headers)
     assert reply.status_code == 200, reply.text
     assert reply.json()["entry"] == book.entry(wanted.former[0]).sequence
     assert len(book.entries()) == entries
-    about = [book.table_id, domain.digest(), people.dataset.neighbours, None]
-    dumped = wanted.asked.model_dump(exclude={"project", "level"})
+    about = [book.table_id, domain.digest(), people.config.neighbours, None]
+    dumped = wanted.request.model_dump(exclude={"project", "level"})
     former = json_digest({"about": json_digest({"table": about}), **dumped})
     assert former == wanted.former[0]
 
@@ -130,4 +130,4 @@ def test_another_budget_mechanism_or_workload_is_another_request(fresh):
     for send in (usual, *({**usual, **other} for other in others)):
         reply = fresh.post(RELEASE, json=send, headers=bearer(CORA))
         assert reply.status_code == 200, reply.text
-    assert len(fresh.app.house.datasets["people"].book.entries()) == 5
+    assert len(fresh.app.server.datasets["people"].ledger.entries()) == 5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens, limits, the time grid and the shelf, each by itself."""
+"""Tokens, limits, the time grid and the response store, each by itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sfumato.cli.main import main
 from sfumato.errors import SfumatoError, TooLarge
 from sfumato_web.server import server_limits
 from sfumato_web.server.metrics import prometheus
-from sfumato_web.server.responses import Grid, Shelf
+from sfumato_web.server.responses import Grid, ResponseStore
 from sfumato_web.server.server_limits import (
     Limits,
     Rates,
@@ -137,14 +137,14 @@ def test_a_clock_that_wakes_early_is_sent_to_sleep_again() -> None:
     assert len(clock.slept) == 4
 
 
-def test_the_shelf_keeps_what_came_first(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "state", 10)
-    assert shelf.body("d", "k") is None
-    assert shelf.keep([("d", "k", b"first"), ("d", "k", b"second")]) == [b"first", b"first"]
-    assert shelf.keep([("e", "k", b"other" * 9)]) == [b"other" * 9]  # more than is kept in memory
-    assert shelf.body("d", "k") == b"first"
-    shelf.close()
-    again = Shelf(tmp_path / "state", 10)
+def test_the_store_keeps_what_came_first(tmp_path: Path) -> None:
+    store = ResponseStore(tmp_path / "state", 10)
+    assert store.body("d", "k") is None
+    assert store.keep([("d", "k", b"first"), ("d", "k", b"second")]) == [b"first", b"first"]
+    assert store.keep([("e", "k", b"other" * 9)]) == [b"other" * 9]  # more than is kept in memory
+    assert store.body("d", "k") == b"first"
+    store.close()
+    again = ResponseStore(tmp_path / "state", 10)
     assert again.body("d", "k") == b"first"
     assert again.bind([("ada", "x", "r1"), ("ada", "x", "r1"), ("ada", "x", "r2")]) == [
         True,
@@ -155,10 +155,10 @@ def test_the_shelf_keeps_what_came_first(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_shelf_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("this is no database, it is a text of some length" * 20)
     with pytest.raises(SfumatoError, match="cannot be opened"):
-        Shelf(tmp_path / "state", 10)
+        ResponseStore(tmp_path / "state", 10)
 
 
 def test_labels_of_metrics_are_escaped() -> None:

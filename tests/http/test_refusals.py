@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from sfumato_web.server.state import House
+from sfumato_web.server.state import ServerState
 from tests.http.served import ADA, BOB, CONFIG, CORA, Clock, asked, bearer, served, write_served
 
 RELEASE = "/datasets/people/release"
 
 
-def _house(client: TestClient) -> House:
-    house: House = client.app.house  # type: ignore[attr-defined]
-    return house
+def _server(client: TestClient) -> ServerState:
+    server: ServerState = client.app.server  # type: ignore[attr-defined]
+    return server
 
 
 @pytest.mark.parametrize("path", ["/datasets", "/datasets/people/schema", "/nowhere", "/metrics"])
@@ -262,7 +262,7 @@ def test_an_unexpected_error_is_500_without_its_text(
     def broken(*_: object) -> bytes:
         raise error
 
-    monkeypatch.setattr(_house(client).datasets["people"], "release", broken)
+    monkeypatch.setattr(_server(client).datasets["people"], "release", broken)
     reply = client.post(RELEASE, headers=bearer(ADA), json=asked())
     assert (reply.status_code, reply.json()["error"]) == (500, "unexpected")
     assert "104729" not in reply.text + caplog.text
@@ -270,7 +270,7 @@ def test_an_unexpected_error_is_500_without_its_text(
 
 
 def test_a_table_that_is_gone_is_503_without_its_path(fresh: TestClient) -> None:
-    folder = Path(_house(fresh).datasets["people"].dataset.source).parent
+    folder = Path(_server(fresh).datasets["people"].config.source).parent
     (folder / "people.csv").unlink()
     reply = fresh.post(RELEASE, headers=bearer(ADA), json=asked())
     assert (reply.status_code, reply.json()["error"]) == (503, "unavailable")

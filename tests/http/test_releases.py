@@ -14,38 +14,38 @@ from tests.http.served import ADA, CONFIG, CORA, WORKLOAD, asked, bearer, served
 
 
 def analyst(client, name):
-    return next(a for a in client.app.house.config.analysts if a.name == name)
+    return next(a for a in client.app.server.config.analysts if a.name == name)
 
 
 def test_a_release_is_opened_again_at_no_cost(fresh):
-    people = fresh.app.house.datasets["people"]
+    people = fresh.app.server.datasets["people"]
     ada, cora = analyst(fresh, "ada"), analyst(fresh, "cora")
     assert people.releases(cora) == []
     body = fresh.post("/datasets/people/release", json=asked(0.5), headers=bearer(ADA)).json()
-    share = people.book.remaining("ada").share
+    share = people.ledger.remaining("ada").share
     ((key, entry, request),) = people.releases(ada)
     assert (key, entry.sequence) == (body["key"], body["entry"])
     assert request.workload == asked()["workload"]
     for is_forgotten in (False, True):
         if is_forgotten:
-            people._results._kept.clear()
+            people._results._things.clear()
         _, result = people.released(key)
         values = result.to_arrow(0.95)["value"].to_pylist()
         assert values == pytest.approx(body["answers"]["value"])
-    assert people.book.remaining("ada").share == share
+    assert people.ledger.remaining("ada").share == share
     assert people.released("0" * 64) is None
     assert len(people.releases(cora)) == 1
 
 
 def test_analysts_list_their_own_releases_only(fresh):
-    others = fresh.app.house.datasets["others"]
+    others = fresh.app.server.datasets["others"]
     fresh.post("/datasets/others/release", json=asked(0.1), headers=bearer(CORA)).raise_for_status()
     assert len(others.releases(analyst(fresh, "cora"))) == 1
     assert others.releases(analyst(fresh, "bob")) == []
 
 
 def test_progress_is_told_and_changes_nothing(fresh):
-    people = fresh.app.house.datasets["people"]
+    people = fresh.app.server.datasets["people"]
     told = []
     wanted = people.read(json.dumps(asked(0.25)).encode())
     body = people.release(wanted, analyst(fresh, "ada"), lambda *step: told.append(step))
@@ -56,19 +56,19 @@ def test_progress_is_told_and_changes_nothing(fresh):
 
 
 def test_what_a_debit_would_leave(fresh):
-    people = fresh.app.house.datasets["people"]
-    plan = people.planned(people.read(json.dumps(asked(0.5)).encode()).asked)
-    after = people.book.share_after(plan.cost, "ada")
-    assert people.book.share_after(plan.cost) > after
+    people = fresh.app.server.datasets["people"]
+    plan = people.planned(people.read(json.dumps(asked(0.5)).encode()).request)
+    after = people.ledger.share_after(plan.cost, "ada")
+    assert people.ledger.share_after(plan.cost) > after
     fresh.post("/datasets/people/release", json=asked(0.5), headers=bearer(ADA)).raise_for_status()
-    assert people.book.remaining("ada").share == after
-    dear = people.planned(people.read(json.dumps(asked(1.75)).encode()).asked)
-    assert people.book.share_after(dear.cost, "ada") is None
+    assert people.ledger.remaining("ada").share == after
+    dear = people.planned(people.read(json.dumps(asked(1.75)).encode()).request)
+    assert people.ledger.share_after(dear.cost, "ada") is None
 
 
 def test_a_refusal_stands_for_a_while_as_words_not_as_an_exception(fresh):
     """The frames of an exception would hold every plan that was ever refused."""
-    people = fresh.app.house.datasets["people"]
+    people = fresh.app.server.datasets["people"]
     people._clock = lambda: 7.0
     send = {"json": asked(3.5), "headers": bearer(ADA)}
     first = fresh.post("/datasets/people/release", **send)
@@ -85,7 +85,7 @@ def test_a_plan_says_what_it_takes_and_a_release_is_one_that_fits(tmp_path):
     """One Gaussian debit, and the best plan would be refused with 99% of the budget left."""
     request = {"workload": WORKLOAD, "budget": {"epsilon": 1, "delta": "1e-9"}}
     with served(write_served(tmp_path / "served", MIXED)) as client:
-        book = client.app.house.datasets["people"].book
+        book = client.app.server.datasets["people"].ledger
         before = client.post("/datasets/people/plan", json=request, headers=bearer(CORA)).json()
         assert before["fits"]
         assert before["ledger"]["takes"] == pytest.approx(0.25, rel=1e-3)
@@ -113,7 +113,7 @@ def test_lanes_are_shown_and_kept_apart(tmp_path):
     )
     request = {"workload": WORKLOAD, "budget": {"epsilon": 3, "delta": "1e-9"}}
     with served(write_served(tmp_path / "served", lanes)) as client:
-        book = client.app.house.datasets["people"].book
+        book = client.app.server.datasets["people"].ledger
         book.debit(Cost.gaussian(Fraction(1, 1000)), {}, "a paid question")
         listed = client.get("/datasets", headers=bearer(CORA)).json()
         people = next(d for d in listed if d["name"] == "people")
@@ -153,7 +153,7 @@ def test_a_served_query_keeps_its_number_of_records(kind, tmp_path):
     with served(tmp_path / "server.toml") as client:
         said = client.post("/datasets/people/plan", json=wanted, headers=bearer(ADA)).json()
         body = client.post("/datasets/people/release", json=wanted, headers=bearer(ADA)).json()
-        people = client.app.house.datasets["people"]
+        people = client.app.server.datasets["people"]
         _, result = people.released(body["key"])
         assert result.rows == (400 if kind == "table" else None)
         assert result.forecast.may_drop_records == (kind != "table")

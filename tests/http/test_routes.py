@@ -92,7 +92,7 @@ def test_answers_survive_a_restart_as_the_same_bytes(tmp_path: Path) -> None:
         assert client.post("/datasets/people/release", **other).status_code == 409
 
 
-def test_a_lost_shelf_is_made_again_from_the_ledger(tmp_path: Path) -> None:
+def test_a_lost_store_is_made_again_from_the_ledger(tmp_path: Path) -> None:
     path = write_served(tmp_path / "served")
     send = {"headers": bearer(ADA), "json": asked()}
     with served(path) as client:

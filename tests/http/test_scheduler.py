@@ -15,10 +15,10 @@ from fastapi.testclient import TestClient
 
 from sfumato.ledger.reader import LedgerReader
 from sfumato.ledger.store import Store
-from sfumato_web.server.batcher import Asking
-from sfumato_web.server.dataset import Guarded
+from sfumato_web.server.batcher import QuestionBatcher
+from sfumato_web.server.dataset import GuardedDataset
 from sfumato_web.server.problems import Problem
-from sfumato_web.server.scheduler import Scheduler, check_wanted
+from sfumato_web.server.scheduler import Scheduler, stop_if_abandoned
 from tests.http.served import ADA, BOB, CONFIG, CORA, asked, bearer, served, write_served
 
 SESSION = CONFIG.replace(
@@ -55,7 +55,7 @@ def test_a_freeze_and_a_ledger_wait_for_no_plan(
 ) -> None:
     """66 plans of one analyst are under way or in line; the curator freezes another table."""
     held = _Held(lambda *_: {"a": "plan"})
-    monkeypatch.setattr(Guarded, "forecast", held)
+    monkeypatch.setattr(GuardedDataset, "forecast", held)
 
     async def all_of_it() -> tuple[list[int], list[int]]:
         async with _over(fresh) as client:
@@ -91,7 +91,7 @@ def test_a_plan_of_another_analyst_does_not_wait_for_all_of_the_first(
     fresh: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = _Held(lambda *_: {"a": "plan"}, lambda guarded, *_: guarded.name == "people")
-    monkeypatch.setattr(Guarded, "forecast", held)
+    monkeypatch.setattr(GuardedDataset, "forecast", held)
 
     async def both() -> int:
         async with _over(fresh) as client:
@@ -190,7 +190,7 @@ def test_a_job_that_nobody_waits_for_ends_at_its_next_step_or_is_never_begun() -
     def plan(name: str) -> None:
         begun.set()
         held.wait(PATIENCE)
-        check_wanted(1, 2, "a step")
+        stop_if_abandoned(1, 2, "a step")
         steps.append(name)
 
     async def run() -> None:
@@ -234,8 +234,8 @@ def _healthy_while(client: TestClient, held: _Held, send: Callable[[httpx.AsyncC
 def test_sql_is_read_off_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
-    held = _Held(Asking.read)
-    monkeypatch.setattr(Asking, "read", held)
+    held = _Held(QuestionBatcher.read)
+    monkeypatch.setattr(QuestionBatcher, "read", held)
     with served(write_served(tmp_path / "s", SESSION)) as client:
         found = _healthy_while(
             client,
@@ -276,7 +276,7 @@ def test_no_route_reads_a_ledger_or_the_state_on_the_event_loop(
     with served(write_served(tmp_path / "s", SESSION)) as client:
         import sqlite3
 
-        house = client.app.house
+        server = client.app.server
         monkeypatch.setattr(Store, "_transaction", watched(Store._transaction, "ledger"))
 
         class Watched:
@@ -287,7 +287,7 @@ def test_no_route_reads_a_ledger_or_the_state_on_the_event_loop(
             def close(self) -> None:
                 self.real.close()
 
-        monkeypatch.setattr(house.shelf, "_database", Watched(house.shelf._database))
+        monkeypatch.setattr(server.store, "_database", Watched(server.store._database))
         sql = {"sql": "SELECT sex, COUNT(*) FROM data GROUP BY sex"}
         key = {"Idempotency-Key": "k"}
         for _ in range(2):

@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sfumato.errors import SfumatoError
-from sfumato_web.server.responses import Shelf
+from sfumato_web.server.responses import ResponseStore
 from tests.http.served import ADA, CONFIG, CORA, asked, bearer, served, write_served
 
 SESSION = CONFIG.replace(
@@ -30,27 +30,27 @@ def _mode(path: Path) -> int:
 def test_the_state_is_for_its_owner_alone(tmp_path: Path) -> None:
     before = os.umask(0o000)
     try:
-        shelf = Shelf(tmp_path / "server.state", 1000)
-        shelf.keep([("people", "key", b"an answer")])
+        store = ResponseStore(tmp_path / "server.state", 1000)
+        store.keep([("people", "key", b"an answer")])
         files = sorted(tmp_path.iterdir())
         assert [f.name for f in files] == ["server.state", "server.state-shm", "server.state-wal"]
         assert {_mode(f) for f in files} == {0o600}
-        shelf.close()
+        store.close()
     finally:
         os.umask(before)
 
 
 def test_a_state_that_others_could_read_is_taken_from_them(tmp_path: Path) -> None:
     path = tmp_path / "server.state"
-    shelf = Shelf(path, 1000)
-    shelf.keep([("people", "key", b"an answer")])
+    store = ResponseStore(path, 1000)
+    store.keep([("people", "key", b"an answer")])
     for each in tmp_path.iterdir():
         each.chmod(0o644)
-    again = Shelf(path, 1000)
+    again = ResponseStore(path, 1000)
     assert {_mode(each) for each in tmp_path.iterdir()} == {0o600}
     assert again.body("people", "key") == b"an answer"
     again.close()
-    shelf.close()
+    store.close()
 
 
 class _Failing:
@@ -90,9 +90,9 @@ def test_every_fault_of_the_state_is_503_with_its_reason_in_the_log(
     reason: str,
 ) -> None:
     with served(write_served(tmp_path / "s", SESSION)) as client:
-        shelf = client.app.house.shelf
-        real = shelf._database
-        shelf._database = _Failing(real, code, text, at)
+        store = client.app.server.store
+        real = store._database
+        store._database = _Failing(real, code, text, at)
         key = {"Idempotency-Key": "one"}
         for path, headers, body in (
             ("release", bearer(ADA) | key, asked(0.2)),
@@ -110,7 +110,7 @@ def test_every_fault_of_the_state_is_503_with_its_reason_in_the_log(
         assert caplog.records
         parts = client.get("/ready").json()["parts"]
         assert parts["state"] == ("ok" if at in ("SELECT", "INSERT") else "cannot be used")
-        shelf._database = real
+        store._database = real
         spent = client.get("/datasets/people/ledger", headers=bearer(CORA)).json()["entries"]
         for epsilon in (0.2, 0.3):
             send = {"headers": bearer(ADA), "json": asked(epsilon)}
@@ -141,8 +141,8 @@ def test_a_disk_that_is_really_full_is_503_and_works_again_when_there_is_room(
     tmp_path: Path,
 ) -> None:
     """No file of this process may grow any more: writes fail as on a full disk."""
-    shelf = Shelf(tmp_path / "server.state", 10)
-    shelf.keep([("people", "before", b"x")])
+    store = ResponseStore(tmp_path / "server.state", 10)
+    store.keep([("people", "before", b"x")])
     import signal
 
     heard = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -150,13 +150,13 @@ def test_a_disk_that_is_really_full_is_503_and_works_again_when_there_is_room(
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.raises(SfumatoError, match=r"the disk (is full|cannot be read or written)"):
-            shelf.keep([("people", "key", b"x" * 100_000)])
+            store.keep([("people", "key", b"x" * 100_000)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, heard)
-    assert shelf.recent("people", "key") is None
-    assert shelf.keep([("people", "key", b"y")]) == [b"y"]
-    shelf.close()
+    assert store.recent("people", "key") is None
+    assert store.keep([("people", "key", b"y")]) == [b"y"]
+    store.close()
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_ready_says_which_kind_of_part_cannot_be_used_and_the_log_says_why(
 def test_ready_sees_a_ledger_that_cannot_be_written(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    book = client.app.house.datasets["people"].book
+    book = client.app.server.datasets["people"].ledger
     database = book._chain.store.database
     monkeypatch.setattr(type(database), "begin_alone", "INSERT INTO nothing VALUES (1)")
     found = client.get("/ready")
@@ -225,8 +225,8 @@ def test_metrics_show_a_curator_their_datasets_only(tmp_path: Path) -> None:
         'role = "curator"\ndatasets = "all"', 'role = "curator"\ndatasets = ["people"]'
     )
     with served(write_served(tmp_path / "s", config)) as client:
-        client.app.house.metrics.answered("others", "free")
-        client.app.house.metrics.answered("people", "free")
+        client.app.server.metrics.answered("others", "free")
+        client.app.server.metrics.answered("people", "free")
         found = client.get("/metrics", headers=bearer(CORA)).text
     assert 'dataset="people"' in found
     assert "others" not in found

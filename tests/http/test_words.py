@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from sfumato.session.client import Client
-from sfumato_web.page.ask_page import Asked
+from sfumato_web.page.ask_page import Answered
 from sfumato_web.server.models import canonical
 from tests.http.served import ADA, CORA, bearer, served, write_served
 from tests.http.test_ask import ASK, SESSION
@@ -61,10 +61,10 @@ def test_the_words_of_one_analyst_reach_nobody_else_by_any_route(asking):
 
 
 def test_a_list_that_was_kept_with_somebodys_words_is_read_without_them(asking):
-    house = asking.app.house
+    server = asking.app.server
     answer = {"key": "f" * 64, "question": PRIVATE, "value": 1.0}
     body = canonical({"key": "e" * 64, "dataset": "people", "answers": [answer]})
-    house.datasets["people"].shelf.keep([("people", "e" * 64, body)])
+    server.datasets["people"].store.keep([("people", "e" * 64, body)])
     for _ in range(2):
         read = asking.get(f"/datasets/people/answers/{'e' * 64}", headers=bearer(CORA))
         assert read.json()["answers"][0]["value"] == 1.0
@@ -95,7 +95,7 @@ def test_rows_of_a_chart_never_share_a_label():
         "how": "free",
         "question": "sex = Male",
     }
-    one = Asked("SELECT 1", (answer, answer, {**answer, "groups": {"sex": "Female"}}), False)
+    one = Answered("SELECT 1", (answer, answer, {**answer, "groups": {"sex": "Female"}}), False)
     assert one.labels() == ["Male", "Male (2)", "Female"]
     assert one.columns == ("sex",)
     assert [row[0] for row in one.rows()] == ["Male", "Male", "Female"]

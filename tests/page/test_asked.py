@@ -20,14 +20,14 @@ from sfumato_web.page.ask_page import (
 )
 from sfumato_web.server.problems import _KINDS, Problem
 from tests.page.museum import DOMAIN
-from tests.page.visiting import house_of, visit
+from tests.page.visiting import server_of, visit
 
 YOUNG = "SELECT COUNT(*) FROM data WHERE age < 18"
 
 
 @pytest.fixture
-def house(tmp_path):
-    with house_of(tmp_path / "museum") as found:
+def server(tmp_path):
+    with server_of(tmp_path / "museum") as found:
         yield found
 
 
@@ -42,8 +42,8 @@ def _ask(visitor, name, text):
     return asyncio.run(ask(visitor, visitor.dataset(name), text))
 
 
-def test_an_answer_has_an_interval_and_is_remembered(house):
-    ada = visit(house, "ada")
+def test_an_answer_has_an_interval_and_is_remembered(server):
+    ada = visit(server, "ada")
     found = _ask(ada, "museum", YOUNG)
     (answer,) = found.answers
     assert answer["low"] <= answer["value"] <= answer["high"]
@@ -55,19 +55,19 @@ def test_an_answer_has_an_interval_and_is_remembered(house):
     assert answer["key"].encode() in stored
 
 
-def test_the_same_question_again_is_stored_and_costs_nothing(house):
-    ada, cora = visit(house, "ada"), visit(house, "cora")
+def test_the_same_question_again_is_stored_and_costs_nothing(server):
+    ada, cora = visit(server, "ada"), visit(server, "cora")
     first = _ask(ada, "museum", YOUNG)
-    before = len(house.datasets["museum"].book.entries())
+    before = len(server.datasets["museum"].ledger.entries())
     for visitor, text in ((ada, YOUNG), (cora, YOUNG), (ada, f"{YOUNG} ")):
         again = _ask(visitor, "museum", text)
         assert (again.how, again.answers) == ("stored", first.answers)
-    assert len(house.datasets["museum"].book.entries()) == before
+    assert len(server.datasets["museum"].ledger.entries()) == before
     assert [a.sql for a in history(ada, ada.dataset("museum"))] == [f"{YOUNG} ", YOUNG]
 
 
-def test_two_clicks_at_once_are_one_question(house):
-    ada = visit(house, "ada")
+def test_two_clicks_at_once_are_one_question(server):
+    ada = visit(server, "ada")
 
     async def twice():
         dataset = ada.dataset("museum")
@@ -75,18 +75,18 @@ def test_two_clicks_at_once_are_one_question(house):
 
     first, second = asyncio.run(twice())
     assert first.answers == second.answers
-    epochs = [e for e in house.datasets["museum"].book.entries() if "epoch" in e.key]
+    epochs = [e for e in server.datasets["museum"].ledger.entries() if "epoch" in e.key]
     assert len(epochs) == 1
 
 
-def test_who_may_not_spend_reads_what_is_stored(house):
-    first = _ask(visit(house, "ada"), "museum", YOUNG)
-    found = _ask(visit(house, "dan"), "museum", YOUNG)
+def test_who_may_not_spend_reads_what_is_stored(server):
+    first = _ask(visit(server, "ada"), "museum", YOUNG)
+    found = _ask(visit(server, "dan"), "museum", YOUNG)
     assert (found.how, found.answers) == ("stored", first.answers)
 
 
-def test_nobody_pays_beyond_their_allowance(house):
-    dan = visit(house, "dan")
+def test_nobody_pays_beyond_their_allowance(server):
+    dan = visit(server, "dan")
     with pytest.raises(Problem) as refused:
         _ask(dan, "museum", YOUNG)
     assert (refused.value.status, refused.value.code) == (409, "budget-exhausted")
@@ -94,11 +94,11 @@ def test_nobody_pays_beyond_their_allowance(house):
     message, what_to_do = problem_words(refused.value)
     assert message.startswith("Allowance of analyst 'dan'")
     assert "curator" in what_to_do
-    assert house.datasets["museum"].book.entries() == ()
+    assert server.datasets["museum"].ledger.entries() == ()
 
 
-def test_what_is_no_question_is_refused_as_over_http(house):
-    ada = visit(house, "ada")
+def test_what_is_no_question_is_refused_as_over_http(server):
+    ada = visit(server, "ada")
     for text in ("", "x" * 4001):
         with pytest.raises(Problem) as refused:
             _ask(ada, "museum", text)
@@ -106,14 +106,14 @@ def test_what_is_no_question_is_refused_as_over_http(house):
     with pytest.raises(SqlError, match="MEDIAN"):
         _ask(ada, "museum", "SELECT MEDIAN(age) FROM data")
     with pytest.raises(Problem, match="no dataset of this name"):
-        visit(house, "bob").dataset("museum")
-    assert all(takes_questions(d) for d in house.datasets.values())
+        visit(server, "bob").dataset("museum")
+    assert all(takes_questions(d) for d in server.datasets.values())
 
 
-def test_a_frozen_dataset_gives_stored_answers_only(house):
-    ada = visit(house, "ada")
+def test_a_frozen_dataset_gives_stored_answers_only(server):
+    ada = visit(server, "ada")
     first = _ask(ada, "museum", YOUNG)
-    house.datasets["museum"].set_frozen(True, "review")
+    server.datasets["museum"].set_frozen(True, "review")
     assert _ask(ada, "museum", YOUNG).answers == first.answers
     with pytest.raises(Exception, match="frozen"):
         _ask(ada, "museum", "SELECT COUNT(*) FROM data WHERE age < 40")

@@ -230,7 +230,7 @@ WATCHED = """
 import asyncio, sys
 import sqlglot
 from sfumato.ledger.store import Store
-from sfumato_web.server.responses import Shelf
+from sfumato_web.server.responses import ResponseStore
 
 def watched(real, name):
     def call(*given, **named):
@@ -250,7 +250,7 @@ def watched(real, name):
 
 sqlglot.Dialect.parse = watched(sqlglot.Dialect.parse, "sql")
 Store._transaction = watched(Store._transaction, "ledger")
-Shelf._using = watched(Shelf._using, "state")
+ResponseStore._using = watched(ResponseStore._using, "state")
 """
 
 

@@ -14,32 +14,32 @@ from sfumato_web.page.ask_page import ask
 from sfumato_web.page.confirm import Progress
 from sfumato_web.page.ledger_page import allowances, budget_chart, freeze, spending, verified
 from sfumato_web.server.problems import Problem
-from tests.page.visiting import house_of, visit
+from tests.page.visiting import server_of, visit
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def house(tmp_path):
-    with house_of(tmp_path / "museum") as found:
+def server(tmp_path):
+    with server_of(tmp_path / "museum") as found:
         yield found
 
 
 @pytest.fixture
-def spent(house):
+def spent(server):
     """The same after ada and cora have asked."""
     for name, age in (("ada", 18), ("cora", 65)):
-        visitor = visit(house, name)
+        visitor = visit(server, name)
         text = f"SELECT COUNT(*) FROM data WHERE age < {age}"
         asyncio.run(ask(visitor, visitor.dataset("museum"), text))
-    return house
+    return server
 
 
 def test_a_curator_sees_what_the_ledger_has(spent):
     cora, dataset = visit(spent, "cora"), spent.datasets["museum"]
     found = spending(dataset, cora.who)
-    assert found.entries == tuple(dataset.book.entries())
-    assert found.budget == dataset.book.budget
+    assert found.entries == tuple(dataset.ledger.entries())
+    assert found.budget == dataset.ledger.budget
     assert list(found.shares) == sorted(found.shares)
     assert found.shares[-1] == pytest.approx(1 - float(found.remaining.share), abs=1e-12)
 
@@ -73,7 +73,7 @@ def test_curators_verify_freeze_and_unfreeze(spent):
     asyncio.run(freeze(cora, "museum", True, " quarterly review "))
     assert spending(spent.datasets["museum"], cora.who).is_frozen
     asyncio.run(freeze(cora, "museum", False, "done"))
-    assert not spent.datasets["museum"].book.is_frozen()
+    assert not spent.datasets["museum"].ledger.is_frozen()
     assert asyncio.run(verified(cora, "museum")).is_whole
 
 
@@ -87,43 +87,43 @@ def test_analysts_do_none_of_this(spent):
         with pytest.raises(Problem) as refused:
             action()
         assert (refused.value.status, refused.value.code) == (403, "not-curator")
-    assert not spent.datasets["museum"].book.is_frozen()
+    assert not spent.datasets["museum"].ledger.is_frozen()
 
 
-def test_a_reason_is_needed(house):
-    cora = visit(house, "cora")
+def test_a_reason_is_needed(server):
+    cora = visit(server, "cora")
     for reason in ("", "   ", "x" * 201, "two\nlines"):
         with pytest.raises(Problem) as refused:
             asyncio.run(freeze(cora, "museum", True, reason))
         assert (refused.value.status, refused.value.code) == (422, "request")
-    assert not house.datasets["museum"].book.is_frozen()
+    assert not server.datasets["museum"].ledger.is_frozen()
 
 
-def test_a_curator_sees_who_may_ask(house):
-    rows = allowances(visit(house, "cora"), house.datasets["museum"])
+def test_a_curator_sees_who_may_ask(server):
+    rows = allowances(visit(server, "cora"), server.datasets["museum"])
     assert [row[0] for row in rows] == ["ada", "dan", "cora"]
     assert rows[2][1:3] == ("curator", "the table's")
     assert rows[0][1:3] == ("analyst", "epsilon = 2.5, delta = 1e-9")
 
 
-def test_debits_of_one_second_are_not_drawn_on_top_of_each_other(house):
+def test_debits_of_one_second_are_not_drawn_on_top_of_each_other(server):
     """Vega adds up areas that share a time, unless it is told not to: 8.3% were drawn as 16.6%."""
-    dataset = house.datasets["museum"]
+    dataset = server.datasets["museum"]
     for key in ("a", "b"):
-        dataset.book.answer_once(Cost.pure(Fraction(1, 10)), {"q": key}, key, lambda: b"x")
-    found = spending(dataset, visit(house, "cora").who)
+        dataset.ledger.answer_once(Cost.pure(Fraction(1, 10)), {"q": key}, key, lambda: b"x")
+    found = spending(dataset, visit(server, "cora").who)
     layers = budget_chart(found).to_dict()["layer"]
     assert [layer["encoding"]["y"]["stack"] for layer in layers] == [None, None]
 
 
-def test_what_an_analyst_spent_and_what_is_gone_add_up(house):
-    dataset = house.datasets["archive"]
+def test_what_an_analyst_spent_and_what_is_gone_add_up(server):
+    dataset = server.datasets["archive"]
     for who, key in (("bob", "a"), ("ada", "b")):
         cost = Cost.pure(Fraction(1, 100))
-        dataset.book.answer_once(cost, {"q": key}, key, lambda: b"x", analyst=who)
-    gone, own = spending(dataset, visit(house, "bob").who).spent
+        dataset.ledger.answer_once(cost, {"q": key}, key, lambda: b"x", analyst=who)
+    gone, own = spending(dataset, visit(server, "bob").who).spent
     assert 0 < own < gone
-    assert gone == pytest.approx(1 - float(dataset.book.remaining("bob").share))
+    assert gone == pytest.approx(1 - float(dataset.ledger.remaining("bob").share))
 
 
 def test_progress_never_runs_backwards():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Visitors of the page without a browser: the same house, login and checks."""
+"""Visitors of the page without a browser: the same server, login and checks."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, cast
 from sfumato_web.page.auth import Logins
 from sfumato_web.page.layout import Visitor
 from sfumato_web.server.config import read_config
-from sfumato_web.server.state import House
+from sfumato_web.server.state import ServerState
 from tests.page.museum import write_museum
 
 
 @contextmanager
-def house_of(folder: Path) -> Iterator[House]:
+def server_of(folder: Path) -> Iterator[ServerState]:
     """The museum, open; closed at the end."""
-    house = House(read_config(write_museum(folder)))
+    server = ServerState(read_config(write_museum(folder)))
     try:
-        yield house
+        yield server
     finally:
-        house.close()
+        server.close()
 
 
-def visit(house: House, name: str) -> Visitor:
+def visit(server: ServerState, name: str) -> Visitor:
     """Somebody who has just signed in."""
-    who = next(a for a in house.config.analysts if a.name == name)
+    who = next(a for a in server.config.analysts if a.name == name)
     logins = Logins()
     login = logins.find(logins.begin(who))
     assert login is not None
-    return Visitor(house, login, logins, cast(Any, None))
+    return Visitor(server, login, logins, cast(Any, None))

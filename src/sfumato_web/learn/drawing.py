@@ -46,9 +46,9 @@ def number(value: float) -> str:
 
 def picture(width: float, height: float, parts: Iterable[str], about: str) -> str:
     """An SVG of these parts; ``about`` says in words what it shows."""
-    told = escape(about)
+    label = escape(about)
     return (
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{told}">'
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}">'
         f"{''.join(parts)}</svg>"
     )
 
@@ -220,10 +220,10 @@ class Plot:
                 )
             )
 
-    def say(self, point: Point, words: str, *, anchor: str = "middle", up: float = 8.0) -> None:
+    def say(self, point: Point, text: str, *, anchor: str = "middle", up: float = 8.0) -> None:
         """Words near a point."""
         x, y = self.at(point)
-        self._parts.append(_text(x, y - up, words, anchor, "ink"))
+        self._parts.append(_text(x, y - up, text, anchor, "ink"))
 
     def svg(self, about: str) -> str:
         """The whole figure, its legend below it."""
@@ -270,6 +270,6 @@ class Plot:
         return out, row if self._names else 0
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", look: str = "") -> str:
+def _text(x: float, y: float, text: str, anchor: str = "start", look: str = "") -> str:
     chosen = f' class="{look}"' if look else ""
-    return f'<text{chosen} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+    return f'<text{chosen} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

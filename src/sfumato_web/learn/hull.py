@@ -56,9 +56,9 @@ FEWEST, MOST = 5, 2_000
 ACROSS, UP = (-0.88, 1.88), (-0.6, 1.6)  # the same scale on both axes
 
 
-def draws(words: WordSource | None = None) -> Array:
+def draws(source: WordSource | None = None) -> Array:
     """Noise of unit deviation, a row for each run; the largest comes first and is drawn boldest."""
-    drawn = unit_noise(2 * DRAWS, words).reshape(DRAWS, 2)
+    drawn = unit_noise(2 * DRAWS, source).reshape(DRAWS, 2)
     return np.asarray(drawn[np.argsort(-np.square(drawn).sum(axis=1), kind="stable")])
 
 
@@ -105,9 +105,9 @@ class Projection:
         edge = corners()
         plot.area(edge, "grey")
         plot.line([*edge, edge[0]], "grey", "possible answers")
-        for i, (noisy, found) in enumerate(zip(self.noisy, self.projected, strict=True)):
+        for i, (noisy, projected) in enumerate(zip(self.noisy, self.projected, strict=True)):
             look = "dotted" if i == 0 else "dotted faint"
-            plot.line([_point(noisy), _point(found)], "red", look=look)
+            plot.line([_point(noisy), _point(projected)], "red", look=look)
         plot.dots([_point(p) for p in self.noisy[1:]], "red", size=2.8, look="faint")
         plot.dots([_point(p) for p in self.projected[1:]], "blue", size=2.8, look="faint")
         plot.dots([_point(self.noisy[0])], "red", size=5, name="noisy")
@@ -129,8 +129,8 @@ class Projection:
         )
         ns = np.geomspace(FEWEST, MOST, 30)
         plot.line([(n, counts / n) for n in ns], "red", "noise alone")
-        found = error_against_noise(self.unit.tobytes())
-        after = [(counts / s, e) for s, e in found if FEWEST <= counts / s <= MOST]
+        errors = error_against_noise(self.unit.tobytes())
+        after = [(counts / s, e) for s, e in errors if FEWEST <= counts / s <= MOST]
         plot.line(after, "blue", "projected, in these runs")
         plot.dots(after, "blue")
         plot.rule(x=self.records, name=f"n = {self.records:,}")

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an idea is shown: what it says, its controls, its figures, what to notice, what to read."""
+"""The pages below /learn: an overview, one page for each idea, and the documentation to read on.
+
+An idea is shown as its text, controls, figures, what to notice and what to read. What the figures
+show is computed by the modules beside this one. ``register`` makes all pages.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from nicegui import events, ui
 from sfumato_web.learn import hull, repeated, sparse_stream, three_ways, tree, weights
 from sfumato_web.learn.drawing import number
 from sfumato_web.page.auth import PREFIX
-from sfumato_web.page.layout import Visitor, card, facts, page, told, words
-from sfumato_web.page.slider import Dial
+from sfumato_web.page.layout import Visitor, card, facts, page, paragraph, showing_refusals
+from sfumato_web.page.slider import Slider
 
 __all__ = [
     "HULL",
@@ -31,9 +35,7 @@ __all__ = [
     "Drawn",
     "Exhibit",
     "Idea",
-    "register_exhibits",
-    "register_pages",
-    "register_reading",
+    "register",
     "text_of",
     "title_of",
 ]
@@ -64,8 +66,8 @@ class Exhibit:
         self._make: Callable[[], Drawn] | None = None
         self._is_drawing = self._is_late = False
         with ui.element("div").classes("explained"):
-            for paragraph in idea.text:
-                words(paragraph)
+            for text in idea.text:
+                paragraph(text)
         with card("Try it", "All data are made up. Nothing is spent."):
             self.controls = ui.element("div").classes("controls")
             self.buttons = ui.element("div").classes("line")
@@ -79,14 +81,14 @@ class Exhibit:
             self._notices.props("aria-live=polite")
         _read_on(idea)
 
-    def dial(
+    def slider(
         self, name: str, values: Sequence[T], start: T, shown: Callable[[T], str] = str
-    ) -> Dial[T]:
+    ) -> Slider[T]:
         """A slider among the controls, which draws anew when it moves."""
         with self.controls:
-            made = Dial(name, values, start, shown)
-        made.on_change(self.redraw)
-        return made
+            control = Slider(name, values, start, shown)
+        control.on_change(self.redraw)
+        return control
 
     def button(self, name: str, pressed: Callable[[], object]) -> ui.button:
         """A button below the controls."""
@@ -117,7 +119,7 @@ class Exhibit:
         make = self._make
         if make is None:
             return
-        with told(self._trouble, clear=True):
+        with showing_refusals(self._trouble, clear=True):
             figures, notices = await self._visitor.work(make)
             with self._figures:
                 while len(self.figures) < len(figures):
@@ -128,19 +130,17 @@ class Exhibit:
 
 
 def _read_on(idea: Idea) -> None:
-
     links = [
         f'<a href="{PREFIX}/learn/read/{name}">{escape(title)}</a>'
         for name in idea.reading
         if (title := title_of(name)) is not None
     ]
     more = f"Read on: {', '.join(links)}. " if links else ""
-    told_ = f'{more}From the notes: {escape(idea.notes)}. <a href="{PREFIX}/learn">All ideas</a>'
-    ui.html(told_, sanitize=False, tag="p").classes("note")
+    text = f'{more}From the notes: {escape(idea.notes)}. <a href="{PREFIX}/learn">All ideas</a>'
+    ui.html(text, sanitize=False, tag="p").classes("note")
 
 
-# --------------------
-# The words of the six ideas.
+# The texts of the six ideas.
 
 THREE_WAYS: Final = Idea(
     "three-ways",
@@ -242,7 +242,6 @@ WEIGHTS: Final = Idea(
 IDEAS: Final = (THREE_WAYS, REPEATED, TREE, HULL, STREAM, WEIGHTS)
 
 
-# --------------------
 # The six ideas with their controls; what is computed is in ``sfumato_web.learn``.
 
 EPSILONS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -252,7 +251,7 @@ _CLICKED: Final = """(e) => {
 }"""
 
 
-def register_exhibits() -> None:
+def _register_ideas() -> None:
     """Make the pages of all ideas."""
     for idea, build in (
         (THREE_WAYS, _three_ways),
@@ -267,12 +266,12 @@ def register_exhibits() -> None:
 
 async def _three_ways(visitor: Visitor) -> None:
     shown = Exhibit(visitor, THREE_WAYS)
-    epsilon = shown.dial("Epsilon", EPSILONS, 1.0, number)
+    epsilon = shown.slider("Epsilon", EPSILONS, 1.0, number)
     sizes = [round(m * 10**e) for e in range(1, 6) for m in (1, 2, 5)]
-    records = shown.dial("Records n", [*sizes, 10**6], 10_000, number)
-    asked = [round(m * 10**e) for e in range(4) for m in (1, 2, 5)]
-    queries = shown.dial("Questions k", [*asked, 10_000], 100, number)
-    attributes = shown.dial("Yes/no attributes", range(2, 9), 6, lambda d: f"{d} ({2**d} cells)")
+    records = shown.slider("Records n", [*sizes, 10**6], 10_000, number)
+    numbers = [round(m * 10**e) for e in range(4) for m in (1, 2, 5)]
+    queries = shown.slider("Questions k", [*numbers, 10_000], 100, number)
+    attributes = shown.slider("Yes/no attributes", range(2, 9), 6, lambda d: f"{d} ({2**d} cells)")
 
     def make() -> Drawn:
         setting = three_ways.three_ways(
@@ -285,14 +284,14 @@ async def _three_ways(visitor: Visitor) -> None:
 
 async def _repeated(visitor: Visitor) -> None:
     shown = Exhibit(visitor, REPEATED)
-    times = shown.dial("Times it is asked", range(1, repeated.MOST + 1), 20)
-    epsilon = shown.dial("Epsilon", EPSILONS, 1.0, number)
+    times = shown.slider("Times it is asked", range(1, repeated.MOST + 1), 20)
+    epsilon = shown.slider("Epsilon", EPSILONS, 1.0, number)
     noise = [repeated.unit_noise(repeated.MOST + 1)]
 
     def make() -> Drawn:
-        found = repeated.repeated(times.value, epsilon.value, noise[0])
-        figures = [found.answers_figure(), found.error_figure(), found.matrix_figure()]
-        return figures, found.notices()
+        setting = repeated.repeated(times.value, epsilon.value, noise[0])
+        figures = [setting.answers_figure(), setting.error_figure(), setting.matrix_figure()]
+        return figures, setting.notices()
 
     async def again() -> None:
         noise[0] = repeated.unit_noise(repeated.MOST + 1)
@@ -305,13 +304,13 @@ async def _repeated(visitor: Visitor) -> None:
 async def _tree(visitor: Visitor) -> None:
     shown = Exhibit(visitor, TREE)
     cells = range(1, tree.CELLS + 1)
-    first, last = shown.dial("From cell", cells, 2), shown.dial("To cell", cells, 7)
-    epsilon = shown.dial("Epsilon", EPSILONS, 1.0, number)
+    first, last = shown.slider("From cell", cells, 2), shown.slider("To cell", cells, 7)
+    epsilon = shown.slider("Epsilon", EPSILONS, 1.0, number)
     noise = [tree.unit_noise()]
 
     def make() -> Drawn:
-        found = tree.range_on_tree(first.value, last.value, epsilon.value, noise[0])
-        return [found.tree_figure(), found.error_figure()], found.notices()
+        setting = tree.range_on_tree(first.value, last.value, epsilon.value, noise[0])
+        return [setting.tree_figure(), setting.error_figure()], setting.notices()
 
     async def again() -> None:
         noise[0] = tree.unit_noise()
@@ -331,13 +330,13 @@ async def _tree(visitor: Visitor) -> None:
 async def _hull(visitor: Visitor) -> None:
     shown = Exhibit(visitor, HULL)
     sizes = (5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000)
-    records = shown.dial("Records n", sizes, 10, number)
-    epsilon = shown.dial("Epsilon", EPSILONS, 1.0, number)
+    records = shown.slider("Records n", sizes, 10, number)
+    epsilon = shown.slider("Epsilon", EPSILONS, 1.0, number)
     noise = [hull.draws()]
 
     def make() -> Drawn:
-        found = hull.projection(records.value, epsilon.value, noise[0])
-        return [found.hull_figure(), found.error_figure()], found.notices()
+        setting = hull.projection(records.value, epsilon.value, noise[0])
+        return [setting.hull_figure(), setting.error_figure()], setting.notices()
 
     async def again() -> None:
         noise[0] = hull.draws()
@@ -349,13 +348,13 @@ async def _hull(visitor: Visitor) -> None:
 
 async def _stream(visitor: Visitor) -> None:
     shown = Exhibit(visitor, STREAM)
-    threshold = shown.dial("Threshold", range(30, 131, 5), 70)
-    epsilon = shown.dial("Epsilon", EPSILONS, 2.0, number)
-    discoveries = shown.dial("Discoveries until it stops", range(1, 11), 5)
+    threshold = shown.slider("Threshold", range(30, 131, 5), 70)
+    epsilon = shown.slider("Epsilon", EPSILONS, 2.0, number)
+    discoveries = shown.slider("Discoveries until it stops", range(1, 11), 5)
 
     def make() -> Drawn:
-        found = sparse_stream.watch_stream(threshold.value, epsilon.value, discoveries.value)
-        return [found.stream_figure(), found.budget_figure()], found.notices()
+        run = sparse_stream.watch_stream(threshold.value, epsilon.value, discoveries.value)
+        return [run.stream_figure(), run.budget_figure()], run.notices()
 
     shown.button("Run again", shown.redraw)
     await shown.draw(make)
@@ -363,7 +362,7 @@ async def _stream(visitor: Visitor) -> None:
 
 async def _weights(visitor: Visitor) -> None:
     shown = Exhibit(visitor, WEIGHTS)
-    epsilon = shown.dial("Epsilon of one paid answer", EPSILONS, 0.5, number)
+    epsilon = shown.slider("Epsilon of one paid answer", EPSILONS, 0.5, number)
     walk = [weights.Weights(epsilon.value)]
 
     def make() -> Drawn:
@@ -371,9 +370,9 @@ async def _weights(visitor: Visitor) -> None:
         return [now.histogram_figure(), now.progress_figure()], now.notices()
 
     async def following() -> None:
-        with told(shown.above, clear=True):
+        with showing_refusals(shown.above, clear=True):
             if not walk[0].is_over:
-                _told_step(walk[0], await visitor.work(walk[0].next))
+                _show_step(walk[0], await visitor.work(walk[0].next))
         next_one.set_enabled(not walk[0].is_over)
         await shown.redraw()
 
@@ -390,7 +389,7 @@ async def _weights(visitor: Visitor) -> None:
     await shown.draw(make)
 
 
-def _told_step(walk: weights.Weights, step: weights.Step) -> None:
+def _show_step(walk: weights.Weights, step: weights.Step) -> None:
     """The question, its answer and how it came about."""
     how = "paid" if step.is_paid else "free"
     facts(
@@ -402,7 +401,6 @@ def _told_step(walk: weights.Weights, step: weights.Step) -> None:
     )
 
 
-# --------------------
 # The pages about mechanisms, from the documentation that is shipped with the package.
 #
 # They are our own texts; nothing that a visitor writes is ever shown this way.
@@ -433,16 +431,16 @@ def text_of(name: str) -> str:
     """A page without its title; links to other pages lead there, all others are plain words."""
     body = _pages()[name].partition("\n")[2]
 
-    def linked(found: re.Match[str]) -> str:
-        words, target = found[1], found[2].partition("#")[0].removesuffix(".md")
-        if found[0].startswith("!"):
+    def linked(match: re.Match[str]) -> str:
+        text, target = match[1], match[2].partition("#")[0].removesuffix(".md")
+        if match[0].startswith("!"):
             return ""
-        return f"[{words}]({PREFIX}/learn/read/{target})" if target in _pages() else words
+        return f"[{text}]({PREFIX}/learn/read/{target})" if target in _pages() else text
 
     return _LINK.sub(linked, body)
 
 
-def register_reading() -> None:
+def _register_reading() -> None:
     """Make a page of every text."""
     for name in _pages():
         _one(name, title_of(name) or name)
@@ -455,7 +453,7 @@ def _one(name: str, title: str) -> None:
             ui.markdown(text_of(name), extras=["fenced-code-blocks", "tables"]).classes("reading")
 
 
-def register_pages() -> None:
+def register() -> None:
     """Make the overview, the pages of the ideas, and those to read on."""
 
     @page("/learn", "Learn", "Six ideas behind private answers, to try out on made-up data.")
@@ -467,5 +465,5 @@ def register_pages() -> None:
         )
         ui.html(items, sanitize=False, tag="ul").classes("ideas")
 
-    register_exhibits()
-    register_reading()
+    _register_ideas()
+    _register_reading()

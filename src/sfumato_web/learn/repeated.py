@@ -46,12 +46,12 @@ GRID: Final = 2**20  # steps of one standard deviation of the noise that is kept
 SHOWN: Final = 8  # rows of a matrix that are drawn
 
 
-def unit_noise(size: int, words: WordSource | None = None) -> Array:
+def unit_noise(size: int, source: WordSource | None = None) -> Array:
     """Standard normal noise from the vault, on a fine grid.
 
     A page keeps it while a control moves, so that what changes is the scale and not the luck.
     """
-    drawn = rounded_gaussian(Fraction(GRID), size, system_words() if words is None else words)
+    drawn = rounded_gaussian(Fraction(GRID), size, system_words() if source is None else source)
     return drawn / GRID
 
 
@@ -80,9 +80,9 @@ class Repeated:
 
     def matrices(self) -> MatrixFactorization:
         """``F = R M`` as the library finds it, M scaled to the query."""
-        found = factorize(np.tile(QUERY, (self.times, 1)))
-        scale = float(found.M[0].max()) or float(found.M[0].min())
-        return MatrixFactorization(found.R * scale, found.M / scale, found.lower_bound)
+        best = factorize(np.tile(QUERY, (self.times, 1)))
+        scale = float(best.M[0].max()) or float(best.M[0].min())
+        return MatrixFactorization(best.R * scale, best.M / scale, best.lower_bound)
 
     def answers_figure(self) -> str:
         """All answers beside the truth."""
@@ -126,12 +126,16 @@ class Repeated:
 
     def matrix_figure(self) -> str:
         """F = R M, drawn as squares."""
-        found = self.matrices()
+        factors = self.matrices()
         shown = min(self.times, SHOWN)
         parts, x = [], 8.0
         full = np.tile(QUERY, (self.times, 1)).astype(np.float64)
         tall = 26.0 + 18 * shown
-        for name, matrix, sign in (("F", full, "="), ("R", found.R, "\u00d7"), ("M", found.M, "")):
+        for name, matrix, sign in (
+            ("F", full, "="),
+            ("R", factors.R, "\u00d7"),
+            ("M", factors.M, ""),
+        ):
             rows = matrix[:shown]
             top = 26.0 + 9 * (shown - len(rows))
             parts += _grid(name, rows, x, top)

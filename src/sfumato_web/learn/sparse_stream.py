@@ -45,40 +45,40 @@ def counts() -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What one run found; ``found`` may be shorter than the stream: the discoveries were used up.
+    """One run: whether each tested day was found above; shorter than the stream if it stopped.
 
     ``shift`` is the noise of the threshold. A mechanism never shows it; here the data are made up.
     """
 
     law: SparseLaw
     threshold: int
-    found: tuple[bool, ...]
+    tests: tuple[bool, ...]
     shift: int
 
     @property
     def above(self) -> tuple[int, ...]:
         """The days that were found above, counted from 0."""
-        return tuple(day for day, is_above in enumerate(self.found) if is_above)
+        return tuple(day for day, is_above in enumerate(self.tests) if is_above)
 
     def spent(self) -> tuple[Fraction, ...]:
         """The privacy loss up to each day: the threshold's part, and one for each day above."""
         start = self.law.cost.pure_epsilon - self.law.discoveries * self.law.loss
         out, used = [], start
-        for is_above in self.found:
+        for is_above in self.tests:
             used += self.law.loss * is_above
             out.append(used)
         return tuple(out)
 
     def wrong(self) -> int:
         """Days whose finding differs from the truth."""
-        pairs = zip(self.found, counts(), strict=False)
+        pairs = zip(self.tests, counts(), strict=False)
         return sum(is_above != (c >= self.threshold) for is_above, c in pairs)
 
     def stream_figure(self) -> str:
         """The days, the threshold with and without noise, and what was found."""
         plot = Plot(Axis("day", 0, DAYS), Axis("count", 0, MOST))
         days = list(enumerate(counts()))
-        tested = len(self.found)
+        tested = len(self.tests)
         if tested < DAYS:
             plot.bar((tested - 0.5, DAYS), (0, MOST), "grey", "area")
             plot.say((DAYS, MOST * 0.93), "not tested any more", anchor="end", up=0)
@@ -105,22 +105,22 @@ class Stream:
         plot.rule(y=total, name="the whole budget")
         return plot.svg(
             f"Epsilon used: {number(spent[0][1])} at first, {number(spent[-1][1])} after "
-            f"{len(self.above)} discoveries in {len(self.found)} tests, of {number(total)}"
+            f"{len(self.above)} discoveries in {len(self.tests)} tests, of {number(total)}"
         )
 
     def notices(self) -> list[str]:
         """What there is to see, with the numbers of this run."""
         spent = self.spent()
-        flat = len(self.found) - len(self.above)
+        flat = len(self.tests) - len(self.above)
         usual = alarm_probability(self.law, self.threshold - round(USUAL))
         return [
-            f"{flat} of {len(self.found)} tests were found below and cost nothing; the budget went "
+            f"{flat} of {len(self.tests)} tests were found below and cost nothing; the budget went "
             f"into {len(self.above)} discoveries and the threshold's own noise: "
             f"{number(float(spent[-1]))} of {number(float(self.law.cost.pure_epsilon))} so far.",
             f"After {self.law.discoveries} discoveries it is over, and no further day is tested: "
             "more would need more budget.",
             f"A usual day of {USUAL:.0f} is found above with a chance of {number(100 * usual)}%. "
-            f"In this run {self.wrong()} of {len(self.found)} findings are wrong, by chance: those "
+            f"In this run {self.wrong()} of {len(self.tests)} findings are wrong, by chance: those "
             "near the threshold, or all to one side where the threshold's noise is large.",
             "Only above or below is said. The noisy counts are not shown, and the noisy threshold "
             "is drawn here only because these data are made up.",
@@ -128,12 +128,12 @@ class Stream:
 
 
 def watch_stream(
-    threshold: int, epsilon: float, discoveries: int, words: WordSource | None = None
+    threshold: int, epsilon: float, discoveries: int, source: WordSource | None = None
 ) -> Stream:
     """Run a sparse vector over the days, as the vault does."""
     exact = Fraction(epsilon).limit_denominator(1000)
     law = sparse_of_epsilon(exact, discoveries, is_monotone=True)
-    vector = SparseVector(law, words)
+    vector = SparseVector(law, source)
     shift = int(json.loads(vector.state())["noise"])  # made-up data: nothing is given away
-    found = vector.test_many(Sensitive(counts()), [threshold] * DAYS)
-    return Stream(law, threshold, tuple(found), shift)
+    tests = vector.test_many(Sensitive(counts()), [threshold] * DAYS)
+    return Stream(law, threshold, tuple(tests), shift)

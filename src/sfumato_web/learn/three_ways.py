@@ -97,9 +97,9 @@ class ThreeWays:
         cells = Domain({"cell": self.cells})
         return explicit(cells, ["cell"], self.matrix(self.queries))
 
-    def tried(self, records: int, words: WordSource | None = None) -> dict[str, float]:
+    def tried(self, records: int, source: WordSource | None = None) -> dict[str, float]:
         """The errors of one run on made-up records, as shares: exact counts, then the noise."""
-        source = system_words() if words is None else words
+        source = system_words() if source is None else source
         k = min(self.queries, TRIED_QUERIES)
         queries = self.matrix(k)
         shares = np.asarray(1.0 / (1.0 + np.arange(self.cells)), dtype=np.float64)
@@ -112,7 +112,7 @@ class ThreeWays:
         off = (on_queries, queries @ on_cells, local - truth)
         return {way: _rms(errors) / records for way, errors in zip(WAYS, off, strict=True)}
 
-    def against_records(self, words: WordSource | None = None) -> str:
+    def against_records(self, source: WordSource | None = None) -> str:
         """Error against n, with the points of one run on made-up data."""
         sizes = np.geomspace(FEWEST, MOST, LINES)
         plot = Plot(
@@ -120,10 +120,10 @@ class ThreeWays:
             Axis("error, as a share of the records", 1e-6, 1e3, is_log=True, is_share=True),
         )
         for way in WAYS:
-            found = [(float(n), self.share(way, records=round(n))) for n in sizes]
-            plot.line(found, HUES[way], way)
+            line = [(float(n), self.share(way, records=round(n))) for n in sizes]
+            plot.line(line, HUES[way], way)
         for n in TRIED_RECORDS:
-            for way, error in self.tried(n, words).items():
+            for way, error in self.tried(n, source).items():
                 plot.dots([(n, error)], HUES[way])
         plot.rule(y=1.0, name="all of the records: the answer says nothing")
         cross = self.records_where_it_wins(WAYS[0])
@@ -137,8 +137,8 @@ class ThreeWays:
     def against_queries(self) -> str:
         """Error against k at this number of records."""
         ks = sorted({round(k) for k in np.geomspace(1, MOST_QUERIES, LINES)})
-        found = {way: [(k, self.share(way, queries=k)) for k in ks] for way in WAYS}
-        errors = [error for line in found.values() for _, error in line]
+        lines = {way: [(k, self.share(way, queries=k)) for k in ks] for way in WAYS}
+        errors = [error for line in lines.values() for _, error in line]
         plot = Plot(
             Axis("queries k", 1, MOST_QUERIES, is_log=True),
             Axis(
@@ -150,7 +150,7 @@ class ThreeWays:
             ),
         )
         for way in WAYS:
-            plot.line(found[way], HUES[way], way)
+            plot.line(lines[way], HUES[way], way)
         cross = self.queries_where_the_table_wins()
         plot.dots([(cross, self.share(WAYS[0], queries=cross))], "grey", size=6, look="hollow")
         plot.rule(x=self.queries, name=f"k = {self.queries:,}")

@@ -50,9 +50,9 @@ GRID: Final = 2**20
 SIZES: Final = tuple(1 << i for i in range(3, 18, 2))
 
 
-def unit_noise(words: WordSource | None = None) -> Array:
+def unit_noise(source: WordSource | None = None) -> Array:
     """Laplace noise of scale 1 for all 15 nodes, from the vault, on a fine grid."""
-    source = system_words() if words is None else words
+    source = system_words() if source is None else source
     return discrete_laplace(Fraction(GRID), 2 * CELLS - 1, source) / GRID
 
 
@@ -97,12 +97,12 @@ class RangeOnTree:
         """The fewest nodes that tile the range."""
         tree = binary_tree(CELLS, self.last - self.first + 1)
         places = {(n.level, n.first): n for n in nodes_of()}
-        found = [
+        nodes = [
             places[level, (start + i) * 2**level]
             for level, start, number_of in tree.tiles(self.last)
             for i in range(number_of)
         ]
-        return tuple(sorted(found, key=lambda n: n.first))
+        return tuple(sorted(nodes, key=lambda n: n.first))
 
     @property
     def truth(self) -> int:
@@ -146,11 +146,11 @@ class RangeOnTree:
                 parts.append(f'<path class="hair" d="M{x:g},{y - 19:g}L{parent:g},{y - 43:g}"/>')
         parts += [_box(n, int(sums[n.place]), float(noisy[n.place]), chosen) for n in nodes_of()]
         for cell in range(CELLS):
-            words = f"cell {cell + 1}" if cell == 0 else str(cell + 1)
+            label = f"cell {cell + 1}" if cell == 0 else str(cell + 1)
             is_in = self.first <= cell + 1 <= self.last
             look = ' class="ink" font-weight="700"' if is_in else ""
             x = 4 + _WIDE * (cell + 0.5)
-            parts.append(f'<text{look} x="{x:g}" y="250" text-anchor="middle">{words}</text>')
+            parts.append(f'<text{look} x="{x:g}" y="250" text-anchor="middle">{label}</text>')
         about = (
             f"A tree of sums over {CELLS} cells. Cells {self.first} to {self.last} are the sum of "
             f"{len(chosen)} of its nodes: {', '.join(n.name for n in self.chosen)}"
@@ -159,18 +159,18 @@ class RangeOnTree:
 
     def error_figure(self) -> str:
         """Error over all ranges against the number of cells, in three ways and the library's."""
-        found = {m: _errors_at(m, self.epsilon) for m in SIZES}
-        most = max(max(e.values()) for e in found.values())
-        least = min(min(e.values()) for e in found.values())
+        errors = {m: _errors_at(m, self.epsilon) for m in SIZES}
+        most = max(max(e.values()) for e in errors.values())
+        least = min(min(e.values()) for e in errors.values())
         plot = Plot(
             Axis("cells", SIZES[0], SIZES[-1], is_log=True),
             Axis("error over all ranges, in counts", least / 1.3, most * 1.3, is_log=True),
         )
-        plot.line([(m, e["prefix sums"]) for m, e in found.items()], "gold", "prefix sums")
-        plot.line([(m, e["plain counts"]) for m, e in found.items()], "red", "plain counts")
-        plot.line([(m, e["tree"]) for m, e in found.items()], "blue", "binary tree, fewest nodes")
+        plot.line([(m, e["prefix sums"]) for m, e in errors.items()], "gold", "prefix sums")
+        plot.line([(m, e["plain counts"]) for m, e in errors.items()], "red", "plain counts")
+        plot.line([(m, e["tree"]) for m, e in errors.items()], "blue", "binary tree, fewest nodes")
         plot.line(
-            [(m, e["best"]) for m, e in found.items()], "violet", "the planner's tree", "dashed"
+            [(m, e["best"]) for m, e in errors.items()], "violet", "the planner's tree", "dashed"
         )
         return plot.svg(
             "Error over all ranges against the number of cells; the binary tree errs less than "
@@ -180,13 +180,13 @@ class RangeOnTree:
     def notices(self) -> list[str]:
         """What there is to see, with the numbers of this setting."""
         errors = self.errors()
-        told = ", ".join(f"{name} {number(e)}" for name, e in errors.items())
+        listed = ", ".join(f"{name} {number(e)}" for name, e in errors.items())
         names = " + ".join(n.name for n in self.chosen)
         return [
             f"Cells {self.first} to {self.last} are {names}: {len(self.chosen)} noisy sums instead "
             f"of {self.last - self.first + 1}. The truth is {self.truth}, the noisy answer "
             f"{number(self.answer())}.",
-            f"Standard errors of this range, in counts: {told}.",
+            f"Standard errors of this range, in counts: {listed}.",
             "A record is in one node of every level, so each node needs the noise of four levels. "
             "On 8 cells that price is higher than what it buys: plain counts win.",
             f"From {cells_where_the_tree_wins():,} cells on the tree wins, and by more and more: "
@@ -208,10 +208,10 @@ def _box(node: Node, exact: int, noisy: float, chosen: set[int]) -> str:
     is_in = node.place in chosen
     look = 'class="f-blue"' if is_in else 'class="paper s-grey"'
     ink = 'class="on"' if is_in else 'class="ink"'
-    words = f"cells {node.name}: {exact} records, {noisy:.1f} with noise"
+    title = f"cells {node.name}: {exact} records, {noisy:.1f} with noise"
     return (
         f'<g data-first="{node.first + 1}" data-last="{node.first + node.width}" '
-        f'class="node{" chosen" if is_in else ""}"><title>{words}</title>'
+        f'class="node{" chosen" if is_in else ""}"><title>{title}</title>'
         f'<rect {look} x="{x - 25:g}" y="{y - 19:g}" width="50" height="38" rx="6"/>'
         f'<text {ink} x="{x:g}" y="{y - 2:g}" text-anchor="middle">{noisy:.1f}</text>'
         f'<text {ink} x="{x:g}" y="{y + 13:g}" text-anchor="middle" opacity=".8">({exact})</text>'
@@ -261,8 +261,8 @@ def nodes_of_all_ranges(height: int) -> int:
 def _planned(cells: int) -> float:
     """The error of the planner's tree over all ranges at epsilon 1."""
     work = ranges(Domain({"cell": cells}), "cell")
-    found = plan(work, Budget(epsilon=1), mechanism="laplace-tree", cache=False)
-    return found.rmse
+    best = plan(work, Budget(epsilon=1), mechanism="laplace-tree", cache=False)
+    return best.rmse
 
 
 def _errors_at(cells: int, epsilon: Fraction) -> dict[str, float]:

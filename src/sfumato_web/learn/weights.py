@@ -81,7 +81,7 @@ class Weights:
     [125.0, 125.0, 125.0, 125.0, 125.0, 125.0, 125.0, 125.0]
     """
 
-    def __init__(self, epsilon: float, words: WordSource | None = None) -> None:
+    def __init__(self, epsilon: float, source: WordSource | None = None) -> None:
         each = Fraction(epsilon).limit_denominator(1000)
         # One record replaced by another moves a count by at most 1, and so its distance to the
         # estimate: up or down, so the scores are not monotone.
@@ -90,7 +90,7 @@ class Weights:
         self.experts = Experts(len(CELLS), RATE)
         self.steps: list[Step] = []
         self.spent = Fraction(0)
-        self._words = words
+        self._source = source
         self._vector: SparseVector | None = None
 
     @property
@@ -111,21 +111,21 @@ class Weights:
     def next(self) -> Step:
         """Ask the next question."""
         first, last = QUESTIONS[len(self.steps)]
-        asked = np.zeros(len(CELLS))
-        asked[first : last + 1] = 1.0
+        query = np.zeros(len(CELLS))
+        query[first : last + 1] = 1.0
         before = self.histogram
-        guess = round(float(asked @ before))
+        guess = round(float(query @ before))
         truth = sum(COUNTS[first : last + 1])
         if self._vector is None:  # an epoch is paid for before its noise is drawn
             self.spent += self.law.cost.pure_epsilon
-            self._vector = SparseVector(self.law, self._words)
+            self._vector = SparseVector(self.law, self._source)
         is_paid = self._vector.test(Sensitive(abs(truth - guess)), THRESHOLD)
         value = float(guess)
         if is_paid:
             self._vector = None
             self.spent += noise_cost(self.noise, 1).pure_epsilon
-            value = float(answer(Sensitive(truth), self.noise, self._words))
-            self._learn(asked, value - guess)
+            value = float(answer(Sensitive(truth), self.noise, self._source))
+            self._learn(query, value - guess)
         step = Step(
             f"How many are {CELLS[first]}?" if first == last else _between(first, last),
             (first, last),
@@ -139,10 +139,10 @@ class Weights:
         self.steps.append(step)
         return step
 
-    def _learn(self, asked: Array, lack: float) -> None:
+    def _learn(self, query: Array, lack: float) -> None:
         """Cells that the question counts lose or win, by how much the estimate was off."""
         strength = max(-1.0, min(1.0, 4 * lack / self.total))
-        self.experts.learn(-strength * asked)
+        self.experts.learn(-strength * query)
 
     def error(self) -> float:
         """How far the histogram is from the truth: the records in the wrong cell, as a share."""
@@ -181,9 +181,9 @@ class Weights:
         )
         plot.line(errors, "blue", "estimate")
         plot.dots(errors[:1], "grey", size=4)
-        asked = list(zip(errors[1:], self.steps, strict=True))
-        plot.dots([e for e, s in asked if s.is_paid], "red", size=4, name="paid")
-        plot.dots([e for e, s in asked if not s.is_paid], "blue", size=4, name="free")
+        points = list(zip(errors[1:], self.steps, strict=True))
+        plot.dots([e for e, s in points if s.is_paid], "red", size=4, name="paid")
+        plot.dots([e for e, s in points if not s.is_paid], "blue", size=4, name="free")
         return plot.svg(
             f"After {len(self.steps)} questions {100 * errors[-1][1]:.0f}% of the records are in "
             f"the wrong cell, {100 * errors[0][1]:.0f}% at the start"
@@ -196,17 +196,17 @@ class Weights:
         step, paid = self.steps[-1], sum(s.is_paid for s in self.steps)
         if step.is_paid:
             moved = "up" if step.value > step.estimate else "down"
-            told = (
+            outcome = (
                 f"The estimate {number(step.estimate)} was found too far off. The noisy answer "
                 f"{number(step.value)} was paid for, and the weights of the red cells went {moved}."
             )
         else:
-            told = (
+            outcome = (
                 f"The estimate {number(step.estimate)} was found near enough: it is the answer, "
                 "and neither the budget nor the histogram changes."
             )
         return [
-            told,
+            outcome,
             f"{paid} of {len(self.steps)} answers were paid for; {number(float(self.spent))} of "
             "epsilon is spent. Answers that are right cost nothing, however many there are.",
             f"{number(100 * self.error())}% of the records are in the wrong cell. The weights "

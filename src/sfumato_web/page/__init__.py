@@ -18,13 +18,13 @@ assets/         style and the script of charts     ../learn/        one page per
             text = ui.textarea("SQL").props("aria-label=SQL")
             answer = ui.element("div").classes("stack").props("aria-live=polite")
 
-            async def asked() -> None:
-                with told(answer, clear=True):              # refusals appear in this place
-                    forecast = await visitor.work(dataset.asking.forecast, text.value)
+            async def estimate() -> None:
+                with showing_refusals(answer, clear=True):  # refusals appear in this place
+                    forecast = await visitor.work(dataset.batcher.forecast, text.value)
                     facts([("Value", "1,234", "between 1,200 and 1,268")])
                     Chart(altair_chart, "what a screen reader says of it")
 
-            ui.button("Ask", on_click=asked)
+            ui.button("What would it cost?", on_click=estimate)
 
 * ``visitor.who`` is the signed-in ``Analyst``; ``visitor.datasets`` are theirs, ``visitor.dataset(
   name)`` one of them. ``visitor.check()`` begins every action (login still holds, rate kept);
@@ -32,8 +32,9 @@ assets/         style and the script of charts     ../learn/        one page per
   touched data wait for ``await visitor.on_grid(arrived)``, as over HTTP.
 * Sub-pages: ``@page("/learn/tree", "The tree", at="Learn")``. Parameters of a path such as
   ``/release/{name}`` are in ``visitor.request.path_params``.
-* Shown by ``layout``: ``card``, ``facts``, ``table``, ``words`` (kinds note, lead, promise,
-  warning), ``empty`` (nothing there yet), ``trouble`` (a refusal), ``told`` (catches them).
+* Shown by ``layout``: ``card``, ``facts``, ``table``, ``paragraph`` (kinds note, lead,
+  promise, warning), ``empty`` (nothing there yet), ``trouble`` (a refusal), ``showing_refusals``
+  (catches them).
   Numbers: ``sfumato.cli.output.counts``. All texts are escaped there; never pass user text to
   ``ui.html`` or ``ui.markdown`` yourself.
 * Layout classes (style.css): split (5:7), halves, stack, stack loose, line, line apart, grow. They

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page Ask: one question at a time, with its interval, paid or free."""
+"""The page Ask: one question at a time in SQL, each answer with its interval, paid or free.
+
+``ask`` goes the way of ``POST /datasets/NAME/ask``; the controls only write SQL.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,27 @@ from pydantic import ValidationError
 from sfumato.cli.output import counts
 from sfumato.errors import SfumatoError
 from sfumato.text import sentence
-from sfumato_web.page.layout import Chart, Visitor, card, empty, facts, page, table, told, words
+from sfumato_web.page.layout import (
+    Chart,
+    Visitor,
+    card,
+    empty,
+    facts,
+    page,
+    paragraph,
+    showing_refusals,
+    table,
+)
 from sfumato_web.server.models import AskAsked
 from sfumato_web.server.problems import Problem, not_valid, problem_of
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute, Value
     from sfumato.domain.domain import Domain
-    from sfumato_web.server.dataset import Guarded
+    from sfumato_web.server.dataset import GuardedDataset
 
 __all__ = [
-    "Asked",
+    "Answered",
     "advice",
     "ask",
     "counting_sql",
@@ -37,8 +50,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# Questions of the page Ask: how they are written, asked and refused; without what is shown.
+# How questions are written, asked and refused; without what is shown.
 
 
 MOST_LISTED: Final = 60  # values that a control lists
@@ -64,7 +76,7 @@ def advice(code: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Answered:
     """A question as it was written, and its answers as they are stored."""
 
     sql: str
@@ -83,7 +95,7 @@ class Asked:
 
     @property
     def what_it_cost(self) -> str:
-        """The same in a sentence."""
+        """What the answers cost and why, in a sentence."""
         if self.was_stored:
             return "It was answered before, so it cost nothing: this is the same answer."
         if self.how == "free":
@@ -101,8 +113,9 @@ class Asked:
 
     def cells(self, answer: Mapping[str, Any]) -> tuple[str, ...]:
         """The group of an answer, as texts in the order of the columns."""
-        told = {**{n: str(v) for n, v in answer["groups"].items()}, "computed": answer["aggregate"]}
-        return tuple(told.get(name, "") for name in self.columns)
+        texts = {name: str(value) for name, value in answer["groups"].items()}
+        texts["computed"] = answer["aggregate"]
+        return tuple(texts.get(name, "") for name in self.columns)
 
     def rows(self) -> list[tuple[str, ...]]:
         """For a table: the columns of the groups, answer, interval, paid or free."""
@@ -128,43 +141,42 @@ def interval_of(answer: Mapping[str, Any]) -> str:
     return f"{counts(answer['low'])} to {counts(answer['high'])}"
 
 
-def takes_questions(dataset: Guarded) -> bool:
+def takes_questions(dataset: GuardedDataset) -> bool:
     """Whether a dataset has a session."""
-    return dataset.dataset.session is not None
+    return dataset.config.session is not None
 
 
-def history(visitor: Visitor, dataset: Guarded) -> list[Asked]:
+def history(visitor: Visitor, dataset: GuardedDataset) -> list[Answered]:
     """What this login has asked of a dataset, newest first; it is gone when they sign out."""
-    kept: Any = visitor.login.drafts.setdefault(f"asked {dataset.name}", [])
-    found: list[Asked] = kept
-    return found
+    questions: Any = visitor.login.drafts.setdefault(f"asked {dataset.name}", [])
+    return cast(list[Answered], questions)
 
 
-async def ask(visitor: Visitor, dataset: Guarded, text: str) -> Asked:
+async def ask(visitor: Visitor, dataset: GuardedDataset, text: str) -> Answered:
     """Ask as over HTTP: the same checks, the same line, the same grid of times.
 
-    Asked twice, a question gets its stored answer: a second click cannot spend anything.
+    Answered twice, a question gets its stored answer: a second click cannot spend anything.
 
-    Privacy: that of ``Asking.ask``.
+    Privacy: that of ``QuestionBatcher.ask``.
     """
     visitor.check()
     try:
-        asked = AskAsked(sql=text)
+        request = AskAsked(sql=text)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise not_valid(faults) from None
     began = visitor.now()
     try:
-        asking = dataset.asking
-        await asking.key(asked.sql, visitor.who)  # read in its own line
-        was_stored = await dataset.on_session(visitor.who, asking.was_answered, asked.sql)
-        body = await asking.ask(asked.sql, visitor.who, None)
+        batcher = dataset.batcher
+        await batcher.key(request.sql, visitor.who)  # read in its own line
+        was_stored = await dataset.on_session(visitor.who, batcher.was_answered, request.sql)
+        body = await batcher.ask(request.sql, visitor.who, None)
     finally:
         await visitor.on_grid(began)
-    found = Asked(asked.sql, tuple(json.loads(body)["answers"]), was_stored)
-    kept = history(visitor, dataset)
-    kept[:] = [found, *(a for a in kept if a.sql != found.sql)][:KEPT]
-    return found
+    answered = Answered(request.sql, tuple(json.loads(body)["answers"]), was_stored)
+    earlier = history(visitor, dataset)
+    earlier[:] = [answered, *(a for a in earlier if a.sql != answered.sql)][:KEPT]
+    return answered
 
 
 def listed_values(attribute: Attribute) -> list[str] | None:
@@ -249,13 +261,13 @@ def register() -> None:
                 "Its curator has to give them a budget. Plan a release instead.",
             )
             return
-        await _Asking(visitor, theirs).build()
+        await _AskPage(visitor, theirs).build()
 
 
-class _Asking:
+class _AskPage:
     """The question to the left, what is left and what was answered to the right."""
 
-    def __init__(self, visitor: Visitor, datasets: list[Guarded]) -> None:
+    def __init__(self, visitor: Visitor, datasets: list[GuardedDataset]) -> None:
         self.visitor, self.datasets, self.dataset = visitor, datasets, datasets[0]
         self.is_asking = False
 
@@ -281,10 +293,10 @@ class _Asking:
                     value=names[0],
                     on_change=lambda e: self._choose(e.value),
                 ).props('aria-label="Dataset"')
-            self.about = words("", "note")
+            self.about = paragraph("", "note")
             self.controls = ui.element("div").classes("stack")
             # With its value from the start: a later one would come upon what is being typed.
-            first = counting_sql(self.dataset.dataset.domain)
+            first = counting_sql(self.dataset.config.domain)
             self.text = (
                 ui.textarea("Question in SQL", value=first)
                 .props('autogrow spellcheck=false aria-label="Question in SQL"')
@@ -298,7 +310,7 @@ class _Asking:
 
     async def _choose(self, name: str) -> None:
         self.dataset = self.visitor.dataset(name)
-        self.about.content = escape(self.dataset.dataset.about)
+        self.about.content = escape(self.dataset.config.about)
         self.status.clear()
         self._build_controls()
         self._show_columns()
@@ -307,7 +319,7 @@ class _Asking:
     # a question by controls
 
     def _build_controls(self) -> None:
-        domain = self.dataset.dataset.domain
+        domain = self.dataset.config.domain
         self.controls.clear()
         with self.controls:
             with ui.element("div").classes("halves tight"):
@@ -328,7 +340,7 @@ class _Asking:
         self.ends: list[ui.number] = []
         self.condition.clear()
         if self.where.value != EVERYONE:
-            attribute = self.dataset.dataset.domain[self.where.value]
+            attribute = self.dataset.config.domain[self.where.value]
             listed = listed_values(attribute)
             with self.condition:
                 if listed is not None:
@@ -341,14 +353,14 @@ class _Asking:
                             ui.number(name, on_change=self._write) for name in ("from", "to")
                         ]
                 else:
-                    words("Write the condition on a time in SQL below.", "note")
+                    paragraph("Write the condition on a time in SQL below.", "note")
         self._write()
 
     def _write(self) -> None:
         """The question of the controls, as SQL in its place."""
         low, high = (e.value for e in self.ends) if self.ends else (None, None)
         self.text.value = counting_sql(
-            self.dataset.dataset.domain,
+            self.dataset.config.domain,
             None if self.where.value == EVERYONE else self.where.value,
             values=[] if self.values is None else self.values.value,
             low=low,
@@ -358,7 +370,7 @@ class _Asking:
 
     def _show_columns(self) -> None:
         rows = []
-        for attribute in self.dataset.dataset.domain:
+        for attribute in self.dataset.config.domain:
             first = str(attribute.value_label(0))
             last = str(attribute.value_label(attribute.value_count - 1))
             rows.append((attribute.name, attribute.kind, f"{first} ... {last}"))
@@ -375,7 +387,7 @@ class _Asking:
         self.is_asking = True
         self.button.disable()
         try:
-            with told(self.status, clear=True):
+            with showing_refusals(self.status, clear=True):
                 try:
                     await ask(self.visitor, self.dataset, self.text.value or "")
                 except (Problem, SfumatoError) as error:
@@ -387,24 +399,25 @@ class _Asking:
 
     async def forecast(self) -> None:
         """What asking would cost; spends nothing."""
-        with told(self.status, clear=True):
+        with showing_refusals(self.status, clear=True):
             try:
-                found = await self.visitor.work(self.dataset.asking.forecast, self.text.value or "")
+                text = self.text.value or ""
+                forecast = await self.visitor.work(self.dataset.batcher.forecast, text)
             except (Problem, SfumatoError) as error:
                 _refused(problem_of(error))
                 return
-            _forecast(cast(list[dict[str, Any]], found["questions"]))
+            _forecast(cast(list[dict[str, Any]], forecast["questions"]))
 
     async def _show(self) -> None:
         """What is left, and everything asked so far."""
         dataset, name = self.dataset, self.visitor.who.name
-        with told(self.left, clear=True):
+        with showing_refusals(self.left, clear=True):
             self.visitor.check()
             left, share = await dataset.on_session(
                 self.visitor.who,
                 lambda: (
-                    dataset.asking.session.left(name),
-                    float(dataset.book.remaining(name).share),
+                    dataset.batcher.session.left(name),
+                    float(dataset.ledger.remaining(name).share),
                 ),
             )
             gauge("Budget left", share, "of what you may spend, releases and questions together")
@@ -412,14 +425,14 @@ class _Asking:
             more = "what the estimate does not know is refused" if not left.paid_answers else ""
             note = f"{left.paid_answers} of {left.updates}" + (f": {more}" if more else "")
             gauge("Paid answers left", part, note)
-        with told(self.answers, clear=True):
-            kept = history(self.visitor, dataset)
-            if not kept:
+        with showing_refusals(self.answers, clear=True):
+            answered = history(self.visitor, dataset)
+            if not answered:
                 empty("No answers yet", "Ask, and the answer appears here with its interval.")
-            for number, one in enumerate(kept):
+            for number, one in enumerate(answered):
                 self._answer(one, is_newest=number == 0)
 
-    def _answer(self, one: Asked, *, is_newest: bool) -> None:
+    def _answer(self, one: Answered, *, is_newest: bool) -> None:
         with card("Answer" if is_newest else "Earlier answer", one.what_it_cost) as panel:
             panel.classes("answer")
             ui.html(f"<code>{escape(one.sql)}</code>", sanitize=False, tag="p")
@@ -429,7 +442,7 @@ class _Asking:
                 note = f"{interval_of(first)}, with {level} confidence"
                 facts([("Answer", counts(first["value"]), note), ("Cost", one.how, "")])
             else:
-                words(f"{len(one.answers)} answers, {one.how}; intervals of {level}.", "note")
+                paragraph(f"{len(one.answers)} answers, {one.how}; intervals of {level}.", "note")
                 if is_newest:
                     _bars(one)
                 heads = (*one.columns, "answer", "interval", "how")
@@ -464,21 +477,21 @@ def _refused(problem: Problem) -> None:
 
 def _forecast(questions: list[dict[str, Any]]) -> None:
     """The forecast of a question, or the widest of several."""
-    words("Nothing was spent to say this.", "promise")
+    paragraph("Nothing was spent to say this.", "promise")
     free, paid = (max(float(q[k]) for q in questions) for k in ("free_bound", "paid_bound"))
-    known = sum(bool(q["is_stored"]) for q in questions)
+    stored = sum(bool(q["is_stored"]) for q in questions)
     now = questions[0]["value"] if len(questions) == 1 else None
     facts(
         [
             *([("Estimate now", counts(now), "not tested yet")] if now is not None else []),
             ("If the estimate is right", "free", f"within {counts(free)} of the truth"),
             ("If it is not", "paid", f"within {counts(paid)} of the truth"),
-            ("Answered before", f"{known} of {len(questions)}", "these cost nothing"),
+            ("Answered before", f"{stored} of {len(questions)}", "these cost nothing"),
         ]
     )
 
 
-def _bars(one: Asked) -> None:
+def _bars(one: Answered) -> None:
     import pandas as pd
 
     from sfumato.release.charts import interval_bars

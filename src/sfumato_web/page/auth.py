@@ -39,7 +39,7 @@ from sfumato_web.server.server_limits import Rates
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from sfumato_web.server.state import House
+    from sfumato_web.server.state import ServerState
 
 __all__ = [
     "COOKIE",
@@ -48,12 +48,11 @@ __all__ = [
     "PREFIX",
     "Login",
     "Logins",
-    "Porch",
+    "PageMiddleware",
     "login_page",
 ]
 
 
-# --------------------
 # The login: a plain form that needs no script.
 
 
@@ -65,7 +64,7 @@ def login_page(after: str, is_wrong: bool = False) -> str:
         if is_wrong
         else ""
     )
-    said = ' aria-describedby="wrong" aria-invalid="true"' if is_wrong else ""
+    described = ' aria-describedby="wrong" aria-invalid="true"' if is_wrong else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -84,7 +83,7 @@ def login_page(after: str, is_wrong: bool = False) -> str:
 {wrong}
 <label for="token">Your token</label>
 <input id="token" name="token" type="password" required autofocus autocomplete="current-password"
- maxlength="200" spellcheck="false"{said}>
+ maxlength="200" spellcheck="false"{described}>
 <button type="submit">Sign in</button>
 </form>
 <p class="note">Tokens come from the curator of the server. Yours is exchanged for a cookie that
@@ -95,7 +94,6 @@ ends after half an hour without use; it is kept nowhere.</p>
 """
 
 
-# --------------------
 # Who is signed in to the page: a random cookie stands for a token that was shown once.
 #
 # Logins are held in memory, by the hash of their cookie: a restart signs everybody out, and
@@ -217,11 +215,13 @@ def policy(nonce: str | None) -> str:
     )
 
 
-class Porch:
+class PageMiddleware:
     """The application around the page."""
 
-    def __init__(self, app: ASGIApp, house: House, clock: Callable[[], float] = monotonic) -> None:
-        self.app, self.house, self.logins = app, house, Logins(clock)
+    def __init__(
+        self, app: ASGIApp, server: ServerState, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.app, self.server, self.logins = app, server, Logins(clock)
         self._clock, self._guesses = clock, Rates(*GUESSES, clock)
         self._sockets: Counter[str] = Counter()
 
@@ -242,14 +242,14 @@ class Porch:
         headers: dict[str, str],
         login: Login | None,
     ) -> None:
-        """One request over HTTP; a refusal is raised for the gate to send."""
+        """One request over HTTP; a refusal is raised for ``RequestMiddleware`` to send."""
         path, method = scope["path"], scope["method"]
-        leave = _Leaving(send).send
+        leave = _PageResponse(send).send
         if method not in ("GET", "HEAD"):
             _check_change(path, method, headers)
         if path == f"{PREFIX}/login":
-            found = await self._login(scope, receive, headers)
-            await found(scope, receive, leave)
+            response = await self._login(scope, receive, headers)
+            await response(scope, receive, leave)
         elif path == f"{PREFIX}/logout" and method == "POST":
             self.logins.end(_cookie(headers.get("cookie", "")))
             gone = _to(f"{PREFIX}/login")
@@ -274,41 +274,41 @@ class Porch:
             scope[LOGIN] = login
             await self.app(scope, receive, leave)
 
-    def _state(self, login: Login | None, asked: dict[str, list[str]]) -> dict[str, str]:
+    def _state(self, login: Login | None, query: dict[str, list[str]]) -> dict[str, str]:
         """Why a page has no connection, for the script that tells people; says nothing else."""
         if login is None:
             return {"state": "signed-out"}
-        if (asked.get("client_id") or [""])[0] not in login.pages:
+        if (query.get("client_id") or [""])[0] not in login.pages:
             return {"state": "unknown"}
         if self._sockets[login.who.name] >= MOST_SOCKETS:
             return {"state": "too-many", "message": TOO_MANY_TABS}
         return {"state": "fine"}
 
     def _count(self, login: Login) -> None:
-        wait = self.house.rates.wait(login.who.name)
+        wait = self.server.rates.wait(login.who.name)
         if wait > 0:
             raise too_many(math.ceil(wait))
 
     async def _login(self, scope: Scope, receive: Receive, headers: dict[str, str]) -> Response:
         """The form, or what came in it."""
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        after = (asked.get("next") or [""])[0]
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        after = (query.get("next") or [""])[0]
         after = after if _NEXT.fullmatch(after) else f"{PREFIX}/plan"
         if scope["method"] != "POST":
             return Response(login_page(after), media_type="text/html")
-        body = (await receive()).get("body", b"")  # the gate has read it and knows its size
+        body = (await receive()).get("body", b"")  # the middleware has read it and knows its size
         token = (parse_qs(body.decode("latin-1")).get("token") or [""])[0].strip()
-        who = self.house.tokens.holder(f"Bearer {token}")
+        who = self.server.tokens.holder(f"Bearer {token}")
         if who is None:
             wait = self._guesses.wait("")
             if wait > 0:
                 raise too_many(math.ceil(wait))
             return Response(login_page(after, is_wrong=True), 401, media_type="text/html")
-        wait = self.house.rates.wait(who.name)
+        wait = self.server.rates.wait(who.name)
         if wait > 0:
             raise too_many(math.ceil(wait))
-        found = _to(after)
-        found.set_cookie(
+        response = _to(after)
+        response.set_cookie(
             COOKIE,
             self.logins.begin(who),
             path=PREFIX,
@@ -317,7 +317,7 @@ class Porch:
             # Only ever makes the cookie stricter, so it does not matter who says it.
             secure=headers.get("x-forwarded-proto") == "https",
         )
-        return found
+        return response
 
     async def _socket(
         self,
@@ -329,8 +329,8 @@ class Porch:
     ) -> None:
         """The websocket of a page: of somebody signed in, from this site, not too many."""
         is_fine = scope["path"].startswith(SOCKETS) and _is_own(headers)
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        is_theirs = login is not None and set(asked.get("client_id", ())) <= set(login.pages)
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        is_theirs = login is not None and set(query.get("client_id", ())) <= set(login.pages)
         if (
             not is_fine
             or not is_theirs
@@ -351,9 +351,8 @@ class Porch:
                 return {"type": "websocket.disconnect", "code": 1008}
             return message
 
-        scope[LOGIN] = (
-            login  # whatever is said over this socket has to be about pages of this login
-        )
+        # Whatever is said over this socket has to be about pages of this login.
+        scope[LOGIN] = login
         self._sockets[login.who.name] += 1
         try:
             await self.app(scope, limited, send)
@@ -375,10 +374,10 @@ def _to(path: str) -> RedirectResponse:
 
 def _cookie(header: str) -> str:
     try:
-        found = SimpleCookie(header).get(COOKIE)
+        morsel = SimpleCookie(header).get(COOKIE)
     except CookieError:
         return ""
-    return "" if found is None else found.value
+    return "" if morsel is None else morsel.value
 
 
 def _is_own(headers: dict[str, str]) -> bool:
@@ -387,8 +386,8 @@ def _is_own(headers: dict[str, str]) -> bool:
     return origin.scheme in ("http", "https") and origin.netloc == headers.get("host")
 
 
-class _Leaving:
-    """The way out of one response: security headers for all, a nonce for the scripts of a page."""
+class _PageResponse:
+    """Sends one response with security headers, and with a nonce for the scripts of a page."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

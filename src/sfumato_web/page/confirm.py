@@ -16,7 +16,7 @@ from sfumato.ledger.account import percent
 from sfumato.privacy.budget import number_text
 from sfumato.privacy.cost import composed_epsilon
 from sfumato.release.provenance import cost_in_words, guarantee
-from sfumato_web.page.layout import Visitor, facts, say, told, words
+from sfumato_web.page.layout import Visitor, facts, paragraph, set_paragraph, showing_refusals
 from sfumato_web.page.plan_draft import Draft
 from sfumato_web.server.models import canonical
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.account import Price, Remaining
     from sfumato.planning.forecast import Forecast
     from sfumato.run.linear import Plan
-    from sfumato_web.server.dataset import Guarded, ReleaseWanted
+    from sfumato_web.server.dataset import GuardedDataset, ReleaseTask
 
 __all__ = [
     "Confirm",
@@ -69,7 +69,7 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self.share, self.words = 0.0, "Waiting for its turn"
+        self.share, self.text = 0.0, "Waiting for its turn"
         self._parts: dict[str, tuple[float, float]] = {}
 
     def __call__(self, done: int, total: int, what: str) -> None:
@@ -80,7 +80,7 @@ class Progress:
         begin, end = self._parts[kind]
         part = min(1.0, max(0.0, done / total)) if total else 0.0
         self.share = max(self.share, begin + part * (end - begin))
-        self.words = what[:1].upper() + what[1:]
+        self.text = what[:1].upper() + what[1:]
 
 
 class Confirm:
@@ -89,12 +89,12 @@ class Confirm:
     def __init__(self, visitor: Visitor, draft: Draft) -> None:
         self.visitor, self.draft = visitor, draft
         self.plan: Plan | None = None
-        self.guarded: Guarded | None = None
+        self.dataset: GuardedDataset | None = None
 
     def build(self) -> None:
         """The line below the forecast, hidden until there is a plan."""
         with ui.element("div").classes("line apart") as self.line:
-            self.said = words("", "note").classes("grow")
+            self.note = paragraph("", "note").classes("grow")
             self.button = ui.button("Release …", on_click=self.ask)
         with ui.dialog() as self.dialog, ui.card().classes("confirm"):
             self.dialog.props["aria-label"] = "Spend and release?"
@@ -108,46 +108,46 @@ class Confirm:
         """The budget moves: nothing can be released until there is a plan for it."""
         self.button.set_enabled(False)
 
-    async def offer(self, guarded: Guarded | None, plan: Plan) -> None:
+    async def offer(self, dataset: GuardedDataset | None, plan: Plan) -> None:
         """Say what a release would cost, and whether it can be had."""
-        self.guarded, self.plan = guarded, plan
-        if guarded is None:
-            say(self.said, "A schema without a table: there is nothing to release.")
+        self.dataset, self.plan = dataset, plan
+        if dataset is None:
+            set_paragraph(self.note, "A schema without a table: there is nothing to release.")
             self.button.set_enabled(False)
             return
-        who, asked = self.visitor.who, canonical(self.draft.asked())
+        who, body = self.visitor.who, canonical(self.draft.request())
 
         def looked() -> bool:
-            return guarded.body(guarded.read(asked)) is not None
+            return dataset.body(dataset.read(body)) is not None
 
-        is_known = await guarded.on_ledger(who, looked)
+        is_stored = await dataset.on_ledger(who, looked)
         within = plan.in_ledger
         cost = " ".join(spent(plan.forecast)).strip()
-        if is_known or within is None:
-            said = "Released before: opening it again costs nothing."
+        if is_stored or within is None:
+            text = "Released before: opening it again costs nothing."
         else:
-            said = f"It would cost {cost}: it {within.describe()}."
-        say(self.said, said)
-        self.button.set_text("Open the release" if is_known else "Release …")
-        self.button.set_enabled(is_known or within is None or within.fits)
+            text = f"It would cost {cost}: it {within.describe()}."
+        set_paragraph(self.note, text)
+        self.button.set_text("Open the release" if is_stored else "Release …")
+        self.button.set_enabled(is_stored or within is None or within.fits)
 
     async def ask(self) -> None:
         """The dialog that says what is about to be spent."""
-        guarded, plan = self.guarded, self.plan
-        if guarded is None or plan is None:
+        dataset, plan = self.dataset, self.plan
+        if dataset is None or plan is None:
             return
-        who, asked = self.visitor.who, canonical(self.draft.asked())
+        who, body = self.visitor.who, canonical(self.draft.request())
 
-        def looked() -> tuple[ReleaseWanted, bool, Remaining, Price]:
-            wanted, book = guarded.read(asked), guarded.book
-            is_known = guarded.body(wanted) is not None
-            price = book.price(plan.cost, who.name, delta=plan.budget.delta)
-            return wanted, is_known, book.remaining(who.name), price
+        def looked() -> tuple[ReleaseTask, bool, Remaining, Price]:
+            task, ledger = dataset.read(body), dataset.ledger
+            is_stored = dataset.body(task) is not None
+            price = ledger.price(plan.cost, who.name, delta=plan.budget.delta)
+            return task, is_stored, ledger.remaining(who.name), price
 
         self.visitor.check()
-        wanted, is_known, left, price = await guarded.on_ledger(who, looked)
-        if is_known:
-            ui.navigate.to(f"/release/{guarded.name}/{wanted.key}")
+        task, is_stored, left, price = await dataset.on_ledger(who, looked)
+        if is_stored:
+            ui.navigate.to(f"/release/{dataset.name}/{task.key}")
             return
         self.inside.clear()
         with self.inside:
@@ -160,38 +160,38 @@ class Confirm:
                     ("Left then", "-" if price.left is None else percent(price.left), _NEVER_GROWS),
                 ]
             )
-            words(guarantee(plan), "note")
+            paragraph(guarantee(plan), "note")
             self.place = ui.element("div").classes("stack").props("aria-live=polite")
             with ui.element("div").classes("line") as self.choices:
-                ui.button("Spend and release", on_click=lambda: self._release(guarded, wanted))
+                ui.button("Spend and release", on_click=lambda: self._release(dataset, task))
                 cancel = ui.element("button").classes("pick").props("type=button")
                 with cancel.on("click", self.dialog.close):
                     ui.label("Cancel")
         self.dialog.open()
 
-    async def _release(self, guarded: Guarded, wanted: ReleaseWanted) -> None:
+    async def _release(self, dataset: GuardedDataset, task: ReleaseTask) -> None:
         """Debit, measure, and go to the answers."""
         self.choices.set_visibility(False)  # one click is enough; a second would be free
         self.dialog.props("persistent")
         visitor, progress = self.visitor, Progress()
-        with told(self.place, clear=True):
+        with showing_refusals(self.place, clear=True):
             bar = ui.linear_progress(value=0, show_value=False)
             bar.props["aria-label"] = "Progress of the release"
-            said = words(progress.words, "note")
-            timer = ui.timer(0.25, lambda: _show(progress, bar, said))
+            note = paragraph(progress.text, "note")
+            timer = ui.timer(0.25, lambda: _show(progress, bar, note))
             try:
                 began = visitor.now()
                 visitor.check()
-                who, house = visitor.who, visitor.house
-                if await house.read(who, guarded.known, wanted, who, None) is None:
-                    await house.work(who, guarded.release, wanted, who, progress, lane=guarded.lane)
+                who, server = visitor.who, visitor.server
+                if await server.read(who, dataset.stored_body, task, who, None) is None:
+                    await server.work(who, dataset.release, task, who, progress, lane=dataset.lane)
                 await visitor.on_grid(began)
             finally:
                 timer.deactivate()
                 self.dialog.props(remove="persistent")
-            ui.navigate.to(f"/release/{guarded.name}/{wanted.key}")
+            ui.navigate.to(f"/release/{dataset.name}/{task.key}")
 
 
-def _show(progress: Progress, bar: ui.linear_progress, said: ui.html) -> None:
+def _show(progress: Progress, bar: ui.linear_progress, note: ui.html) -> None:
     bar.set_value(progress.share)
-    say(said, progress.words)
+    set_paragraph(note, progress.text)

@@ -82,13 +82,13 @@ class Rescaled:
     @property
     def candidates(self) -> list[tuple[str, float | None, str, bool]]:
         """Mechanism, typical error, note, and whether it is the chosen one; the best first."""
-        found = []
+        rows = []
         for c in self.plan.candidates:
             noise = MECHANISMS[c.mechanism].noise if c.mechanism in MECHANISMS else "gaussian"
             ratio = _ratio(self.plan.budget, self.budget, noise)
             error = None if c.rmse is None or ratio is None else c.rmse * ratio
-            found.append((c.name, error, c.note, c.is_chosen))
-        return sorted(found, key=lambda each: (each[1] is None, each[1] or 0.0))
+            rows.append((c.name, error, c.note, c.is_chosen))
+        return sorted(rows, key=lambda each: (each[1] is None, each[1] or 0.0))
 
 
 def rescaled(plan: Plan, budget: Budget) -> Rescaled | None:
@@ -189,9 +189,9 @@ class _Drawn:
         text = StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
-        kept = list(zip(*self.rows, strict=True))
+        before = list(zip(*self.rows, strict=True))
         columns = [
-            [f"{v:.6g}" for v in numbers[c]] if c in numbers else kept[i]
+            [f"{v:.6g}" for v in numbers[c]] if c in numbers else before[i]
             for i, c in enumerate(self.columns)
         ]
         writer.writerows(zip(*columns, strict=True))

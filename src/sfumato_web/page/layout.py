@@ -21,14 +21,14 @@ from starlette.requests import Request
 from sfumato.errors import SfumatoError, place_of
 from sfumato.text import sentence
 from sfumato_web.page.auth import LOGIN, PREFIX, Login, Logins
-from sfumato_web.server.middleware import HOUSE
+from sfumato_web.server.middleware import SERVER
 from sfumato_web.server.problems import Problem, problem_of, too_many
 
 if TYPE_CHECKING:
     from sfumato.release.charts import Chart as Drawn
     from sfumato_web.server.config import Analyst
-    from sfumato_web.server.dataset import Guarded
-    from sfumato_web.server.state import House
+    from sfumato_web.server.dataset import GuardedDataset
+    from sfumato_web.server.state import ServerState
 
 __all__ = [
     "LIBRARY",
@@ -42,13 +42,13 @@ __all__ = [
     "facts_html",
     "labelled",
     "page",
-    "say",
+    "paragraph",
+    "set_paragraph",
+    "showing_refusals",
     "table",
     "table_html",
-    "told",
     "trouble",
     "visitor_of",
-    "words",
 ]
 
 
@@ -74,7 +74,7 @@ Builder = Callable[["Visitor"], Awaitable[None] | None]
 class Visitor:
     """Who looks at a page, and the server it is a page of."""
 
-    house: House
+    server: ServerState
     login: Login
     logins: Logins
     request: Request
@@ -85,13 +85,13 @@ class Visitor:
         return self.login.who
 
     @property
-    def datasets(self) -> list[Guarded]:
+    def datasets(self) -> list[GuardedDataset]:
         """The datasets that are open to them."""
-        return [d for d in self.house.datasets.values() if d.name in self.who.datasets]
+        return [d for d in self.server.datasets.values() if d.name in self.who.datasets]
 
-    def dataset(self, name: str) -> Guarded:
+    def dataset(self, name: str) -> GuardedDataset:
         """A dataset that is theirs; any other name is refused in the same words."""
-        return self.house.dataset(self.who, name)
+        return self.server.dataset(self.who, name)
 
     def check(self) -> None:
         """Every action begins with this: the login still holds, and the rate is kept.
@@ -101,25 +101,25 @@ class Visitor:
         if not self.logins.use(self.login):
             ui.navigate.to("/login")
             raise Problem(401, "signed-out", "you were signed out; sign in again")
-        wait = self.house.rates.wait(self.who.name)
+        wait = self.server.rates.wait(self.who.name)
         if wait > 0:
             raise too_many(math.ceil(wait))
 
     def now(self) -> float:
         """When an action began, for ``on_grid``."""
-        return self.house.grid.clock()
+        return self.server.grid.clock()
 
     async def on_grid(self, began: float) -> None:
         """Answers that touched data are shown on the grid of times, as over HTTP."""
-        await self.house.grid.wait(began)
+        await self.server.grid.wait(began)
 
     async def work(self, function: Callable[..., T], *arguments: object) -> T:
         """Run what can take long in a worker of the server; refuse when too many wait."""
         self.check()
-        return await self.house.work(self.who, function, *arguments)
+        return await self.server.work(self.who, function, *arguments)
 
     async def on_ledger(
-        self, dataset: Guarded, function: Callable[..., T], *arguments: object
+        self, dataset: GuardedDataset, function: Callable[..., T], *arguments: object
     ) -> T:
         """Run what reads the ledger of a dataset off the event loop; it waits for no plan."""
         self.check()
@@ -143,7 +143,7 @@ def page(path: str, title: str, lead: str = "", at: str = "") -> Callable[[Build
                     ui.html(escape(title), sanitize=False, tag="h1")
                     if lead:
                         ui.html(escape(lead), sanitize=False, tag="p").classes("lead")
-                with told(ui.element("div").classes("stack loose")):
+                with showing_refusals(ui.element("div").classes("stack loose")):
                     made_now = build(visitor)
                     if inspect.isawaitable(made_now):
                         await made_now
@@ -155,9 +155,9 @@ def page(path: str, title: str, lead: str = "", at: str = "") -> Callable[[Build
 
 
 def visitor_of(request: Request) -> Visitor:
-    """Who sent a request that the porch let in."""
+    """Who sent a request that the middleware of the page let in."""
     scope = request.scope
-    return Visitor(scope[HOUSE], scope[LOGIN], scope[LOGINS], request)
+    return Visitor(scope[SERVER], scope[LOGIN], scope[LOGINS], request)
 
 
 @contextmanager
@@ -204,37 +204,36 @@ def card(title: str, note: str = "", level: int = 2) -> Iterator[ui.element]:
         with ui.element("div").classes("card-head"):
             ui.html(escape(title), sanitize=False, tag=f"h{level}")
             if note:
-                words(note, "note")
+                paragraph(note, "note")
         yield panel
 
 
-def words(text: str, kind: str = "") -> ui.html:
+def paragraph(text: str, kind: str = "") -> ui.html:
     """A paragraph of plain text; kinds: note, lead, promise, warning."""
     return ui.html(escape(text), sanitize=False, tag="p").classes(kind)
 
 
-def say(element: ui.html, text: str) -> None:
-    """Another text in the place of ``words``."""
+def set_paragraph(element: ui.html, text: str) -> None:
+    """Show another text in a paragraph."""
     element.set_content(escape(text))
 
 
 def trouble(message: str) -> ui.html:
     """A refusal, read out at once by screen readers."""
-    said = ui.html(escape(message), sanitize=False, tag="p").classes("trouble")
-    return said.props("role=alert")
+    return ui.html(escape(message), sanitize=False, tag="p").classes("trouble").props("role=alert")
 
 
 def empty(title: str, text: str) -> ui.element:
     """What a place says while there is nothing in it."""
-    with ui.element("div").classes("empty") as found:
+    with ui.element("div").classes("empty") as place:
         ui.html(escape(title), sanitize=False, tag="h2")
-        words(text)
-    return found
+        paragraph(text)
+    return place
 
 
 @contextmanager
-def told(where: ui.element, *, clear: bool = False) -> Iterator[ui.element]:
-    """Work inside a place; a refusal is shown there in the words of the server, nothing else is.
+def showing_refusals(where: ui.element, *, clear: bool = False) -> Iterator[ui.element]:
+    """Work inside a place, where a refusal is shown in the words of the server.
 
     With ``clear`` the place is emptied first. Unexpected errors go to the log, by type and place.
     """
@@ -313,7 +312,6 @@ def labelled(element: E, label: str, role: str = "region") -> E:
     return element
 
 
-# --------------------
 # A chart on the page: the Altair charts of reports and notebooks, drawn in the browser by Vega.
 
 

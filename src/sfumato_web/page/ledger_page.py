@@ -23,10 +23,10 @@ from sfumato_web.page.layout import (
     empty,
     facts,
     page,
+    paragraph,
+    showing_refusals,
     table,
-    told,
     trouble,
-    words,
 )
 from sfumato_web.server.models import FreezeAsked
 from sfumato_web.server.problems import not_curator, not_valid
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sfumato.ledger.verify import Verification
     from sfumato.privacy.budget import Budget
     from sfumato_web.server.config import Analyst
-    from sfumato_web.server.dataset import Guarded
+    from sfumato_web.server.dataset import GuardedDataset
 
 __all__ = [
     "Spending",
@@ -52,7 +52,6 @@ __all__ = [
 ]
 
 
-# --------------------
 # What the page Ledger shows and does, by role; without how it is shown.
 #
 # Roles are checked here, in what is done, not in what is shown: an analyst sees their own debits,
@@ -91,18 +90,18 @@ class Spending:
         if not self.entries:
             return []
         until = (datetime.now(UTC) if now is None else now).isoformat(timespec="seconds")
-        found = [(e.time, s) for e, s in zip(self.entries, self.shares, strict=True)]
-        step = -(-len(found) // POINTS)
-        return [(found[0][0], 0.0), *found[::-step][::-1], (until, self.shares[-1])]
+        points = [(e.time, s) for e, s in zip(self.entries, self.shares, strict=True)]
+        step = -(-len(points) // POINTS)
+        return [(points[0][0], 0.0), *points[::-step][::-1], (until, self.shares[-1])]
 
 
-def spending(dataset: Guarded, who: Analyst) -> Spending:
+def spending(dataset: GuardedDataset, who: Analyst) -> Spending:
     """What was spent: all of it for a curator, one's own for an analyst."""
-    book = dataset.book
+    ledger = dataset.ledger
     analyst = None if who.is_curator else who.name
-    entries = book.entries() if analyst is None else book.entries(analyst=analyst)
+    entries = ledger.entries() if analyst is None else ledger.entries(analyst=analyst)
     allowed = None if analyst is None else who.allowances.get(dataset.name)
-    budget = book.budget if allowed is None else allowed
+    budget = ledger.budget if allowed is None else allowed
     taken = shares_of(budget, (entry.cost for entry in entries))
     return Spending(
         budget,
@@ -111,21 +110,21 @@ def spending(dataset: Guarded, who: Analyst) -> Spending:
         tuple(entries),
         tuple(float(share) for share in accumulate(taken)),
         tuple(taken),
-        book.remaining(analyst),
-        book.is_frozen(),
+        ledger.remaining(analyst),
+        ledger.is_frozen(),
         dataset.frozen() if who.is_curator else None,
     )
 
 
-def budget_chart(found: Spending, now: datetime | None = None) -> alt.Chart:
+def budget_chart(spending: Spending, now: datetime | None = None) -> alt.Chart:
     """The share spent as steps over time."""
     import altair as alt
 
-    rows = [{"t": time, "s": share} for time, share in found.points(now)]
+    rows = [{"t": time, "s": share} for time, share in spending.points(now)]
     x = alt.X("t:T", title="time (UTC)", scale=alt.Scale(type="utc"), axis=alt.Axis(tickCount=5))
     y = alt.Y(
         "s:Q",
-        title="share of the budget spent" + ("" if found.is_all else " by you"),
+        title="share of the budget spent" + ("" if spending.is_all else " by you"),
         axis=alt.Axis(format="%"),
         scale=alt.Scale(domain=[0, 1]),
         stack=None,  # debits of one second lie upon each other, and are not added up again
@@ -144,32 +143,32 @@ async def verified(visitor: Visitor, name: str) -> Verification:
     """Replay the whole ledger of a dataset; curators only."""
     _check_curator(visitor)
     dataset = visitor.dataset(name)
-    return await visitor.on_ledger(dataset, dataset.book.verify)
+    return await visitor.on_ledger(dataset, dataset.ledger.verify)
 
 
 async def freeze(visitor: Visitor, name: str, is_frozen: bool, reason: str) -> None:
     """Stop new answers of a dataset, or let them be asked again; curators only."""
     _check_curator(visitor)
     try:
-        asked = FreezeAsked(reason=reason.strip())
+        request = FreezeAsked(reason=reason.strip())
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise not_valid(faults) from None
     visitor.check()
-    await visitor.dataset(name).freeze(visitor.who, is_frozen, asked.reason)
+    await visitor.dataset(name).freeze(visitor.who, is_frozen, request.reason)
 
 
-def allowances(visitor: Visitor, dataset: Guarded) -> list[tuple[str, str, str, str]]:
+def allowances(visitor: Visitor, dataset: GuardedDataset) -> list[tuple[str, str, str, str]]:
     """Who may ask about a dataset, with what budget, and what is left of it; curators only."""
     _check_curator(visitor)
-    kept = {a.analyst: a for a in dataset.book.allowances()}
+    by_analyst = {a.analyst: a for a in dataset.ledger.allowances()}
     rows: list[tuple[str, str, str, str]] = []
-    for analyst in visitor.house.config.analysts:
+    for analyst in visitor.server.config.analysts:
         if dataset.name not in analyst.datasets:
             continue
-        own = kept.get(analyst.name)
+        own = by_analyst.get(analyst.name)
         allowed = "the table's" if own is None else own.budget.describe()
-        left = dataset.book.remaining(analyst.name).share
+        left = dataset.ledger.remaining(analyst.name).share
         rows.append((analyst.name, analyst.role, allowed, percent(left)))
     return rows
 
@@ -218,45 +217,45 @@ class _Ledger:
     async def show(self) -> None:
         """Everything anew."""
         visitor = self.visitor
-        with told(self.shown, clear=True):
+        with showing_refusals(self.shown, clear=True):
             dataset = visitor.dataset(self.name)
-            found = await visitor.on_ledger(dataset, spending, dataset, visitor.who)
-            if found.is_frozen:
-                words(
+            spent = await visitor.on_ledger(dataset, spending, dataset, visitor.who)
+            if spent.is_frozen:
+                paragraph(
                     f"{self.name} is frozen: no new answers are given, stored ones stay readable.",
                     "warning",
                 )
-                if found.frozen:
-                    words(f"{found.frozen}.", "note")
+                if spent.frozen:
+                    paragraph(f"{spent.frozen}.", "note")
             with ui.element("div").classes("split"):
-                self._left(found)
-                with card("Budget over time", _spenders(found)):
-                    _chart(found)
+                self._left(spent)
+                with card("Budget over time", _spenders(spent)):
+                    _chart(spent)
             if visitor.who.is_curator:
-                await self._curators(found)
+                await self._curators(spent)
             with card("Entries", "Every debit, newest first; answers that were free are not here."):
-                _entries(found)
+                _entries(spent)
         if visitor.who.is_curator:
-            with told(self.overview, clear=True):
+            with showing_refusals(self.overview, clear=True):
                 await self._datasets()
 
-    def _left(self, found: Spending) -> None:
+    def _left(self, spent: Spending) -> None:
         with card("What is left"):
-            share = float(found.remaining.share)
+            share = float(spent.remaining.share)
             is_all = self.visitor.who.is_curator
             note = "of the table's budget" if is_all else "of what you may spend"
             gauge("Budget left", share, note)
-            gone, own = found.spent
+            gone, own = spent.spent
             by_whom = "" if is_all else f"{own:.1%} of it by you, as the chart shows"
-            budget, pure = found.budget, found.budget.pure
+            budget, pure = spent.budget, spent.budget.pure
             lanes = "" if pure is None else f", epsilon = {number_text(pure)} of it for pure noise"
-            left, _, kinds = found.remaining.describe().partition(", ")
+            left, _, kinds = spent.remaining.describe().partition(", ")
             facts(
                 [
-                    ("Budget", budget.promise.describe(), f"{_whose(found)}{lanes}"),
+                    ("Budget", budget.promise.describe(), f"{_whose(spent)}{lanes}"),
                     ("You can spend", left.removesuffix(" remains"), f"at once: {kinds}"),
                     ("Spent", f"{gone:.1%}", by_whom),
-                    ("Debits", f"{len(found.entries):,}", "releases and paid answers"),
+                    ("Debits", f"{len(spent.entries):,}", "releases and paid answers"),
                 ]
             )
 
@@ -264,18 +263,18 @@ class _Ledger:
         rows = []
         for dataset in self.visitor.datasets:
             self.visitor.check()
-            told_ = await self.visitor.house.shown(dataset, self.visitor.who)
-            if told_["remaining"] is None:
+            document = await self.visitor.server.shown(dataset, self.visitor.who)
+            if document["remaining"] is None:
                 nothing = ("cannot be read", "-", "-")
-                rows.append((dataset.name, dataset.dataset.about, *nothing))
+                rows.append((dataset.name, dataset.config.about, *nothing))
                 continue
-            left = float(told_["remaining"]["share"])  # type: ignore[index]
-            paid = told_["paid_answers"]
+            left = float(document["remaining"]["share"])  # type: ignore[index]
+            paid = document["paid_answers"]
             rows.append(
                 (
                     dataset.name,
-                    dataset.dataset.about,
-                    "frozen" if told_["is_frozen"] else "open",
+                    dataset.config.about,
+                    "frozen" if document["is_frozen"] else "open",
                     "no session" if paid is None else str(paid),
                     percent(Fraction(left)),
                 )
@@ -283,7 +282,7 @@ class _Ledger:
         columns = ("dataset", "about", "state", "paid answers left", "budget left")
         table(columns, rows, "All datasets", texts=3)
 
-    async def _curators(self, found: Spending) -> None:
+    async def _curators(self, spent: Spending) -> None:
         """Who may ask, the proof that the ledger is whole, and the brake."""
         visitor, dataset = self.visitor, self.visitor.dataset(self.name)
         with ui.element("div").classes("halves"):
@@ -293,15 +292,15 @@ class _Ledger:
             with card("Proof and brake", "Both are for curators only."):
                 with ui.element("div").classes("line"):
                     ui.button("Verify the ledger", on_click=self.verify).props("outline")
-                    verb = "Unfreeze" if found.is_frozen else "Freeze"
+                    verb = "Unfreeze" if spent.is_frozen else "Freeze"
                     ui.button(
-                        f"{verb} {self.name}", on_click=lambda: self._confirm(found.is_frozen)
+                        f"{verb} {self.name}", on_click=lambda: self._confirm(spent.is_frozen)
                     ).props("outline")
                 self.proof = ui.element("div").classes("stack").props("aria-live=polite")
 
     async def verify(self) -> None:
         """Replay the chain and say what was found."""
-        with told(self.proof, clear=True):
+        with showing_refusals(self.proof, clear=True):
             _verified(await verified(self.visitor, self.name))
 
     def _confirm(self, is_frozen: bool) -> None:
@@ -311,18 +310,18 @@ class _Ledger:
             dialog.props(f'aria-label="{verb} {name}"').on("hide", dialog.delete)
             with ui.element("div").classes("stack"):
                 ui.html(f"{verb} {name}?", sanitize=False, tag="h2")
-                words(
+                paragraph(
                     "New questions and releases are possible again."
                     if is_frozen
                     else "No new answers are given to anybody until it is unfrozen. Stored ones "
                     "stay readable."
                 )
-                words("The reason is written into the ledger and stays there.", "note")
+                paragraph("The reason is written into the ledger and stays there.", "note")
                 reason = ui.input("Reason").props('aria-label="Reason" maxlength=200')
                 status = ui.element("div")
 
                 async def confirmed() -> None:
-                    with told(status, clear=True):
+                    with showing_refusals(status, clear=True):
                         await freeze(self.visitor, name, not is_frozen, reason.value or "")
                         dialog.close()
                         await self.show()
@@ -332,28 +331,28 @@ class _Ledger:
                     ui.button("Cancel", on_click=dialog.close).props("outline")
 
 
-def _whose(found: Spending) -> str:
-    return "your allowance" if found.is_own else "of the table"
+def _whose(spent: Spending) -> str:
+    return "your allowance" if spent.is_own else "of the table"
 
 
-def _spenders(found: Spending) -> str:
-    return _whose(found) if found.is_all or found.is_own else "what you spent of the table's"
+def _spenders(spent: Spending) -> str:
+    return _whose(spent) if spent.is_all or spent.is_own else "what you spent of the table's"
 
 
-def _chart(found: Spending) -> None:
-    if not found.entries:
+def _chart(spent: Spending) -> None:
+    if not spent.entries:
         empty("Nothing was spent yet", "The first release or paid answer appears here.")
         return
-    spent = found.shares[-1]
+    share = spent.shares[-1]
     Chart(
-        budget_chart(found),
-        f"Budget spent over time: {len(found.entries)} debits, {spent:.1%} spent in all",
+        budget_chart(spent),
+        f"Budget spent over time: {len(spent.entries)} debits, {share:.1%} spent in all",
     )
 
 
-def _entries(found: Spending) -> None:
-    if not found.entries:
-        words("There are none.", "note")
+def _entries(spent: Spending) -> None:
+    if not spent.entries:
+        paragraph("There are none.", "note")
         return
     rows = [
         (
@@ -362,30 +361,36 @@ def _entries(found: Spending) -> None:
             e.analyst or "-",
             e.state,
             percent(taken),
-            cost_in_words(e.cost, found.budget),
+            cost_in_words(e.cost, spent.budget),
             percent(Fraction(share)),
             e.key if len(e.key) <= 40 else f"{e.key[:24]}...",
         )
-        for e, taken, share in zip(found.entries, found.taken, found.shares, strict=True)
+        for e, taken, share in zip(spent.entries, spent.taken, spent.shares, strict=True)
     ]
     columns = ("debit", "time (UTC)", "analyst", "state", "takes", "cost", "spent so far", "key")
     table(columns, rows[::-1][:SHOWN], "Debits", texts=4)
     if len(rows) > SHOWN:
-        words(f"The newest {SHOWN} of {len(rows):,}; GET /datasets/NAME/ledger has all.", "note")
+        paragraph(
+            f"The newest {SHOWN} of {len(rows):,}; GET /datasets/NAME/ledger has all.", "note"
+        )
 
 
-def _verified(found: Verification) -> None:
-    if found.problems:
+def _verified(result: Verification) -> None:
+    if result.problems:
         trouble("The ledger is damaged; restore the newest backup and do not release from it.")
-        table(("what was found",), [(p,) for p in found.problems], "Faults of the ledger")
+        table(("what was found",), [(p,) for p in result.problems], "Faults of the ledger")
         return
-    words("The ledger is whole: every record, hash and cost was computed again.", "promise")
-    head = "agrees" if found.head_file_checked else "not there: rollback is not excluded"
+    paragraph("The ledger is whole: every record, hash and cost was computed again.", "promise")
+    head = "agrees" if result.head_file_checked else "not there: rollback is not excluded"
     facts(
         [
-            ("Records", f"{found.records:,}", f"head {found.head[:16]}..."),
-            ("Debits answered", str(found.answered), f"{found.reserved} open, {found.burnt} burnt"),
-            ("Free answers", f"{found.free:,}", "each hash computed again"),
-            ("Spent", f"{found.spent_units / found.total_units:.2%}", f"head file: {head}"),
+            ("Records", f"{result.records:,}", f"head {result.head[:16]}..."),
+            (
+                "Debits answered",
+                str(result.answered),
+                f"{result.reserved} open, {result.burnt} burnt",
+            ),
+            ("Free answers", f"{result.free:,}", "each hash computed again"),
+            ("Spent", f"{result.spent_units / result.total_units:.2%}", f"head file: {head}"),
         ]
     )

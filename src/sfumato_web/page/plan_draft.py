@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sfumato.run.linear import Plan
     from sfumato_web.page.layout import Visitor
     from sfumato_web.server.config import Analyst
-    from sfumato_web.server.dataset import Guarded
+    from sfumato_web.server.dataset import GuardedDataset
     from sfumato_web.server.server_limits import Limits
 
 __all__ = [
@@ -57,7 +57,7 @@ class Draft:
         """The budget that the sliders say."""
         return Budget(epsilon=EPSILONS[self.epsilon], delta=DELTAS[self.delta])
 
-    def asked(self) -> dict[str, object]:
+    def request(self) -> dict[str, object]:
         """The request for the server: the body of ``POST /datasets/NAME/release``."""
         delta = {} if DELTAS[self.delta] == "0" else {"delta": DELTAS[self.delta]}
         return {"workload": self.entries, "budget": {"epsilon": EPSILONS[self.epsilon], **delta}}
@@ -69,26 +69,26 @@ class Subject:
 
     domain: Domain
     limits: Limits
-    guarded: Guarded | None
+    dataset: GuardedDataset | None
 
-    def plan(self, asked: Mapping[str, object], who: Analyst) -> Plan:
+    def plan(self, document: Mapping[str, object], who: Analyst) -> Plan:
         """The plan of a request that fits what is left for them; touches no data, costs nothing."""
-        wanted = PlanAsked.model_validate(asked)
-        if self.guarded is not None:
-            return self.guarded.planned_for(wanted, who)
-        workload = workload_of(wanted.workload, self.domain, self.limits)
-        return plan_of(wanted, workload, "add-remove", None, self.limits)
+        request = PlanAsked.model_validate(document)
+        if self.dataset is not None:
+            return self.dataset.planned_for(request, who)
+        workload = workload_of(request.workload, self.domain, self.limits)
+        return plan_of(request, workload, "add-remove", None, self.limits)
 
 
 def draft_of(visitor: Visitor) -> Draft:
     """What this browser was planning, or a new draft on the first of their datasets."""
-    known = visitor.login.drafts.get("plan")
-    if isinstance(known, Draft):
-        return known
+    draft = visitor.login.drafts.get("plan")
+    if isinstance(draft, Draft):
+        return draft
     names = [d.name for d in visitor.datasets]
-    found = Draft(names[0] if names else "")
-    visitor.login.drafts["plan"] = found
-    return found
+    draft = Draft(names[0] if names else "")
+    visitor.login.drafts["plan"] = draft
+    return draft
 
 
 def in_words(entry: Mapping[str, Any]) -> str:

@@ -25,10 +25,10 @@ from sfumato_web.page.layout import (
     facts_html,
     labelled,
     page,
+    paragraph,
+    showing_refusals,
     table,
     table_html,
-    told,
-    words,
 )
 from sfumato_web.page.plan_draft import DELTAS, EPSILONS, Draft, Subject, draft_of
 from sfumato_web.page.question_card import Questions
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
     from sfumato.run.linear import Plan
     from sfumato_web.server.config import Analyst
-    from sfumato_web.server.dataset import Guarded
+    from sfumato_web.server.dataset import GuardedDataset
 
 __all__ = [
     "Tables",
@@ -46,7 +46,6 @@ __all__ = [
 ]
 
 
-# --------------------
 # The card of the table: one of the server's datasets, or a schema at hand to plan with.
 #
 # Tables are not uploaded: a copy under another name would be a second budget for the same people.
@@ -95,10 +94,10 @@ class Tables:
 
     def subject(self) -> Subject | None:
         """What is planned for, if anything can be."""
-        limits = self.visitor.house.config.limits
+        limits = self.visitor.server.config.limits
         if self.draft.table:
-            guarded = self.visitor.dataset(self.draft.table)
-            return Subject(guarded.dataset.domain, limits, guarded)
+            dataset = self.visitor.dataset(self.draft.table)
+            return Subject(dataset.config.domain, limits, dataset)
         return None if self.draft.domain is None else Subject(self.draft.domain, limits, None)
 
     async def _choose(self, event: object) -> None:
@@ -115,22 +114,22 @@ class Tables:
             else:
                 self._show_own()
 
-    def _show_dataset(self, found: Guarded) -> None:
-        about = [found.dataset.about] if found.dataset.about else []
-        protected = neighbours_in_words(found.dataset.neighbours, found.dataset.unit)
-        words(". ".join([*about, f"Protected: {protected}."]), "note")
-        with ui.expansion(f"{len(found.dataset.domain)} attributes").props("dense"):
-            _schema_table(found.dataset.domain)
+    def _show_dataset(self, dataset: GuardedDataset) -> None:
+        about = [dataset.config.about] if dataset.config.about else []
+        protected = neighbours_in_words(dataset.config.neighbours, dataset.config.unit)
+        paragraph(". ".join([*about, f"Protected: {protected}."]), "note")
+        with ui.expansion(f"{len(dataset.config.domain)} attributes").props("dense"):
+            _schema_table(dataset.config.domain)
             if self.visitor.who.is_curator:
-                words(
+                paragraph(
                     "Another schema for this table can be drafted from its column types; no row "
                     "is read.",
                     "note",
                 )
-                ui.button("Draft a schema", on_click=lambda: self._draft(found)).props("outline")
+                ui.button("Draft a schema", on_click=lambda: self._draft(dataset)).props("outline")
 
     def _show_own(self) -> None:
-        words(_PUBLIC, "warning")
+        paragraph(_PUBLIC, "warning")
         self.text = ui.textarea("Schema (TOML)", value=self.draft.schema or _EXAMPLE)
         self.text.props('input-class="mono" rows=9 spellcheck=false')
         with ui.element("div").classes("line"):
@@ -145,7 +144,7 @@ class Tables:
         self.text.set_value(str(text)[:MOST_TEXT])
 
     async def _use(self) -> None:
-        with told(self.problem, clear=True):
+        with showing_refusals(self.problem, clear=True):
             self.visitor.check()
             text = str(self.text.value or "")
             if len(text) > MOST_TEXT:
@@ -155,19 +154,19 @@ class Tables:
             self._show()
             await self.changed()
 
-    async def _draft(self, found: Guarded) -> None:
+    async def _draft(self, dataset: GuardedDataset) -> None:
         """Privacy: column names and types are public; no row is read."""
         from sfumato.domain.draft import draft
         from sfumato.vault.tables import open_table
 
-        with told(self.problem, clear=True):
-            opened = await self.visitor.work(open_table, found.dataset.source)
+        with showing_refusals(self.problem, clear=True):
+            opened = await self.visitor.work(open_table, dataset.config.source)
             made = draft(opened.column_types, untyped=opened.untyped)
             self.draft.table, self.draft.schema, self.draft.domain = "", made.text, None
             self._show()
             with self.problem:
                 for warning in made.warnings:
-                    words(warning, "note")
+                    paragraph(warning, "note")
             await self.changed()
 
 
@@ -251,7 +250,7 @@ class _Planning:
 
     def _build_forecast(self) -> None:
         with card("Forecast") as self.forecast:
-            words(
+            paragraph(
                 "Nothing is spent here: a plan reads no data. Smaller budgets protect people "
                 "better, and answers are less exact.",
                 "promise",
@@ -312,18 +311,18 @@ class _Planning:
             self.status.clear()
             self._unveil(False)
             return
-        with told(self.status, clear=True):
+        with showing_refusals(self.status, clear=True):
             self.empty.set_visibility(False)
             if self.plan is None:
-                words("Planning: mechanisms are built and compared.", "note")
-            asked = self.draft.asked()
-            how = (subject, asked, self.draft.records, self.visitor.who)
-            found = await self.visitor.work(_planned, *how)
+                paragraph("Planning: mechanisms are built and compared.", "note")
+            request = self.draft.request()
+            how = (subject, request, self.draft.records, self.visitor.who)
+            planned = await self.visitor.work(_planned, *how)
             if mine == self._wanted:
                 self.status.clear()
-                self.plan, self.preview = found
+                self.plan, self.preview = planned
                 self._show_plan()
-                await self.confirm.offer(subject.guarded, self.plan)
+                await self.confirm.offer(subject.dataset, self.plan)
 
     def _show_plan(self) -> None:
         assert self.plan is not None  # noqa: S101
@@ -371,13 +370,13 @@ class _Planning:
 
 
 def _planned(
-    subject: object, asked: dict[str, object], records: int, who: Analyst
+    subject: object, request: dict[str, object], records: int, who: Analyst
 ) -> tuple[Plan, Preview]:
     """In a worker: the plan, and the first of its charts."""
     from sfumato_web.page.plan_draft import Subject
 
     assert isinstance(subject, Subject)  # noqa: S101
-    plan = subject.plan(asked, who)
+    plan = subject.plan(request, who)
     preview = Preview(plan, records)
     for group in list(preview.groups)[:1]:
         preview.spec(group, 1.0)
@@ -398,10 +397,10 @@ def _facts(scaled: Rescaled) -> list[tuple[str, str, str]]:
 
 def _certificate(plan: Plan) -> tuple[str, str]:
     """How far from the best possible, in words."""
-    known = plan.certificate
-    if known is None:
+    certificate = plan.certificate
+    if certificate is None:
         return "not known", "no lower bound for this workload and noise"
-    over = known - 1
+    over = certificate - 1
     if over < 0.0005:
         return "the best possible", "certified: within 0.05%"
     if over < 0.1:
@@ -409,7 +408,7 @@ def _certificate(plan: Plan) -> tuple[str, str]:
     note = "the least possible error, at most"
     if plan.strategy.noise == "laplace":
         note += "; the bound is loose for Laplace noise"
-    return f"{known:.2f} x", note
+    return f"{certificate:.2f} x", note
 
 
 def _table_place(label: str) -> ui.html:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nicegui import ui
 
 from sfumato.errors import WorkloadError
-from sfumato_web.page.layout import Visitor, card, labelled, told, words
+from sfumato_web.page.layout import Visitor, card, labelled, paragraph, showing_refusals
 from sfumato_web.page.plan_draft import Draft, in_words
 from sfumato_web.server.scheduler import workload_of
 
@@ -61,16 +61,16 @@ class Questions:
     async def set_domain(self, domain: Domain | None) -> None:
         """Questions about another domain; those that cannot be asked there are dropped."""
         if self.domain is not None and domain is not None:
-            house, who = self.visitor.house, self.visitor.who
+            server, who = self.visitor.server, self.visitor.who
             entries = list(self.draft.entries)
-            fit = await house.read(who, lambda: [self._fits(e, domain) for e in entries])
+            fit = await server.read(who, lambda: [self._fits(e, domain) for e in entries])
             self.draft.entries[:] = [e for e, fits in zip(entries, fit, strict=True) if fits]
         self.domain, self.picked = domain, []
         self.show()
 
     def _fits(self, entry: dict[str, Any], domain: Domain) -> bool:
         try:
-            workload_of([entry], domain, self.visitor.house.config.limits)
+            workload_of([entry], domain, self.visitor.server.config.limits)
         except Exception:
             return False
         return True
@@ -91,9 +91,9 @@ class Questions:
         self.controls.clear()
         self.attribute_buttons = {}
         with self.controls:
-            words(_ABOUT[self.kind], "note")
+            paragraph(_ABOUT[self.kind], "note")
             if self.domain is None:
-                words("Choose a table or a schema first.", "note")
+                paragraph("Choose a table or a schema first.", "note")
             elif self.kind == "sql":
                 self._show_sql()
             else:
@@ -180,16 +180,16 @@ class Questions:
 
     async def add(self, entry: dict[str, Any]) -> None:
         """One more question, if it can be asked; else the reason is said in place."""
-        with told(self.problem, clear=True):
+        with showing_refusals(self.problem, clear=True):
             self.visitor.check()
             if self.domain is None:
                 return
             if entry in self.draft.entries:
                 raise WorkloadError("this is asked already; each question is answered once")
-            limits = self.visitor.house.config.limits
+            limits = self.visitor.server.config.limits
             entries = [*self.draft.entries, entry]
-            house, who = self.visitor.house, self.visitor.who
-            await house.read(who, workload_of, entries, self.domain, limits)
+            server, who = self.visitor.server, self.visitor.who
+            await server.read(who, workload_of, entries, self.domain, limits)
             self.draft.entries.append(entry)
             self.picked = []
             self._show_list()

@@ -31,10 +31,10 @@ from sfumato_web.page.layout import (
     empty,
     facts,
     page,
+    paragraph,
+    showing_refusals,
     table,
-    told,
     visitor_of,
-    words,
 )
 from sfumato_web.page.plan_draft import in_words
 from sfumato_web.server.problems import Problem
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from sfumato.release.answers import Group
     from sfumato.release.charts import Chart as Drawn
     from sfumato.release.release import Release
-    from sfumato_web.server.dataset import Guarded
+    from sfumato_web.server.dataset import GuardedDataset
     from sfumato_web.server.models import ReleaseAsked
 
 __all__ = [
@@ -71,28 +71,28 @@ def register() -> None:
 
     @page("/release", "Release", "What was released, to be opened again at no cost.")
     async def _list(visitor: Visitor) -> None:
-        found = [
+        releases = [
             (dataset, *each)
             for dataset in visitor.datasets
             for each in await visitor.on_ledger(dataset, dataset.releases, visitor.who)
         ]
-        if not found:
+        if not releases:
             empty("Nothing released yet", "Plan a release first; its answers will be listed here.")
             ui.link("To the plan", "/plan")
             return
         with card("Your releases", "Newest first in each table."):
-            for dataset, key, entry, asked in found:
+            for dataset, key, entry, request in releases:
                 with ui.element("div").classes("line apart"):
-                    text = ", ".join(in_words(e) for e in asked.workload)
+                    text = ", ".join(in_words(e) for e in request.workload)
                     ui.link(f"{dataset.name}: {text}", f"/release/{dataset.name}/{key}")
-                    words(f"entry {entry.sequence}, {entry.time[:10]}", "note")
+                    paragraph(f"entry {entry.sequence}, {entry.time[:10]}", "note")
 
     @page("/release/{name}/{key}", "Release", at="Release")
     async def _one(visitor: Visitor) -> None:
         dataset, key = _named(visitor)
-        asked, result = await visitor.work(_opened, dataset, key)
-        left = await visitor.on_ledger(dataset, dataset.book.remaining, visitor.who.name)
-        _Shown(visitor, dataset, key, asked, result, float(left.share)).build()
+        request, result = await visitor.work(_opened, dataset, key)
+        left = await visitor.on_ledger(dataset, dataset.ledger.remaining, visitor.who.name)
+        _Shown(visitor, dataset, key, request, result, float(left.share)).build()
 
     @pages.get("/files/{name}/{key}/{file}")
     async def _file(request: Request) -> Response:
@@ -106,25 +106,25 @@ def register() -> None:
         return Response(body, media_type=FILES[file][1], headers=disposition)
 
 
-def _named(visitor: Visitor) -> tuple[Guarded, str]:
+def _named(visitor: Visitor) -> tuple[GuardedDataset, str]:
     params = visitor.request.path_params
     return visitor.dataset(str(params["name"])), str(params["key"])
 
 
-def _opened(dataset: Guarded, key: str) -> tuple[ReleaseAsked, Release]:
-    found = dataset.released(key)
-    if found is None:
+def _opened(dataset: GuardedDataset, key: str) -> tuple[ReleaseAsked, Release]:
+    release = dataset.released(key)
+    if release is None:
         raise Problem(404, "not-found", "no release has this key; Release lists yours")
-    return found
+    return release
 
 
-def _written(dataset: Guarded, key: str, file: str) -> bytes:
+def _written(dataset: GuardedDataset, key: str, file: str) -> bytes:
     """One file of a release, written into a folder that is gone afterwards; all of it public."""
-    asked, result = _opened(dataset, key)
+    request, result = _opened(dataset, key)
     kind = FILES[file][0]
     with TemporaryDirectory(prefix="sfumato-") as folder:
-        wanted = {"synthetic": kind == "synthetic", "csv": kind == "answers_csv"}
-        paths = result.save(folder, level=asked.level, **wanted)
+        kinds = {"synthetic": kind == "synthetic", "csv": kind == "answers_csv"}
+        paths = result.save(folder, level=request.level, **kinds)
         return paths[kind].read_bytes()
 
 
@@ -134,14 +134,14 @@ class _Shown:
     def __init__(
         self,
         visitor: Visitor,
-        dataset: Guarded,
+        dataset: GuardedDataset,
         key: str,
-        asked: ReleaseAsked,
+        request: ReleaseAsked,
         result: Release,
         left: float,
     ) -> None:
         self.visitor, self.dataset, self.key, self.left = visitor, dataset, key, left
-        self.asked, self.result = asked, result
+        self.request, self.result = request, result
         work = result.forecast.workload
         named = list(named_groups(work).items())
         ranks = [chart_rank(work, group) for group, _ in named]  # charts with bands come first
@@ -158,7 +158,7 @@ class _Shown:
 
     def _build_facts(self) -> None:
         forecast = self.result.forecast
-        with card(self.dataset.name, self.dataset.dataset.about):
+        with card(self.dataset.name, self.dataset.config.about):
             facts(
                 [
                     ("Answers", f"{forecast.workload.queries:,}", f"by {forecast.mechanism}"),
@@ -167,7 +167,7 @@ class _Shown:
                     ("Left", f"{self.left:.1%}", "of your budget for this table"),
                 ]
             )
-            words(guarantee(forecast), "note")
+            paragraph(guarantee(forecast), "note")
 
     def _build_files(self) -> None:
         with card("Files", "The same answers to keep and to send on; all of it is public."):
@@ -179,10 +179,10 @@ class _Shown:
                     link.props["download"] = file
                     with link:
                         ui.label(file)
-                    words(about, "note")
+                    paragraph(about, "note")
 
     def _build_answers(self) -> None:
-        level = f"{self.asked.level:.0%}"
+        level = f"{self.request.level:.0%}"
         with card("Answers", f"Each interval holds the true number with probability {level}."):
             options = {str(i): name for i, name in enumerate(name for _, name in self.names)}
             ui.select(options, value="0", label="Group", on_change=self._choose)
@@ -194,15 +194,15 @@ class _Shown:
 
     def _show(self, number: int) -> None:
         group, name = self.names[number]
-        with told(self.place, clear=True):
+        with showing_refusals(self.place, clear=True):
             self.visitor.check()
-            estimates, level = self.result.estimates, self.asked.level
+            estimates, level = self.result.estimates, self.request.level
             drawn = _chart(self.result, group, level)
             if drawn is not None:
                 Chart(drawn, f"Released answers of {name}, with intervals")
             term = group.numerator if isinstance(group, Ratio) else group
             if self.result.forecast.workload.terms[term].rows > MOST_LISTED:
-                words("This group is too long for a page; it is in the files.", "note")
+                paragraph("This group is too long for a page; it is in the files.", "note")
                 return
             frame = group_frame(estimates, group, level)
             _table(frame, name)
@@ -230,4 +230,4 @@ def _table(frame: pd.DataFrame, name: str) -> None:
     rows = list(zip(*columns, strict=True))
     table(heads, rows, f"Answers of {name}", texts=len(labels))
     if len(frame) > len(shown):
-        words(f"{len(frame) - len(shown):,} more rows are in the files.", "note")
+        paragraph(f"{len(frame) - len(shown):,} more rows are in the files.", "note")

@@ -12,7 +12,7 @@ from nicegui import events, ui
 from nicegui.events import GenericEventArguments
 
 __all__ = [
-    "Dial",
+    "Slider",
     "slider",
 ]
 
@@ -20,7 +20,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class _Slider(ui.element, component="assets/sfumato_slider.js"):
+class _SliderElement(ui.element, component="assets/sfumato_slider.js"):
     """The slider itself, from 0 to ``most``."""
 
     def __init__(self, most: int, place: int) -> None:
@@ -34,7 +34,7 @@ class _Slider(ui.element, component="assets/sfumato_slider.js"):
         self.update()
 
 
-class Dial(Generic[T]):
+class Slider(Generic[T]):
     """A slider over a list of values, with its name and its value above it.
 
     It is the browser's own: keyboards and screen readers know what it is.
@@ -45,13 +45,13 @@ class Dial(Generic[T]):
     ) -> None:
         self._name, self._values, self._shown = name, values, shown
         self._place = values.index(start)
-        self._heard: list[Callable[[], Awaitable[None]]] = []
+        self._listeners: list[Callable[[], Awaitable[None]]] = []
         with ui.element("div").classes("control"):
-            self._told = ui.html("", sanitize=False, tag="label").classes("name")
-            self._slider = _Slider(len(values) - 1, self._place)
-        self._told.props(f"for={self._slider.html_id}")
+            self._label = ui.html("", sanitize=False, tag="label").classes("name")
+            self._slider = _SliderElement(len(values) - 1, self._place)
+        self._label.props(f"for={self._slider.html_id}")
         self._slider.on("moved", self._moved, throttle=0.05)
-        self._tell()
+        self._show()
 
     @property
     def value(self) -> T:
@@ -64,9 +64,9 @@ class Dial(Generic[T]):
         self._slider.stand(self._place)
         await self._changed()
 
-    def on_change(self, heard: Callable[[], Awaitable[None]]) -> None:
+    def on_change(self, listener: Callable[[], Awaitable[None]]) -> None:
         """Call this when it moves."""
-        self._heard.append(heard)
+        self._listeners.append(listener)
 
     async def _moved(self, event: events.GenericEventArguments) -> None:
         place = event.args
@@ -75,17 +75,13 @@ class Dial(Generic[T]):
             await self._changed()
 
     async def _changed(self) -> None:
-        self._tell()
-        for heard in self._heard:
-            await heard()
+        self._show()
+        for listener in self._listeners:
+            await listener()
 
-    def _tell(self) -> None:
+    def _show(self) -> None:
         value = escape(self._shown(self.value))
-        self._told.content = f"<span>{escape(self._name)}</span> <b>{value}</b>"
-
-
-# --------------------
-# A slider over a list of values: the browser's own, which keyboards and screen readers know.
+        self._label.content = f"<span>{escape(self._name)}</span> <b>{value}</b>"
 
 
 def slider(
@@ -99,7 +95,7 @@ def slider(
     What the slider says of itself is written in the browser. Its place is an attribute and never
     updated from here, so that it is not pulled back under the hand that moves it.
     """
-    say = f"""(event) => {{
+    script = f"""(event) => {{
       const said = {json.dumps(list(values))}[event.target.value];
       event.target.setAttribute("aria-valuetext", said);
       event.target.closest(".slider").querySelector("b").textContent = said;
@@ -114,10 +110,10 @@ def slider(
         with ui.element("div").classes("slider-head"):
             ui.label(label)
             ui.html(values[at], sanitize=False, tag="b")
-        found = ui.element("input").props("type=range min=0 step=1")
-        found.props["max"] = len(values) - 1
-        found.props["^value"] = at
-        found.props["aria-label"] = label
-        found.props["aria-valuetext"] = values[at]
-        found.on("input", moved, js_handler=say, throttle=0.05)
-    return found
+        element = ui.element("input").props("type=range min=0 step=1")
+        element.props["max"] = len(values) - 1
+        element.props["^value"] = at
+        element.props["aria-label"] = label
+        element.props["aria-valuetext"] = values[at]
+        element.on("input", moved, js_handler=script, throttle=0.05)
+    return element

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put the page on the application of the server: assets, pages, NiceGUI's settings, the porch."""
+"""Puts the page on the application of the server: assets, pages, NiceGUI's settings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from starlette.responses import Response
 
 from sfumato.errors import SfumatoError, place_of
 from sfumato.release.report import library
-from sfumato_web.learn import pages as pages_module
+from sfumato_web.learn import pages as learn_pages
 from sfumato_web.page import ask_page, ledger_page, plan_page, release_page
-from sfumato_web.page.auth import LOGIN, PREFIX, Porch
-from sfumato_web.page.layout import LOGINS, words
+from sfumato_web.page.auth import LOGIN, PREFIX, PageMiddleware
+from sfumato_web.page.layout import LOGINS, paragraph
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from sfumato_web.server.state import House
+    from sfumato_web.server.state import ServerState
 
 __all__ = [
     "open_page",
@@ -42,18 +42,18 @@ _FAVICON: Final = (
 )
 
 
-def open_page(app: FastAPI, house: House) -> Porch:
-    """The page on an application, behind its porch. NiceGUI has one page a process."""
+def open_page(app: FastAPI, server: ServerState) -> PageMiddleware:
+    """The page on an application, inside its middleware. NiceGUI has one page a process."""
     _quieten()
     _look()
     _assets()
-    for part in (plan_page, release_page, ask_page, ledger_page, pages_module):
+    for part in (plan_page, release_page, ask_page, ledger_page, learn_pages):
         part.register()
     pages.config.socket_io_js_transports = ["websocket"]
     # A bar without a name at every request: nothing that a screen reader could say of it.
     pages.config.quasar_config["loadingBar"] = {"skipHijack": True}
     _bind_sockets()
-    core.sio.eio.max_http_buffer_size = house.config.limits.body_bytes
+    core.sio.eio.max_http_buffer_size = server.config.limits.body_bytes
     ui.run_with(
         app,
         title="sfumato",
@@ -69,11 +69,11 @@ def open_page(app: FastAPI, house: House) -> Porch:
     )
 
     async def inside(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[LOGINS] = porch.logins
+        scope[LOGINS] = page_app.logins
         await app(scope, receive, send)
 
-    porch = Porch(inside, house)
-    return porch
+    page_app = PageMiddleware(inside, server)
+    return page_app
 
 
 def _look() -> None:
@@ -145,7 +145,9 @@ def _tell(error: Exception) -> None:
 
 
 def _show(_: Exception) -> None:
-    words("This page could not be made; the server's log has the place of the error.", "trouble")
+    paragraph(
+        "This page could not be made; the server's log has the place of the error.", "trouble"
+    )
 
 
 def _without_details(record: logging.LogRecord) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application: the routes behind the gate, its OpenAPI document, and how it is run."""
+"""The application: the routes inside the middleware, its OpenAPI document, and how it is run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from starlette.exceptions import HTTPException
 
 from sfumato.version import VERSION
 from sfumato_web.server.config import Config
-from sfumato_web.server.middleware import OPEN_PATHS, Gate
+from sfumato_web.server.middleware import OPEN_PATHS, RequestMiddleware
 from sfumato_web.server.models import AskAsked, PlanAsked, ReleaseAsked
 from sfumato_web.server.problems import Problem, not_valid, problem_of
 from sfumato_web.server.routes import BUSY, routes
-from sfumato_web.server.state import House
+from sfumato_web.server.state import ServerState
 
 __all__ = [
     "make_app",
@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 
-def make_app(house: House, *, closes: bool = False, page: bool = False) -> Gate:
-    """The ASGI application of a house; with ``closes`` it closes the house when it is shut down.
+def make_app(server: ServerState, *, closes: bool = False, page: bool = False) -> RequestMiddleware:
+    """The ASGI application of a server; with ``closes`` it closes the server when it is shut down.
 
     With ``page`` it has the web page, too, which a process can have once.
     """
@@ -38,7 +38,7 @@ def make_app(house: House, *, closes: bool = False, page: bool = False) -> Gate:
     async def life(_: FastAPI) -> AsyncIterator[None]:
         yield
         if closes:
-            house.close()
+            server.close()
 
     app = FastAPI(
         title="sfumato",
@@ -56,12 +56,12 @@ def make_app(house: House, *, closes: bool = False, page: bool = False) -> Gate:
     )
     app.include_router(routes)
     _describe(app)
-    porch = None
+    page_app = None
     if page:
         from sfumato_web.page.start import open_page
 
-        porch = open_page(app, house)
-    return Gate(app, house, BUSY, porch)
+        page_app = open_page(app, server)
+    return RequestMiddleware(app, server, BUSY, page_app)
 
 
 def run(config: Config, say: Callable[[], None]) -> None:
@@ -72,7 +72,7 @@ def run(config: Config, say: Callable[[], None]) -> None:
     import uvicorn
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    app = make_app(House(config), closes=True, page=config.page)
+    app = make_app(ServerState(config), closes=True, page=config.page)
     # What is loaded by now stays: without this, looking through it for garbage stops all answers
     # for a tenth of a second now and then.
     gc.collect()
@@ -107,7 +107,7 @@ def _reply(problem: Problem) -> Response:
 
 
 async def _other(_: Request, error: Exception) -> Response:
-    """The refusal that stands for an exception; the framework raises it again for the gate."""
+    """The refusal for an exception, which the framework raises again for the middleware."""
     return _reply(problem_of(error))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions of many analysts, answered together: one thread, one commit for all that wait.
 
-SQL is read in a thread of its own, in turn for each analyst, and the question put in line; another
+SQL is read in a thread of its own, in turn for each analyst, and the question queued; another
 thread takes some of each analyst's that wait, asks the session at once and hands the answers back.
 An answer is in the ledger before it is handed back. What nobody waits for any more is not asked.
 """
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from sfumato.workload.question import Question
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.metrics import Metrics
-    from sfumato_web.server.responses import Shelf
+    from sfumato_web.server.responses import ResponseStore
     from sfumato_web.server.server_limits import Limits
 
 __all__ = [
-    "Asking",
+    "QuestionBatcher",
     "without_words",
 ]
 
@@ -52,8 +52,8 @@ TEXT_BYTES = 2**26  # their questions take no more memory than this
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A text as the questions it asks.
+class ParsedText:
+    """The questions that a text asks, and its keys.
 
     Attributes:
         key: by which the answers can be read again: of the one question, or of the list of them as
@@ -76,17 +76,17 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request in line, and where its body goes."""
+    """A request in the queue, and where its body goes."""
 
-    read: Read
+    parsed: ParsedText
     analyst: str
     name: str | None
     loop: asyncio.AbstractEventLoop
     body: asyncio.Future[bytes]
 
 
-class _Line:
-    """Requests in line, by analyst; taken in turns."""
+class _Queue:
+    """Requests that wait, by analyst; taken in turns."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -94,13 +94,13 @@ class _Line:
         self._is_over = False
 
     def put(self, waiting: Waiting) -> None:
-        """One more, at the end of the analyst's own line."""
+        """One more, at the end of the analyst's own queue."""
         with self._changed:
             self._waiting.setdefault(waiting.analyst, deque()).append(waiting)
             self._changed.notify()
 
     def end(self) -> None:
-        """Nothing more will be put in line; what waits is still taken."""
+        """Nothing more will be put in the queue; what waits is still taken."""
         with self._changed:
             self._is_over = True
             self._changed.notify()
@@ -122,35 +122,35 @@ class _Line:
             return batch
 
 
-class Asking:
+class QuestionBatcher:
     """The session of one dataset, for many callers."""
 
     def __init__(
         self,
         dataset: str,
         session: Session,
-        book: Ledger,
+        ledger: Ledger,
         limits: Limits,
-        shelf: Shelf,
+        store: ResponseStore,
         metrics: Metrics,
     ) -> None:
-        self.dataset, self.session, self.book = dataset, session, book
-        self._limits, self._shelf, self._metrics = limits, shelf, metrics
-        self._texts: OrderedDict[str, Read] = OrderedDict()
+        self.dataset, self.session, self.ledger = dataset, session, ledger
+        self._limits, self._store, self._metrics = limits, store, metrics
+        self._texts: OrderedDict[str, ParsedText] = OrderedDict()
         self._text_bytes = 0
         self._reading = Lock()
         self._readers = Scheduler(1, 1, limits.concurrent, f"reading {dataset}")
-        self._line = _Line()
+        self._queue = _Queue()
         self._thread = Thread(target=self._run, name=f"asking {dataset}", daemon=True)
         self._thread.start()
 
-    def read(self, text: str) -> Read:
+    def read(self, text: str) -> ParsedText:
         """The questions of a text; refused if there are too many or they cannot be asked."""
         with self._reading:  # workers read texts, too
-            known = self._texts.get(text)
-            if known is not None:
+            parsed = self._texts.get(text)
+            if parsed is not None:
                 self._texts.move_to_end(text)
-                return known
+                return parsed
         plain = plain_count(self.session.domain, text)
         questions = self._parsed(text) if plain is None else (plain,)
         keys = [question.key for question in questions]
@@ -161,19 +161,19 @@ class Asking:
         view = json_digest({"questions": keys, "words": words})
         former = keys[0] if len(keys) == 1 else json_digest({"questions": keys})
         key = keys[0] if len(keys) == 1 else view
-        return self._known(text, Read(key, view, former, questions))
+        return self._remember(text, ParsedText(key, view, former, questions))
 
-    def _known(self, text: str, read: Read) -> Read:
+    def _remember(self, text: str, parsed: ParsedText) -> ParsedText:
         """Remember a text that was read; the one that was not asked for longest is forgotten."""
         with self._reading:
             before = self._texts.pop(text, None)
-            self._texts[text] = read
-            self._text_bytes += read.nbytes - (0 if before is None else before.nbytes)
+            self._texts[text] = parsed
+            self._text_bytes += parsed.nbytes - (0 if before is None else before.nbytes)
             while len(self._texts) > 1 and (
                 len(self._texts) > TEXTS or self._text_bytes > TEXT_BYTES
             ):
                 self._text_bytes -= self._texts.popitem(last=False)[1].nbytes
-        return read
+        return parsed
 
     def _parsed(self, text: str) -> tuple[Question, ...]:
         workload = sql(self.session.domain, text, in_bins=True)
@@ -183,34 +183,33 @@ class Asking:
     async def ask(self, text: str, who: Analyst, name: str | None) -> bytes:
         """The body that answers a text: the stored one, or a new one."""
         with self._reading:
-            known = self._texts.get(text)
-        is_at_hand = known is not None and (name is not None or len(known.questions) == 1)
-        if known is not None and is_at_hand:
-            read = known
-            held = None if name is not None else self._shelf.recent(self.dataset, read.view)
+            cached = self._texts.get(text)
+        if cached is not None and (name is not None or len(cached.questions) == 1):
+            parsed = cached
+            stored = None if name is not None else self._store.recent(self.dataset, parsed.view)
         else:
-            read, held = await self._readers.run(who.name, partial(self._begun, text, name))
-        if held is not None:
+            parsed, stored = await self._readers.run(who.name, partial(self._begun, text, name))
+        if stored is not None:
             self._metrics.answered(self.dataset, "stored")
-            return held
+            return stored
         loop = asyncio.get_running_loop()
         body: asyncio.Future[bytes] = loop.create_future()
-        self._line.put(Waiting(read, who.name, name, loop, body))
+        self._queue.put(Waiting(parsed, who.name, name, loop, body))
         return await body
 
     async def key(self, text: str, who: Analyst) -> str:
         """The key of a text, which is read in a thread."""
         return (await self._readers.run(who.name, partial(self.read, text))).key
 
-    def _begun(self, text: str, name: str | None) -> tuple[Read, bytes | None]:
+    def _begun(self, text: str, name: str | None) -> tuple[ParsedText, bytes | None]:
         """In a thread: the questions of a text, and the body that was kept for them."""
-        read = self.read(text)
-        return read, None if name is not None else self._held(read)
+        parsed = self.read(text)
+        return parsed, None if name is not None else self._stored_body(parsed)
 
-    def _held(self, read: Read) -> bytes | None:
-        """A body at hand; single answers are the session's to keep, lists of them the shelf's."""
-        held = self._shelf.recent if len(read.questions) == 1 else self._shelf.body
-        return held(self.dataset, read.view)
+    def _stored_body(self, parsed: ParsedText) -> bytes | None:
+        """A body at hand; the session stores single answers, the response store lists of them."""
+        look_up = self._store.recent if len(parsed.questions) == 1 else self._store.body
+        return look_up(self.dataset, parsed.view)
 
     def was_answered(self, text: str) -> bool:
         """Whether all questions of a text have stored answers, whoever asked them."""
@@ -218,28 +217,28 @@ class Asking:
 
     def stored(self, key: str) -> bytes | None:
         """The body of an answer that was given before, by its key."""
-        known = self._shelf.body(self.dataset, key)
-        if known is not None:
-            return without_words(known)
+        body = self._store.body(self.dataset, key)
+        if body is not None:
+            return without_words(body)
         answer = self.session.answer(key)
         return None if answer is None else self._body(key, [answer])
 
     def forecast(self, text: str) -> dict[str, object]:
         """What asking would cost and how good the answers would be; spends nothing."""
-        read = self.read(text)
-        found = [self.session.estimate(question) for question in read.questions]
-        told = forecasts_document(self.session, found)
-        return {"key": read.key, "dataset": self.dataset, **told}
+        parsed = self.read(text)
+        forecasts = [self.session.estimate(question) for question in parsed.questions]
+        document = forecasts_document(self.session, forecasts)
+        return {"key": parsed.key, "dataset": self.dataset, **document}
 
     def close(self) -> None:
         """Answer what waits, then put the session to rest."""
         self._readers.close()
-        self._line.end()
+        self._queue.end()
         self._thread.join()
         self.session.close()
 
     def _run(self) -> None:
-        while batch := self._line.take():
+        while batch := self._queue.take():
             self._answer(batch)
 
     def _answer(self, batch: list[Waiting]) -> None:
@@ -247,88 +246,90 @@ class Asking:
         batch = [w for w in batch if not w.body.cancelled()]
         if not batch:
             return
-        found: dict[int, bytes | Exception] = {}
+        results: dict[int, bytes | Exception] = {}
         try:
-            asked = self._named(batch, found)
-            for analyst in dict.fromkeys(w.analyst for w in asked):
-                theirs = [w for w in asked if w.analyst == analyst]
-                found |= self._asked(theirs, analyst)
+            accepted = self._bind_names(batch, results)
+            for analyst in dict.fromkeys(w.analyst for w in accepted):
+                theirs = [w for w in accepted if w.analyst == analyst]
+                results |= self._ask(theirs, analyst)
         except Exception as error:
-            found |= {id(w): error for w in batch if id(w) not in found}
-        handed = [(w.body, found[id(w)]) for w in batch]
+            results |= {id(w): error for w in batch if id(w) not in results}
+        pairs = [(w.body, results[id(w)]) for w in batch]
         with suppress(RuntimeError):  # the loop has ended: nobody waits any more
-            batch[0].loop.call_soon_threadsafe(_hand_over, handed)
+            batch[0].loop.call_soon_threadsafe(_hand_over, pairs)
 
-    def _named(self, batch: list[Waiting], found: dict[int, bytes | Exception]) -> list[Waiting]:
+    def _bind_names(
+        self, batch: list[Waiting], results: dict[int, bytes | Exception]
+    ) -> list[Waiting]:
         """Bind the idempotency keys of a batch; those that meant another request are refused."""
         named = [w for w in batch if w.name is not None]
         if not named:
             return batch
-        for keys in ([w.read.key for w in named], [w.read.former for w in named]):
-            bound = self._shelf.bind(
+        for keys in ([w.parsed.key for w in named], [w.parsed.former for w in named]):
+            bound = self._store.bind(
                 (w.analyst, str(w.name), f"{self.dataset} {key}")
                 for w, key in zip(named, keys, strict=True)
             )
             named = [w for w, is_ok in zip(named, bound, strict=True) if not is_ok]
             if not named:
                 return batch
-        found |= {id(w): key_reused() for w in named}
-        return [w for w in batch if id(w) not in found]
+        results |= {id(w): key_reused() for w in named}
+        return [w for w in batch if id(w) not in results]
 
-    def _asked(self, theirs: list[Waiting], analyst: str) -> dict[int, bytes | Exception]:
+    def _ask(self, theirs: list[Waiting], analyst: str) -> dict[int, bytes | Exception]:
         """Ask all questions of one analyst at once.
 
         Privacy: that of ``Session.ask_many``; what is sent is its answers.
         """
-        flat = [question for w in theirs for question in w.read.questions]
+        flat = [question for w in theirs for question in w.parsed.questions]
         answers = iter(self.session.ask_many(flat, analyst=analyst))
-        found: dict[int, bytes | Exception] = {}
+        results: dict[int, bytes | Exception] = {}
         for waiting in theirs:
-            parts = [next(answers) for _ in waiting.read.questions]
+            parts = [next(answers) for _ in waiting.parsed.questions]
             faults = [p for p in parts if isinstance(p, Exception)]
             if faults:
-                found[id(waiting)] = self._refusal(faults[0], analyst)
+                results[id(waiting)] = self._refusal(faults[0], analyst)
             else:
                 good = [p for p in parts if not isinstance(p, Exception)]
-                found[id(waiting)] = self._kept(waiting.read, good)
-        return found
+                results[id(waiting)] = self._store_body(waiting.parsed, good)
+        return results
 
     def _refusal(self, fault: Exception, analyst: str) -> Exception:
         if isinstance(fault, BudgetExhausted):
-            return exhausted(str(fault), self.book.remaining(analyst))
+            return exhausted(str(fault), self.ledger.remaining(analyst))
         return fault
 
-    def _kept(self, read: Read, answers: list[Answer]) -> bytes:
-        """The body; the session keeps single answers for ever, the shelf keeps lists of them."""
+    def _store_body(self, parsed: ParsedText, answers: list[Answer]) -> bytes:
+        """The body; the session stores single answers for ever, the store keeps lists of them."""
         for answer in answers:
             self._metrics.answered(self.dataset, answer.how)
-        body = self._body(read.key, answers)
+        body = self._body(parsed.key, answers)
         if len(answers) == 1:
-            return self._shelf.remember(self.dataset, read.view, body)
-        return self._shelf.keep([(self.dataset, read.view, body)])[0]
+            return self._store.remember(self.dataset, parsed.view, body)
+        return self._store.keep([(self.dataset, parsed.view, body)])[0]
 
     def _body(self, key: str, answers: Iterable[Answer]) -> bytes:
-        told = [answer.as_json() for answer in answers]
-        return canonical({"key": key, "dataset": self.dataset, "answers": told})
+        documents = [answer.as_json() for answer in answers]
+        return canonical({"key": key, "dataset": self.dataset, "answers": documents})
 
 
 def without_words(body: bytes) -> bytes:
     """A kept body; lists of answers that were once kept under one key for all lose their words."""
     if b'"answers":[' not in body[:1_000] or b'"groups":' in body[:2_000]:
         return body  # a release, or a list in the words of who asks
-    told = json.loads(body)
-    bare = [{**answer, "question": bare_name(answer["key"])} for answer in told["answers"]]
-    return canonical({**told, "answers": bare})
+    document = json.loads(body)
+    bare = [{**answer, "question": bare_name(answer["key"])} for answer in document["answers"]]
+    return canonical({**document, "answers": bare})
 
 
-def _hand_over(handed: list[tuple[asyncio.Future[bytes], bytes | Exception]]) -> None:
-    for body, found in handed:
+def _hand_over(pairs: list[tuple[asyncio.Future[bytes], bytes | Exception]]) -> None:
+    for body, result in pairs:
         if body.cancelled():
             continue
-        if isinstance(found, Exception):
-            body.set_exception(found)
+        if isinstance(result, Exception):
+            body.set_exception(result)
         else:
-            body.set_result(found)
+            body.set_result(result)
 
 
 def no_session() -> Problem:

@@ -2,7 +2,7 @@
 """The configuration of the server: what is served, to whom, and how much of it.
 
     [server]             host, port, state, grid_milliseconds, page
-    [limits]             see limits.py
+    [limits]             how much and how often (``server_limits.Limits``)
     [datasets.NAME]      a spec, or source, domain, ledger and budget; and a session
     [analysts.NAME]      token (its hash), role, datasets, allowance
 
@@ -65,7 +65,7 @@ __all__ = [
     "faults",
     "is_larger",
     "larger_in_words",
-    "open_book",
+    "open_ledger",
     "read_config",
 ]
 
@@ -116,16 +116,16 @@ class SessionConfig:
 
     budget: Budget
     public: str | None
-    asked: SessionTable
+    settings: SessionTable
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetConfig:
     """A table that is served: where it is, what its records may look like, what it may spend.
 
-    ``total`` is that of its ledger; ``is_total_told`` says whether the file ``told_by`` gives it as
-    such, so that a ledger with another one is brought to it or refused. ``create`` allows the
-    server to create the ledger.
+    ``declared_in`` is the file that describes it. ``total`` is that of its ledger; with
+    ``declares_total`` the file gives it as such, so that a ledger with another one is brought to it
+    or refused. ``create`` allows the server to create the ledger.
     """
 
     name: str
@@ -140,8 +140,8 @@ class DatasetConfig:
     session: SessionConfig | None
     constraints: Constraints | None = None
     create: bool = False
-    is_total_told: bool = False
-    told_by: str = "the configuration"
+    declares_total: bool = False
+    declared_in: str = "the configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +209,18 @@ def _beside(file: TomlFile, path: str) -> Path:
 
 def _dataset(file: TomlFile, name: str, table: _Dataset, limits: Limits) -> DatasetConfig:
     at: KeyPath = ("datasets", name)
-    found = (
+    dataset = (
         _from_keys(file, name, table, at)
         if table.spec is None
         else _from_spec(file, name, table, table.spec, at)
     )
-    if found.domain.size > limits.cells:
+    if dataset.domain.size > limits.cells:
         raise file.error(
-            f"its domain has {found.domain.size:,} cells, limits.cells allows {limits.cells:,}; "
+            f"its domain has {dataset.domain.size:,} cells, limits.cells allows {limits.cells:,}; "
             "raise the limit, or serve fewer attributes",
             at,
         )
-    return found
+    return dataset
 
 
 def _from_spec(
@@ -287,8 +287,8 @@ def _from_keys(file: TomlFile, name: str, table: _Dataset, at: KeyPath) -> Datas
         total=total,
         session=_session(file, table.session, at, total),
         create=table.create,
-        is_total_told=True,
-        told_by=file.name,
+        declares_total=True,
+        declared_in=file.name,
     )
 
 
@@ -320,7 +320,7 @@ def is_larger(part: Budget, total: Budget) -> bool:
 
 
 def larger_in_words(whose: str, part: Budget, total: Budget) -> str:
-    """What to do about it."""
+    """The refusal of a part that may spend more than the whole, with what to do about it."""
     return (
         f"{whose} may spend {part.describe()}, the whole table only {total.describe()}; lower it, "
         "or give the table more"
@@ -344,27 +344,27 @@ def _analyst(
             (*at, "token"),
         )
     theirs = list(datasets) if table.datasets == "all" else list(table.datasets)
-    for place, wanted in enumerate(theirs):
-        if wanted not in datasets:
+    for place, dataset in enumerate(theirs):
+        if dataset not in datasets:
             raise file.error(
-                f"there is no dataset {wanted!r}{did_you_mean(wanted, datasets)}; there are: "
+                f"there is no dataset {dataset!r}{did_you_mean(dataset, datasets)}; there are: "
                 f"{listing(list(datasets))}",
                 (*at, "datasets", place),
             )
-    for wanted in table.allowance:
-        if wanted not in theirs:
+    for dataset in table.allowance:
+        if dataset not in theirs:
             raise file.error(
-                f"an allowance for {wanted!r}, which is none of their datasets; add it to "
+                f"an allowance for {dataset!r}, which is none of their datasets; add it to "
                 "datasets, or leave the allowance out",
-                (*at, "allowance", wanted),
+                (*at, "allowance", dataset),
             )
     allowances = {
-        wanted: total_from(file, amounts, (*at, "allowance", wanted))
-        for wanted, amounts in table.allowance.items()
+        dataset: total_from(file, amounts, (*at, "allowance", dataset))
+        for dataset, amounts in table.allowance.items()
     }
-    for wanted, budget in allowances.items():
-        whole = datasets[wanted].total if datasets[wanted].is_total_told else None
-        _check_within(file, budget, whole, f"{name!r}", (*at, "allowance", wanted))
+    for dataset, budget in allowances.items():
+        whole = datasets[dataset].total if datasets[dataset].declares_total else None
+        _check_within(file, budget, whole, f"{name!r}", (*at, "allowance", dataset))
     return Analyst(name, table.token, table.role, frozenset(theirs), allowances)
 
 
@@ -422,26 +422,25 @@ def _share_data(one: DatasetConfig, other: DatasetConfig) -> bool:
     from sfumato.vault.identity import data_identity, shares_data
 
     sources = (one.source, other.source)
-    found = [data_identity(source, connect=False) for source in sources]
-    if shares_data(*found):
+    identities = [data_identity(source, connect=False) for source in sources]
+    if shares_data(*identities):
         return True
-    servers = [{d.place for d in each if d.kind == "postgres"} for each in found]
+    servers = [{d.place for d in each if d.kind == "postgres"} for each in identities]
     if not servers[0] & servers[1]:
         return False
     return shares_data(*(data_identity(source) for source in sources))
 
 
-# --------------------
 # Whether a configuration can be served: what it names is opened, and obeyed or refused.
 #
 # `faults` opens the address, the state, and of every dataset its ledger, its table, the columns
 # and the session, and returns in words all that would stop or surprise the server; it writes
-# nothing. `open_book` opens the ledger of a dataset when the server starts, and brings its total
+# nothing. `open_ledger` opens the ledger of a dataset when the server starts, and brings its total
 # and its allowances to what the configuration says, or refuses.
 
 
-def open_book(dataset: DatasetConfig, config: Config) -> Ledger:
-    """Return the ledger of a dataset, as the configuration wants it.
+def open_ledger(dataset: DatasetConfig, config: Config) -> Ledger:
+    """Return the ledger of a dataset, brought to what the configuration says.
 
     A missing one is created only where the configuration says so. A lowered total takes effect and
     is recorded, one that is not lower is refused with the command that sets it. Allowances are
@@ -453,14 +452,14 @@ def open_book(dataset: DatasetConfig, config: Config) -> Ledger:
     """
     terms = _terms(dataset)
     if dataset.create and not Ledger.exists(dataset.ledger):
-        book = terms.open_or_create(dataset.ledger, keep_open=True)
+        ledger = terms.open_or_create(dataset.ledger, keep_open=True)
     else:
-        book = terms.open(dataset.ledger, keep_open=True, advice=_advice(dataset))
-        book.check_unit(terms.unit)
-        if dataset.is_total_told:
-            obey_total(book, dataset.total or terms.total, dataset.told_by)
-    _set_allowances(book, config, dataset.name)
-    return book
+        ledger = terms.open(dataset.ledger, keep_open=True, advice=_advice(dataset))
+        ledger.check_unit(terms.unit)
+        if dataset.declares_total:
+            obey_total(ledger, dataset.total or terms.total, dataset.declared_in)
+    _set_allowances(ledger, config, dataset.name)
+    return ledger
 
 
 def _terms(dataset: DatasetConfig) -> Terms:
@@ -482,33 +481,33 @@ def _terms(dataset: DatasetConfig) -> Terms:
 
 
 def _advice(dataset: DatasetConfig) -> str:
-    return f"\nor say create = true for dataset {dataset.name!r} in {dataset.told_by}"
+    return f"\nor say create = true for dataset {dataset.name!r} in {dataset.declared_in}"
 
 
-def _set_allowances(book: Ledger, config: Config, name: str) -> None:
+def _set_allowances(ledger: Ledger, config: Config, name: str) -> None:
     """Write the allowances of the configuration into the ledger, where they are not so already."""
-    held = {a.analyst: a.budget for a in book.allowances()}
+    held = {a.analyst: a.budget for a in ledger.allowances()}
     for analyst in config.analysts:
-        wanted = analyst.allowances.get(name)
-        if wanted == held.get(analyst.name):
+        allowance = analyst.allowances.get(name)
+        if allowance == held.get(analyst.name):
             continue
-        if wanted is None:
-            book.withdraw(analyst.name)
+        if allowance is None:
+            ledger.withdraw(analyst.name)
         else:
-            book.allow(analyst.name, wanted)
+            ledger.allow(analyst.name, allowance)
 
 
 def faults(config: Config) -> list[str]:
     """Return all that would stop or surprise a server of this configuration; writes nothing."""
-    listed = [*_told(partial(check_address, config.host, config.port)), *_state(config.state)]
+    listed = [*_faults_of(partial(check_address, config.host, config.port)), *_state(config.state)]
     for dataset in config.datasets.values():
         for check in (partial(_check_ledger, config=config), _check_table, _check_session):
-            words = _told(partial(check, dataset))
-            listed += [f"dataset {dataset.name!r}: {each}" for each in words]
+            messages = _faults_of(partial(check, dataset))
+            listed += [f"dataset {dataset.name!r}: {each}" for each in messages]
     return listed
 
 
-def _told(check: Callable[[], None]) -> Iterator[str]:
+def _faults_of(check: Callable[[], None]) -> Iterator[str]:
     try:
         check()
     except SfumatoError as error:
@@ -530,7 +529,7 @@ def check_address(host: str, port: int) -> None:
 
 def _state(path: Path) -> Iterator[str]:
     """What is wrong with the state file; one that is not there yet is made by the server."""
-    from sfumato_web.server.responses import Shelf
+    from sfumato_web.server.responses import ResponseStore
 
     advice = "name another file in [server] state, or make it usable"
     if not path.parent.is_dir():
@@ -541,7 +540,7 @@ def _state(path: Path) -> Iterator[str]:
     elif not path.is_file() or not os.access(path, os.R_OK | os.W_OK):
         yield f"the server's state {path} is no file that can be written; {advice}"
     else:
-        yield from _told(lambda: Shelf(path, 0).close())
+        yield from _faults_of(lambda: ResponseStore(path, 0).close())
 
 
 def _check_ledger(dataset: DatasetConfig, config: Config) -> None:
@@ -554,16 +553,16 @@ def _check_ledger(dataset: DatasetConfig, config: Config) -> None:
                 "writable, or name another place"
             )
         return
-    book = terms.open(dataset.ledger, advice=_advice(dataset))
+    ledger = terms.open(dataset.ledger, advice=_advice(dataset))
     try:
-        book.check_unit(terms.unit)
-        if dataset.is_total_told:
-            check_total(book, dataset.total or terms.total, dataset.told_by)
+        ledger.check_unit(terms.unit)
+        if dataset.declares_total:
+            check_total(ledger, dataset.total or terms.total, dataset.declared_in)
         else:
-            _check_parts(dataset, config, book.budget)
-        book.check()
+            _check_parts(dataset, config, ledger.budget)
+        ledger.check()
     finally:
-        book.close()
+        ledger.close()
 
 
 def _check_parts(dataset: DatasetConfig, config: Config, total: Budget) -> None:
@@ -594,9 +593,9 @@ def _check_session(dataset: DatasetConfig) -> None:
     from sfumato.vault.encode import check_columns
     from sfumato.vault.tables import open_table
 
-    wanted = dataset.session
-    if wanted is None:
+    session = dataset.session
+    if session is None:
         return
-    wanted.asked.plan(dataset.domain, wanted.budget, dataset.neighbours, dataset.unit)
-    if wanted.public is not None:
-        check_columns(open_table(wanted.public), dataset.domain, None)
+    session.settings.plan(dataset.domain, session.budget, dataset.neighbours, dataset.unit)
+    if session.public is not None:
+        check_columns(open_table(session.public), dataset.domain, None)

@@ -2,8 +2,8 @@
 """A table behind its ledger: what a caller may know of it, forecast, release and look up.
 
 The same functions as the command line calls; here for many callers at once. Functions that can
-take long run in a worker of the house, one release of a table at a time. The ledger and the session
-have threads of their own: reading the ledger waits for no plan, freezing it for nothing at all.
+take long run in a worker of the server, one release of a table at a time. Ledger and session have
+threads of their own: reading the ledger waits for no plan, freezing it for nothing at all.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from sfumato.planning.planner import BIASED, Strategies
 from sfumato.privacy.budget import Budget, total_is_public
 from sfumato.release.provenance import cost_in_words
 from sfumato.run.linear import fitting, request_of
-from sfumato_web.server.batcher import Asking, no_session, without_words
-from sfumato_web.server.config import Analyst, Config, DatasetConfig, SessionConfig, open_book
+from sfumato_web.server.batcher import QuestionBatcher, no_session, without_words
+from sfumato_web.server.config import Analyst, Config, DatasetConfig, SessionConfig, open_ledger
 from sfumato_web.server.models import (
     PlanAsked,
     ReleaseAsked,
@@ -39,8 +39,8 @@ from sfumato_web.server.models import (
     remaining_document,
 )
 from sfumato_web.server.problems import Problem, exhausted, key_reused
-from sfumato_web.server.responses import Newest
-from sfumato_web.server.scheduler import Scheduler, check_wanted, plan_of, workload_of
+from sfumato_web.server.responses import NewestCache
+from sfumato_web.server.scheduler import Scheduler, plan_of, stop_if_abandoned, workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from sfumato.types import Noise
     from sfumato.workload.workload import Workload
     from sfumato_web.server.metrics import Metrics
-    from sfumato_web.server.responses import Shelf
+    from sfumato_web.server.responses import ResponseStore
 
 __all__ = [
-    "Guarded",
-    "ReleaseWanted",
+    "GuardedDataset",
+    "ReleaseTask",
 ]
 
 
@@ -67,67 +67,71 @@ KEPT_PLANS = 64
 KEPT_STRATEGIES = 16  # workloads whose strategies are held for plans at other budgets
 KEPT_BODIES = 256  # requests that are not read again if they come in the same bytes
 KEPT_RESULTS = 4
-ASKED = "asked "  # before the key of a request on the shelf, whose body has the key itself
+ASKED = "asked "  # before the key of a stored request; its answer is stored under the key itself
 KEPT_REFUSALS = 4_096
 REFUSED_SECONDS = 1.0  # for which a refusal stands without another look into the ledger
 PAGE = 1_000  # entries of a ledger in one response
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ReleaseWanted:
-    """A release request: what it asks, and its keys.
+class ReleaseTask:
+    """A release that may have to be made: its request, its queries and its keys.
 
     Attributes:
+        request: what was sent.
+        workload: its queries.
         paid: of the measurement that it pays for: equal for every writing of the same request.
         key: of its body, which has the asker's own groups, projection and level.
         former: the keys that both had when they were those of one writing, ``paid`` first.
     """
 
-    asked: ReleaseAsked
+    request: ReleaseAsked
     workload: Workload
     paid: str
     key: str
     former: tuple[str, str]
 
 
-def _former_paid(about: str, asked: PlanAsked) -> str:
+def _former_paid(about: str, request: PlanAsked) -> str:
     """The key of a measurement as it once was: that of the JSON as it came."""
-    paid = asked.model_dump(exclude={"project", "level"})
+    paid = request.model_dump(exclude={"project", "level"})
     return json_digest({"about": about, **paid})
 
 
-class Guarded:
+class GuardedDataset:
     """One dataset of the server."""
 
     def __init__(
-        self, dataset: DatasetConfig, config: Config, shelf: Shelf, metrics: Metrics
+        self, dataset: DatasetConfig, server: Config, store: ResponseStore, metrics: Metrics
     ) -> None:
-        self.name, self.dataset = dataset.name, dataset
-        self.limits, self.shelf = config.limits, shelf
-        self.book = open_book(dataset, config)
+        self.name, self.config = dataset.name, dataset
+        self.limits, self.store = server.limits, store
+        self.ledger = open_ledger(dataset, server)
         unit = None if dataset.unit is None else [dataset.unit.column, dataset.unit.rows]
-        told = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
-        self._about = json_digest({"table": told})
-        self._bodies: Newest[ReleaseWanted] = Newest(KEPT_BODIES)
-        self._workloads: Newest[Workload] = Newest(KEPT_PLANS)
-        self._plans: Newest[Plan] = Newest(KEPT_PLANS)
-        self._strategies: Newest[Strategies] = Newest(KEPT_STRATEGIES)
+        table = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
+        self._about = json_digest({"table": table})
+        self._bodies: NewestCache[ReleaseTask] = NewestCache(KEPT_BODIES)
+        self._workloads: NewestCache[Workload] = NewestCache(KEPT_PLANS)
+        self._plans: NewestCache[Plan] = NewestCache(KEPT_PLANS)
+        self._strategies: NewestCache[Strategies] = NewestCache(KEPT_STRATEGIES)
         self._seen: tuple[int, str] | None = None
         self._remaining: dict[str, tuple[int, Remaining]] = {}
-        self._results: Newest[Release] = Newest(KEPT_RESULTS)
+        self._results: NewestCache[Release] = NewestCache(KEPT_RESULTS)
         # As words, not as exceptions: those would hold the plans that they were raised about.
         self._refused: dict[tuple[str, str], tuple[float, str, Remaining]] = {}
         self._clock = monotonic
         self._releasing = Lock()
-        most = config.limits.concurrent
+        most = server.limits.concurrent
         self._reads = Scheduler(2, 1, most, f"ledger of {self.name}")
         self._looks = Scheduler(2, 1, most, f"session of {self.name}")
         self._brake = Scheduler(1, 1, most, f"brake of {self.name}")
         self._checks = Scheduler(2, 1, most, f"checks of {self.name}")
-        self._asking: Asking | None = None
+        self._batcher: QuestionBatcher | None = None
         if dataset.session is not None:
-            session = _session(dataset, dataset.session, self.book)
-            self._asking = Asking(self.name, session, self.book, self.limits, shelf, metrics)
+            session = _session(dataset, dataset.session, self.ledger)
+            self._batcher = QuestionBatcher(
+                self.name, session, self.ledger, self.limits, store, metrics
+            )
 
     async def on_ledger(self, who: Analyst, function: Callable[..., T], *arguments: object) -> T:
         """Run what reads this ledger, which may be slow or hang, off the event loop."""
@@ -139,12 +143,12 @@ class Guarded:
 
     async def freeze(self, who: Analyst, is_frozen: bool, reason: str) -> dict[str, bool]:
         """Stop new answers or let them be asked again, at once, whatever else is waiting."""
-        told = f"by {who.name}: {reason}"
-        return await self._brake.run(who.name, partial(self.set_frozen, is_frozen, told))
+        reason = f"by {who.name}: {reason}"
+        return await self._brake.run(who.name, partial(self.set_frozen, is_frozen, reason))
 
     async def check_ledger(self) -> None:
         """Whether the ledger can be written; raises why, if not. Nothing is."""
-        await self._checks.run("ledger", self.book.check)
+        await self._checks.run("ledger", self.ledger.check)
 
     async def check_table(self) -> None:
         """Whether the table can be opened and has the columns of its schema; reads no row."""
@@ -154,7 +158,7 @@ class Guarded:
         from sfumato.vault.encode import check_columns
         from sfumato.vault.tables import open_table
 
-        check_columns(open_table(self.dataset.source), self.dataset.domain, self.dataset.unit)
+        check_columns(open_table(self.config.source), self.config.domain, self.config.unit)
 
     @property
     def lane(self) -> str:
@@ -162,20 +166,20 @@ class Guarded:
         return f"release {self.name}"
 
     @property
-    def asking(self) -> Asking:
+    def batcher(self) -> QuestionBatcher:
         """The session of this dataset, for many callers; refused if it has none."""
-        if self._asking is None:
+        if self._batcher is None:
             raise no_session()
-        return self._asking
+        return self._batcher
 
     def about(self) -> dict[str, object]:
         """What the list of datasets says of this one while its ledger cannot be read."""
         return {
             "name": self.name,
-            "about": self.dataset.about,
-            "attributes": len(self.dataset.domain),
-            "cells": str(self.dataset.domain.size),
-            "neighbours": self.dataset.neighbours,
+            "about": self.config.about,
+            "attributes": len(self.config.domain),
+            "cells": str(self.config.domain.size),
+            "neighbours": self.config.neighbours,
             "is_frozen": None,
             "paid_answers": None,
             "remaining": None,
@@ -184,32 +188,32 @@ class Guarded:
     def spendable(self, who: Analyst) -> dict[str, object]:
         """What its ledger adds: whether it is frozen, and what one may still spend."""
         return {
-            "is_frozen": self.book.is_frozen(),
-            "remaining": remaining_document(self.book.remaining(who.name)),
+            "is_frozen": self.ledger.is_frozen(),
+            "remaining": remaining_document(self.ledger.remaining(who.name)),
         }
 
     def paid_answers(self, who: Analyst) -> int | None:
         """How many questions can still be paid for; waits while the session is counting."""
-        return None if self._asking is None else self._asking.session.left(who.name).paid_answers
+        return None if self._batcher is None else self._batcher.session.left(who.name).paid_answers
 
     def recent(self, key: str) -> bytes | None:
         """The bytes that were sent under a key, if they are at hand; takes no time."""
-        held = self.shelf.recent(self.name, key)
+        held = self.store.recent(self.name, key)
         return None if held is None else without_words(held)
 
     def stored(self, key: str) -> bytes | None:
         """The bytes that were sent under a key: of a release or of a question."""
-        known = self.shelf.body(self.name, key)
-        if known is not None:
-            return without_words(known)
-        return None if self._asking is None else self._asking.stored(key)
+        body = self.store.body(self.name, key)
+        if body is not None:
+            return without_words(body)
+        return None if self._batcher is None else self._batcher.stored(key)
 
     def schema(self) -> dict[str, object]:
         """The public domain."""
-        unit = self.dataset.unit
+        unit = self.config.unit
         return {
             "name": self.name,
-            "neighbours": self.dataset.neighbours,
+            "neighbours": self.config.neighbours,
             "unit": None if unit is None else {"column": unit.column, "rows": unit.rows},
             "attributes": [
                 {
@@ -218,185 +222,182 @@ class Guarded:
                     "size": a.size,
                     "levels": [level.name for level in a.levels],
                 }
-                for a in self.dataset.domain
+                for a in self.config.domain
             ],
-            "toml": write_domain(self.dataset.domain),
+            "toml": write_domain(self.config.domain),
         }
 
-    def forecast(self, asked: PlanAsked, who: Analyst) -> dict[str, object]:
+    def forecast(self, request: PlanAsked, who: Analyst) -> dict[str, object]:
         """The plan, what it takes or what would fit; touches no data and costs nothing."""
-        plan = self.planned_for(asked, who)
+        plan = self.planned_for(request, who)
         within = plan.in_ledger
         assert within is not None  # noqa: S101
         return {**plan_document(plan.forecast), "fits": within.fits, "ledger": within.as_json()}
 
-    def read(self, body: bytes) -> ReleaseWanted:
+    def read(self, body: bytes) -> ReleaseTask:
         """The release request that a body holds."""
-        return self._wanted(ReleaseAsked.model_validate_json(body))
+        return self._task(ReleaseAsked.model_validate_json(body))
 
-    def _wanted(self, asked: ReleaseAsked) -> ReleaseWanted:
-        workload = self._workload(asked)
-        paid = self._paid_key(asked, workload)
+    def _task(self, request: ReleaseAsked) -> ReleaseTask:
+        workload = self._workload(request)
+        paid = self._paid_key(request, workload)
         view = {
             "about": self._about,
             "paid": paid,
             "groups": workload.digest(),
             "names": [[t.name, list(getattr(t, "labels", ()))] for t in workload.terms],
             "means": [[r.name, r.numerator, r.denominator] for r in workload.ratios],
-            "project": asked.project,
-            "level": asked.level,
+            "project": request.project,
+            "level": request.level,
         }
-        former = json_digest({"about": self._about, **asked.model_dump()})
-        keys = (_former_paid(self._about, asked), former)
-        return ReleaseWanted(asked, workload, paid, json_digest(view), keys)
+        former = json_digest({"about": self._about, **request.model_dump()})
+        keys = (_former_paid(self._about, request), former)
+        return ReleaseTask(request, workload, paid, json_digest(view), keys)
 
-    def _workload(self, asked: PlanAsked) -> Workload:
+    def _workload(self, request: PlanAsked) -> Workload:
         """The queries of a request; texts are read once."""
-        text = json.dumps(asked.workload, sort_keys=True)
-        known = self._workloads.get(text)
-        if known is not None:
-            return known
-        found = workload_of(asked.workload, self.dataset.domain, self.limits)
-        return self._workloads.put(text, found)
+        text = json.dumps(request.workload, sort_keys=True)
+        workload = self._workloads.get(text)
+        if workload is not None:
+            return workload
+        workload = workload_of(request.workload, self.config.domain, self.limits)
+        return self._workloads.put(text, workload)
 
-    def _paid_key(self, asked: PlanAsked, workload: Workload) -> str:
+    def _paid_key(self, request: PlanAsked, workload: Workload) -> str:
         """Equal for requests that one measurement answers, however they are written."""
-        budget = Budget(**asked.budget.model_dump())
-        whose = self.dataset
-        how = (whose.neighbours, asked.objective, asked.mechanism, whose.unit)
+        budget = Budget(**request.budget.model_dump())
+        config = self.config
+        how = (config.neighbours, request.objective, request.mechanism, config.unit)
         return json_digest(request_of(workload, budget, *how))
 
     def begin(
         self, body: bytes, who: Analyst, name: str | None
-    ) -> tuple[ReleaseWanted, bytes | None]:
+    ) -> tuple[ReleaseTask, bytes | None]:
         """The release request that a body holds, and its stored body; off the event loop."""
-        wanted = self._bodies.put(body.decode("latin-1"), self.read(body))
-        return wanted, self.known(wanted, who, name)
+        task = self._bodies.put(body.decode("latin-1"), self.read(body))
+        return task, self.stored_body(task, who, name)
 
     def at_hand(self, body: bytes, who: Analyst) -> bytes | None:
         """The stored body of a request that came in the same bytes before, if it is in memory.
 
         What was refused within the last second is refused again. Reads no database.
         """
-        wanted = self._bodies.get(body.decode("latin-1"))
-        if wanted is None:
+        task = self._bodies.get(body.decode("latin-1"))
+        if task is None:
             return None
-        self._check_refused(wanted, who)
-        return self.shelf.recent(self.name, wanted.key)
+        self._check_refused(task, who)
+        return self.store.recent(self.name, task.key)
 
-    def _check_refused(self, wanted: ReleaseWanted, who: Analyst) -> None:
-        refused = self._refused.get((wanted.paid, who.name))
+    def _check_refused(self, task: ReleaseTask, who: Analyst) -> None:
+        refused = self._refused.get((task.paid, who.name))
         if refused is not None and self._clock() < refused[0]:
             raise exhausted(*refused[1:])
 
-    def known(self, wanted: ReleaseWanted, who: Analyst, name: str | None) -> bytes | None:
+    def stored_body(self, task: ReleaseTask, who: Analyst, name: str | None) -> bytes | None:
         """The stored body of this request, if there is one; reads the state, not the ledger.
 
         What was refused within the last second is refused again here.
         """
         if name is not None:
-            self.check_name(who, name, wanted)
-        self._check_refused(wanted, who)
-        return self.body(wanted)
+            self.check_name(who, name, task)
+        self._check_refused(task, who)
+        return self.body(task)
 
-    def body(self, wanted: ReleaseWanted) -> bytes | None:
+    def body(self, task: ReleaseTask) -> bytes | None:
         """The bytes that were sent for a request, under the key that it has or once had."""
-        kept = self.shelf.body(self.name, wanted.key)
-        return self.shelf.body(self.name, wanted.former[1]) if kept is None else kept
+        body = self.store.body(self.name, task.key)
+        return self.store.body(self.name, task.former[1]) if body is None else body
 
-    def release(
-        self, wanted: ReleaseWanted, who: Analyst, progress: Progress | None = None
-    ) -> bytes:
+    def release(self, task: ReleaseTask, who: Analyst, progress: Progress | None = None) -> bytes:
         """Plan, debit, measure and keep the body; or the body that another caller just kept.
 
         Privacy: that of ``Plan.release``; the body depends on its result and on public numbers.
         """
-        asked, key, paid = wanted.asked, wanted.key, wanted.paid
+        request, key, paid = task.request, task.key, task.paid
         with self._releasing:
-            kept = self.body(wanted)
-            if kept is not None:
-                return kept
-            self._check_affordable(wanted, who)
-            plan = self._planned(asked, wanted.workload, paid)
-            if plan.stored_key(self.book, wanted.former) is None:
-                plan = self._fitting(plan, asked, wanted.workload, paid, who)
+            stored = self.body(task)
+            if stored is not None:
+                return stored
+            self._check_affordable(task, who)
+            plan = self._planned(request, task.workload, paid)
+            if plan.stored_key(self.ledger, task.former) is None:
+                plan = self._fitting(plan, request, task.workload, paid, who)
                 self._check_left(paid, plan, who)
-            check_wanted()  # the last time: what is debited below is also drawn and stored
-            result = self._measured(plan, wanted, who.name, progress)
+            stop_if_abandoned()  # the last time: what is debited below is also drawn and stored
+            result = self._measured(plan, task, who.name, progress)
             self._results.put(key, result)
-            stored = plan.stored_key(self.book, wanted.former)
-            entry = None if stored is None else self.book.entry(stored)
-            body = self._body(key, asked, result, entry)
-            about = {"analyst": who.name, "asked": asked.model_dump(), "paid": stored}
-            request = canonical(about)
-            kept_bodies = [(self.name, key, body), (self.name, ASKED + key, request)]
-            return self.shelf.keep(kept_bodies)[0]
+            stored_key = plan.stored_key(self.ledger, task.former)
+            entry = None if stored_key is None else self.ledger.entry(stored_key)
+            body = self._body(key, request, result, entry)
+            record = {"analyst": who.name, "asked": request.model_dump(), "paid": stored_key}
+            bodies = [(self.name, key, body), (self.name, ASKED + key, canonical(record))]
+            return self.store.keep(bodies)[0]
 
     def released(self, key: str) -> tuple[ReleaseAsked, Release] | None:
         """A release that was made before, from what the ledger keeps of it; spends nothing."""
-        request = self.shelf.body(self.name, ASKED + key)
-        if request is None:
+        data = self.store.body(self.name, ASKED + key)
+        if data is None:
             return None
-        told = json.loads(request)
-        asked = ReleaseAsked.model_validate(told["asked"])
-        if self.book.answer(told.get("paid") or _former_paid(self._about, asked)) is None:
+        record = json.loads(data)
+        request = ReleaseAsked.model_validate(record["asked"])
+        if self.ledger.answer(record.get("paid") or _former_paid(self._about, request)) is None:
             return None
         with self._releasing:
             result = self._results.get(key)
             if result is None:
-                wanted = self._wanted(asked)
-                plan = self._planned(asked, wanted.workload, wanted.paid)
-                result = self._measured(plan, wanted, None, None)
+                task = self._task(request)
+                plan = self._planned(request, task.workload, task.paid)
+                result = self._measured(plan, task, None, None)
                 self._results.put(key, result)
-        return asked, result
+        return request, result
 
     def releases(self, who: Analyst) -> list[tuple[str, Entry, ReleaseAsked]]:
         """Releases that can be opened again: key, debit, request; all of them for a curator."""
-        found = []
-        for name, request in self.shelf.beginning(self.name, ASKED):
-            told = json.loads(request)
-            asked = ReleaseAsked.model_validate(told["asked"])
-            entry = self.book.entry(told.get("paid") or _former_paid(self._about, asked))
-            if entry is not None and (who.is_curator or told["analyst"] == who.name):
-                found.append((name.removeprefix(ASKED), entry, asked))
-        return sorted(found, key=lambda each: -each[1].sequence)
+        releases = []
+        for name, data in self.store.beginning(self.name, ASKED):
+            record = json.loads(data)
+            request = ReleaseAsked.model_validate(record["asked"])
+            entry = self.ledger.entry(record.get("paid") or _former_paid(self._about, request))
+            if entry is not None and (who.is_curator or record["analyst"] == who.name):
+                releases.append((name.removeprefix(ASKED), entry, request))
+        return sorted(releases, key=lambda each: -each[1].sequence)
 
     def _measured(
-        self, plan: Plan, wanted: ReleaseWanted, analyst: str | None, progress: Progress | None
+        self, plan: Plan, task: ReleaseTask, analyst: str | None, progress: Progress | None
     ) -> Release:
         """Debit and measure, or read what was measured for this request."""
         return plan.release(
-            self.dataset.source,
-            ledger=self.book,
-            project=wanted.asked.project,
-            constraints=self.dataset.constraints,
-            name=self.dataset.table_id,
-            former=wanted.former,
+            self.config.source,
+            ledger=self.ledger,
+            project=task.request.project,
+            constraints=self.config.constraints,
+            name=self.config.table_id,
+            former=task.former,
             analyst=analyst,
             progress=progress,
         )
 
-    def check_name(self, who: Analyst, name: str, wanted: ReleaseWanted) -> None:
+    def check_name(self, who: Analyst, name: str, task: ReleaseTask) -> None:
         """Refuse an idempotency key that was used for another request."""
-        for key in (wanted.key, wanted.former[1]):
-            if self.shelf.bind([(who.name, name, f"{self.name} {key}")])[0]:
+        for key in (task.key, task.former[1]):
+            if self.store.bind([(who.name, name, f"{self.name} {key}")])[0]:
                 return
         raise key_reused()
 
-    def ledger(self, who: Analyst, after: int) -> dict[str, object]:
+    def ledger_document(self, who: Analyst, after: int) -> dict[str, object]:
         """What was spent: all of it for a curator, one's own for an analyst."""
         is_all = who.is_curator
         entries = [
             e
-            for e in self.book.entries()
+            for e in self.ledger.entries()
             if e.sequence > after and (is_all or e.analyst == who.name)
         ]
         page, rest = entries[:PAGE], entries[PAGE:]
-        allowances = [a for a in self.book.allowances() if is_all or a.analyst == who.name]
+        allowances = [a for a in self.ledger.allowances() if is_all or a.analyst == who.name]
         return {
             "dataset": self.name,
-            "budget": budget_document(self.book.budget),
-            "remaining": remaining_document(self.book.remaining(None if is_all else who.name)),
+            "budget": budget_document(self.ledger.budget),
+            "remaining": remaining_document(self.ledger.remaining(None if is_all else who.name)),
             "allowances": [
                 {
                     "analyst": a.analyst,
@@ -405,7 +406,7 @@ class Guarded:
                 }
                 for a in allowances
             ],
-            "is_frozen": self.book.is_frozen(),
+            "is_frozen": self.ledger.is_frozen(),
             "frozen": self.frozen() if is_all else None,
             "entries": [entry_document(e) for e in page],
             "next": page[-1].sequence if rest else None,
@@ -413,17 +414,17 @@ class Guarded:
 
     def frozen(self) -> str | None:
         """Who froze the ledger, when and why, in words; None if it is not frozen."""
-        if not self.book.is_frozen():
+        if not self.ledger.is_frozen():
             return None
-        last = [c for c in self.book.changes() if isinstance(c.fact, Frozen)][-1:]
+        last = [c for c in self.ledger.changes() if isinstance(c.fact, Frozen)][-1:]
         return next((f"{c.time[:19].replace('T', ' ')} UTC, {c.describe()}" for c in last), "")
 
     def set_frozen(self, is_frozen: bool, reason: str) -> dict[str, bool]:
         """Stop new answers, or let them be asked again; to do it twice is no fault."""
         try:
-            (self.book.freeze if is_frozen else self.book.unfreeze)(reason)
+            (self.ledger.freeze if is_frozen else self.ledger.unfreeze)(reason)
         except LedgerError:
-            if self.book.is_frozen() != is_frozen:
+            if self.ledger.is_frozen() != is_frozen:
                 raise
         return {"is_frozen": is_frozen}
 
@@ -431,66 +432,67 @@ class Guarded:
         """Put the session to rest and close the ledger."""
         for threads in (self._reads, self._looks, self._brake, self._checks):
             threads.close()
-        if self._asking is not None:
-            self._asking.close()
-        self.book.close()
+        if self._batcher is not None:
+            self._batcher.close()
+        self.ledger.close()
 
-    def planned(self, asked: PlanAsked) -> Plan:
+    def planned(self, request: PlanAsked) -> Plan:
         """The plan of a request; the newest ones are remembered."""
-        workload = self._workload(asked)
-        return self._planned(asked, workload, self._paid_key(asked, workload))
+        workload = self._workload(request)
+        return self._planned(request, workload, self._paid_key(request, workload))
 
-    def planned_for(self, asked: PlanAsked, who: Analyst) -> Plan:
+    def planned_for(self, request: PlanAsked, who: Analyst) -> Plan:
         """The plan of a request that fits what is left for somebody, if one does."""
-        workload = self._workload(asked)
-        key = self._paid_key(asked, workload)
-        return self._fitting(self._planned(asked, workload, key), asked, workload, key, who)
+        workload = self._workload(request)
+        key = self._paid_key(request, workload)
+        return self._fitting(self._planned(request, workload, key), request, workload, key, who)
 
     def _fitting(
-        self, plan: Plan, asked: PlanAsked, workload: Workload, key: str, who: Analyst
+        self, plan: Plan, request: PlanAsked, workload: Workload, key: str, who: Analyst
     ) -> Plan:
         def other_noise(noise: Noise) -> Plan:
-            return self._planned(asked, workload, key, noise)
+            return self._planned(request, workload, key, noise)
 
-        return fitting(plan, self.book, None if asked.mechanism else other_noise, who.name, key=key)
+        return fitting(
+            plan, self.ledger, None if request.mechanism else other_noise, who.name, key=key
+        )
 
     def _planned(
-        self, asked: PlanAsked, workload: Workload, key: str, noise: Noise | None = None
+        self, request: PlanAsked, workload: Workload, key: str, noise: Noise | None = None
     ) -> Plan:
         """Planned once for all writings, and shown in the groups of this one."""
         name = key if noise is None else f"{key} {noise}"
-        known = self._plans.get(name)
-        if known is None:
-            whose = self.dataset
-            how = (whose.neighbours, whose.unit, self.limits, check_wanted)
-            built = partial(self._built, f"{asked.objective} {workload.normal.key}")
+        plan = self._plans.get(name)
+        if plan is None:
+            how = (self.config.neighbours, self.config.unit, self.limits, stop_if_abandoned)
+            built = partial(self._built, f"{request.objective} {workload.normal.key}")
             drops = self._may_drop_records
-            found = plan_of(asked, workload, *how, built, may_drop_records=drops, noise=noise)
-            known = self._plans.put(name, found)
-        return known.for_writing(workload)
+            plan = plan_of(request, workload, *how, built, may_drop_records=drops, noise=noise)
+            self._plans.put(name, plan)
+        return plan.for_writing(workload)
 
     def _built(self, key: str, new: Strategies) -> Strategies:
         """The strategies of a workload: those that were built for it before, or new ones."""
         return self._strategies.get(key) or self._strategies.put(key, new)
 
-    def planning_lane(self, asked: PlanAsked) -> str:
+    def planning_lane(self, request: PlanAsked) -> str:
         """Plans of one workload wait for each other: what the first builds serves all of them."""
-        text = json.dumps([asked.objective, asked.workload], sort_keys=True)
+        text = json.dumps([request.objective, request.workload], sort_keys=True)
         return f"plan {self.name} {text}"
 
-    def _check_affordable(self, wanted: ReleaseWanted, who: Analyst) -> None:
+    def _check_affordable(self, task: ReleaseTask, who: Analyst) -> None:
         """Refuse what cannot be had whatever the plan, before it is planned.
 
         The cost of a plan is its budget, as pure or as Gaussian noise, up to the rounding of noise
         scales (2^-16 of them). What may have been answered before is free, and is never refused
         here.
         """
-        if self._may_be_stored(wanted):
+        if self._may_be_stored(task):
             return
-        if self.book.is_frozen():
+        if self.ledger.is_frozen():
             raise LedgerFrozen("the ledger is frozen by its curator")
-        budget, least = Budget(**wanted.asked.budget.model_dump()), 1 - Fraction(1, 2**12)
-        kinds = _kinds(wanted.asked.mechanism)
+        budget, least = Budget(**task.request.budget.model_dump()), 1 - Fraction(1, 2**12)
+        kinds = _kinds(task.request.mechanism)
         left = self._left(who)
         if "laplace" in kinds and budget.pure_epsilon * least <= left.pure_epsilon:
             return
@@ -499,29 +501,29 @@ class Guarded:
             return  # no such noise at this budget, whatever is left: the planner says so
         if mu is not None and left.gaussian_mu is not None and mu * least <= left.gaussian_mu:
             return
-        words = (
+        message = (
             f"budget refused: a release at {budget.describe()} costs more than is left, by "
             f"{' or '.join(sorted(kinds))} noise; {left.describe()}; lower the cost or ask the "
             "curator"
         )
-        raise self._refusal(wanted.paid, who, words, left)
+        raise self._refusal(task.paid, who, message, left)
 
     def _left(self, who: Analyst) -> Remaining:
         """What remains for somebody, worked out once after each change of the ledger."""
-        version = self.book.version()
-        known = self._remaining.get(who.name)
-        if known is None or known[0] != version:
-            known = self._remaining[who.name] = (version, self.book.remaining(who.name))
-        return known[1]
+        version = self.ledger.version()
+        cached = self._remaining.get(who.name)
+        if cached is None or cached[0] != version:
+            cached = self._remaining[who.name] = (version, self.ledger.remaining(who.name))
+        return cached[1]
 
-    def _may_be_stored(self, wanted: ReleaseWanted) -> bool:
+    def _may_be_stored(self, task: ReleaseTask) -> bool:
         """Whether an entry of the ledger could be of this workload, under whatever key."""
-        version = self.book.version()
+        version = self.ledger.version()
         seen = self._seen
         if seen is None or seen[0] != version:
-            texts = [f"{e.key} {e.request}" for e in self.book.entries()]
+            texts = [f"{e.key} {e.request}" for e in self.ledger.entries()]
             seen = self._seen = (version, "\n".join(texts))
-        keys = (wanted.paid, *wanted.former, wanted.workload.normal.key, wanted.workload.digest())
+        keys = (task.paid, *task.former, task.workload.normal.key, task.workload.digest())
         return any(key in seen[1] for key in keys)
 
     @cached_property
@@ -529,33 +531,33 @@ class Guarded:
         """Whether the source is a query or a view; looked up only where it makes a difference."""
         from sfumato.vault.tables import open_table
 
-        whose = self.dataset
-        if not total_is_public(whose.neighbours, whose.domain, whose.unit, False):
+        config = self.config
+        if not total_is_public(config.neighbours, config.domain, config.unit, False):
             return False
-        return open_table(whose.source).may_drop_records
+        return open_table(config.source).may_drop_records
 
     def _check_left(self, paid: str, plan: Plan, who: Analyst) -> None:
         """Refuse before the table is read; the debit itself checks again, in one transaction."""
-        if self.book.is_frozen():
+        if self.ledger.is_frozen():
             raise LedgerFrozen("the ledger is frozen by its curator")
-        price = self.book.price(plan.cost, who.name, delta=plan.budget.delta)
+        price = self.ledger.price(plan.cost, who.name, delta=plan.budget.delta)
         if price.fits:
             return
-        left = self.book.remaining(who.name)
-        words = (
+        left = self.ledger.remaining(who.name)
+        message = (
             f"budget refused: this release costs {cost_in_words(plan.cost, plan.budget)}, it "
             f"{price.describe()}; {left.describe()}; lower the cost or ask the curator"
         )
-        raise self._refusal(paid, who, words, left)
+        raise self._refusal(paid, who, message, left)
 
-    def _refusal(self, paid: str, who: Analyst, words: str, left: Remaining) -> Problem:
+    def _refusal(self, paid: str, who: Analyst, message: str, left: Remaining) -> Problem:
         """A refusal that stands for a moment without another look into the ledger."""
         if len(self._refused) >= KEPT_REFUSALS:
             self._refused.clear()
-        self._refused[paid, who.name] = (self._clock() + REFUSED_SECONDS, words, left)
-        return exhausted(words, left)
+        self._refused[paid, who.name] = (self._clock() + REFUSED_SECONDS, message, left)
+        return exhausted(message, left)
 
-    def _body(self, key: str, asked: ReleaseAsked, result: Release, entry: Entry | None) -> bytes:
+    def _body(self, key: str, request: ReleaseAsked, result: Release, entry: Entry | None) -> bytes:
         plan = result.forecast  # the one that was measured by, which may be one that still fitted
         return canonical(
             {
@@ -567,9 +569,9 @@ class Guarded:
                 "budget": budget_document(plan.budget),
                 "cost": plan.cost.as_json(),
                 "neighbours": plan.neighbours,
-                "level": asked.level,
+                "level": request.level,
                 "entry": None if entry is None else entry.sequence,
-                "answers": columns_of(result, asked.level),
+                "answers": columns_of(result, request.level),
             }
         )
 
@@ -581,14 +583,10 @@ def _kinds(mechanism: str | None) -> set[str]:
     return {MECHANISMS[name].noise for name in named(mechanism)}
 
 
-def _session(dataset: DatasetConfig, wanted: SessionConfig, book: Ledger) -> Session:
-    """The session of a dataset, as its configuration wants it; it goes on where it was."""
-    whose = (dataset.domain, wanted.budget, dataset.neighbours, dataset.unit)
-    plan = wanted.asked.plan(*whose)
+def _session(dataset: DatasetConfig, config: SessionConfig, ledger: Ledger) -> Session:
+    """The session of a dataset by its configuration; it goes on where it was."""
+    settings = config.settings
+    plan = settings.plan(dataset.domain, config.budget, dataset.neighbours, dataset.unit)
     return plan.open(
-        dataset.source,
-        book,
-        public=wanted.public,
-        name=dataset.table_id,
-        label=wanted.asked.label,
+        dataset.source, ledger, public=config.public, name=dataset.table_id, label=settings.label
     )

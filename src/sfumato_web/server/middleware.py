@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from sfumato_web.server.server_limits import Limits
-    from sfumato_web.server.state import House
+    from sfumato_web.server.state import ServerState
 
 __all__ = [
     "ANALYST",
-    "HOUSE",
     "ON_GRID",
     "OPEN_PATHS",
     "PAGE",
-    "Gate",
+    "SERVER",
     "Handler",
+    "RequestMiddleware",
     "connection_class",
 ]
 
@@ -48,7 +48,7 @@ __all__ = [
 LOG: Final = logging.getLogger("sfumato.server")
 ANALYST: Final = "sfumato.analyst"
 ON_GRID: Final = "sfumato.on_grid"
-HOUSE: Final = "sfumato.house"
+SERVER: Final = "sfumato.state"
 ROUTE: Final = "sfumato.route"
 _BUSY: Final = re.compile("/datasets/(?P<name>[^/]+)/(?P<route>[a-z]+)(?:/(?P<key>[^/]+))?")
 PAGE: Final = "/page"
@@ -68,52 +68,52 @@ _SECURITY: Final = (
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Gate:
+class RequestMiddleware:
     """The application around all routes.
 
-    ``busy`` are the routes that are called directly, by method and path; going
-    through the framework takes twice the time that they take themselves. ``porch`` is the
-    application of browsers, if there is a page: it has its own rules about who may enter.
+    ``busy`` are the routes that are called directly, by method and path; going through the
+    framework takes twice the time that they take themselves. ``page_app`` is the application of
+    browsers, if there is a page: it has its own rules about who may enter.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        house: House,
+        server: ServerState,
         busy: Mapping[tuple[str, str], Handler] | None = None,
-        porch: ASGIApp | None = None,
+        page_app: ASGIApp | None = None,
     ) -> None:
-        self.app, self.house = app, house
+        self.app, self.server = app, server
         self._busy = dict(busy or {})
-        self._porch = porch
+        self._page = page_app
         self._inside: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or refuse it."""
-        scope[HOUSE] = self.house
+        scope[SERVER] = self.server
         if scope["type"] != "http":
             is_browser = scope["type"] == "websocket"
-            inner = (self._porch or self.app) if is_browser else self.app
+            inner = (self._page or self.app) if is_browser else self.app
             await inner(scope, receive, send)
             return
-        exit_ = _Exit(scope, send, self.house)
+        sender = _ResponseSender(scope, send, self.server)
         name: str | None = None
         try:
             headers = dict(scope["headers"])
             name = self._enter(scope, headers)
             body = b"" if scope["path"] in OPEN_PATHS else await self._body(headers, receive)
-            await self._inner(scope)(scope, _replayed(body, receive), exit_.send)
+            await self._inner(scope)(scope, _replayed(body, receive), sender.send)
         except Exception as error:
-            _tell(error)
-            await exit_.refuse(problem_of(error))
+            _log(error)
+            await sender.refuse(problem_of(error))
         finally:
             if name is not None:
                 self._inside[name] -= 1
 
     def _inner(self, scope: Scope) -> ASGIApp:
         """The page, a busy route, or the framework with all the others."""
-        if ROUTE in scope and self._porch is not None:
-            return self._porch
+        if ROUTE in scope and self._page is not None:
+            return self._page
         path = _BUSY.fullmatch(scope["path"])
         if path is None:
             return self.app
@@ -126,33 +126,33 @@ class Gate:
 
     def _enter(self, scope: Scope, headers: dict[bytes, bytes]) -> str | None:
         """Under which name a request is inside; refused if it is nobody's or one too many."""
-        if self._porch is not None and _is_page(scope["path"]):
+        if self._page is not None and _is_page(scope["path"]):
             scope[ROUTE] = PAGE
             # Anybody may send a form, so these are counted together; pages have their own limits.
             return self._counted(ANYBODY) if scope["method"] == "POST" else None
         if scope["path"] in OPEN_PATHS:
             return None
-        who = self.house.tokens.holder(headers.get(b"authorization", b"").decode("latin-1"))
+        who = self.server.tokens.holder(headers.get(b"authorization", b"").decode("latin-1"))
         if who is None:
             raise no_token()
         # Curators can always reach the brake, however many others there are.
-        if not who.is_curator and self._inside.total() >= self.house.config.limits.concurrent:
+        if not who.is_curator and self._inside.total() >= self.server.config.limits.concurrent:
             raise too_many(1)
-        wait = self.house.rates.wait(who.name)
+        wait = self.server.rates.wait(who.name)
         if wait > 0:
             raise too_many(math.ceil(wait))
         scope[ANALYST] = who
         return self._counted(who.name)
 
     def _counted(self, name: str) -> str:
-        limits = self.house.config.limits
+        limits = self.server.config.limits
         if self._inside[name] >= min(limits.concurrent, limits.concurrent_per_analyst):
             raise too_many(1)
         self._inside[name] += 1
         return name
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        limits = self.house.config.limits
+        limits = self.server.config.limits
         declared = headers.get(b"content-length", b"0")
         if not declared.isdigit() or len(declared) > 18 or int(declared) > limits.body_bytes:
             raise _too_large(limits.body_bytes)
@@ -162,8 +162,8 @@ class Gate:
             async with asyncio.timeout(limits.body_seconds):
                 body = await _read(receive, limits.body_bytes)
         except TimeoutError:
-            words = f"the body did not arrive within {limits.body_seconds:g} s; send it at once"
-            raise Problem(408, "slow", words, headers={"Connection": "close"}) from None
+            message = f"the body did not arrive within {limits.body_seconds:g} s; send it at once"
+            raise Problem(408, "slow", message, headers={"Connection": "close"}) from None
         if is_too_deep(body, limits.json_depth):
             raise Problem(
                 413,
@@ -199,8 +199,8 @@ async def _read(receive: Receive, most: int) -> bytes:
 
 
 def _too_large(most: int) -> Problem:
-    words = f"the body may have at most {most:,} bytes; ask for less at once"
-    return Problem(413, "too-large", words, headers={"Connection": "close"})
+    message = f"the body may have at most {most:,} bytes; ask for less at once"
+    return Problem(413, "too-large", message, headers={"Connection": "close"})
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -217,25 +217,25 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-class _Exit:
-    """The way out of one request."""
+class _ResponseSender:
+    """Sends the response of one request: at its time, with security headers, once."""
 
-    def __init__(self, scope: Scope, send: Send, house: House) -> None:
-        self._scope, self._send, self._house = scope, send, house
-        self._arrived = house.grid.clock()
+    def __init__(self, scope: Scope, send: Send, server: ServerState) -> None:
+        self._scope, self._send, self._server = scope, send, server
+        self._arrived = server.grid.clock()
         self._has_left = False
 
     async def send(self, message: Message) -> None:
         """Pass a message on; the first one waits for its time and gets the headers."""
         if message["type"] == "http.response.start":
             if ON_GRID in self._scope:
-                await self._house.grid.wait(self._arrived)
+                await self._server.grid.wait(self._arrived)
             self._has_left = True
-            given = message.get("headers", ())
-            if self._scope.get(ROUTE) != PAGE or _POLICY not in dict(given):
-                message = {**message, "headers": [*given, *_SECURITY]}
-            found = getattr(self._scope.get("route"), "path", "none")
-            self._house.metrics.request(str(self._scope.get(ROUTE, found)), message["status"])
+            headers = message.get("headers", ())
+            if self._scope.get(ROUTE) != PAGE or _POLICY not in dict(headers):
+                message = {**message, "headers": [*headers, *_SECURITY]}
+            path = getattr(self._scope.get("route"), "path", "none")
+            self._server.metrics.request(str(self._scope.get(ROUTE, path)), message["status"])
         await self._send(message)
 
     async def refuse(self, problem: Problem) -> None:
@@ -253,7 +253,7 @@ class _Exit:
         await self.send({"type": "http.response.body", "body": body})
 
 
-def _tell(error: Exception) -> None:
+def _log(error: Exception) -> None:
     """The log gets what the caller must not: words of ours, or the type and place of others."""
     if isinstance(error, Problem):
         return
@@ -263,7 +263,6 @@ def _tell(error: Exception) -> None:
         LOG.error("%s: %s", type(error).__name__, error)
 
 
-# --------------------
 # Connections before there is a request: the head of one is bounded in bytes and in time.
 #
 # Nobody has shown a token yet, so whatever is held or done here is done for anybody. A head that
@@ -336,7 +335,7 @@ class _Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body, whose size is the gate's to limit."""
+        """A part of the body, whose size ``RequestMiddleware`` limits."""
         self._arrived -= len(body)
         super().on_body(body)
 
@@ -360,8 +359,8 @@ class _Connection(HttpToolsProtocol):
 
     def _refuse(self) -> None:
         most = self.limits.header_bytes
-        words = f"the headers of a request may have at most {most:,} bytes; send fewer"
-        body = json.dumps({"error": "too-large", "message": words}).encode()
+        message = f"the headers of a request may have at most {most:,} bytes; send fewer"
+        body = json.dumps({"error": "too-large", "message": message}).encode()
         head = (
             "HTTP/1.1 431 Request Header Fields Too Large\r\n"
             "content-type: application/json\r\ncache-control: no-store\r\n"

@@ -246,7 +246,6 @@ class LedgerShown(BaseModel):
     next: Annotated[int | None, Field(description="send as ?after= to read on")]
 
 
-# --------------------
 # Documents as they are sent: public numbers as JSON.
 
 
@@ -260,15 +259,15 @@ def remaining_document(remaining: Remaining) -> dict[str, float | None]:
 
     ``gaussian_epsilon`` is the largest epsilon of Gaussian noise at the delta of the budget.
     """
-    found = {
+    document = {
         "share": float(remaining.share),
         "gaussian_mu": remaining.gaussian_mu,
         "gaussian_epsilon": None,
         "pure_epsilon": float(remaining.pure_epsilon),
     }
     if remaining.delta and remaining.gaussian_mu is not None:
-        found["gaussian_epsilon"] = float(remaining.epsilon("gaussian"))
-    return found | {f"{lane.kind}_lane": float(lane.left) for lane in remaining.lanes}
+        document["gaussian_epsilon"] = float(remaining.epsilon("gaussian"))
+    return document | {f"{lane.kind}_lane": float(lane.left) for lane in remaining.lanes}
 
 
 def columns_of(result: Release, level: float) -> dict[str, list[object]]:

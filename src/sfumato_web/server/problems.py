@@ -98,10 +98,10 @@ def problem_of(error: Exception) -> Problem:
     """The refusal that stands for an exception."""
     if isinstance(error, Problem):
         return error
-    for kind, status, code, is_told in _KINDS:
+    for kind, status, code, is_sent in _KINDS:
         if isinstance(error, kind):
             headers = {"Retry-After": "5"} if status == 503 else None
-            return Problem(status, code, str(error) if is_told else _WORDS[code], headers=headers)
+            return Problem(status, code, str(error) if is_sent else _WORDS[code], headers=headers)
     return Problem(500, "unexpected", _WORDS["unexpected"])
 
 
@@ -129,12 +129,12 @@ def no_dataset() -> Problem:
 
 def not_valid(faults: Sequence[Mapping[str, Any]]) -> Problem:
     """A request that does not look as it must; ``faults`` are those that pydantic found."""
-    told = [
+    messages = [
         f"{'.'.join(str(p)[:64] for p in f['loc'])}: {f['msg'].removeprefix('Value error, ')[:200]}"
         for f in faults
     ]
-    more = [] if len(told) <= MOST_FAULTS else [f"and {len(told) - MOST_FAULTS} more"]
-    return Problem(422, "request", "; ".join([*told[:MOST_FAULTS], *more]))
+    more = [] if len(messages) <= MOST_FAULTS else [f"and {len(messages) - MOST_FAULTS} more"]
+    return Problem(422, "request", "; ".join([*messages[:MOST_FAULTS], *more]))
 
 
 def disconnected() -> Problem:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was answered, by key: the bytes that were sent, and which idempotency key meant what.
+"""What was answered, by key: the bytes that were sent, and which request an idempotency key meant.
 
-The ledger holds what was paid for and drawn; the shelf holds the answer as it went out, so that it
+The ledger holds what was paid for and drawn; the store holds the answer as it went out, so that it
 goes out again as the same bytes, on any machine and without another look at the table. All of it
-is public. A shelf that is lost loses no budget: answers are made again from the ledger.
+is public. A store that is lost loses no budget: answers are made again from the ledger.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from sfumato.errors import SfumatoError
 
 __all__ = [
     "Grid",
-    "Newest",
-    "Shelf",
+    "NewestCache",
+    "ResponseStore",
 ]
 
 
@@ -60,16 +60,16 @@ def _reason(error: sqlite3.Error) -> str:
     return f"{_REASONS[kind]}, {name}" if kind in _REASONS else name
 
 
-class Shelf:
-    """A small database, with the newest bodies in memory (``kept`` bytes of them).
+class ResponseStore:
+    """A small database, with the newest bodies in memory (``memory`` bytes of them).
 
     Only its owner may read the file: it holds who asked what. Whatever goes wrong with it is a
     ``SfumatoError`` that says why, which callers get as 503 and the log in full.
     """
 
-    def __init__(self, path: Path, kept: int) -> None:
+    def __init__(self, path: Path, memory: int) -> None:
         self._lock, self._path = Lock(), path
-        self._kept, self._held = kept, 0
+        self._memory, self._held = memory, 0
         self._newest: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         try:
             _make_private(path)
@@ -122,13 +122,13 @@ class Shelf:
         insert = "INSERT INTO body VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         query = "SELECT data FROM body WHERE dataset = ? AND key = ?"
         with self._using("written"):
-            kept = []
+            stored = []
             with self._transaction():
                 for dataset, key, data in bodies:
                     if self._database.execute(insert, (dataset, key, data)).rowcount != 1:
                         data = bytes(self._database.execute(query, (dataset, key)).fetchone()[0])
-                    kept.append(((dataset, key), data))
-            return [self._remember(place, data) for place, data in kept]
+                    stored.append(((dataset, key), data))
+            return [self._remember(place, data) for place, data in stored]
 
     def bind(self, named: Iterable[tuple[str, str, str]]) -> list[bool]:
         """Bind idempotency keys: (analyst, name, request). False where it meant another request."""
@@ -138,8 +138,8 @@ class Shelf:
         with self._using("written"), self._transaction():
             for analyst, name, request in named:
                 is_new = self._database.execute(insert, (analyst, name, request)).rowcount == 1
-                found = self._database.execute(query, (analyst, name)).fetchone()
-                out.append(is_new or found[0] == request)
+                row = self._database.execute(query, (analyst, name)).fetchone()
+                out.append(is_new or row[0] == request)
         return out
 
     def check(self) -> None:
@@ -157,7 +157,7 @@ class Shelf:
         if place not in self._newest:
             self._held += len(data)
         self._newest[place] = data
-        while self._held > self._kept and len(self._newest) > 1:
+        while self._held > self._memory and len(self._newest) > 1:
             self._held -= len(self._newest.popitem(last=False)[1])
         return data
 
@@ -197,42 +197,40 @@ def _make_private(path: Path) -> None:
             each.chmod(0o600)
 
 
-# --------------------
 # The newest few things of a kind, by key.
 
 T = TypeVar("T")
 
 
-class Newest(Generic[T]):
+class NewestCache(Generic[T]):
     """At most ``most`` things; the one that was not used for longest goes first.
 
-    >>> kept = Newest[int](2)
-    >>> kept.put("a", 1), kept.put("b", 2), kept.get("a"), kept.put("c", 3), kept.get("b")
+    >>> cache = NewestCache[int](2)
+    >>> cache.put("a", 1), cache.put("b", 2), cache.get("a"), cache.put("c", 3), cache.get("b")
     (1, 2, 1, 3, None)
     """
 
     def __init__(self, most: int) -> None:
         self._most, self._lock = most, Lock()
-        self._kept: OrderedDict[str, T] = OrderedDict()
+        self._things: OrderedDict[str, T] = OrderedDict()
 
     def get(self, key: str) -> T | None:
         """The thing under a key, if it is still there."""
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
+            if key in self._things:
+                self._things.move_to_end(key)
+            return self._things.get(key)
 
     def put(self, key: str, thing: T) -> T:
         """Keep a thing, and return it."""
         with self._lock:
-            self._kept[key] = thing
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._things[key] = thing
+            self._things.move_to_end(key)
+            while len(self._things) > self._most:
+                self._things.popitem(last=False)
         return thing
 
 
-# --------------------
 # When answers leave: on a grid of times since the request came.
 #
 # How long an answer takes may depend on the noise and on the counts by microseconds; the clock of

@@ -25,8 +25,8 @@ from pydantic import ValidationError
 
 from sfumato.version import VERSION
 from sfumato_web.server.config import Analyst
-from sfumato_web.server.dataset import Guarded
-from sfumato_web.server.middleware import ANALYST, HOUSE, ON_GRID, Handler
+from sfumato_web.server.dataset import GuardedDataset
+from sfumato_web.server.middleware import ANALYST, ON_GRID, SERVER, Handler
 from sfumato_web.server.models import (
     Answer,
     AskAsked,
@@ -43,7 +43,7 @@ from sfumato_web.server.models import (
     canonical,
 )
 from sfumato_web.server.problems import Problem, disconnected, not_curator, not_valid
-from sfumato_web.server.state import House
+from sfumato_web.server.state import ServerState
 
 __all__ = [
     "BUSY",
@@ -57,9 +57,9 @@ routes = APIRouter()
 # Dependencies are coroutines because FastAPI would run plain functions in a thread each.
 
 
-async def _house(request: Request) -> House:
-    house: House = request.scope[HOUSE]
-    return house
+async def _server(request: Request) -> ServerState:
+    server: ServerState = request.scope[SERVER]
+    return server
 
 
 async def _who(request: Request) -> Analyst:
@@ -76,9 +76,9 @@ async def _curator(request: Request) -> Analyst:
 
 async def _dataset(
     request: Request, name: Annotated[str, Path(max_length=64, examples=["adult"])]
-) -> Guarded:
-    house, who = await _house(request), await _who(request)
-    return house.dataset(who, name)
+) -> GuardedDataset:
+    server, who = await _server(request), await _who(request)
+    return server.dataset(who, name)
 
 
 async def _on_grid(request: Request) -> None:
@@ -86,10 +86,10 @@ async def _on_grid(request: Request) -> None:
     request.scope[ON_GRID] = True
 
 
-House_ = Annotated[House, Depends(_house)]
+Server = Annotated[ServerState, Depends(_server)]
 Who = Annotated[Analyst, Depends(_who)]
 Curator = Annotated[Analyst, Depends(_curator)]
-Dataset = Annotated[Guarded, Depends(_dataset)]
+Dataset = Annotated[GuardedDataset, Depends(_dataset)]
 WAITS: Final = [Depends(_on_grid)]
 
 # The busiest routes read their parameters by hand, which takes half the time; what FastAPI then
@@ -190,9 +190,9 @@ def _answers(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
         422: "not a valid request; the message names the construct",
         429: "too many requests",
     }
-    told = {**{s: about[s] for s in statuses}, **always}
+    all_refusals = {**{s: about[s] for s in statuses}, **always}
     refusals: dict[int | str, dict[str, Any]] = {
-        s: {"model": Trouble, "description": words} for s, words in sorted(told.items())
+        s: {"model": Trouble, "description": text} for s, text in sorted(all_refusals.items())
     }
     return {200: {"model": model}, **refusals}
 
@@ -215,7 +215,7 @@ async def ask(request: Request) -> Response:
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
     asked = await _body(request, AskAsked.model_validate_json)
     request.scope[ON_GRID] = True
-    return _stored(await _while_there(request, dataset.asking.ask(asked.sql, who, key)))
+    return _stored(await _while_there(request, dataset.batcher.ask(asked.sql, who, key)))
 
 
 @routes.get(
@@ -229,14 +229,14 @@ async def answers(request: Request) -> Response:
     key = request.path_params["key"]
     if _ANSWER_KEYS.fullmatch(key) is None:
         raise not_valid([{"loc": ("path", "key"), "msg": "64 hexadecimal digits are needed"}])
-    kept = dataset.recent(key)
-    if kept is None:
+    body = dataset.recent(key)
+    if body is None:
         await _on_grid(request)
         who = await _who(request)
-        kept = await _while_there(request, dataset.on_session(who, dataset.stored, key))
-    if kept is None:
+        body = await _while_there(request, dataset.on_session(who, dataset.stored, key))
+    if body is None:
         raise Problem(404, "not-found", "no answer has this key; it is in the answer's `key`")
-    return _stored(kept)
+    return _stored(body)
 
 
 @routes.post(
@@ -247,16 +247,16 @@ async def answers(request: Request) -> Response:
 async def release(request: Request) -> Response:
     """Debit the cost, measure, and answer; an equal request gets the same bytes, free."""
     dataset, who, key = await _dataset(request, _name(request)), await _who(request), _key(request)
-    body, house = await request.body(), await _house(request)
+    body, server = await request.body(), await _server(request)
     request.scope[ON_GRID] = True
-    held = None if key is not None else dataset.at_hand(body, who)
-    if held is not None:
-        return _stored(held)
-    wanted, known = await _valid(house.read(who, dataset.begin, body, who, key))
-    if known is None:
-        released = house.work(who, dataset.release, wanted, who, lane=dataset.lane)
-        known = await _while_there(request, released)
-    return _stored(known)
+    stored = None if key is not None else dataset.at_hand(body, who)
+    if stored is not None:
+        return _stored(stored)
+    task, stored = await _valid(server.read(who, dataset.begin, body, who, key))
+    if stored is None:
+        released = server.work(who, dataset.release, task, who, lane=dataset.lane)
+        stored = await _while_there(request, released)
+    return _stored(stored)
 
 
 @routes.head("/health", include_in_schema=False)
@@ -274,20 +274,20 @@ async def health() -> Response:
         503: {"model": Readiness, "description": "a part cannot be used; the log has the reason"},
     },
 )
-async def ready(house: House_) -> Response:
+async def ready(server: Server) -> Response:
     """Whether state, ledgers and tables can be opened; which of these kinds cannot, if any."""
-    parts = await house.ready()
-    is_ready = all(words == "ok" for words in parts.values())
+    parts = await server.ready()
+    is_ready = all(part == "ok" for part in parts.values())
     status = "ready" if is_ready else "not ready"
     body = canonical({"status": status, "parts": parts})
     return Response(body, 200 if is_ready else 503, media_type="application/json")
 
 
 @routes.get("/datasets", dependencies=WAITS, responses=_answers(list[DatasetShown], 503))
-async def datasets(request: Request, who: Who, house: House_) -> Response:
+async def datasets(request: Request, who: Who, server: Server) -> Response:
     """The datasets that are open to the caller."""
-    theirs = [d for d in house.datasets.values() if d.name in who.datasets]
-    shown = asyncio.gather(*(house.shown(d, who) for d in theirs))
+    theirs = [d for d in server.datasets.values() if d.name in who.datasets]
+    shown = asyncio.gather(*(server.shown(d, who) for d in theirs))
     return _json(await _while_there(request, shown))
 
 
@@ -305,11 +305,11 @@ async def schema(dataset: Dataset) -> Response:
 async def plan(request: Request) -> Response:
     """Forecast the errors and the cost of a release; touches no data and costs nothing."""
     dataset, who = await _dataset(request, _name(request)), await _who(request)
-    house = await _house(request)
+    server = await _server(request)
     asked = await _body(request, PlanAsked.model_validate_json)
     request.scope[ON_GRID] = True
     lane = dataset.planning_lane(asked)
-    forecast = house.work(who, dataset.forecast, asked, who, lane=lane)
+    forecast = server.work(who, dataset.forecast, asked, who, lane=lane)
     return _json(await _while_there(request, forecast))
 
 
@@ -321,10 +321,10 @@ async def estimate(
     asked: Annotated[AskAsked, Body()],
     dataset: Dataset,
     who: Who,
-    house: House_,
+    server: Server,
 ) -> Response:
     """What a question would cost and how good its answer would be; spends nothing."""
-    forecast = house.work(who, dataset.asking.forecast, asked.sql)
+    forecast = server.work(who, dataset.batcher.forecast, asked.sql)
     return _json(await _while_there(request, forecast))
 
 
@@ -338,7 +338,7 @@ async def ledger(
     after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
 ) -> Response:
     """What was spent: all of it for a curator, one's own for an analyst."""
-    shown = dataset.on_ledger(who, dataset.ledger, who, after)
+    shown = dataset.on_ledger(who, dataset.ledger_document, who, after)
     return _json(await _while_there(request, shown))
 
 
@@ -365,12 +365,12 @@ async def unfreeze(
 
 
 @routes.get("/metrics", response_class=Response, responses=_answers(None, 403))
-async def metrics(request: Request, who: Curator, house: House_) -> Response:
+async def metrics(request: Request, who: Curator, server: Server) -> Response:
     """Counters for Prometheus, of the caller's datasets."""
-    theirs = [d for d in house.datasets.values() if d.name in who.datasets]
-    shares = await _while_there(request, asyncio.gather(*(house.share(d, who) for d in theirs)))
+    theirs = [d for d in server.datasets.values() if d.name in who.datasets]
+    shares = await _while_there(request, asyncio.gather(*(server.share(d, who) for d in theirs)))
     left = {d.name: share for d, share in zip(theirs, shares, strict=True)}
-    text = house.metrics.text(left)
+    text = server.metrics.text(left)
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
@@ -380,4 +380,4 @@ BUSY: Final[dict[tuple[str, str], Handler]] = {
     ("POST", "/datasets/{name}/release"): release,
     ("GET", "/datasets/{name}/answers/{key}"): answers,
 }
-"""Routes that the gate calls directly."""
+"""Routes that the middleware calls directly."""

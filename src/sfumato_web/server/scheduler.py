@@ -6,7 +6,7 @@ analyst has at most so many at work and so many in line, however many requests t
 one lane (the releases of one table) run one at a time and hold no thread while they wait for it.
 
 A job that nobody waits for any more leaves the line at once. One that is at work ends at its next
-``check_wanted``, which planning calls at each step and nothing calls after a debit.
+``stop_if_abandoned``, which planning calls at each step and nothing calls after a debit.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Scheduler",
-    "check_wanted",
     "plan_of",
+    "stop_if_abandoned",
     "workload_of",
 ]
 
@@ -64,7 +64,7 @@ class _Job:
 _AT_WORK: Final[ContextVar[_Job | None]] = ContextVar("sfumato job", default=None)
 
 
-def check_wanted(*_: object) -> None:
+def stop_if_abandoned(*_: object) -> None:
     """End the job at work if nobody waits for it any more; to be called before a debit only.
 
     Takes the arguments of a progress function and ignores them.
@@ -208,7 +208,6 @@ class Scheduler:
             _AT_WORK.set(None)
 
 
-# --------------------
 # The plan of a request, on any domain: sizes are checked before anything is built.
 
 
@@ -223,7 +222,7 @@ def workload_of(
 
 
 def plan_of(
-    asked: PlanAsked,
+    request: PlanAsked,
     workload: Workload,
     neighbours: Neighbours,
     unit: PrivacyUnit | None,
@@ -245,10 +244,10 @@ def plan_of(
 
     return plan(
         workload,
-        Budget(**asked.budget.model_dump()),
+        Budget(**request.budget.model_dump()),
         neighbours,
-        asked.objective,
-        asked.mechanism,
+        request.objective,
+        request.mechanism,
         unit=unit,
         may_drop_records=may_drop_records,
         steps=limits.planning_seconds * STEPS_PER_SECOND,

@@ -105,10 +105,10 @@ def check_questions(workload: Workload, limits: Limits) -> None:
     _check(workload.queries, limits.questions, "questions")
 
 
-def _check(found: int, most: int, what: str) -> None:
-    if found > most:
+def _check(size: int, most: int, what: str) -> None:
+    if size > most:
         raise TooLarge(
-            f"this asks for {_number(found)} {what}, this server answers at most {most:,} at once; "
+            f"this asks for {_number(size)} {what}, this server answers at most {most:,} at once; "
             "ask for fewer"
         )
 

@@ -11,16 +11,16 @@ from typing import Final, TypeVar
 
 from sfumato.errors import SfumatoError, place_of
 from sfumato_web.server.config import Analyst, Config
-from sfumato_web.server.dataset import Guarded
+from sfumato_web.server.dataset import GuardedDataset
 from sfumato_web.server.metrics import Metrics
 from sfumato_web.server.problems import no_dataset
-from sfumato_web.server.responses import Grid, Shelf
+from sfumato_web.server.responses import Grid, ResponseStore
 from sfumato_web.server.scheduler import Scheduler
 from sfumato_web.server.server_limits import Rates
 from sfumato_web.server.tokens import Tokens
 
 __all__ = [
-    "House",
+    "ServerState",
 ]
 
 
@@ -32,12 +32,12 @@ READY_PATIENCE = 30.0  # the same where the question is whether they answer at a
 READERS = 2  # threads for short work: reading SQL, keys, stored answers
 
 
-class House:
+class ServerState:
     """The server without its routes; ``grid`` and ``rates`` are passed in by tests.
 
     Nothing that can wait runs on the event loop. ``work`` is for what takes long, ``read`` for what
-    is short and needs no ledger; ledgers and sessions have threads of their own for each dataset
-    (``Guarded``), so that no dataset waits for the database of another, and no freeze for a plan.
+    is short and needs no ledger; each ``GuardedDataset`` has threads of its own for its ledger and
+    its session, so that no dataset waits for the database of another, and no freeze for a plan.
     """
 
     def __init__(
@@ -49,19 +49,19 @@ class House:
         self.rates = rates or Rates(limits.requests_per_second, limits.burst)
         self.tokens = Tokens((a.token, a) for a in config.analysts)
         self.metrics = Metrics()
-        self.shelf = Shelf(config.state, limits.kept_bytes)
+        self.store = ResponseStore(config.state, limits.kept_bytes)
         self._workers = Scheduler(limits.workers, limits.workers_per_analyst, limits.waiting)
         self._readers = Scheduler(READERS, 1, limits.concurrent, "sfumato reader")
-        self.datasets: dict[str, Guarded] = {}
+        self.datasets: dict[str, GuardedDataset] = {}
         try:
             for name, dataset in config.datasets.items():
-                self.datasets[name] = Guarded(dataset, config, self.shelf, self.metrics)
+                self.datasets[name] = GuardedDataset(dataset, config, self.store, self.metrics)
         except BaseException:  # those that were opened must not hold sessions and tables
             self.close()
             raise
         self._looking: asyncio.Future[dict[str, str]] | None = None
 
-    def dataset(self, who: Analyst, name: str) -> Guarded:
+    def dataset(self, who: Analyst, name: str) -> GuardedDataset:
         """A dataset that is theirs; any other name is refused in the same words."""
         if name not in who.datasets:
             raise no_dataset()
@@ -77,14 +77,14 @@ class House:
         """Run what is short and reads no ledger off the event loop: SQL, keys, stored answers."""
         return await self._readers.run(who.name, partial(function, *arguments))
 
-    async def share(self, dataset: Guarded, who: Analyst) -> float | None:
+    async def share(self, dataset: GuardedDataset, who: Analyst) -> float | None:
         """The share of a dataset's budget that is left; None where its ledger cannot be read."""
         return await _or_none(
             f"the ledger of {dataset.name}",
-            dataset.on_ledger(who, lambda: float(dataset.book.remaining().share)),
+            dataset.on_ledger(who, lambda: float(dataset.ledger.remaining().share)),
         )
 
-    async def shown(self, dataset: Guarded, who: Analyst) -> dict[str, object]:
+    async def shown(self, dataset: GuardedDataset, who: Analyst) -> dict[str, object]:
         """What the list of datasets says of one, without what cannot be read now."""
         ledger, paid = await asyncio.gather(
             _or_none(
@@ -111,7 +111,7 @@ class House:
     async def _look(self) -> dict[str, str]:
         datasets = self.datasets.values()
         kinds = {
-            "state": [_is_fine("the state", self._readers.run("", self.shelf.check))],
+            "state": [_is_fine("the state", self._readers.run("", self.store.check))],
             "ledgers": [_is_fine(f"the ledger of {d.name}", d.check_ledger()) for d in datasets],
             "tables": [_is_fine(f"the table of {d.name}", d.check_table()) for d in datasets],
         }
@@ -127,12 +127,12 @@ class House:
         return parts
 
     def close(self) -> None:
-        """Finish what is under way, then close the ledgers and the shelf."""
+        """Finish what is under way, then close the ledgers and the store."""
         self._workers.close()
         self._readers.close()
         for dataset in self.datasets.values():
             dataset.close()
-        self.shelf.close()
+        self.store.close()
 
 
 async def _or_none(what: str, look: Awaitable[T], patience: float = PATIENCE) -> T | None:

@@ -48,8 +48,9 @@ class Tokens(Generic[Who]):
     """Who holds which token."""
 
     def __init__(self, holders: Iterable[tuple[str, Who]]) -> None:
-        known = {bytes.fromhex(digest.removeprefix("sha256:")): who for digest, who in holders}
-        self._known: Mapping[bytes, Who] = known
+        self._holders: Mapping[bytes, Who] = {
+            bytes.fromhex(digest.removeprefix("sha256:")): who for digest, who in holders
+        }
 
     def holder(self, authorization: str | None) -> Who | None:
         """The holder of the token in an ``Authorization: Bearer`` header, or None.
@@ -58,7 +59,7 @@ class Tokens(Generic[Who]):
         """
         kind, _, token = (authorization or "").partition(" ")
         digest = hashlib.sha256(token.strip().encode("utf-8", "replace")).digest()
-        who = self._known.get(digest)
-        kept = digest if who is not None else _NOBODY
-        is_known = hmac.compare_digest(kept, digest) and kind.lower() == "bearer"
+        who = self._holders.get(digest)
+        expected = digest if who is not None else _NOBODY
+        is_known = hmac.compare_digest(expected, digest) and kind.lower() == "bearer"
         return who if is_known else None

@@ -27,7 +27,7 @@ def test_only_what_is_found_above_is_charged(run):
     spent = run.spent()
     start = run.law.cost.pure_epsilon - run.law.discoveries * run.law.loss
     before = [start, *spent[:-1]]
-    for is_above, used, was in zip(run.found, spent, before, strict=True):
+    for is_above, used, was in zip(run.tests, spent, before, strict=True):
         assert used - was == (run.law.loss if is_above else 0)
 
 
@@ -37,10 +37,10 @@ def test_it_ends_with_the_last_discovery_and_within_its_cost(run):
     assert len(run.above) <= run.law.discoveries
     assert run.spent()[-1] <= run.law.cost.pure_epsilon
     if len(run.above) == run.law.discoveries:
-        assert run.found[-1]
+        assert run.tests[-1]
         assert run.spent()[-1] == run.law.cost.pure_epsilon
     else:
-        assert len(run.found) == DAYS
+        assert len(run.tests) == DAYS
 
 
 def test_the_cost_is_no_more_than_the_given_epsilon():
@@ -64,6 +64,6 @@ def test_with_a_large_budget_the_findings_are_right():
 @pytest.mark.parametrize("discoveries", [1, 5])
 def test_figures_say_what_was_found(discoveries):
     run = watch_stream(70, 2.0, discoveries, SeededWords("figure"))
-    assert f"{len(run.found)} of {DAYS} days tested" in run.stream_figure()
+    assert f"{len(run.tests)} of {DAYS} days tested" in run.stream_figure()
     assert f"{len(run.above)} discoveries" in run.budget_figure()
     assert len(run.notices()) == 4

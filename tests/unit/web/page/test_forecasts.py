@@ -88,7 +88,7 @@ def test_the_sliders_go_up_and_a_draft_is_a_request():
     assert list(map(float, DELTAS)) == sorted(map(float, DELTAS))
     draft = Draft("people", [{"marginals": 1}])
     assert draft.budget == sf.Budget(epsilon=1, delta="1e-9")
-    assert draft.asked()["budget"] == {"epsilon": "1", "delta": "1e-9"}
+    assert draft.request()["budget"] == {"epsilon": "1", "delta": "1e-9"}
     draft.delta = 0
     assert draft.budget.is_pure
-    assert draft.asked() == {"workload": [{"marginals": 1}], "budget": {"epsilon": "1"}}
+    assert draft.request() == {"workload": [{"marginals": 1}], "budget": {"epsilon": "1"}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a browser may do before and after the login; the page behind the porch is a stand-in."""
+"""What a browser may do before and after the login; the page behind the page_app is a stand-in."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sfumato_web.page.auth import (
     MESSAGES,
     MOST_LOGINS,
     MOST_SOCKETS,
-    Porch,
+    PageMiddleware,
 )
 from sfumato_web.server.app import make_app
 from sfumato_web.server.config import read_config
-from sfumato_web.server.middleware import Gate
+from sfumato_web.server.middleware import RequestMiddleware
 from sfumato_web.server.responses import Grid
 from sfumato_web.server.routes import BUSY
-from sfumato_web.server.state import House
+from sfumato_web.server.state import ServerState
 from tests.http.served import ADA, BOB, CORA, Clock, bearer, write_served
 
 ORIGIN = {"Origin": "http://testserver"}
@@ -75,12 +75,12 @@ def clock() -> Clock:
 @pytest.fixture
 def browser(tmp_path, clock) -> Iterator[TestClient]:
     config = read_config(write_served(tmp_path / "served"))
-    house = House(config, Grid(config.grid, clock, clock.sleep))
-    inner = make_app(house).app
-    gate = Gate(inner, house, BUSY, Porch(STAND_IN, house, clock))
-    with TestClient(gate, follow_redirects=False) as client:
+    server = ServerState(config, Grid(config.grid, clock, clock.sleep))
+    inner = make_app(server).app
+    app = RequestMiddleware(inner, server, BUSY, PageMiddleware(STAND_IN, server, clock))
+    with TestClient(app, follow_redirects=False) as client:
         yield client
-    house.close()
+    server.close()
 
 
 def log_in(browser: TestClient, token: str = ADA, **headers: str):
