@@ -45,7 +45,7 @@ from sfumato.refine.reconstruct import (
     released_total,
 )
 from sfumato.refine.rows import fit_rows
-from sfumato.refine.shrink import shrunk
+from sfumato.refine.shrink import with_prior
 from sfumato.run.linear import Plan
 from sfumato.solve.nonnegative import project_to_simplex
 from sfumato.vault.measure import count, measure
@@ -134,7 +134,7 @@ def _refined(way: str, plan: Plan, measured: Measured) -> Tables:
     total = released_total(tables, measured.rows)
     if way in ("rows", "prior rows"):
         fit = fit_measured(plan.forecast, measured)
-        fit = shrunk(fit, tables, total) if way == "prior rows" else fit
+        fit = with_prior(fit, tables, total) if way == "prior rows" else fit
         return fit_rows(fit, total, draws=Draws(work.digest())).table
     if way == "local":
         return project_locally(fit_answers(work, answers), total, gap=LOCAL_GAP).margin

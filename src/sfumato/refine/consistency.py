@@ -8,13 +8,23 @@ differential privacy: the sparse and approximate cases", Theorem 1; the truth is
 The metric of the noise covariance is the most likely point of the same set, but its error in the
 objective's norm may rise above that of the unbiased answers; see ``docs/mechanisms/projection.md``.
 
-* Few cells and a plan for the largest error: the least largest difference (``minimax.py``), which
-  was never worse in that error than least squares where both were measured (``bench boosting``).
-* Few cells: the projection itself, with a certified distance (``cells.py``); where noise
-  outweighs the records, drawn towards guesses (``shrink.py``).
-* More cells than can be listed: rows, fitted to the answers, each by its variance, and to a prior
-  around independence (``rows.py``, ``shrink.py``). That is an estimate and no projection: where it
-  misses the answers by more than their noise explains, it is not used.
+``refined`` chooses one of five estimates, by public numbers only; the thresholds stand first in
+``refine_limits.py``:
+
+    cells can be listed, the plan is for the maximum error   the minimax histogram (``cells``)
+    cells can be listed, noise outweighs the records         the projection, drawn towards guesses
+                                                             (``shrink``)
+    cells can be listed                                      the projection, with a certified
+                                                             distance (``cells``)
+    cells cannot, tables of the queries can                  weighted rows, fitted to the answers,
+                                                             each by its variance, and to a prior
+                                                             around independence (``rows``)
+    neither, or the search did not come near enough          none (``Unrefined`` says why): the
+                                                             release publishes unbiased answers
+
+The minimax histogram was never worse in the maximum error than least squares where both were
+measured (``bench boosting``). Rows are an estimate and no projection: where they miss the answers
+by more than their noise explains, they are not used.
 
 Post-processing of released numbers: no privacy is spent (Dwork, Roth 2014, Proposition 2.1), and
 the same measurements give the same answers.
@@ -24,7 +34,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from enum import Enum
+from functools import cached_property, partial
 from math import inf, sqrt
 from typing import Literal
 
@@ -34,12 +45,12 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
-from sfumato.refine.cells import agreed_total, fit_explicit, fit_largest
+from sfumato.refine.cells import CellEstimate, agreed_total, fit_explicit, fit_largest
 from sfumato.refine.draws import Draws
 from sfumato.refine.problem import Grid, alike
 from sfumato.refine.reconstruct import Fit, fit_answers, released_tables, released_total
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.refine.shrink import PublicRecords, shrunk_towards
+from sfumato.refine.shrink import PublicRecords, Shrunk, shrunk_towards, with_prior
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Progress
 from sfumato.workload.constraints import CLOSE, Constraints
@@ -50,6 +61,7 @@ from sfumato.workload.workload import Workload
 __all__ = [
     "Projection",
     "Refined",
+    "Unrefined",
     "check_projection",
     "expected_square",
     "has_wide",
@@ -65,7 +77,10 @@ Projection = bool | Literal["nearest", "bounds"]
 
 @dataclass(frozen=True, eq=False)
 class Refined:
-    """Answers of every group that weighted cells have: ``codes[:, i]`` is a cell of attributes.
+    """Answers of every group that agree, and the weighted cells that have them.
+
+    ``codes[:, i]`` is a cell of ``attributes[i]``; ``method`` names the estimate: "largest" (the
+    minimax histogram), "histogram" (the projection), "rows", or "adaptive".
 
     ``distance`` bounds how far the answers are from the projection of the unbiased ones, in the
     norm of the objective; infinite where they are an estimate of another kind. ``alike`` has the
@@ -93,7 +108,7 @@ class Refined:
         return float(self.weights.sum())
 
     def seen(self, normal: Normal) -> Refined:
-        """The same answers in the places where they were asked."""
+        """The same answers in the order of the workload, from those of its normal form."""
         terms = range(len(normal.pieces))
         answers = tuple(normal.gather(t, self.answers.__getitem__) for t in terms)
         return replace(self, answers=answers)
@@ -104,17 +119,28 @@ class Refined:
             return "one estimate, measured where it was worst"
         if self.method == "rows":
             return "weighted records fitted to what was measured, with a prior around independence"
-        said = "projected onto the answers of histograms"
+        words = "projected onto the answers of histograms"
         if self.method == "largest":
-            return f"{said}, the largest difference as small as can be"
+            return f"{words}, the largest difference as small as can be"
         if not self.towards:
-            return said
+            return words
         shares = [f"{name} ({share:.0%})" for name, share in self.towards.items() if share > 0]
-        return f"{said} ({self.share:.0%} of the answers), then shrunk towards {', '.join(shares)}"
+        return f"{words} ({self.share:.0%} of the answers), then shrunk towards {', '.join(shares)}"
+
+
+class Unrefined(Enum):
+    """Why there are no answers that agree; a release then publishes the unbiased ones, cut."""
+
+    TOO_MANY_ANSWERS = "the answers are more than are held at once"
+    TABLES_TOO_LARGE = "neither the cells nor the tables of the queries fit into memory"
+    TOO_FAR = "the search for the projection ended before it was near enough"
+    NO_RECORDS = "the total is not above 0, so there are no rows"
+    CONSTRAINTS_UNMET = "no rows were found that meet the published tables"
+    NOT_EXPLAINED = "rows miss the answers by more than the noise explains"
 
 
 def check_projection(project: object) -> Projection:
-    """True (answers that agree), "nearest" (never shrunk), "bounds" (each cut) or False."""
+    """The way to publish: True (they agree), "nearest" (never shrunk), "bounds" (cut) or False."""
     if isinstance(project, bool):
         return project
     if project == "bounds":
@@ -138,31 +164,36 @@ def refined(
     steps: float = LIMITS.search_multiplications,
     constraints: Constraints | None = None,
     progress: Progress | None = None,
-) -> Refined | None:
-    """Answers that agree; None where neither way is open, or neither came near enough in its steps.
+) -> Refined | Unrefined:
+    """Answers that agree, by the cases of the module.
 
-    With ``shrinks`` a projection that noise outweighs is drawn towards guesses: ``public`` records,
-    even counts, independent attributes. With ``constraints`` the histogram or the rows meet them,
-    up to rounding, or there are none; guesses do not, so nothing is drawn towards them then.
+    Args:
+        forecast: The planned strategy, its noise and its workload.
+        measured: What the vault released, for the public number of records.
+        unbiased: The unbiased answers of every group.
+        shrinks: Whether a projection that noise outweighs is drawn towards guesses, and a plan for
+            the maximum error gets the minimax histogram.
+        public: Public records, a guess besides even counts and independent attributes.
+        steps: Multiplications of each search, after which its best result is taken or dropped.
+        constraints: What the histogram or the rows must meet, up to rounding. Guesses do not, so
+            nothing is drawn towards them then.
+        progress: Called with what is done.
+
+    Returns:
+        The answers, or why there are none that agree.
     """
-    shown = None if progress is None else partial(_labelled, progress)
-    workload = forecast.workload
-    if (
-        any(t.rows > DENSE_LIMIT for t in workload.terms)
-        or workload.queries > PLANNING_LIMITS.fitted_table_cells
-    ):
-        return None
+    workload, memory = forecast.workload, PLANNING_LIMITS.fitted_table_cells
+    if any(t.rows > DENSE_LIMIT for t in workload.terms) or workload.queries > memory:
+        return Unrefined.TOO_MANY_ANSWERS
     fit = objective_fit(workload, unbiased)
     grid = None if has_wide(workload) else Grid.of(fit, constraints)
+    watch = None if progress is None else partial(_labelled, progress)
     if grid is not None and grid.size <= PLANNING_LIMITS.histogram_cells:
-        how = _How(shrinks, public, steps, shown)
-        return _listed(forecast, fit, grid, measured.rows, how)
-    if (
-        sum(p.term.cells for p in fit.parts if not p.term.is_wide)
-        > PLANNING_LIMITS.fitted_table_cells
-    ):
-        return None
-    return _rows(forecast, measured, unbiased, steps, constraints, shown)
+        search = _CellSearch(forecast, fit, grid, measured.rows, public, steps, watch)
+        return search.shrunk() if shrinks else search.projected()
+    if sum(p.term.cells for p in fit.parts if not p.term.is_wide) <= memory:
+        return _rows(forecast, measured, unbiased, steps, constraints, watch)
+    return Unrefined.TABLES_TOO_LARGE
 
 
 def refined_listed(
@@ -173,25 +204,23 @@ def refined_listed(
     shrinks: bool = False,
     public: PublicRecords | None = None,
     steps: float = LIMITS.search_multiplications,
-) -> Refined | None:
-    """The same for cells that can be listed, from the answers alone."""
+) -> Refined | Unrefined:
+    """Answers that agree where cells can be listed, from the unbiased answers alone.
+
+    ``rows`` is the public number of records, None if it is not public; the other arguments and what
+    is returned are those of ``refined``.
+    """
     fit = objective_fit(forecast.workload, unbiased)
-    return _listed(forecast, fit, Grid.of(fit), rows, _How(shrinks, public, steps))
+    search = _CellSearch(forecast, fit, Grid.of(fit), rows, public, steps)
+    return search.shrunk() if shrinks else search.projected()
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
-    shrinks: bool
-    public: PublicRecords | None
-    steps: float
-    progress: Progress | None = None
-
-
-def is_listed(workload: Workload, most: int = PLANNING_LIMITS.histogram_cells) -> bool:
+def is_listed(workload: Workload, maximum: int = PLANNING_LIMITS.histogram_cells) -> bool:
     """Whether the kinds of cells that the queries tell apart are few enough to be listed."""
     if has_wide(workload) or any(t.rows > DENSE_LIMIT for t in workload.terms):
         return False
-    return Grid.of(objective_fit(workload, [np.zeros(t.rows) for t in workload.terms])).size <= most
+    fit = objective_fit(workload, [np.zeros(t.rows) for t in workload.terms])
+    return Grid.of(fit).size <= maximum
 
 
 def objective_fit(workload: Workload, answers: Sequence[Array]) -> Fit:
@@ -209,55 +238,101 @@ def _labelled(progress: Progress, done: int, total: int, _: str) -> None:
     progress(done, total, "projecting")
 
 
-def _listed(
-    forecast: Forecast,
-    fit: Fit,
-    grid: Grid,
-    rows: int | None,
-    how: _How,
-) -> Refined | None:
-    total = None if rows is None else float(rows)
-    expected = expected_square(forecast)
-    enough = LIMITS.projection_error_ignored**2 * expected
-    # Gaps are relative to the answers too, which may be a million times the noise.
-    whole = LIMITS.value_floor * 0.5 * sum(float(p.weights @ p.values**2) for p in fit.parts)
-    gap = min(LIMITS.projection_gap, enough / whole) if whole > 0 else LIMITS.projection_gap
-    found = fit_explicit(
-        fit, grid, total, gap=gap, enough=enough, steps=how.steps, progress=how.progress
-    )
-    if not found.distance_bound <= LIMITS.projection_error_published * sqrt(expected):
-        return None
-    ends = np.cumsum([len(p.values) for p in fit.parts])[:-1]
-    is_largest = how.shrinks and forecast.objective == "max" and _is_game(forecast, grid)
-    shrunk = None
-    if is_largest:
-        found = fit_largest(fit, grid, total, gap=LIMITS.coarse_gap)
-    elif how.shrinks:
-        known = rows is not None
-        shrunk = shrunk_towards(
-            forecast, fit, found, known, noise=expected, public=how.public, steps=how.steps
+@dataclass(frozen=True, eq=False)
+class _CellSearch:
+    """The estimates over cells that can be listed."""
+
+    forecast: Forecast
+    fit: Fit
+    grid: Grid
+    rows: int | None
+    public: PublicRecords | None
+    steps: float
+    progress: Progress | None = None
+
+    @property
+    def total(self) -> float | None:
+        """The public number of records."""
+        return None if self.rows is None else float(self.rows)
+
+    @cached_property
+    def noise(self) -> float:
+        """The expected squared distance of the unbiased answers from the truth."""
+        return expected_square(self.forecast)
+
+    @cached_property
+    def nearest(self) -> CellEstimate | None:
+        """The projection; None where the steps did not suffice to come near enough to it."""
+        enough = LIMITS.projection_error_ignored**2 * self.noise
+        # Gaps are relative to the answers too, which may be a million times the noise.
+        squares = sum(float(p.weights @ p.values**2) for p in self.fit.parts)
+        whole = LIMITS.value_floor * 0.5 * squares
+        gap = min(LIMITS.projection_gap, enough / whole) if whole > 0 else LIMITS.projection_gap
+        estimate = fit_explicit(
+            self.fit,
+            self.grid,
+            self.total,
+            gap=gap,
+            enough=enough,
+            steps=self.steps,
+            progress=self.progress,
         )
-    taken = found if shrunk is None else shrunk
-    return Refined(
-        tuple(np.split(taken.answers, ends)),
-        grid.names,
-        grid.codes(taken.cells),
-        taken.weights,
-        "largest" if is_largest else "histogram",
-        found.distance_bound if shrunk is None and not is_largest else inf,
-        {name: alike(fit, name, grid.constraints) for name in grid.names},
-        {} if shrunk is None else shrunk.towards,
-    )
+        is_near = estimate.distance_bound <= LIMITS.projection_error_published * sqrt(self.noise)
+        return estimate if is_near else None
 
+    def projected(self) -> Refined | Unrefined:
+        """The projection itself."""
+        if self.nearest is None:
+            return Unrefined.TOO_FAR
+        return self._published(self.nearest, "histogram", self.nearest.distance_bound)
 
-def _is_game(forecast: Forecast, grid: Grid) -> bool:
-    """Whether the largest difference can be made least: some forty projections, no tables known."""
-    is_free = forecast.strategy.records is None and not any(t.names for t in grid.published)
-    return (
-        is_free
-        and grid.size <= LIMITS.minimax_cells
-        and forecast.workload.queries <= LIMITS.minimax_cells
-    )
+    def shrunk(self) -> Refined | Unrefined:
+        """The minimax histogram, the projection drawn towards guesses, or the projection itself."""
+        if self.nearest is None:
+            return Unrefined.TOO_FAR
+        if self.forecast.objective == "max" and self._is_game:
+            minimax = fit_largest(self.fit, self.grid, self.total, gap=LIMITS.coarse_gap)
+            return self._published(minimax, "largest", inf)
+        mixed = shrunk_towards(
+            self.forecast,
+            self.fit,
+            self.nearest,
+            self.rows is not None,
+            noise=self.noise,
+            public=self.public,
+            steps=self.steps,
+        )
+        if mixed is None:
+            return self.projected()
+        return self._published(mixed, "histogram", inf, mixed.towards)
+
+    @property
+    def _is_game(self) -> bool:
+        """Whether the maximum difference can be minimised: some forty projections, no tables."""
+        has_tables = any(t.names for t in self.grid.published)
+        size = max(self.grid.size, self.forecast.workload.queries)
+        is_biased = self.forecast.strategy.records is not None
+        return not has_tables and not is_biased and size <= LIMITS.minimax_cells
+
+    def _published(
+        self,
+        estimate: CellEstimate | Shrunk,
+        method: str,
+        distance: float,
+        towards: Mapping[str, float] | None = None,
+    ) -> Refined:
+        ends = np.cumsum([len(p.values) for p in self.fit.parts])[:-1]
+        grid = self.grid
+        return Refined(
+            tuple(np.split(estimate.answers, ends)),
+            grid.names,
+            grid.codes(estimate.cells),
+            estimate.weights,
+            method,
+            distance,
+            {name: alike(self.fit, name, grid.constraints) for name in grid.names},
+            towards or {},
+        )
 
 
 def expected_square(forecast: Forecast) -> float:
@@ -274,19 +349,19 @@ def _rows(
     steps: float,
     constraints: Constraints | None,
     progress: Progress | None,
-) -> Refined | None:
+) -> Refined | Unrefined:
+    """Weighted rows that explain the answers and meet the constraints, or why there are none."""
     from sfumato.refine.rows import fit_rows
-    from sfumato.refine.shrink import shrunk
 
     tables = released_tables(forecast, unbiased)
     total = agreed_total(None if measured.rows is None else float(measured.rows), constraints)
     total = released_total(tables, measured.rows) if total is None else total
     if not total > 0:
-        return None
+        return Unrefined.NO_RECORDS
     fit = fit_answers(forecast.workload, list(unbiased), _precisions(forecast))
     try:
-        found = fit_rows(
-            shrunk(fit, tables, total),
+        rows = fit_rows(
+            with_prior(fit, tables, total),
             total,
             draws=Draws(forecast.workload.digest()),
             steps=steps,
@@ -294,18 +369,18 @@ def _rows(
             progress=progress,
         )
     except TooLarge:
-        return None
-    if found.off > CLOSE:
-        return None
-    answers = found.answers()[: len(fit.parts)]
+        return Unrefined.TABLES_TOO_LARGE
+    if rows.off > CLOSE:
+        return Unrefined.CONSTRAINTS_UNMET
+    answers = rows.answers()[: len(fit.parts)]
     # At the truth every query adds its variance times its precision, 1, on average.
     if 2 * fit.value(answers) > LIMITS.rows_misfit * forecast.workload.queries:
-        return None
+        return Unrefined.NOT_EXPLAINED
     return Refined(
         tuple(answers),
         forecast.workload.domain.names,
-        np.ascontiguousarray(found.codes.T),
-        found.weights,
+        np.ascontiguousarray(rows.codes.T),
+        rows.weights,
         "rows",
         inf,
     )
@@ -313,6 +388,6 @@ def _rows(
 
 def _precisions(forecast: Forecast) -> list[Array]:
     """The inverse variances of all answers, exact ones like very good ones."""
-    found = [forecast.standard_errors(t) ** 2 for t in range(len(forecast.workload.terms))]
-    least = LIMITS.exact_variance * max(float(v.max(initial=0.0)) for v in found)
-    return [1 / np.maximum(v, least or 1.0) for v in found]
+    variances = [forecast.standard_errors(t) ** 2 for t in range(len(forecast.workload.terms))]
+    smallest = LIMITS.exact_variance * max(float(v.max(initial=0.0)) for v in variances)
+    return [1 / np.maximum(v, smallest or 1.0) for v in variances]

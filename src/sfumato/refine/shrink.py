@@ -64,8 +64,8 @@ __all__ = [
     "find_prior",
     "mixture",
     "one_way_shares",
-    "shrunk",
     "shrunk_towards",
+    "with_prior",
 ]
 
 
@@ -105,7 +105,7 @@ class Prior:
         return out
 
 
-def shrunk(fit: Fit, tables: Sequence[ReleasedTable], n: float) -> Fit:
+def with_prior(fit: Fit, tables: Sequence[ReleasedTable], n: float) -> Fit:
     """The fit with a prior for every released table of two attributes or more."""
     prior = find_prior(fit.domain, tables, n)
     several = [t for t in tables if len(t.attributes) > 1 and not t.is_spread]

@@ -21,7 +21,7 @@ from sfumato.planning.views import Viewed, as_planned
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource, system_words
-from sfumato.refine.consistency import Projection, Refined, check_projection, refined
+from sfumato.refine.consistency import Projection, Refined, Unrefined, check_projection, refined
 from sfumato.refine.intervals import Intervals, bootstrapped
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.shrink import PublicRecords
@@ -551,7 +551,7 @@ def _refined(
 ) -> Refined | None:
     """Answers that agree; what is paid for is published whether or not they meet constraints."""
     try:
-        return refined(
+        outcome = refined(
             forecast,
             measured,
             unbiased,
@@ -560,6 +560,7 @@ def _refined(
             constraints=constraints,
             progress=progress,
         )
+        return None if isinstance(outcome, Unrefined) else outcome
     except (TooLarge, WorkloadError):
         if constraints is None:
             raise

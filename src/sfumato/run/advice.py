@@ -26,7 +26,7 @@ from sfumato.planning.adaptive_costs import Spending, asked_domain
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
-from sfumato.refine.consistency import is_listed, refined_listed
+from sfumato.refine.consistency import Unrefined, is_listed, refined_listed
 from sfumato.refine.draws import Draws, drawn_noise, drawn_values
 from sfumato.refine.learn import Learner
 from sfumato.refine.shrink import PublicRecords
@@ -338,7 +338,7 @@ class _Trial:
             public=public,
             steps=inf,
         )
-        return None if found is None else np.concatenate(found.answers)
+        return None if isinstance(found, Unrefined) else np.concatenate(found.answers)
 
     def _biased(self) -> Option:
         base = self.plan

@@ -35,7 +35,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.planning.planning_limits import LIMITS
 from sfumato.privacy.budget import Budget, check_neighbours
-from sfumato.refine.consistency import has_wide, objective_fit, refined_listed
+from sfumato.refine.consistency import Unrefined, has_wide, objective_fit, refined_listed
 from sfumato.refine.draws import Draws, drawn_noise
 from sfumato.refine.problem import Grid, Quadratic
 from sfumato.solve.effort import ADDED_UP, STEPS_PER_SECOND, effort, must_stop
@@ -531,7 +531,7 @@ def _tried(forecast: Forecast, n: int, steps: float) -> tuple[float | None, int,
             left = max(steps / 60, steps - made.spent)
             rows = n if forecast.total_is_public else None
             found = refined_listed(forecast, np.split(truth + noise, ends), rows, steps=left)
-            if found is not None:
+            if not isinstance(found, Unrefined):
                 before.append(float(weights @ noise**2))
                 after.append(float(weights @ (np.concatenate(found.answers) - truth) ** 2))
             if must_stop():

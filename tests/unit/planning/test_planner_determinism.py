@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import sfumato as sf
-from sfumato.refine.consistency import refined
+from sfumato.refine.consistency import Refined, refined
 from sfumato.solve import effort as effort_module
 from sfumato.strategy.base import fingerprint
 from sfumato.workload.workload import Workload
@@ -125,8 +125,8 @@ def test_the_answers_of_a_release_depend_on_no_clock(
     again = refined(plan.forecast, first.estimates.measured, first.estimates.unbiased, shrinks=True)
     monkeypatch.setattr(effort_module, "thread_time", _raises)
     later = refined(plan.forecast, first.estimates.measured, first.estimates.unbiased, shrinks=True)
-    assert again is not None
-    assert later is not None
+    assert isinstance(again, Refined)
+    assert isinstance(later, Refined)
     assert again.method == ("rows" if is_large else "histogram")
     for one, other in zip(again.answers, later.answers, strict=True):
         assert np.array_equal(one, other)

@@ -12,7 +12,7 @@ import pytest
 import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.refine import consistency as module
-from sfumato.refine.consistency import Refined, check_projection, refined, refined_listed
+from sfumato.refine.consistency import Refined, Unrefined, check_projection, refined, refined_listed
 from sfumato.refine.reconstruct import reconstruct
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.synthesize import draw_records
@@ -32,7 +32,7 @@ def plan_of(work, neighbours):
 
 def made(
     work, counts, seed, neighbours="add-remove"
-) -> tuple[Refined | None, np.ndarray, np.ndarray]:
+) -> tuple[Refined | Unrefined, np.ndarray, np.ndarray]:
     forecast = plan_of(work, neighbours)
     seen = measured(forecast, counts, SeededWords(seed))
     unbiased = reconstruct(forecast, seen)
@@ -52,7 +52,7 @@ def test_answers_that_agree_are_never_farther_from_the_truth(work, neighbours, r
     counts = some_counts(DOMAIN, rows)
     for seed in range(5):
         found, unbiased, truth = made(work, counts, seed, neighbours=neighbours)
-        assert found is not None
+        assert isinstance(found, Refined)
         assert found.method == "histogram"
         before = norm(work, unbiased - truth)
         after = norm(work, np.concatenate(found.answers) - truth)
@@ -63,14 +63,14 @@ def test_answers_of_some_other_table_are_farther_from_the_truth():
     """The twin: what is no projection fails the same comparison."""
     counts = some_counts(DOMAIN, 20_000)
     found, unbiased, truth = made(WORK, counts, 0)
-    assert found is not None
+    assert isinstance(found, Refined)
     other = WORK.evaluate(some_counts(DOMAIN, 20_000, seed=9))
     assert norm(WORK, other - truth) > norm(WORK, unbiased - truth) + found.distance
 
 
 def test_groups_agree_with_each_other_and_nothing_is_negative():
     found, unbiased, _ = made(WORK, some_counts(DOMAIN, 50), 3)
-    assert found is not None
+    assert isinstance(found, Refined)
     ab, ac, bc, prefixes, a, b, c = found.answers
     ab, ac, bc = ab.reshape(6, 4), ac.reshape(6, 3), bc.reshape(4, 3)
     for margin, single in [
@@ -84,7 +84,7 @@ def test_groups_agree_with_each_other_and_nothing_is_negative():
 
 def test_a_public_number_of_records_is_kept():
     found, _, _ = made(WORK, some_counts(DOMAIN, 77), 1, neighbours="replace-one")
-    assert found is not None
+    assert isinstance(found, Refined)
     assert found.total == pytest.approx(77)
 
 
@@ -130,7 +130,7 @@ def plan_release(plan, codes):
 def test_rows_take_over_where_cells_cannot_be_listed_and_lower_the_error(epsilon):
     _, _, release, truth = rows_made(epsilon)
     found = release.estimates.refined
-    assert found is not None
+    assert isinstance(found, Refined)
     assert found.method == "rows"
     exact = np.concatenate(truth)
     before = np.concatenate(list(release.estimates.unbiased)) - exact
@@ -140,7 +140,7 @@ def test_rows_take_over_where_cells_cannot_be_listed_and_lower_the_error(epsilon
         assert answers.sum() == pytest.approx(found.total)
         assert len(answers) == len(table)
     again = refined(release.forecast, release.estimates.measured, release.estimates.unbiased)
-    assert again is not None
+    assert isinstance(again, Refined)
     assert all((x == y).all() for x, y in zip(again.answers, found.answers, strict=True))
 
 
@@ -148,12 +148,13 @@ def test_rows_that_miss_more_than_noise_explains_are_not_used(monkeypatch):
     """The twin: with hardly any effort the rows are far off, and the answers are only cut."""
     _, _, release, _ = rows_made(20)
     monkeypatch.setattr(module, "LIMITS", replace(LIMITS, rows_misfit=1e-3))
-    assert refined(release.forecast, release.estimates.measured, release.estimates.unbiased) is None
+    outcome = refined(release.forecast, release.estimates.measured, release.estimates.unbiased)
+    assert outcome is Unrefined.NOT_EXPLAINED
 
 
 def test_records_answer_like_the_cells_they_are_drawn_from():
     found, _, _ = made(WORK, some_counts(DOMAIN, 20_000), 2)
-    assert found is not None
+    assert isinstance(found, Refined)
     drawn = draw_records(WORK, found, 100_000, SeededWords(4))
     assert drawn is not None
     codes = np.stack([drawn.codes[n] for n in DOMAIN.names], axis=1)
@@ -214,8 +215,8 @@ def test_a_plan_for_the_largest_error_is_projected_in_the_largest_difference():
     noisy = truth + 15 * rng.standard_normal(len(truth))
     found = refined_listed(forecast, [noisy], None, shrinks=True)
     plain = refined_listed(forecast, [noisy], None)
-    assert found is not None
-    assert plain is not None
+    assert isinstance(found, Refined)
+    assert isinstance(plain, Refined)
     assert "largest difference" in found.describe()
     assert "largest" not in plain.describe()
     farthest = [float(np.abs(f.answers[0] - noisy).max()) for f in (found, plain)]
@@ -225,3 +226,23 @@ def test_a_plan_for_the_largest_error_is_projected_in_the_largest_difference():
     table = np.zeros(12)
     np.add.at(table, found.codes[:, 0], found.weights)
     assert found.answers[0] == pytest.approx(work.evaluate(table), abs=1e-6)
+
+
+def test_answers_that_are_not_made_to_agree_say_why(monkeypatch):
+    """One case after the other of the table that chooses an estimate is closed."""
+    forecast = plan_of(WORK, "add-remove")
+    seen = measured(forecast, some_counts(DOMAIN, 400), SeededWords(1))
+    unbiased = reconstruct(forecast, seen)
+    assert isinstance(refined(forecast, seen, unbiased), Refined)
+    limits = replace(LIMITS, projection_error_published=-1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "LIMITS", limits)
+        for shrinks in (False, True):
+            outcome = refined(forecast, seen, unbiased, shrinks=shrinks)
+            assert outcome is Unrefined.TOO_FAR
+    planning = replace(module.PLANNING_LIMITS, histogram_cells=0)
+    monkeypatch.setattr(module, "PLANNING_LIMITS", planning)
+    assert refined(forecast, seen, [-a for a in unbiased]) is Unrefined.NO_RECORDS
+    planning = replace(planning, fitted_table_cells=WORK.queries - 1)
+    monkeypatch.setattr(module, "PLANNING_LIMITS", planning)
+    assert refined(forecast, seen, unbiased) is Unrefined.TOO_MANY_ANSWERS

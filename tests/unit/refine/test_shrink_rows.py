@@ -11,7 +11,7 @@ from sfumato.errors import PlanError
 from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import ReleasedTable, fit_answers
 from sfumato.refine.rows import fit_rows
-from sfumato.refine.shrink import dispersion, find_prior, shrunk
+from sfumato.refine.shrink import dispersion, find_prior, with_prior
 
 DOMAIN = sf.Domain({"a": 12, "b": 10, "c": 8})
 WORK = sf.marginals(DOMAIN, 2)
@@ -100,7 +100,7 @@ def _errors(histogram, error, seed):
     weights = [np.full(t.values.size, error**-2) for t in tables]
     fit = fit_answers(WORK, [t.values.reshape(-1) for t in tables], weights)
     out = []
-    for asked in (fit, shrunk(fit, tables, TOTAL)):
+    for asked in (fit, with_prior(fit, tables, TOTAL)):
         rows = fit_rows(asked, TOTAL, draws=Draws(f"{seed}"), rows=1000, rounds=2)
         found = [rows.table(t.attributes) for t in tables]
         out.append(sum(float(np.abs(f - e).sum()) for f, e in zip(found, exact, strict=True)))
