@@ -15,8 +15,9 @@ rests on the truth being in the body holds for L too.
     w  <-  w + step (x - max(w, 0))
 
 is the splitting of Douglas and Rachford (Eckstein, Bertsekas 1992): agreement is closed form in
-residuals, non-negativity in cells. Its multipliers ``p max(-w, 0)`` are feasible for the dual, so
-every check gives a lower bound on the least f, and tables made feasible an upper one.
+residuals (``residuals.Diagonal``; for other fits ``Curved``), non-negativity in cells. Its
+multipliers ``p max(-w, 0)`` are feasible for the dual, so every check gives a lower bound on the
+minimum of f, and tables made feasible (``feasible_tables``, ``ConstrainedTables``) an upper one.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from sfumato.refine.reconstruct import Fit
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.residuals import (
     Diagonal,
-    Layout,
-    Limits,
+    TableConstraints,
+    TableLayout,
     agreement,
     along,
+    constraints_on,
     diagonal,
     layout,
-    limits_of,
     model_of,
 )
 from sfumato.refine.row_problem import layout as row_layout
@@ -52,8 +53,8 @@ from sfumato.types import Array, Integers, Mask, Names, SearchProgress
 from sfumato.workload.constraints import CLOSE, Constraints
 
 __all__ = [
+    "ConstrainedTables",
     "Curved",
-    "Inside",
     "LocalTables",
     "curved",
     "feasible_tables",
@@ -93,13 +94,13 @@ class LocalTables:
 
     def margin(self, names: Sequence[str]) -> Array:
         """The margin over any attributes that were asked about together, axes in domain order."""
-        wanted = self.domain.in_order(names)
+        ordered = self.domain.in_order(names)
         for whole, table in self.tables.items():
-            if set(wanted) <= set(whole):
-                rest = tuple(i for i, n in enumerate(whole) if n not in wanted)
+            if set(ordered) <= set(whole):
+                rest = tuple(i for i, n in enumerate(whole) if n not in ordered)
                 return np.asarray(table.sum(axis=rest), dtype=np.float64)
         raise WorkloadError(
-            f"no table holds {', '.join(wanted)} together; margins are known within: "
+            f"no table holds {', '.join(ordered)} together; margins are known within: "
             + "; ".join(" x ".join(s) for s in list(self.tables)[:8])
         )
 
@@ -117,34 +118,34 @@ def project_locally(
 ) -> LocalTables:
     """The locally consistent tables of total ``n`` (None: any) of least f, within ``gap`` of it.
 
-    ``gap`` is relative to the value (an absolute one of ``enough`` will do as well); what was
-    reached is in the result, whatever was asked for, for the search ends after ``steps`` (about
-    five minutes at most) or ``seconds`` (None: no clock) too. With ``constraints``, published
+    ``gap`` is relative to the value (an absolute one of ``enough`` will do as well); the result
+    has the gap that was reached, for the search ends after ``steps`` (about five minutes at most)
+    or ``seconds`` (None: no clock) too. With ``constraints``, published
     tables are margins of the result, and a cell is zero where no record can be in it; what is
     impossible only across tables is not seen.
     """
     _check(fit, n, gap)
     n = agreed_total(n, constraints)
-    asked = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
-    named = {name for names in asked for name in names}
+    sets = fit.sets if any(fit.sets) else (_shortest(fit.domain),)
+    named = {name for names in sets for name in names}
     published = () if constraints is None else constraints.published_for(named)
-    shape = layout(fit.domain, (*asked, *(t.names for t in published)))
-    form = diagonal(fit, shape) or curved(fit, shape)
-    limits = None if constraints is None else limits_of(constraints, shape, published)
-    if limits is not None:
-        form = replace(form, limits=limits) if isinstance(form, Diagonal) else form.within(limits)
+    shape = layout(fit.domain, (*sets, *(t.names for t in published)))
+    form: Diagonal | Curved = diagonal(fit, shape) or curved(fit, shape)
+    fixed = None if constraints is None else constraints_on(constraints, shape, published)
+    if fixed is not None:
+        form = form.within(fixed)
     if n is None and not form.tells_total():
         raise WorkloadError(
             "the queries do not bound the total; give the number of records, or measure it"
         )
     inside = None
-    if limits is not None and constraints is not None:
-        inside = Inside(limits, constraints, _one_way(shape, form.centre_tables(n)))
+    if fixed is not None and constraints is not None:
+        inside = ConstrainedTables(fixed, constraints, _one_way(shape, form.centre_tables(n)))
     with effort("local", deadline(seconds), steps=LIMITS.relaxation_multiplications):
         return _Splitting(fit, shape, form, n, inside).run(gap, enough, steps, progress)
 
 
-def _one_way(shape: Layout, tables: Sequence[Array]) -> dict[str, Array]:
+def _one_way(shape: TableLayout, tables: Sequence[Array]) -> dict[str, Array]:
     names = [(name,) for name in {n for stack in shape.tops for s in stack.sets for n in s}]
     return {s[0]: t for s, t in shape.by_set(tables, names).items()}
 
@@ -172,14 +173,14 @@ class _Splitting:
     def __init__(
         self,
         fit: Fit,
-        shape: Layout,
+        shape: TableLayout,
         form: Diagonal | Curved,
         n: float | None,
-        inside: Inside | None = None,
+        inside: ConstrainedTables | None = None,
     ) -> None:
         self.fit, self.shape, self.form, self.n, self.inside = fit, shape, form, n, inside
-        is_cut = inside is not None and inside.limits.has_zeros
-        self.zeros = inside.limits.zeros if inside is not None and is_cut else None
+        is_cut = inside is not None and inside.fixed.has_zeros
+        self.zeros = inside.fixed.zeros if inside is not None and is_cut else None
         self.pulls = [LIMITS.local_pull * p for p in form.precisions()]
         self.w = form.centre_tables(n)
         self.lower = 0.0  # f is a sum of squares
@@ -237,10 +238,10 @@ class _Splitting:
         return out
 
     def _move(self, x: list[Array]) -> None:
-        for g, (w, found) in enumerate(zip(self.w, x, strict=True)):
-            found -= self._nearest(g)
-            found *= LIMITS.local_step
-            w += found
+        for g, (w, solution) in enumerate(zip(self.w, x, strict=True)):
+            solution -= self._nearest(g)
+            solution *= LIMITS.local_step
+            w += solution
 
     def _rebalance(self, factor: float) -> None:
         """Other pulls with the same multipliers."""
@@ -288,34 +289,48 @@ class _Splitting:
 
 @dataclass(eq=False)
 class Curved:
-    """The fit, its diagonal model, and the solution of the last step, where the next one starts."""
+    """A fit of any queries in the coordinates of residuals: minima by conjugate gradients.
+
+    Prefixes, ranges, groups, explicit matrices and uneven weights have a curvature ``H = E'F'WFE``
+    that mixes residuals. What the splitting needs of it are solutions of ``(H + E'PE) r = b``; E'PE
+    is diagonal, and the diagonal form that H would have if every ``Q'Q`` had two eigenvalues
+    (``model``) is the preconditioner (Hestenes, Stiefel 1952, "Methods of conjugate gradients for
+    solving linear systems"). ``last`` is the solution of the last step, where the next one starts.
+
+    Solutions are approximate, bounds are not. For any r0 with ``g = grad f(r0)`` and any tables
+    ``lambda`` with ``E' lambda = E' g``, convexity gives for all agreeing x >= 0 of total t
+
+        f(x) >= f(r0) - <g, r0> + <lambda, x> >= f(r0) - <g, r0> + t sum_S min lambda_S.
+
+    Multipliers that miss ``E' lambda = E' g`` a little are moved onto it, which is closed form.
+    """
 
     fit: Fit
-    layout: Layout
+    layout: TableLayout
     model: Diagonal
     heights: Array
     centre: Array
-    limits: Limits | None = None
+    constraints: TableConstraints | None = None
     last: Array = field(init=False)
     last_dual: Array = field(init=False)
 
     def __post_init__(self) -> None:
         self.last, self.last_dual = self.centre.copy(), self.centre.copy()
 
-    def within(self, limits: Limits) -> Curved:
-        """The same with known residuals and cells that are zero."""
-        return replace(self, limits=limits)
+    def within(self, constraints: TableConstraints) -> Curved:
+        """The same form with fixed residuals and cells that are zero."""
+        return replace(self, constraints=constraints)
 
     def precisions(self) -> list[Array]:
-        """Those of the model."""
+        """The precisions of the model, per table."""
         return self.model.precisions()
 
     def tells_total(self) -> bool:
         """Whether the total of tables of bounded f is bounded."""
-        return bool(np.isfinite(self.greatest_total(1.0)))
+        return bool(np.isfinite(self.maximum_total(1.0)))
 
     def centre_tables(self, total: float | None) -> list[Array]:
-        """The least f without constraints, nearly."""
+        """The tables of minimum f without constraints, nearly."""
         r = self.centre.copy()
         if total is not None:
             r[self._empty] = total
@@ -325,10 +340,10 @@ class Curved:
     def minimise(self, tables: list[Array], pulls: Sequence[Array], total: float | None) -> None:
         """Replace ``v`` by ``E r`` of nearly least ``f + 1/2 sum_S pull_S |x_S - v_S|^2``."""
         weights = self._diagonal(pulls)
-        wanted = self.pull([along(p, v) * v for p, v in zip(pulls, tables, strict=True)])
-        self.last = self._solve(self.last, weights, wanted, total, LIMITS.step_turns)
-        for table, found in zip(tables, self.push(self.last), strict=True):
-            table[...] = found
+        goal = self.pull([along(p, v) * v for p, v in zip(pulls, tables, strict=True)])
+        self.last = self._solve(self.last, weights, goal, total, LIMITS.step_turns)
+        for table, solution in zip(tables, self.push(self.last), strict=True):
+            table[...] = solution
 
     def value(self, tables: Sequence[Array]) -> float:
         """f of tables that agree."""
@@ -344,40 +359,42 @@ class Curved:
         tables = self.push(r)
         slope = self._slope(tables)
         missing = slope - self.pull(forces)
-        known = self.known(missing, r)
+        fixed_part = self._fixed_product(missing, r)
         # E (E'E)^-1 of what is missing: afterwards E' of the forces is the slope.
         moved = self.push(missing / ones)
-        least = 0.0
+        minimum = 0.0
         for g, (f, m) in enumerate(zip(forces, moved, strict=True)):
             every = (f + m).reshape(len(f), -1).min(axis=1)
-            least += float((every if self.limits is None else self.limits.least(g, f + m)).sum())
+            minimum += float(
+                (every if self.constraints is None else self.constraints.minimum(g, f + m)).sum()
+            )
         if total is None:
-            total = 0.0 if least >= 0 else self.greatest_total(upper)
-        return self.value(tables) - float(slope @ r) + total * least + known
+            total = 0.0 if minimum >= 0 else self.maximum_total(upper)
+        return self.value(tables) - float(slope @ r) + total * minimum + fixed_part
 
-    def known(self, missing: Array, r: Array) -> float:
-        """``<missing, r>`` over known residuals, which then need not be matched: set to 0 there."""
-        if self.limits is None:
+    def _fixed_product(self, missing: Array, r: Array) -> float:
+        """``<missing, r>`` over fixed residuals, which then need not be matched: set to 0 there."""
+        if self.constraints is None:
             return 0.0
         held = self._held
-        found = float(missing[held] @ r[held])
+        product = float(missing[held] @ r[held])
         missing[held] = 0.0
-        return found
+        return product
 
-    def greatest_total(self, upper: float) -> float:
+    def maximum_total(self, upper: float) -> float:
         """A bound on the total of non-negative tables with f at most ``upper``.
 
         If the queries of a part add up to at least c in every cell, then ``c t <= 1'F x`` and
         ``1'F x <= 1'y + sqrt(1'W^-1 1) sqrt(2 f)``.
         """
-        found = np.inf
+        bound = np.inf
         for part in self.fit.parts:
             sums = np.asarray(part.term.adjoint(np.ones(part.term.rows)))
-            least = float(sums.min())
-            if least > 0 and (part.weights > 0).all():
+            minimum = float(sums.min())
+            if minimum > 0 and (part.weights > 0).all():
                 spread = sqrt(2 * max(upper, 0.0) * float((1 / part.weights).sum()))
-                found = min(found, (float(part.values.sum()) + spread) / least)
-        return max(found, 0.0)
+                bound = min(bound, (float(part.values.sum()) + spread) / minimum)
+        return max(bound, 0.0)
 
     def push(self, r: Array) -> list[Array]:
         """``E r`` as stacked tables."""
@@ -409,14 +426,14 @@ class Curved:
         for names, table in self.fit.gradient(answers).items():
             whole = self.layout.holders[names]
             g, t = self.layout.places[whole]
-            kept = [
+            shape = [
                 n if name in names else 1 for name, n in zip(whole, out[g].shape[1:], strict=True)
             ]
-            out[g][t] += table.reshape(kept)
+            out[g][t] += table.reshape(shape)
         return self.pull(out)
 
     def _solve(
-        self, start: Array, weights: Array, wanted: Array, total: float | None, turns: int
+        self, start: Array, weights: Array, goal: Array, total: float | None, turns: int
     ) -> Array:
         """``argmin f(r) + 1/2 r'diag(weights) r - wanted'r``, from ``start``, at the total."""
         r = start.copy()
@@ -426,17 +443,17 @@ class Curved:
         scale = self.heights + weights
         inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
         inverse[self._empty] *= total is None
-        if self.limits is not None:
+        if self.constraints is not None:
             inverse[self._held] = 0.0
         slope = self._slope(self.push(r))
-        rest = wanted - weights * r - slope
+        rest = goal - weights * r - slope
         ready = inverse * rest
         direction, size = ready.copy(), float(rest @ ready)
         # Steps along what rounding leaves of a gradient go anywhere.
-        largest = np.abs(wanted) + np.abs(weights * r) + np.abs(slope)
+        sizes = np.abs(goal) + np.abs(weights * r) + np.abs(slope)
         enough = max(
             size * LIMITS.turn_reduction**2,
-            LIMITS.gradient_rounding**2 * float(inverse @ largest**2),
+            LIMITS.gradient_rounding**2 * float(inverse @ sizes**2),
         )
         for _ in range(turns):
             if not size > enough:
@@ -454,20 +471,22 @@ class Curved:
         return r
 
     def _hold(self, r: Array) -> None:
-        """Set the known residuals, in place."""
-        if self.limits is not None:
+        """Set the fixed residuals, in place."""
+        if self.constraints is not None:
             tops, lows = self._views(r)
-            self.limits.hold_lows(lows)
-            for g, (top, held) in enumerate(zip(tops, self.limits.top_held, strict=True)):
-                top[held] = self.limits.top_residuals(g)[held]
+            self.constraints.hold_lows(lows)
+            for g, (top, held) in enumerate(zip(tops, self.constraints.top_held, strict=True)):
+                top[held] = self.constraints.top_residuals(g)[held]
 
     @property
     def _held(self) -> Mask:
-        """Which coordinates are known."""
+        """Which coordinates are fixed."""
         marks = np.zeros_like(self.heights)
-        if self.limits is not None:
+        if self.constraints is not None:
             for views, helds in zip(
-                self._views(marks), (self.limits.top_held, self.limits.low_held), strict=True
+                self._views(marks),
+                (self.constraints.top_held, self.constraints.low_held),
+                strict=True,
             ):
                 for view, held in zip(views, helds, strict=True):
                     view[held] = 1.0
@@ -491,7 +510,7 @@ class Curved:
         return _views(self.layout, r)
 
 
-def _views(layout: Layout, r: Array) -> tuple[list[Array], list[Array]]:
+def _views(layout: TableLayout, r: Array) -> tuple[list[Array], list[Array]]:
     """The stacks within one vector; the total comes last."""
     at = 0
 
@@ -507,14 +526,14 @@ def _views(layout: Layout, r: Array) -> tuple[list[Array], list[Array]]:
     return tops, [lows[g] for g in range(len(layout.lows))]
 
 
-def curved(fit: Fit, layout: Layout) -> Curved:
+def curved(fit: Fit, layout: TableLayout) -> Curved:
     """The general form, started from the least squares without constraints."""
     model = model_of(fit, layout)
     count = layout.cells + sum(len(s.sets) * s.cells for s in layout.lows)
     heights, nothing = np.zeros(count), np.zeros(count)
     tops, lows = _views(layout, heights)
-    for views, given in ((tops, model.top_heights), (lows, model.low_heights)):
-        for view, h in zip(views, given, strict=True):
+    for views, model_heights in ((tops, model.top_heights), (lows, model.low_heights)):
+        for view, h in zip(views, model_heights, strict=True):
             view[...] = along(h, view)
     form = Curved(fit, layout, model, heights, nothing)
     form.centre = form._solve(nothing, nothing, nothing, None, LIMITS.bound_turns)
@@ -523,21 +542,23 @@ def curved(fit: Fit, layout: Layout) -> Curved:
     return form
 
 
-# --------------------
-# From tables that nearly agree and are nearly non-negative to tables that are exactly both.
-#
-# An upper bound on a constrained least value needs a point that keeps every constraint. Tables
-# over two attributes are rounded to common one-way margins as transport plans are (Altschuler,
-# Weed, Rigollet 2017, "Near-linear time approximation algorithms for optimal transport via
-# Sinkhorn iteration", Algorithm 2): the change is at most twice the difference of the margins.
-# Wider tables are mixed with the margins of a histogram that is positive wherever they are
-# negative: a little of the uniform and the sum over all tables of what is negative still, spread
-# evenly along the other attributes; or independence of all attributes, which is best while noise
-# is all there is.
+# Tables made feasible
 
 
-def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> Iterator[list[Array]]:
-    """Candidates: non-negative tables of this total that agree, near agreeing ``tables``."""
+def feasible_tables(
+    layout: TableLayout, tables: Sequence[Array], total: float
+) -> Iterator[list[Array]]:
+    """Candidates: non-negative tables of this total that agree, near agreeing ``tables``.
+
+    An upper bound on a constrained minimum needs a point that keeps every constraint. Tables over
+    two attributes are rounded to common one-way margins as transport plans are (Altschuler, Weed,
+    Rigollet 2017, "Near-linear time approximation algorithms for optimal transport via Sinkhorn
+    iteration", Algorithm 2): the change is at most twice the difference of the margins. Wider
+    tables are mixed with the margins of a histogram that is positive wherever they are negative: a
+    little of the uniform and the sum over all tables of what is negative still, spread evenly along
+    the other attributes; or independence of all attributes, which is best while noise is all there
+    is.
+    """
     if total == 0:
         yield [np.zeros_like(x) for x in tables]
         return
@@ -554,7 +575,7 @@ def feasible_tables(layout: Layout, tables: Sequence[Array], total: float) -> It
     yield _mixed(tables, _products(layout, margins, total), total)
 
 
-def _one_way_tables(layout: Layout, tables: Sequence[Array], total: float) -> dict[str, Array]:
+def _one_way_tables(layout: TableLayout, tables: Sequence[Array], total: float) -> dict[str, Array]:
     """The one-way margins, cut at zero and scaled to the total."""
     out: dict[str, Array] = {}
     for stack, stacked in zip(layout.tops, tables, strict=True):
@@ -571,7 +592,9 @@ def _one_way_tables(layout: Layout, tables: Sequence[Array], total: float) -> di
     return out
 
 
-def _rounded(layout: Layout, tables: Sequence[Array], margins: dict[str, Array]) -> list[Array]:
+def _rounded(
+    layout: TableLayout, tables: Sequence[Array], margins: dict[str, Array]
+) -> list[Array]:
     out = []
     for stack, stacked in zip(layout.tops, tables, strict=True):
         if len(stack.shape) < 2:
@@ -591,11 +614,11 @@ def _rounded(layout: Layout, tables: Sequence[Array], margins: dict[str, Array])
     return out
 
 
-def _shrink(wanted: Array, got: Array) -> Array:
-    return np.minimum(1.0, np.divide(wanted, got, out=np.ones_like(got), where=got > 0))
+def _shrink(goal: Array, got: Array) -> Array:
+    return np.minimum(1.0, np.divide(goal, got, out=np.ones_like(got), where=got > 0))
 
 
-def _products(layout: Layout, margins: dict[str, Array], total: float) -> list[Array]:
+def _products(layout: TableLayout, margins: dict[str, Array], total: float) -> list[Array]:
     """Products of one-way shares, each mixed with the uniform: positive, and they agree."""
     shares = {
         k: (1 - LIMITS.independence_floor) * m / total + LIMITS.independence_floor / len(m)
@@ -613,7 +636,7 @@ def _products(layout: Layout, margins: dict[str, Array], total: float) -> list[A
     return out
 
 
-def _patches(layout: Layout, tables: Sequence[Array]) -> list[Array]:
+def _patches(layout: TableLayout, tables: Sequence[Array]) -> list[Array]:
     """The margins of ``sum_S (negative part of x_S) (x) uniform``."""
     sums = layout.zeros()
     out, own = [np.maximum(-x, 0.0) for x in tables], []
@@ -644,27 +667,24 @@ def _mixed(tables: Sequence[Array], patch: list[Array], total: float) -> list[Ar
     return patch
 
 
-# --------------------
-# Tables that agree, are non-negative and keep all limits, near tables that nearly do.
-#
-# Two steps. First the nearest agreeing tables with the known margins whose impossible cells are
-# zero: a linear problem. With P the projection onto agreeing differences (closed form) and Z the
-# impossible cells, ``x + P v`` for the v on Z with ``(P v)_Z = -x_Z``, by conjugate gradients
-# (Hestenes, Stiefel 1952). Then as little as suffices of the margins of a histogram that keeps all
-# limits and is positive in every possible cell of every table: possible rows in each of them and
-# others drawn from the product of one-way margins, raked to what is published.
-
-
 @dataclass(frozen=True, eq=False)
-class Inside:
-    """The limits, and one-way margins to draw rows from."""
+class ConstrainedTables:
+    """Tables that agree, are non-negative and meet constraints, near tables that nearly do.
 
-    limits: Limits
+    First the nearest agreeing tables with the fixed margins whose impossible cells are zero: a
+    linear problem. With P the projection onto agreeing differences (closed form) and Z the
+    impossible cells, ``x + P v`` for the v on Z with ``(P v)_Z = -x_Z``, by conjugate gradients
+    (Hestenes, Stiefel 1952). Then as little as suffices of the margins of a histogram that meets
+    the constraints and is positive in every possible cell of every table: possible rows in each of
+    them and others drawn from the product of the one-way ``margins``, raked to what is published.
+    """
+
+    fixed: TableConstraints
     constraints: Constraints
     margins: dict[str, Array]
 
     def feasible(self, tables: Sequence[Array], total: float) -> list[Array]:
-        """Tables of this total that keep all limits, near agreeing ones that keep known margins."""
+        """Tables of this total that meet the constraints, near agreeing ones with fixed margins."""
         if total == 0:
             return [np.zeros_like(x) for x in tables]
         moved = self._without_zeros(tables, total)
@@ -674,7 +694,7 @@ class Inside:
             if low.any():
                 share = max(share, float((-x[low] / (total * p[low] - x[low])).max()))
         out = []
-        for x, p, zero in zip(moved, self._positive, self.limits.zeros, strict=True):
+        for x, p, zero in zip(moved, self._positive, self.fixed.zeros, strict=True):
             mixed = np.maximum((1 - share) * x + (share * total) * p, 0.0)  # rounding
             mixed[zero] = 0.0
             out.append(mixed)
@@ -683,7 +703,7 @@ class Inside:
     def _without_zeros(self, tables: Sequence[Array], total: float) -> list[Array]:
         """The nearest agreeing tables without anything on impossible cells."""
         out = [x.copy() for x in tables]
-        zeros = self.limits.zeros
+        zeros = self.fixed.zeros
         rest = [np.where(z, -x, 0.0) for x, z in zip(out, zeros, strict=True)]
         direction, size = [r.copy() for r in rest], _dot(rest, rest)
         enough = (LIMITS.zero_rounding * total) ** 2
@@ -705,12 +725,12 @@ class Inside:
         return out
 
     @cached_property
-    def _differences(self) -> Limits:
-        return self.limits.differences()
+    def _differences(self) -> TableConstraints:
+        return self.fixed.differences()
 
     def _agreeing(self, tables: Sequence[Array]) -> list[Array]:
-        """The nearest differences of agreeing tables with the same known margins."""
-        form = replace(agreement(self.limits.layout), limits=self._differences)
+        """The nearest differences of agreeing tables with the same fixed margins."""
+        form = replace(agreement(self.fixed.layout), constraints=self._differences)
         out = [x.copy() for x in tables]
         form.minimise(out, [np.ones(len(x)) for x in out], 0.0)
         return out
@@ -729,14 +749,14 @@ class Inside:
             codes, weights = met.codes, met.weights / met.weights.sum()
         sizes = {a.name: a.size for a in self.constraints.domain}
         out = []
-        for stack in self.limits.layout.tops:
+        for stack in self.fixed.layout.tops:
             tables = [row_layout(sizes, (s,)).margins(codes, weights) for s in stack.sets]
             out.append(np.stack(tables).reshape(len(tables), *stack.shape))
         return out
 
     def _rows(self) -> tuple[Integers, Array]:
-        known, domain = self.constraints, self.constraints.domain
-        cells = sum(int((~z).sum()) for z in self.limits.zeros)
+        constraints, domain = self.constraints, self.constraints.domain
+        cells = sum(int((~z).sum()) for z in self.fixed.zeros)
         if cells > LIMITS.inside_rows:
             raise TooLarge(
                 f"the tables have {cells:,} possible cells together, at most "
@@ -744,9 +764,9 @@ class Inside:
                 "attributes at once"
             )
         made = []
-        for stack, zero in zip(self.limits.layout.tops, self.limits.zeros, strict=True):
+        for stack, zero in zip(self.fixed.layout.tops, self.fixed.zeros, strict=True):
             for names, z in zip(stack.sets, zero, strict=True):
-                made.append(known.completed(names, np.argwhere(~z)))
+                made.append(constraints.completed(names, np.argwhere(~z)))
         shares = []
         for a in domain:
             even = np.full(a.size, 1 / a.size)
@@ -755,20 +775,20 @@ class Inside:
             shares.append((1 - LIMITS.inside_even_share) * own + LIMITS.inside_even_share * even)
         draws = Draws("local consistency")
         drawn = np.stack([_picked(p, draws.uniforms(LIMITS.inside_rows_drawn)) for p in shares])
-        made.append(make_possible(known, drawn, shares, draws.uniforms))
+        made.append(make_possible(constraints, drawn, shares, draws.uniforms))
         weights = np.full(
             cells + LIMITS.inside_rows_drawn,
             (1 - LIMITS.inside_cells_share) / LIMITS.inside_rows_drawn,
         )
         weights[:cells] = LIMITS.inside_cells_share / cells
-        total = known.total
+        total = constraints.total
         return np.concatenate(made, axis=1), weights * (1.0 if total is None else total)
 
 
 def _picked(share: Array, at: Array) -> Integers:
     edges = np.cumsum(share)
-    found = np.searchsorted(edges, at * edges[-1], side="right")
-    return np.asarray(np.minimum(found, len(share) - 1), dtype=np.int64)
+    places = np.searchsorted(edges, at * edges[-1], side="right")
+    return np.asarray(np.minimum(places, len(share) - 1), dtype=np.int64)
 
 
 def _dot(one: Sequence[Array], other: Sequence[Array]) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that agree on what they share, by their residuals: one free centred table per set.
+"""Tables that agree on what they share, by their residuals, and fits in these coordinates.
 
 The margin of a histogram over the set S of attributes is the sum over the subsets A of S of its
 part that is centred along A and constant along the rest,
@@ -11,8 +11,11 @@ table whose set holds A. So agreeing tables are the image ``E r`` of residuals w
 constraint, and ``E'E`` is diagonal (Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix
 mechanism for noisy marginals under convex loss functions").
 
+``TableLayout`` has the sets and the maps E and E'; ``TableConstraints`` what constraints fix;
+``Diagonal`` a fit whose curvature is diagonal in residuals, as those of tables and totals are.
 Tables of one shape are stacked, so that a hundred attributes of equal size cost a few array
 operations instead of thousands; a table that is alone in its shape stays within the cache.
+Projections onto relaxations work in these coordinates (``local_consistency``, ``semidefinite``).
 """
 
 from __future__ import annotations
@@ -35,18 +38,18 @@ from sfumato.workload.queries import DENSE_LIMIT, QuerySet
 
 __all__ = [
     "Diagonal",
-    "Layout",
-    "Limits",
     "Link",
     "Stack",
+    "TableConstraints",
+    "TableLayout",
     "agreement",
     "along",
     "centred",
+    "constraints_on",
     "diagonal",
     "layout",
-    "least_total",
-    "limits_of",
     "maximal",
+    "minimum_at_total",
     "model_of",
     "squares_of",
 ]
@@ -70,7 +73,7 @@ class Link:
     """One choice ``axes`` of axes of a stack, and where the subset it gives each table stands.
 
     The margin is found from that of ``parent`` (another link; -1: the table) by summing ``axis``.
-    ``order``, ``starts`` and ``found`` sort the tables by the subset they share.
+    ``order``, ``starts`` and ``subsets`` sort the tables by the subset they share.
     """
 
     axes: tuple[int, ...]
@@ -78,14 +81,14 @@ class Link:
     rows: Integers
     order: Integers
     starts: Integers
-    found: Integers
+    subsets: Integers
     parent: int
     axis: int
     length: int
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class TableLayout:
     """``tops``: the maximal sets; ``lows``: their proper subsets; ``links``: per top stack."""
 
     domain: Domain
@@ -111,13 +114,13 @@ class Layout:
     @cached_property
     def holders(self) -> dict[Names, Names]:
         """A maximal set for every set within one."""
-        found: dict[Names, Names] = {}
+        holders: dict[Names, Names] = {}
         for stack, links in zip(self.tops, self.links, strict=True):
             for t, names in enumerate(stack.sets):
-                found[names] = names
+                holders[names] = names
                 for link in links:
-                    found.setdefault(self.lows[link.stack].sets[link.rows[t]], names)
-        return found
+                    holders.setdefault(self.lows[link.stack].sets[link.rows[t]], names)
+        return holders
 
     @cached_property
     def empty(self) -> int:
@@ -159,11 +162,11 @@ class Layout:
         for link, part in zip(self.links[g], own, strict=True):
             scale = weights / self.dropped(g, link)
             scaled = part * scale.reshape(-1, *[1] * (part.ndim - 1))
-            if len(link.found) == len(link.order):
+            if len(link.subsets) == len(link.order):
                 out[link.stack][link.rows] += scaled
             else:
                 sums = np.add.reduceat(scaled[link.order], link.starts, axis=0)
-                out[link.stack][link.found] += sums
+                out[link.stack][link.subsets] += sums
 
     def spread(self, g: int, fields: list[Array], out: Array) -> None:
         """Add to stacked tables, for every link, a field constant along what the link totals.
@@ -189,42 +192,48 @@ def centred(table: Array, axes: Iterable[int]) -> Array:
 
 
 def maximal(sets: Iterable[Names]) -> list[Names]:
-    """The sets that are within no other, in the order given."""
+    """The sets that are within no other, in their order."""
     different = list(dict.fromkeys(sets))
     holding: dict[str, set[int]] = {}
     for at, names in enumerate(different):
         for name in names:
             holding.setdefault(name, set()).add(at)
-    kept = []
+    outermost = []
     for names in different:
         shared = [holding[name] for name in names]
         holds = set.intersection(*shared) if shared else set(range(len(different)))
         if len(holds) == 1:
-            kept.append(names)
-    return kept
+            outermost.append(names)
+    return outermost
 
 
-def layout(domain: Domain, sets: Iterable[Names]) -> Layout:
+def layout(domain: Domain, sets: Iterable[Names]) -> TableLayout:
     """The stacks of the maximal ones of these sets and of all their subsets."""
-    kept = maximal(sets)
-    _check_size(domain, kept)
+    outermost = maximal(sets)
+    _check_size(domain, outermost)
     lower = {
-        sub for names in kept for size in range(len(names)) for sub in combinations(names, size)
+        sub
+        for names in outermost
+        for size in range(len(names))
+        for sub in combinations(names, size)
     }
-    tops, lows = _stacks(domain, kept), _stacks(domain, sorted(lower, key=lambda s: (len(s), s)))
+    tops, lows = (
+        _stacks(domain, outermost),
+        _stacks(domain, sorted(lower, key=lambda s: (len(s), s))),
+    )
     at = {s: (g, t) for g, stack in enumerate(lows) for t, s in enumerate(stack.sets)}
     links = tuple(tuple(link for link in _links(stack, at)) for stack in tops)
-    return Layout(domain, tops, lows, links)
+    return TableLayout(domain, tops, lows, links)
 
 
-def _check_size(domain: Domain, kept: Sequence[Names]) -> None:
-    cells = sum(prod(domain[n].size for n in names) for names in kept)
+def _check_size(domain: Domain, sets: Sequence[Names]) -> None:
+    cells = sum(prod(domain[n].size for n in names) for names in sets)
     if cells > DENSE_LIMIT:
         raise TooLarge(
-            f"the {len(kept):,} tables that these queries read have {cells:,} cells together, the "
+            f"the {len(sets):,} tables that these queries read have {cells:,} cells together, the "
             f"limit is {DENSE_LIMIT:,}; ask about fewer attributes at once or coarser cells"
         )
-    subsets = sum(2 ** len(names) for names in kept)
+    subsets = sum(2 ** len(names) for names in sets)
     if subsets > LIMITS.subsets_listed:
         raise TooLarge(
             f"the sets of attributes asked about have {subsets:,} subsets, the limit is "
@@ -236,7 +245,7 @@ def _stacks(domain: Domain, sets: Iterable[Names]) -> tuple[Stack, ...]:
     by_shape: dict[tuple[int, ...], list[Names]] = {}
     for names in sets:
         by_shape.setdefault(tuple(domain[n].size for n in names), []).append(names)
-    return tuple(Stack(tuple(found), shape) for shape, found in by_shape.items())
+    return tuple(Stack(tuple(sets_of), shape) for shape, sets_of in by_shape.items())
 
 
 def _links(stack: Stack, at: dict[Names, tuple[int, int]]) -> Iterable[Link]:
@@ -249,7 +258,7 @@ def _links(stack: Stack, at: dict[Names, tuple[int, int]]) -> Iterable[Link]:
         places = [at[tuple(names[i] for i in axes)] for names in stack.sets]
         rows = np.array([row for _, row in places], dtype=np.int64)
         order = np.argsort(rows, kind="stable")
-        found, starts = np.unique(rows[order], return_index=True)
+        subsets, starts = np.unique(rows[order], return_index=True)
         # The parent with one axis more and the fewest cells.
         missing = [i for i in range(width) if i not in axes]
         extra = min(missing, key=lambda i: stack.shape[i])
@@ -261,30 +270,30 @@ def _links(stack: Stack, at: dict[Names, tuple[int, int]]) -> Iterable[Link]:
             rows,
             order,
             starts.astype(np.int64),
-            found,
+            subsets,
             parent,
             wider.index(extra),
             stack.shape[extra],
         )
 
 
-# --------------------
-# Constraints as local consistency sees them: cells that are zero, residuals that are known.
-#
-# A published table over the set A fixes the residual of every subset of A, and the table itself
-# where A is maximal. A cell of a table is zero where no record can be in it, whatever its other
-# attributes are; combinations that are impossible only together with attributes of another table
-# are not seen, as nothing beyond the tables is.
+# What constraints fix
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
-    """``zeros`` per stack of tables; ``low_held`` and ``top_held`` say which sets are known.
+class TableConstraints:
+    """Constraints as tables see them: cells that are zero, residuals that are fixed.
 
-    ``low_values`` are residuals, ``top_tables`` whole tables.
+    A published table over the set A fixes the residual of every subset of A, and the table itself
+    where A is maximal. A cell of a table is zero where no record can be in it, whatever its other
+    attributes are; combinations that are impossible only together with attributes of another table
+    are not seen, as nothing beyond the tables is.
+
+    ``zeros`` per stack of tables; ``low_held`` and ``top_held`` say which sets are fixed:
+    ``low_values`` are their residuals, ``top_tables`` whole tables.
     """
 
-    layout: Layout
+    layout: TableLayout
     zeros: list[Mask]
     low_held: list[Mask]
     low_values: list[Array]
@@ -297,17 +306,17 @@ class Limits:
         return any(bool(z.any()) for z in self.zeros)
 
     def hold_lows(self, lows: Sequence[Array]) -> None:
-        """Set the known residuals of proper subsets, in place."""
+        """Set the fixed residuals of proper subsets, in place."""
         for low, held, values in zip(lows, self.low_held, self.low_values, strict=True):
             low[held] = values[held]
 
     def hold_tops(self, tables: Sequence[Array]) -> None:
-        """Set the known tables, in place."""
-        for table, held, known in zip(tables, self.top_held, self.top_tables, strict=True):
-            table[held] = known[held]
+        """Set the fixed tables, in place."""
+        for table, held, fixed in zip(tables, self.top_held, self.top_tables, strict=True):
+            table[held] = fixed[held]
 
-    def differences(self) -> Limits:
-        """The same for differences of tables: what is known is zero."""
+    def differences(self) -> TableConstraints:
+        """The constraints on differences of tables: what is fixed is zero."""
         return replace(
             self,
             low_values=[np.zeros_like(v) for v in self.low_values],
@@ -315,18 +324,20 @@ class Limits:
         )
 
     def top_residuals(self, g: int) -> Array:
-        """The centred part of the known tables of a stack."""
-        known = self.top_tables[g]
-        return centred(known, range(1, known.ndim))
+        """The centred part of the fixed tables of a stack."""
+        fixed = self.top_tables[g]
+        return centred(fixed, range(1, fixed.ndim))
 
-    def least(self, g: int, forces: Array) -> Array:
+    def minimum(self, g: int, forces: Array) -> Array:
         """The least entry of every table of a stack, over the cells that are not zero."""
         flat, zero = forces.reshape(len(forces), -1), self.zeros[g].reshape(len(forces), -1)
         return np.asarray(np.where(zero, np.inf, flat).min(axis=1), dtype=np.float64)
 
 
-def limits_of(constraints: Constraints, layout: Layout, published: Sequence[Published]) -> Limits:
-    """The limits of the tables of a layout, whose sets hold those that are published."""
+def constraints_on(
+    constraints: Constraints, layout: TableLayout, published: Sequence[Published]
+) -> TableConstraints:
+    """The constraints on the tables of a layout, whose sets hold those that are published."""
     linked = constraints.labels()
     zeros = [np.zeros((len(s.sets), *s.shape), dtype=np.bool_) for s in layout.tops]
     for stack, zero in zip(layout.tops, zeros, strict=True):
@@ -340,7 +351,7 @@ def limits_of(constraints: Constraints, layout: Layout, published: Sequence[Publ
                         for a, n in zip(names, stack.shape, strict=True)
                     ]
                     zero[t] |= (table.values == 0).reshape(along)
-    out = Limits(
+    out = TableConstraints(
         layout,
         zeros,
         [np.zeros(len(s.sets), dtype=np.bool_) for s in layout.lows],
@@ -361,7 +372,7 @@ def limits_of(constraints: Constraints, layout: Layout, published: Sequence[Publ
 
 
 def _margins(table: Published) -> Iterator[tuple[tuple[str, ...], Array]]:
-    """Its margins over all subsets of its attributes."""
+    """The margins of a table over all subsets of its attributes."""
     for size in range(len(table.names) + 1):
         for names in combinations(table.names, size):
             yield names, table.margin(names)
@@ -374,15 +385,29 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True, eq=False)
 class Diagonal:
-    """``heights`` h and ``centres`` c, for the maximal sets and for their proper subsets."""
+    """A fit whose curvature is diagonal: ``heights`` h and ``centres`` c of all residuals.
 
-    layout: Layout
+    For products of query sets with ``Q'Q = a I + b J`` (tables, totals, centred tables) and one
+    weight per part f is a sum of squares of its own for every residual:
+
+        f(r) = f(c) + 1/2 sum_A h_A |r_A - c_A|^2,
+        h_A = sum_{parts over B holding A} w prod_{i in A} a_i prod_{i in B-A} (a_i + n_i b_i) / n_i
+
+    So f is the metric of the true covariance of the noise wherever the measured queries are the
+    residuals themselves. ``top_`` are those of the maximal sets, ``low_`` of proper subsets.
+    """
+
+    layout: TableLayout
     top_heights: list[Array]
     top_centres: list[Array]
     low_heights: list[Array]
     low_centres: list[Array]
     base: float
-    limits: Limits | None = None
+    constraints: TableConstraints | None = None
+
+    def within(self, constraints: TableConstraints) -> Diagonal:
+        """The same form with fixed residuals and cells that are zero."""
+        return replace(self, constraints=constraints)
 
     def tells_total(self) -> bool:
         """Whether f bounds the total."""
@@ -400,22 +425,22 @@ class Diagonal:
             lows.append((along(h, c) * c + q) / along(h + e, c))
         if total is not None:
             lows[layout.empty][:] = total
-        if self.limits is not None:
-            self.limits.hold_lows(lows)
+        if self.constraints is not None:
+            self.constraints.hold_lows(lows)
         for g, v in enumerate(tables):
-            kept = pulls[g] / (self.top_heights[g] + pulls[g])
+            pull_share = pulls[g] / (self.top_heights[g] + pulls[g])
             v -= self.top_centres[g]
-            v *= along(kept, v)
+            v *= along(pull_share, v)
             v += self.top_centres[g]
             pairs = zip(layout.links[g], own[g], strict=True)
-            fields = [lows[k.stack][k.rows] - along(kept, o) * o for k, o in pairs]
+            fields = [lows[k.stack][k.rows] - along(pull_share, o) * o for k, o in pairs]
             layout.spread(g, fields, v)
-        if self.limits is not None:
-            self.limits.hold_tops(tables)
+        if self.constraints is not None:
+            self.constraints.hold_tops(tables)
 
     def value(self, tables: Sequence[Array]) -> float:
         """f of tables that agree."""
-        layout, found, lows = self.layout, 0.0, self.layout.zeros()
+        layout, value, lows = self.layout, 0.0, self.layout.zeros()
         for g, x in enumerate(tables):
             own = layout.own(g, x)
             # Parts of different subsets are orthogonal: what is left is the top residual.
@@ -423,10 +448,10 @@ class Diagonal:
             for link, part in zip(layout.links[g], own, strict=True):
                 squares -= squares_of(part) / layout.dropped(g, link)
                 lows[link.stack][link.rows] = part
-            found += float(self.top_heights[g] @ np.maximum(squares, 0.0))
+            value += float(self.top_heights[g] @ np.maximum(squares, 0.0))
         for h, c, r in zip(self.low_heights, self.low_centres, lows, strict=True):
-            found += float(h @ squares_of(r - c))
-        return self.base + 0.5 * found
+            value += float(h @ squares_of(r - c))
+        return self.base + 0.5 * value
 
     def lower(self, forces: Sequence[Array], total: float | None, upper: float) -> float:  # noqa: ARG002
         """A lower bound on f over agreeing tables, non-negative and of the total.
@@ -434,14 +459,14 @@ class Diagonal:
         For forces of 0 or more ``min f >= min_r f(r) - <forces, E r>``, which is closed form; on
         cells that must be zero forces may have any sign.
         """
-        return self.base + self.least(self.seen(forces) if self.unseen(total) else forces, total)
+        return self.base + self.minimum(self.seen(forces) if self.unseen(total) else forces, total)
 
-    def least(self, forces: Sequence[Array], total: float | None) -> float:
+    def minimum(self, forces: Sequence[Array], total: float | None) -> float:
         """``min_r f(r) - f(c) - <forces, E r>`` over ``r``, its total given or 0 or more.
 
         Forces on residuals that f does not see must have been taken out (``seen``).
         """
-        layout, found, pulled = self.layout, 0.0, self.layout.zeros()
+        layout, value, pulled = self.layout, 0.0, self.layout.zeros()
         for g, force in enumerate(forces):
             own = layout.own(g, force)
             layout.gather(pulled, g, own, np.ones(len(force)))
@@ -449,36 +474,36 @@ class Diagonal:
             for link, part in zip(layout.links[g], own, strict=True):
                 squares -= squares_of(part) / layout.dropped(g, link)
             h, c = self.top_heights[g], self.top_centres[g]
-            if self.limits is not None and self.limits.top_held[g].any():
-                held = self.limits.top_held[g]
-                known = self.limits.top_residuals(g)[held]
-                found += _at(h[held], c[held], force[held], known)
+            if self.constraints is not None and self.constraints.top_held[g].any():
+                held = self.constraints.top_held[g]
+                fixed = self.constraints.top_residuals(g)[held]
+                value += _at(h[held], c[held], force[held], fixed)
                 h, c, force, squares = h[~held], c[~held], force[~held], squares[~held]
-            found += _drop(h, np.maximum(squares, 0.0)) - float(np.vdot(force, c))
+            value += _drop(h, np.maximum(squares, 0.0)) - float(np.vdot(force, c))
         for g, (h, c, q) in enumerate(zip(self.low_heights, self.low_centres, pulled, strict=True)):
             if g == layout.empty:
-                found += least_total(float(h[0]), float(c[0]), float(q[0]), total)
+                value += minimum_at_total(float(h[0]), float(c[0]), float(q[0]), total)
                 continue
-            if self.limits is not None and self.limits.low_held[g].any():
-                held = self.limits.low_held[g]
-                found += _at(h[held], c[held], q[held], self.limits.low_values[g][held])
+            if self.constraints is not None and self.constraints.low_held[g].any():
+                held = self.constraints.low_held[g]
+                value += _at(h[held], c[held], q[held], self.constraints.low_values[g][held])
                 h, c, q = h[~held], c[~held], q[~held]
-            found += _drop(h, squares_of(q)) - float(np.vdot(q, c))
-        return found
+            value += _drop(h, squares_of(q)) - float(np.vdot(q, c))
+        return value
 
     def centre_tables(self, total: float | None) -> list[Array]:
-        """``E c``, the least f without constraints; with another total where it is given."""
+        """``E c``, the least f without constraints; with another total where one is public."""
         lows = list(self.low_centres)
         if total is not None:
             lows[self.layout.empty] = np.full(1, total)
         out = [c.copy() for c in self.top_centres]
-        if self.limits is not None:
+        if self.constraints is not None:
             lows = [low.copy() for low in lows]
-            self.limits.hold_lows(lows)
+            self.constraints.hold_lows(lows)
         for g, links in enumerate(self.layout.links):
             self.layout.spread(g, [lows[k.stack][k.rows] for k in links], out[g])
-        if self.limits is not None:
-            self.limits.hold_tops(out)
+        if self.constraints is not None:
+            self.constraints.hold_tops(out)
         return out
 
     def at(self, names: Names) -> tuple[float, Array]:
@@ -529,8 +554,8 @@ class Diagonal:
             own = layout.own(g, force)
             layout.gather(pulled, g, own, np.ones(len(force)))
             blind = self.top_heights[g] == 0
-            if self.limits is not None:
-                blind &= ~self.limits.top_held[g]
+            if self.constraints is not None:
+                blind &= ~self.constraints.top_held[g]
             rest = np.zeros_like(force)
             layout.spread(g, own, rest)
             force[blind] = rest[blind]
@@ -539,19 +564,19 @@ class Diagonal:
             for h, q, e in zip(self.low_heights, pulled, weights, strict=True)
         ]
         hidden[layout.empty][:] = 0.0
-        if self.limits is not None:  # what is known need not be seen
-            for low, held in zip(hidden, self.limits.low_held, strict=True):
+        if self.constraints is not None:  # what is fixed need not be seen
+            for low, held in zip(hidden, self.constraints.low_held, strict=True):
                 low[held] = 0.0
         for g, force in enumerate(out):
             layout.spread(g, [-hidden[k.stack][k.rows] for k in layout.links[g]], force)
-            least = force.reshape(len(force), -1).min(axis=1)
-            if self.limits is not None:
-                least = self.limits.least(g, force)
-            force -= along(np.minimum(least, 0.0), force)
+            smallest = force.reshape(len(force), -1).min(axis=1)
+            if self.constraints is not None:
+                smallest = self.constraints.minimum(g, force)
+            force -= along(np.minimum(smallest, 0.0), force)
         return out
 
 
-def least_total(height: float, centre: float, force: float, total: float | None) -> float:
+def minimum_at_total(height: float, centre: float, force: float, total: float | None) -> float:
     """``min h/2 (t - c)^2 - q t`` at the given total, or over all of 0 or more."""
     if total is None:
         if height == 0:
@@ -560,9 +585,9 @@ def least_total(height: float, centre: float, force: float, total: float | None)
     return 0.5 * height * (total - centre) ** 2 - force * total
 
 
-def _at(heights: Array, centres: Array, forces: Array, known: Array) -> float:
-    """``h/2 |r - c|^2 - <q, r>`` at known residuals."""
-    return 0.5 * float(heights @ squares_of(known - centres)) - float(np.vdot(forces, known))
+def _at(heights: Array, centres: Array, forces: Array, fixed: Array) -> float:
+    """``h/2 |r - c|^2 - <q, r>`` at fixed residuals."""
+    return 0.5 * float(heights @ squares_of(fixed - centres)) - float(np.vdot(forces, fixed))
 
 
 def _drop(heights: Array, squares: Array) -> float:
@@ -590,11 +615,11 @@ def squares_of(stacked: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", flat, flat), dtype=np.float64)
 
 
-def diagonal(fit: Fit, layout: Layout) -> Diagonal | None:
-    """The diagonal form of a fit, where it has one."""
-    known: dict[int, Pair | None] = {}
-    shapes = [_eigenvalues(part, known) for part in fit.parts]
-    if any(found is None for found in shapes):
+def diagonal(fit: Fit, layout: TableLayout) -> Diagonal | None:
+    """The diagonal form of a fit; None where its queries mix residuals."""
+    pairs_of: dict[int, Pair | None] = {}
+    shapes = [_eigenvalues(part, pairs_of) for part in fit.parts]
+    if any(pairs is None for pairs in shapes):
         return None
     form = _empty_form(layout)
     for part, pairs in zip(fit.parts, shapes, strict=True):
@@ -611,16 +636,16 @@ def diagonal(fit: Fit, layout: Layout) -> Diagonal | None:
     tops = zip(form.top_heights, form.top_centres, strict=True)
     for heights, centres in (*tops, *zip(form.low_heights, form.low_centres, strict=True)):
         centres /= along(np.where(heights > 0, heights, 1.0), centres)
-    least = fit.value(fit.answers(layout.by_set(form.centre_tables(None), fit.sets)))
-    return replace(form, base=least)
+    base = fit.value(fit.answers(layout.by_set(form.centre_tables(None), fit.sets)))
+    return replace(form, base=base)
 
 
-def agreement(layout: Layout) -> Diagonal:
-    """f = 0: its least values are the projections onto the tables that agree."""
+def agreement(layout: TableLayout) -> Diagonal:
+    """The form f = 0: its minima are the projections onto the tables that agree."""
     return _empty_form(layout)
 
 
-def model_of(fit: Fit, layout: Layout) -> Diagonal:
+def model_of(fit: Fit, layout: TableLayout) -> Diagonal:
     """The heights that a fit of any queries would have, were there two eigenvalues per attribute.
 
     Those off and along the constant, on average; the centres are zero.
@@ -641,7 +666,7 @@ def model_of(fit: Fit, layout: Layout) -> Diagonal:
     return form
 
 
-def _empty_form(layout: Layout) -> Diagonal:
+def _empty_form(layout: TableLayout) -> Diagonal:
     return Diagonal(
         layout,
         [np.zeros(len(s.sets)) for s in layout.tops],
@@ -667,20 +692,20 @@ def _pieces(
     return out
 
 
-def _eigenvalues(part: FitPart, known: dict[int, Pair | None]) -> list[Pair] | None:
+def _eigenvalues(part: FitPart, pairs_of: dict[int, Pair | None]) -> list[Pair] | None:
     """Per attribute the eigenvalues of Q'Q off and along the constant, where it has only two."""
     term, weights = part.term.as_product(), part.weights
     if term is None or (weights.size and np.ptp(weights) > 0):
         return None
-    found = []
+    pairs = []
     for _, queries in term.factors:
-        if id(queries) not in known:
-            known[id(queries)] = _two_eigenvalues(queries)
-        pair = known[id(queries)]
+        if id(queries) not in pairs_of:
+            pairs_of[id(queries)] = _two_eigenvalues(queries)
+        pair = pairs_of[id(queries)]
         if pair is None:
             return None
-        found.append(pair)
-    return found
+        pairs.append(pair)
+    return pairs
 
 
 def _two_eigenvalues(queries: QuerySet) -> Pair | None:
@@ -701,9 +726,9 @@ def _mean_eigenvalues(queries: QuerySet) -> Pair:
     n, gram = queries.size, queries.gram()
     along_constant = float(gram.sum()) / n
     off = (float(np.trace(gram)) - along_constant) / (n - 1) if n > 1 else along_constant
-    greatest = max(abs(off), abs(along_constant))
+    maximum = max(abs(off), abs(along_constant))
     # Coefficients are multiples of a power of two: only rounding makes an eigenvalue this small.
     off, along_constant = (
-        0.0 if abs(e) <= LIMITS.eigenvalue_rounding * greatest else e for e in (off, along_constant)
+        0.0 if abs(e) <= LIMITS.eigenvalue_rounding * maximum else e for e in (off, along_constant)
     )
     return off, along_constant

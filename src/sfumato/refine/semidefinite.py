@@ -28,7 +28,7 @@ import numpy as np
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.reconstruct import Fit, Tables
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.refine.residuals import Diagonal, diagonal, layout, least_total
+from sfumato.refine.residuals import Diagonal, diagonal, layout, minimum_at_total
 from sfumato.solve.effort import EIGEN, deadline, effort, must_stop, spend
 from sfumato.types import Array, Integers, Names
 
@@ -229,7 +229,7 @@ def project_semidefinitely(
     the result.
     """
     names, form = _checked(fit, n, gap)
-    search = _Search(fit, Moments(names), form, n, cells)
+    search = _MomentSearch(fit, Moments(names), form, n, cells)
     with effort("moments", deadline(seconds), steps=LIMITS.relaxation_multiplications):
         return search.run(gap, enough, steps, progress)
 
@@ -266,7 +266,7 @@ def _checked(fit: Fit, n: float | None, gap: float) -> tuple[Names, Diagonal]:
     return names, form
 
 
-class _Search:
+class _MomentSearch:
     """The state: w for the moments and, if wanted, for the cells of all pairs."""
 
     def __init__(
@@ -379,7 +379,7 @@ class _Search:
         found = (
             force[seen] ** 2 / (2 * self.heights[seen]) + force[seen] * self.centres[seen]
         ).sum()
-        rest = least_total(self.total_height, self.total_centre, lifted + whole, self.n)
+        rest = minimum_at_total(self.total_height, self.total_centre, lifted + whole, self.n)
         return self.form.base - 0.5 * float(found) + rest
 
     def _feasible(self, positive: Array, total: float) -> Array:

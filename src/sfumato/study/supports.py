@@ -29,7 +29,7 @@ from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.refine.local_consistency import LocalTables, project_locally
 from sfumato.refine.reconstruct import Fit, Tables
-from sfumato.refine.residuals import Layout, agreement, layout
+from sfumato.refine.residuals import TableLayout, agreement, layout
 from sfumato.refine.semidefinite import moment_bound
 from sfumato.types import Array, Names
 
@@ -136,7 +136,7 @@ def _best_bound(domain: Domain, slope: Tables, steps: int) -> float:
     return found
 
 
-def _folded(shape: Layout, scores: Tables) -> list[Array]:
+def _folded(shape: TableLayout, scores: Tables) -> list[Array]:
     """All scores as tables of the maximal sets."""
     out = [np.zeros((len(s.sets), *s.shape)) for s in shape.tops]
     for names, table in scores.items():
@@ -150,7 +150,7 @@ def _folded(shape: Layout, scores: Tables) -> list[Array]:
 class _Search:
     """w per stack as in ``local.py``; ``pull`` is the step against the scale of the scores."""
 
-    def __init__(self, shape: Layout, given: list[Array]) -> None:
+    def __init__(self, shape: TableLayout, given: list[Array]) -> None:
         self.shape, self.given, self.form = shape, given, agreement(shape)
         self.pull = max(float(np.ptp(t)) for g in given for t in g) or 1.0
         self.mean = _mean(given)

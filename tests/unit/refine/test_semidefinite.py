@@ -15,7 +15,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine.local_consistency import project_locally
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.residuals import diagonal, layout
-from sfumato.refine.semidefinite import Moments, _Search, moment_bound, project_semidefinitely
+from sfumato.refine.semidefinite import Moments, _MomentSearch, moment_bound, project_semidefinitely
 from sfumato.workload.terms import Product
 
 SIGNS = np.array([-1.0, 1.0])
@@ -132,7 +132,7 @@ def test_a_certificate_from_a_matrix_that_is_not_semidefinite_would_lie():
     fit = PROBLEMS["all pairs"]
     best = reference("all pairs", float(N), False)
     form = diagonal(fit, layout(DOMAIN, fit.sets))
-    search = _Search(fit, Moments(DOMAIN.names), form, float(N), False)
+    search = _MomentSearch(fit, Moments(DOMAIN.names), form, float(N), False)
     moments = by_conic_solver(fit, float(N))[1]
     force = search.heights * (moments - search.centres) / 2
     best_multiplier = force.copy()  # of the optimum, without its diagonal
