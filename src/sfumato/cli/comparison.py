@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from sfumato.privacy.budget import Budget
     from sfumato.run.advice import Recommendation
     from sfumato.run.linear import Plan
-    from sfumato.run.spine import Progress
     from sfumato.study.local_model import RandomizedResponse
     from sfumato.study.projection_forecast import ProjectionForecast
     from sfumato.study.simulated import MadeUp, Measured
     from sfumato.study.widths import Hull, ProjectedNoise
+    from sfumato.types import Progress
     from sfumato.workload.workload import Workload
 
 __all__ = [

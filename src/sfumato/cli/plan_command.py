@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.advice import Recommendation
     from sfumato.run.linear import Plan, Purse
-    from sfumato.run.spine import Progress
     from sfumato.study.projection_forecast import AfterProjection
+    from sfumato.types import Progress
     from sfumato.workload.workload import Workload
 
 __all__ = [
@@ -211,11 +211,12 @@ def _advice(
     spec: Spec, best: Plan, records: int, progress: Progress | None
 ) -> Recommendation | None:
     """What is recommended for so many records; None for more queries than can be tried."""
-    from sfumato.run.advice import MOST_QUERIES, recommend
+    from sfumato.run.advice import recommend
     from sfumato.run.public import check_public
+    from sfumato.run.run_limits import LIMITS
 
     check_public(spec.public, spec.source)
-    if spec.workload.queries > MOST_QUERIES:
+    if spec.workload.queries > LIMITS.trial_queries:
         return None
     return recommend(
         spec.workload,

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sfumato.release.release import Release
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.linear import Plan
-    from sfumato.run.spine import Progress
+    from sfumato.types import Progress
     from sfumato.vault.tables import Table
 
 __all__ = [

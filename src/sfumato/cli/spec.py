@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from sfumato.domain.domain import Domain
     from sfumato.run.adaptive import AdaptivePlan
     from sfumato.run.linear import Plan, Purse
-    from sfumato.run.spine import Progress
     from sfumato.session.session import SessionPlan
-    from sfumato.types import Noise, Objective
+    from sfumato.types import Noise, Objective, Progress
     from sfumato.workload.constraints import Constraints
     from sfumato.workload.workload import Workload
 

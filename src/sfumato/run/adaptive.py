@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sfumato.digest import canonical_json, json_digest
 from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Transcript
 from sfumato.planning.adaptive_costs import Spending, asked_domain, candidate_sets, moves_of
@@ -36,8 +36,10 @@ from sfumato.refine.feasibility import witness
 from sfumato.refine.learn import Learner
 from sfumato.refine.project import checked_constraints
 from sfumato.refine.refine_limits import LIMITS as REFINE_LIMITS
-from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run, stored_answer
-from sfumato.types import Neighbours
+from sfumato.run.run_limits import LIMITS
+from sfumato.run.runnable import Stored, WorkloadRun
+from sfumato.run.spine import Access, run, stored_answer
+from sfumato.types import Neighbours, Progress
 from sfumato.workload.build import in_bins
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
@@ -59,13 +61,6 @@ __all__ = [
 
 
 Method = Literal["tables", "mwem", "boosting"]
-
-ROUNDS_PER_ATTRIBUTE = 7
-MOST_ATTRIBUTES = 500
-MOST_TABLE = 2**26  # cells of the table that one group of queries looks at
-MOST_ROUNDS = 10_000
-BOOSTING_ROUNDS = 5
-SAMPLES = 40  # queries that boosting draws in a round
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,8 +128,12 @@ class AdaptivePlan:
             passes = 20 * self.rounds**2 / 2  # about 20 for every query known so far
             return 1e-8 * passes * self.workload.domain.size + 1e-7 * self.workload.queries
         if self.method == "boosting":
-            passes = 300 * self.rounds * min(len(self.workload.terms), SAMPLES * self.rounds)
-            drawn = 1e-7 * self.rounds * SAMPLES * self.workload.queries
+            passes = (
+                300
+                * self.rounds
+                * min(len(self.workload.terms), LIMITS.boosting_samples * self.rounds)
+            )
+            drawn = 1e-7 * self.rounds * LIMITS.boosting_samples * self.workload.queries
             return 3e-8 * passes * self.workload.domain.size + drawn
         sets, d = len(self.candidates), len(self.domain)
         cells = sum(self.domain.cells(s) for s in self.candidates)
@@ -185,7 +184,7 @@ class AdaptivePlan:
         """
         unit = self.unit
         return {
-            **({"samples": SAMPLES} if self.method == "boosting" else {}),
+            **({"samples": LIMITS.boosting_samples} if self.method == "boosting" else {}),
             "workload": self.workload.digest(),
             "queries": self.workload.queries,
             "mechanism": self.mechanism,
@@ -262,7 +261,7 @@ Rounds: TypeAlias = "Callable[[WordSource], tuple[Transcript, Known]]"
 
 
 @dataclass(eq=False)
-class AdaptiveRun(Runnable[Rounds, "Release"]):
+class AdaptiveRun(WorkloadRun[Rounds, "Release"]):
     """An adaptive plan with the constraints that its answers keep.
 
     ``estimate`` is what the rounds of a new release have learnt; a stored one is learnt again.
@@ -272,28 +271,9 @@ class AdaptiveRun(Runnable[Rounds, "Release"]):
     constraints: Constraints | None = None
     estimate: Known | None = None
 
-    @property
-    def domain(self) -> Domain:
-        """The domain of the workload."""
-        return self.plan.workload.domain
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """That of the plan."""
-        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
-
-    @property
-    def cost(self) -> Cost:
-        """That of the plan."""
-        return self.plan.cost
-
     def request(self) -> dict[str, object]:
         """That of the plan: constraints are a view of the same transcript."""
         return self.plan.request()
-
-    def key(self) -> str:
-        """The digest of the plan."""
-        return self.plan.digest()
 
     def keys(self, ledger: Ledger) -> Iterable[str]:
         """The key of this very writing, which was the only one once, and the plan's own."""
@@ -371,7 +351,7 @@ class AdaptiveRun(Runnable[Rounds, "Release"]):
             spending = (Spending.of(plan.budget), random, progress, constraints)
             if plan.method == "mwem":
                 return mwem_rounds(*task, *spending)
-            return boosting_rounds(*task, SAMPLES, *spending)
+            return boosting_rounds(*task, LIMITS.boosting_samples, *spending)
 
         return rows, rounds
 
@@ -435,20 +415,26 @@ def plan_adaptive(
         )
     workload = in_bins(workload)
     domain = asked_domain(workload)
-    if method == "tables" and len(domain) > MOST_ATTRIBUTES:
+    if method == "tables" and len(domain) > LIMITS.learned_attributes:
         raise TooLarge(
-            f"an adaptive release keeps rows of at most {MOST_ATTRIBUTES} attributes, the queries "
-            f"look at {len(domain)}; ask about fewer at a time"
+            f"an adaptive release keeps rows of at most {LIMITS.learned_attributes} attributes, "
+            f"the queries look at {len(domain)}; ask about fewer at a time"
         )
     widest = max(workload.terms, key=lambda t: t.cells)
-    if widest.cells > MOST_TABLE:
+    if widest.cells > LIMITS.learned_table_cells:
         raise TooLarge(
             f"group {widest.name!r} looks at a table of {widest.cells:,} cells, at most "
-            f"{MOST_TABLE:,} can be estimated; ask about fewer attributes at a time"
+            f"{LIMITS.learned_table_cells:,} can be estimated; ask about fewer attributes at a time"
         )
     number = _rounds(workload, method, len(domain)) if rounds is None else rounds
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_ROUNDS:
-        raise PlanError(f"rounds must be a whole number from 1 to {MOST_ROUNDS}, got {rounds!r}")
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int)
+        or not 1 <= number <= LIMITS.rounds_maximum
+    ):
+        raise PlanError(
+            f"rounds must be a whole number from 1 to {LIMITS.rounds_maximum}, got {rounds!r}"
+        )
     return AdaptivePlan(workload, budget, check_neighbours(neighbours), unit, method, number)
 
 
@@ -457,5 +443,5 @@ def _rounds(workload: Workload, method: Method, attributes: int) -> int:
     if method == "mwem":
         return max(1, min(workload.queries, 4 + floor(2 * log2(workload.queries))))
     if method == "boosting":
-        return BOOSTING_ROUNDS
-    return max(1, min(ROUNDS_PER_ATTRIBUTE * attributes, len(candidate_sets(workload))))
+        return LIMITS.boosting_rounds
+    return max(1, min(LIMITS.rounds_per_attribute * attributes, len(candidate_sets(workload))))

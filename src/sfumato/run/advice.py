@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``recommend``: every way to answer a workload, tried on records that are nobody's.
+"""Advice by trial: every way to answer a workload, each on records that are nobody's.
 
 A forecast knows the error of unbiased answers. What projection, shrinkage, a bias or adaptive
 rounds make of it depends on the records. So each way answers made-up records (or public ones that
@@ -34,6 +34,7 @@ from sfumato.run.adaptive import AdaptivePlan, plan_adaptive
 from sfumato.run.linear import Plan, plan
 from sfumato.run.public import public_records
 from sfumato.run.rounds import adaptive_rounds
+from sfumato.run.run_limits import LIMITS
 from sfumato.study.simulated import SurrogateRecords, made_up, resampled
 from sfumato.text import shown
 from sfumato.types import Array, Integers, Names, Neighbours, Objective, Progress
@@ -46,15 +47,6 @@ __all__ = [
 ]
 
 
-RUNS = 6
-MOST_RUNS = 1000
-MOST_RECORDS = 10**15
-MOST_QUERIES = 2**22
-MOST_ANSWERS = 2**17  # of a projection that is tried
-MOST_CELLS = 2**18  # of all asked attributes together, likewise
-MOST_ADAPTIVE = 10.0  # forecast seconds of one adaptive release; a forecast is a function of sizes
-BY_CHANCE = 2.0  # standard errors
-SLIGHT = 0.02  # of a squared error
 USUAL = "plan, shrunk"  # what a release does unless told otherwise
 
 
@@ -113,16 +105,16 @@ class Recommendation:
 
     def describe(self) -> str:
         """In a sentence or two."""
-        said = (
+        sentence = (
             f"{self.best.name}, by {self.runs} runs on {self.records:,} {self.surrogate}: "
             f"{self.best.how}"
         )
         if self.margin == inf:
-            return said
+            return sentence
         second = self.options[1].name
         if not self.is_clear:
-            return f"{said}; {second} is within chance of it"
-        return f"{said}; {second} has {self.margin:.3g} times the error"
+            return f"{sentence}; {second} is within chance of it"
+        return f"{sentence}; {second} has {self.margin:.3g} times the error"
 
     def as_json(self) -> dict[str, object]:
         """The same as a document."""
@@ -158,7 +150,7 @@ def recommend(
     objective: Objective = "rmse",
     unit: PrivacyUnit | None = None,
     public: object = None,
-    runs: int = RUNS,
+    runs: int = LIMITS.trial_runs,
     planned: Plan | None = None,
     progress: Progress | None = None,
 ) -> Recommendation:
@@ -201,10 +193,10 @@ def recommend(
         raise PlanError(
             f"recommend needs a workload such as sf.marginals(domain, 2), got {shown(workload)}"
         )
-    if workload.queries > MOST_QUERIES:
+    if workload.queries > LIMITS.trial_queries:
         raise TooLarge(
-            f"{workload.queries:,} queries are too many to try out, the limit is {MOST_QUERIES:,}; "
-            "ask about fewer at a time"
+            f"{workload.queries:,} queries are too many to try out, the limit is "
+            f"{LIMITS.trial_queries:,}; ask about fewer at a time"
         )
     base = planned
     if base is None or base.strategy.records is not None:  # a bias is an option of its own
@@ -218,14 +210,14 @@ def recommend(
             seconds=None,
             cache=False,
         )
-    known = None if public is None else public_records(public, workload)
-    trial = _Trial(base, int(records), runs, objective, known, progress)
+    guess = None if public is None else public_records(public, workload)
+    trial = _Trial(base, int(records), runs, objective, guess, progress)
     options = trial.options()
     tried = sorted((o for o in options if o.squares), key=lambda o: float(np.mean(o.squares)))
     usual = next((o for o in tried if o.name == USUAL), tried[0])
     best = tried[0] if _is_behind(usual, tried[0]) else usual
     rest = [o for o in (*tried, *(o for o in options if not o.squares)) if o is not best]
-    surrogate = "made-up records" if known is None else "records drawn from the public ones"
+    surrogate = "made-up records" if guess is None else "records drawn from the public ones"
     return Recommendation(trial.records, runs, surrogate, objective, (best, *rest))
 
 
@@ -233,17 +225,23 @@ def _is_behind(one: Option, other: Option) -> bool:
     """Whether an option errs more than another: not slightly, not by chance (runs are paired)."""
     apart = np.array(one.squares) - np.array(other.squares)
     spread = float(np.std(apart, ddof=1)) / sqrt(len(apart))
-    least = SLIGHT * float(np.mean(other.squares))
-    return float(np.mean(apart)) > max(BY_CHANCE * spread, least)
+    minimum = LIMITS.slight_difference * float(np.mean(other.squares))
+    return float(np.mean(apart)) > max(LIMITS.chance_errors * spread, minimum)
 
 
 def _check(records: object, runs: object) -> None:
     if isinstance(records, bool) or not isinstance(records, int | np.integer):
         raise PlanError(f"records must be a whole number of 1 or more, got {records!r}")
-    if not 1 <= records <= MOST_RECORDS:
-        raise PlanError(f"records must be from 1 to {MOST_RECORDS:,}, got {records!r}")
-    if isinstance(runs, bool) or not isinstance(runs, int) or not 2 <= runs <= MOST_RUNS:
-        raise PlanError(f"runs must be a whole number from 2 to {MOST_RUNS:,}, got {runs!r}")
+    if not 1 <= records <= LIMITS.trial_records:
+        raise PlanError(f"records must be from 1 to {LIMITS.trial_records:,}, got {records!r}")
+    if (
+        isinstance(runs, bool)
+        or not isinstance(runs, int)
+        or not 2 <= runs <= LIMITS.trial_runs_maximum
+    ):
+        raise PlanError(
+            f"runs must be a whole number from 2 to {LIMITS.trial_runs_maximum:,}, got {runs!r}"
+        )
 
 
 def _line(option: Option) -> str:
@@ -267,7 +265,9 @@ class _Trial:
         """Every way, in the order of its simplicity."""
         base, option = self.plan, self._option
         out = [option("plan, unbiased", "plan.release(table, project=False)", self._unbiased)]
-        if base.workload.queries > MOST_ANSWERS or not is_listed(base.workload, MOST_CELLS):
+        if base.workload.queries > LIMITS.trial_projected_answers or not is_listed(
+            base.workload, LIMITS.trial_projected_cells
+        ):
             note = "too many answers or cells to try projections on"
             out.append(Option("plan, projected", "plan.release(table)", note=note))
         else:
@@ -288,10 +288,10 @@ class _Trial:
         for run in range(self.runs):
             if self.progress is not None:
                 self.progress(run, self.runs, name)
-            found = answers(run)
-            if found is None:
+            estimate = answers(run)
+            if estimate is None:
                 return Option(name, how, note="no answers were near enough to be published")
-            off = found - np.concatenate(self.surrogate(run).answers(work))
+            off = estimate - np.concatenate(self.surrogate(run).answers(work))
             squares.append(float(weights @ off**2) / float(weights.sum()))
             largest.append(float((np.sqrt(weights) * np.abs(off)).max()))
         judged = np.array(largest) ** 2 if self.objective == "max" else np.array(squares)
@@ -330,7 +330,7 @@ class _Trial:
         ends = np.cumsum([t.rows for t in work.terms])[:-1]
         rows = self.records if chosen.total_is_public else None
         public = self.public if shrinks else None
-        found = refined_listed(
+        refined = refined_listed(
             chosen.forecast,
             np.split(noisy, ends),
             rows,
@@ -338,14 +338,14 @@ class _Trial:
             public=public,
             steps=inf,
         )
-        return None if isinstance(found, Unrefined) else np.concatenate(found.answers)
+        return None if isinstance(refined, Unrefined) else np.concatenate(refined.answers)
 
     def _biased(self) -> Option:
         base = self.plan
         name = "plan with a bias, projected"
         how = f"sf.plan(..., allow_bias=True, records={self.records})"
         try:
-            found = plan(
+            biased = plan(
                 base.workload,
                 base.budget,
                 base.neighbours,
@@ -360,9 +360,9 @@ class _Trial:
             )
         except SfumatoError as error:
             return Option(name, how, note=str(error))
-        if any(b.term.sources() != (b.term,) for b in found.strategy.blocks):
+        if any(b.term.sources() != (b.term,) for b in biased.strategy.blocks):
             return Option(name, how, note="its measurements are not tried out")
-        return self._option(name, how, lambda run: self._projected(found, run))
+        return self._option(name, how, lambda run: self._projected(biased, run))
 
     def _adaptive(self) -> Option:
         base = self.plan
@@ -371,21 +371,21 @@ class _Trial:
             note = "it puts every record in the middle of its bin, which hides more than noise does"
             return Option(name, how, note=note)
         try:
-            found = plan_adaptive(base.workload, base.budget, base.neighbours, unit=base.unit)
+            adaptive = plan_adaptive(base.workload, base.budget, base.neighbours, unit=base.unit)
         except SfumatoError as error:
             return Option(name, how, note=str(error))
-        if found.seconds > MOST_ADAPTIVE:
-            return Option(name, how, note=f"a run takes about {found.seconds:,.0f} s: not tried")
-        return self._option(name, how, lambda run: self._rounds(found, run))
+        if adaptive.seconds > LIMITS.trial_adaptive_seconds:
+            return Option(name, how, note=f"a run takes about {adaptive.seconds:,.0f} s: not tried")
+        return self._option(name, how, lambda run: self._rounds(adaptive, run))
 
     def _rounds(self, chosen: AdaptivePlan, run: int) -> Array:
         surrogate = self.surrogate(run)
         rows = self.records if self.plan.total_is_public else None
         learner = Learner(chosen.domain, rows)
         tables = _Tables(surrogate, self._draws("adaptive", run))
-        purse = Spending.of(chosen.budget)
-        # The words are there for exact tables; these draw from a public stream.
-        adaptive_rounds(tables, rows, chosen.task(learner), purse, system_words())
+        spending = Spending.of(chosen.budget)
+        # Randomness is for exact tables; these draw from a public stream.
+        adaptive_rounds(tables, rows, chosen.task(learner), spending, system_words())
         model = learner.finish()
         terms = chosen.workload.terms
         return np.concatenate([t.answer(model.table(t.attributes)) for t in terms])
@@ -404,7 +404,7 @@ class _Tables:
         handicaps: Mapping[Names, int],
         weights: Mapping[Names, int],
         rate: Fraction,
-        words: WordSource,  # noqa: ARG002
+        random: WordSource,  # noqa: ARG002
         is_pure: bool,
     ) -> Names:
         """As ``vault.select.ExactTables.choose``, in floats."""
@@ -418,7 +418,7 @@ class _Tables:
         noise = exponential if is_pure else -np.log(exponential)
         return list(estimates)[int(np.argmax(float(rate) * np.array(scores) + noise))]
 
-    def measure(self, names: Names, law: BlockNoise, words: WordSource) -> Measurement:  # noqa: ARG002
+    def measure(self, names: Names, law: BlockNoise, random: WordSource) -> Measurement:  # noqa: ARG002
         """As ``vault.select.ExactTables.measure``."""
         exact = self.surrogate.table(names).ravel()
         draw = self.draws.normals if law.noise == "gaussian" else self.draws.laplaces

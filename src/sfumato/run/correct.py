@@ -27,15 +27,17 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from sfumato.digest import canonical_json
-from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.planning.sparse_plans import SparsePlan, plan_sparse
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
-from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run
+from sfumato.run.run_limits import LIMITS
+from sfumato.run.runnable import Stored, WorkloadRun
+from sfumato.run.spine import Access, run
 from sfumato.text import STORED
-from sfumato.types import Neighbours
+from sfumato.types import Neighbours, Progress
 from sfumato.workload.build import in_bins
 from sfumato.workload.question import questions_of
 from sfumato.workload.scans import answer_bits
@@ -45,7 +47,6 @@ from sfumato.workload.workload_limits import LIMITS as WORKLOAD_LIMITS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sfumato.domain.domain import Domain
     from sfumato.ledger.entries import Entry
     from sfumato.ledger.ledger import Ledger
     from sfumato.random import WordSource
@@ -67,8 +68,6 @@ Predictor: TypeAlias = Callable[[int, Sequence[float]], float]
 
 Predictions: TypeAlias = Sequence[float] | Predictor
 
-GREATEST = 2.0**44  # predictions are cut here, as a table has fewer records
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Correction:
@@ -89,6 +88,16 @@ class Correction:
     bits: int
     neighbours: Neighbours
     unit: PrivacyUnit | None
+
+    @property
+    def budget(self) -> Budget:
+        """What all tests and corrections may spend together."""
+        return self.plan.budget
+
+    @property
+    def cost(self) -> Cost:
+        """What is debited for all tests and all corrections."""
+        return self.plan.cost
 
     @property
     def corrections(self) -> int:
@@ -227,47 +236,31 @@ class Correction:
 
     def _steps(self, predictions: Sequence[float], count: int | None = None) -> list[int]:
         """Predictions on the grid; they are public, and cut at what a table can hold."""
-        wanted = self.workload.queries if count is None else count
+        size = self.workload.queries if count is None else count
         try:
             numbers = np.asarray(predictions, dtype=np.float64)
         except (TypeError, ValueError):
             numbers = np.array(nan)
-        if numbers.shape != (wanted,) or not bool(np.isfinite(numbers).all()):
+        if numbers.shape != (size,) or not bool(np.isfinite(numbers).all()):
             raise PlanError(
-                f"predictions must be {wanted:,} finite numbers, one for each query in the order "
+                f"predictions must be {size:,} finite numbers, one for each query in the order "
                 "of the workload, or a function of the number of a query and the answers so far"
             )
-        cut = np.clip(numbers, -GREATEST, GREATEST)
+        cut = np.clip(numbers, -LIMITS.count_maximum, LIMITS.count_maximum)
         return [round(ldexp(float(p), self.bits)) for p in cut]
 
 
 @dataclass(frozen=True, eq=False)
-class CorrectionRun(Runnable["ExactAnswers", "Corrected"]):
+class CorrectionRun(WorkloadRun["ExactAnswers", "Corrected"]):
     """A correction of certain predictions; ``steps`` are those on the grid, if they are numbers."""
 
-    correction: Correction
+    plan: Correction
     predictions: Predictions
     steps: list[int] | None
 
-    @property
-    def domain(self) -> Domain:
-        """The domain of the workload."""
-        return self.correction.workload.domain
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """That of the correction."""
-        plan = self.correction
-        return Guarantee(plan.plan.budget, plan.neighbours, unit_of(plan.unit))
-
-    @property
-    def cost(self) -> Cost:
-        """That of all tests and all corrections."""
-        return self.correction.plan.cost
-
     def request(self) -> dict[str, object]:
         """What is corrected, and by which predictions."""
-        return self.correction.request() | {"predictions": _sha256(self.steps)}
+        return self.plan.request() | {"predictions": _sha256(self.steps)}
 
     def key(self) -> str:
         """The digest of the request, which says that it is one of a correction."""
@@ -288,14 +281,14 @@ class CorrectionRun(Runnable["ExactAnswers", "Corrected"]):
         from sfumato.vault.select import read_answers
 
         assert table is not None  # noqa: S101
-        plan = self.correction
+        plan = self.plan
         exact, _ = read_answers(table, plan.workload, plan.neighbours, plan.unit, progress)
         return exact
 
     def draw(self, exact: ExactAnswers, progress: Progress | None) -> bytes:
         """Which predictions are corrected, and by which noisy answers."""
         del progress
-        return self.correction.drawn(exact, self.predictions, self.steps)
+        return self.plan.drawn(exact, self.predictions, self.steps)
 
     def publish(
         self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
@@ -305,11 +298,11 @@ class CorrectionRun(Runnable["ExactAnswers", "Corrected"]):
         stored = json.loads(answer)
         places = dict(zip(stored["corrected"], stored["numbers"], strict=True))
         predictions = tuple(self.steps or stored["predictions"])
-        return Corrected(self.correction, predictions, stored["tested"], places, entry, is_stored)
+        return Corrected(self.plan, predictions, stored["tested"], places, entry, is_stored)
 
     def _as_written(self) -> dict[str, object]:
         """The request as it once was: that of one writing of the workload."""
-        return self.request() | {"workload": self.correction.workload.digest()}
+        return self.request() | {"workload": self.plan.workload.digest()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -412,7 +405,7 @@ def correct(
     workload = in_bins(workload)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
         raise PlanError(f"tolerance must be a number above 0, got {tolerance!r}")
-    if not 0 < tolerance < GREATEST:
+    if not 0 < tolerance < LIMITS.count_maximum:
         raise PlanError(f"tolerance must be a number above 0 and below 2^44, got {tolerance!r}")
     own = answer_bits(workload)
     bits = max(own, PLANNING_LIMITS.sparse_grid_bits)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from sfumato.digest import canonical_json, json_digest
-from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit, unit_of
+from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import LedgerError, PlanError, WorkloadError
 from sfumato.ledger.account import Account, Price
 from sfumato.ledger.entries import Entry
@@ -33,15 +33,16 @@ from sfumato.refine.consistency import Projection, check_projection
 from sfumato.refine.feasibility import witness
 from sfumato.refine.intervals import Intervals, check_intervals
 from sfumato.refine.project import checked_constraints
-from sfumato.run.spine import Access, Guarantee, Progress, Runnable, Stored, run, stored_answer
+from sfumato.run.run_limits import LIMITS
+from sfumato.run.runnable import Stored, WorkloadRun
+from sfumato.run.spine import Access, run, stored_answer
 from sfumato.solve.effort import STEPS, cache_folder, deadline
 from sfumato.text import shown
-from sfumato.types import Array, Neighbours, Noise, Objective
+from sfumato.types import Array, Neighbours, Noise, Objective, Progress
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from sfumato.domain.domain import Domain
     from sfumato.ledger.ledger import Ledger
     from sfumato.planning.forecast import Coefficients, Spread
     from sfumato.planning.resources import Resources
@@ -58,17 +59,12 @@ __all__ = [
     "InLedger",
     "LinearRun",
     "Plan",
-    "Progress",
     "Purse",
     "Unopened",
     "fitting",
     "plan",
     "request_of",
 ]
-
-
-DEFAULT_DELTA = Fraction(1, 10**9)
-MOST = 12  # groups that a plan shows of itself
 
 
 class Purse(Protocol):
@@ -169,7 +165,7 @@ class Plan:
 
     def __repr__(self) -> str:
         ledger = [] if self.in_ledger is None else [f"  ledger: {self.in_ledger.describe()}"]
-        groups = [f"  {g.name}: {_error(g)}" for g in self.groups[:MOST]]
+        groups = [f"  {g.name}: {_error(g)}" for g in self.groups[: LIMITS.groups_shown]]
         return "\n".join([self.headline, *ledger, *groups])
 
     def _repr_html_(self) -> str:
@@ -178,10 +174,12 @@ class Plan:
 
         rows = "".join(
             f"<tr><td>{escape(g.name)}</td><td>{g.queries:,}</td><td>{g.rmse:,.2f}</td></tr>"
-            for g in self.groups[:MOST]
+            for g in self.groups[: LIMITS.groups_shown]
         )
         more = (
-            "" if len(self.groups) <= MOST else f"<p>... {len(self.groups) - MOST} more groups</p>"
+            ""
+            if len(self.groups) <= LIMITS.groups_shown
+            else f"<p>... {len(self.groups) - LIMITS.groups_shown} more groups</p>"
         )
         head = "<tr><th>group</th><th>queries</th><th>typical error</th></tr>"
         return f"<p>{escape(self.headline)}</p><table>{head}{rows}</table>{more}"
@@ -656,7 +654,7 @@ class Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearRun(Runnable["Exact", "Release"]):
+class LinearRun(WorkloadRun["Exact", "Release"]):
     """A plan with the view of its measurement that is published.
 
     ``public`` are records that anybody may see; ``former`` are keys under which an earlier version
@@ -671,28 +669,9 @@ class LinearRun(Runnable["Exact", "Release"]):
     former: tuple[str, ...] = ()
     guess: PublicRecords | None = None
 
-    @property
-    def domain(self) -> Domain:
-        """The domain of the workload."""
-        return self.plan.workload.domain
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """That of the plan."""
-        return Guarantee(self.plan.budget, self.plan.neighbours, unit_of(self.plan.unit))
-
-    @property
-    def cost(self) -> Cost:
-        """That of the plan."""
-        return self.plan.cost
-
     def request(self) -> dict[str, object]:
         """The plan's: every view is one of the same measurement."""
         return self.plan.request()
-
-    def key(self) -> str:
-        """The digest of the plan."""
-        return self.plan.digest()
 
     def keys(self, ledger: Ledger) -> Iterator[str]:
         """The plan's own key first, then those of equal requests.
@@ -861,7 +840,7 @@ def plan(
     mechanism: str | None = None,
     *,
     error: float | None = None,
-    delta: float | Fraction = DEFAULT_DELTA,
+    delta: float | Fraction = LIMITS.default_delta,
     unit: PrivacyUnit | None = None,
     allow_bias: bool = False,
     records: int | None = None,
@@ -930,36 +909,18 @@ def plan(
     >>> plan.mechanism
     'laplace-optimum'
     """
-    if not isinstance(workload, Workload):
-        raise PlanError(
-            f"plan needs a workload such as sf.marginals(domain, 2), got {type(workload).__name__}"
-        )
-    neighbours = check_neighbours(neighbours)
-    unit = check_privacy_unit(unit)
-    if mechanism is not None and not isinstance(mechanism, str):
-        raise PlanError(f"mechanism is the name of one, such as 'laplace', got {shown(mechanism)}")
-    if (budget is None) == (error is None):
-        raise PlanError("give either a budget or an error to reach, not both and not neither")
+    neighbours, unit = _check_plan(
+        workload, budget, neighbours, mechanism, error, unit, may_drop_records, noise
+    )
     until = deadline(None if seconds is None else _positive(seconds, "seconds"))
-    if not isinstance(may_drop_records, bool):
-        raise PlanError(f"may_drop_records must be True or False, got {may_drop_records!r}")
     # Where the number of records is private anyway, nothing is different.
     may_drop_records &= total_is_public(neighbours, workload.domain, unit, False)
     folder = cache_folder() if cache else None
-    most = STEPS if steps is None else _positive(steps, "steps")
+    effort = STEPS if steps is None else _positive(steps, "steps")
     most_records = _allowed(allow_bias, records)
     # Planned for what is asked, not for how it was written.
-    built = Strategies(workload.normal.workload, objective, until, folder, most_records, most)
+    built = Strategies(workload.normal.workload, objective, until, folder, most_records, effort)
     built = built if known is None else known(built)
-    if noise not in (None, "gaussian", "laplace"):
-        raise PlanError(f'noise must be "gaussian" or "laplace", got {noise!r}; or leave it out')
-    if budget is not None and not isinstance(budget, Budget):
-        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
-    if budget is not None and budget.pure is not None:
-        raise PlanError(
-            f"the lanes of {budget.describe()} belong to the total of a ledger; a plan has one "
-            "kind of noise: leave pure out"
-        )
 
     def of_noise(kind: Noise | None) -> Plan:
         spent = budget
@@ -987,6 +948,40 @@ def plan(
         ledger = Ledger.open(ledger if isinstance(ledger, str) else Path(ledger))
     is_open = noise is None and mechanism is None
     return fitting(best, ledger, of_noise if is_open else None, analyst)
+
+
+def _check_plan(
+    workload: object,
+    budget: object,
+    neighbours: Neighbours,
+    mechanism: object,
+    error: object,
+    unit: PrivacyUnit | None,
+    may_drop_records: object,
+    noise: object,
+) -> tuple[Neighbours, PrivacyUnit | None]:
+    """Return the neighbours and the unit; refuse arguments of `plan` that are no such thing."""
+    if not isinstance(workload, Workload):
+        raise PlanError(
+            f"plan needs a workload such as sf.marginals(domain, 2), got {type(workload).__name__}"
+        )
+    checked = check_neighbours(neighbours), check_privacy_unit(unit)
+    if mechanism is not None and not isinstance(mechanism, str):
+        raise PlanError(f"mechanism is the name of one, such as 'laplace', got {shown(mechanism)}")
+    if (budget is None) == (error is None):
+        raise PlanError("give either a budget or an error to reach, not both and not neither")
+    if not isinstance(may_drop_records, bool):
+        raise PlanError(f"may_drop_records must be True or False, got {may_drop_records!r}")
+    if noise not in (None, "gaussian", "laplace"):
+        raise PlanError(f'noise must be "gaussian" or "laplace", got {noise!r}; or leave it out')
+    if budget is not None and not isinstance(budget, Budget):
+        raise PlanError(f"budget must be sf.Budget(epsilon=..., delta=...), got {budget!r}")
+    if budget is not None and budget.pure is not None:
+        raise PlanError(
+            f"the lanes of {budget.describe()} belong to the total of a ledger; a plan has one "
+            "kind of noise: leave pure out"
+        )
+    return checked
 
 
 def fitting(

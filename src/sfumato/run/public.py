@@ -15,6 +15,7 @@ import numpy as np
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.planning.adaptive_costs import asked_domain
 from sfumato.refine.shrink import PublicRecords
+from sfumato.run.run_limits import LIMITS
 from sfumato.text import listing
 from sfumato.types import Array
 from sfumato.vault.count import count_public
@@ -29,9 +30,6 @@ __all__ = [
     "check_public",
     "public_records",
 ]
-
-
-MOST_CELLS = 2**22  # of all asked attributes together
 
 
 def check_public(public: object, guarded: object) -> None:
@@ -59,10 +57,11 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
 
     domain = asked_domain(workload)
     cells = domain.cells(domain.names)
-    if cells > MOST_CELLS:
+    if cells > LIMITS.public_cells:
         raise TooLarge(
             f"the {len(domain)} attributes asked about have {cells:,} cells together, public "
-            f"records are counted in at most {MOST_CELLS:,}; ask about fewer, or leave public out"
+            f"records are counted in at most {LIMITS.public_cells:,}; ask about fewer, or leave "
+            "public out"
         )
     if isinstance(source, Release):
         table = _released(source, workload)
@@ -79,15 +78,15 @@ def _released(source: Release, workload: Workload) -> Array:
     from sfumato.release.estimates import cell_table
 
     names = asked_domain(workload).names
-    found = source.estimates.refined
-    if found is None:
+    refined = source.estimates.refined
+    if refined is None:
         raise WorkloadError(
             "the earlier release has no answers that agree with each other; give a table"
         )
-    missing = [n for n in names if n not in found.attributes]
+    missing = [n for n in names if n not in refined.attributes]
     if missing or workload.domain != source.workload.domain:
         raise WorkloadError(
             "the earlier release must be on the same domain and know all attributes that are asked "
             f"about now{f'; it lacks {listing(missing)}' if missing else ''}"
         )
-    return cell_table(found, workload.domain, names)
+    return cell_table(refined, workload.domain, names)

@@ -11,43 +11,33 @@ exact data; everything else is arithmetic on public numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, TypeVar
 
-from sfumato.digest import canonical_json
-from sfumato.domain.domain import Domain
-from sfumato.domain.privacy_unit import PrivacyUnit, Unit
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import LedgerError, PlanError
-from sfumato.ledger.entries import Entry
-from sfumato.privacy.budget import Budget
-from sfumato.privacy.cost import Cost
+from sfumato.run.runnable import Guarantee, Runnable, Stored
 from sfumato.text import shown
-from sfumato.types import Neighbours
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Self
 
+    from sfumato.domain.domain import Domain
     from sfumato.ledger.ledger import Ledger
+    from sfumato.types import Progress
     from sfumato.vault.tables import Table
 
 __all__ = [
     "Access",
-    "Guarantee",
-    "Progress",
-    "Runnable",
-    "Stored",
     "opened",
     "run",
     "stored_answer",
 ]
 
 
-Progress: TypeAlias = Callable[[int, int, str], None]
 Exact = TypeVar("Exact")
-Result = TypeVar("Result", covariant=True)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,87 +65,6 @@ class Access:
             raise PlanError(f"ledger must be a path, a Ledger or None, got {shown(self.ledger)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    """What is promised to the people in a table."""
-
-    budget: Budget
-    neighbours: Neighbours
-    unit: Unit
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """An answer in a ledger; ``is_own`` if its key is that of the request, not an alternative."""
-
-    key: str
-    answer: bytes
-    entry: Entry
-    is_own: bool
-
-
-@runtime_checkable
-class Runnable(Protocol[Exact, Result]):
-    """A plan with all that its answer depends on: public, of known cost, and ready to be run."""
-
-    @property
-    def domain(self) -> Domain | None:
-        """The columns that are read; None where no table is, as for a series of counts."""
-        ...
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is promised; that of the ledger must be the same."""
-        ...
-
-    @property
-    def cost(self) -> Cost:
-        """What is debited."""
-        ...
-
-    def request(self) -> Mapping[str, object]:
-        """The canonical description of what is paid for: equal meaning, equal bytes."""
-        ...
-
-    def key(self) -> str:
-        """The key under which an answer is stored, unless another one is given: a digest."""
-        ...
-
-    def keys(self, ledger: Ledger) -> Iterable[str]:
-        """The keys under which the answer may be stored, also by earlier versions."""
-        del ledger
-        return (self.key(),)
-
-    def reader(self, stored: Stored) -> Self | None:
-        """What publishes a stored answer; None if the answer is that of another request."""
-        is_same = stored.entry.request == canonical_json(self.request())
-        return self if is_same else None
-
-    def checked(self, table: object) -> Self:
-        """This with its arguments read; refuses what can be refused before the table is opened."""
-        del table
-        return self
-
-    def for_table(self, table: Table | None) -> Self:
-        """This as it is run on a table of this kind."""
-        del table
-        return self
-
-    def count(self, table: Table | None, progress: Progress | None) -> Exact:
-        """Exact numbers, in the vault; runs before the debit, and fails before it."""
-        ...
-
-    def draw(self, exact: Exact, progress: Progress | None) -> bytes:
-        """Their noisy form; runs in the vault, once, after the debit."""
-        ...
-
-    def publish(
-        self, answer: bytes, entry: Entry | None, is_stored: bool, progress: Progress | None
-    ) -> Result:
-        """The result, from what is stored and public numbers."""
-        ...
-
-
 def run(plan: Runnable[Exact, Result], access: Access) -> Result:
     """Return what a plan publishes about a table: its stored answer, or a new one, paid for.
 
@@ -172,7 +81,7 @@ def run(plan: Runnable[Exact, Result], access: Access) -> Result:
     """
     from sfumato.ledger.ledger import paid_entry
 
-    plan = plan.checked(access.table)
+    plan = plan.checked(access.table)  # nothing is opened yet
     table, ledger = opened(access, plan.domain, plan.guarantee)
     plan = plan.for_table(table)
     if ledger is not None:
@@ -186,31 +95,6 @@ def run(plan: Runnable[Exact, Result], access: Access) -> Result:
     del table  # below this line everything is public
     entry = None if ledger is None else paid_entry(ledger, key)
     return plan.publish(answer, entry, is_stored, access.progress)
-
-
-def _measured(
-    plan: Runnable[Exact, object],
-    table: Table | None,
-    ledger: Ledger | None,
-    key: str,
-    access: Access,
-) -> tuple[bytes, bool]:
-    """A new answer, debited before it is drawn and stored after; or that of a faster process."""
-    exact = plan.count(table, access.progress)  # what can fail for want of memory comes first
-    is_stored = True
-
-    def draw() -> bytes:
-        nonlocal is_stored
-        is_stored = False
-        return plan.draw(exact, access.progress)
-
-    if ledger is None:
-        return draw(), False
-    unit = plan.guarantee.unit
-    answer = ledger.answer_once(
-        plan.cost, plan.request(), key, draw, analyst=access.analyst, unit=unit
-    )
-    return answer, is_stored
 
 
 def opened(
@@ -260,3 +144,32 @@ def stored_answer(
                 f"request key {name!r} was used for another request; choose another key"
             )
     return None
+
+
+def _measured(
+    plan: Runnable[Exact, object],
+    table: Table | None,
+    ledger: Ledger | None,
+    key: str,
+    access: Access,
+) -> tuple[bytes, bool]:
+    """Return an answer, and whether it was stored: by a faster process, in the meantime.
+
+    Privacy: `Runnable.draw` runs at most once. With a ledger that is inside `Ledger.answer_once`,
+    which debits before and stores after it. What fails for want of memory fails in `count`, before.
+    """
+    exact = plan.count(table, access.progress)
+    is_stored = True
+
+    def draw() -> bytes:
+        nonlocal is_stored
+        is_stored = False
+        return plan.draw(exact, access.progress)
+
+    if ledger is None:
+        return draw(), False
+    unit = plan.guarantee.unit
+    answer = ledger.answer_once(
+        plan.cost, plan.request(), key, draw, analyst=access.analyst, unit=unit
+    )
+    return answer, is_stored

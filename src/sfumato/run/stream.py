@@ -6,7 +6,9 @@
         print(counter.add(admitted), "+-", counter.standard_error())
 
 The whole stream is paid for at once, before its first value. Exact values stay in the vault
-(`vault/stream_noise.py`); what leaves is measured, and `run/stream.py` turns it into totals.
+(`vault/stream_noise.py`); what leaves is measured, and a `Follower` turns it into totals: ``R y``
+step by step. R is lower triangular, so that the answer after step t needs measured values up to t
+only, and a small state holds all of them that still matters.
 Mathematics: docs/mechanisms/streams.md. Proof: docs/proofs/streams.md.
 """
 
@@ -28,7 +30,9 @@ from sfumato.errors import PlanError, SfumatoError, TableError, TooLarge
 from sfumato.planning.stream_plans import StreamForecast, forecast_stream
 from sfumato.privacy.budget import Budget
 from sfumato.random import system_words
-from sfumato.run.spine import Access, Guarantee, opened
+from sfumato.run.run_limits import LIMITS
+from sfumato.run.runnable import Guarantee
+from sfumato.run.spine import Access, opened
 from sfumato.strategy.stream_filters import STATE_BITS, Filter, TimeTree, decode
 from sfumato.types import Array, Neighbours
 from sfumato.vault.stream_noise import PrivateStream
@@ -48,11 +52,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# The public side of a stream: measured values in, running totals or window sums out.
-#
-# ``R y`` step by step: R is lower triangular, so the answer after step t needs measured values up
-# to t only, and a small state holds all of them that still matters. Arithmetic on public numbers.
+# The public side of a stream: measured values in, running totals or window sums out
 
 
 class FilterFollower:
@@ -145,11 +145,6 @@ def follower(plan: StreamForecast) -> Follower:
     return (TotalsFollower if plan.width is None else WindowsFollower)(plan, plan.shape)
 
 
-MOST_AT_ONCE = 2**44  # a value is below this, as a table has fewer records
-MOST_STREAMS = 2**20
-MOST_KEPT = 2**25  # numbers that all coordinates may keep together
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class StreamPlan:
     """Streams that can be started: how they will be answered, and how well.
@@ -232,12 +227,12 @@ def plan_stream(
     forecast = forecast_stream(
         length, budget, width=window, strategy=strategy, largest=largest, neighbours=neighbours
     )
-    if forecast.state_size * len(names) > MOST_KEPT:
+    if forecast.state_size * len(names) > LIMITS.stream_numbers:
         raise TooLarge(
             f"{len(names):,} streams of {forecast.state_size:,} numbers each are more "
-            f"than {MOST_KEPT:,}; use fewer dimensions, or a shorter window"
+            f"than {LIMITS.stream_numbers:,}; use fewer dimensions, or a shorter window"
         )
-    return StreamPlan(forecast, names, MOST_AT_ONCE - 1 if many else largest, is_scalar)
+    return StreamPlan(forecast, names, LIMITS.count_maximum - 1 if many else largest, is_scalar)
 
 
 class Stream:
@@ -505,8 +500,10 @@ class Stream:
 
 def _names(dimensions: object) -> tuple[tuple[str, ...], bool]:
     if isinstance(dimensions, int) and not isinstance(dimensions, bool) and dimensions >= 1:
-        if dimensions > MOST_STREAMS:
-            raise TooLarge(f"{dimensions:,} dimensions are more than {MOST_STREAMS:,}; use fewer")
+        if dimensions > LIMITS.streams_maximum:
+            raise TooLarge(
+                f"{dimensions:,} dimensions are more than {LIMITS.streams_maximum:,}; use fewer"
+            )
         return tuple(str(i) for i in range(dimensions)), dimensions == 1
     is_list = isinstance(dimensions, Sequence) and not isinstance(dimensions, str)
     names = tuple(dimensions) if isinstance(dimensions, Sequence) and is_list else ()

@@ -7,9 +7,9 @@
     seen.alerts()                                   # dataframe
 
 Quiet steps cost nothing: a sparse vector (``vault/sparse.py``) pays for alerts, at most so many.
-Exact counts stay in the vault; the debit comes before the noise. Values that arrive one at a time
-are watched by `Watch.begin` (``watch.py``). Mathematics: docs/mechanisms/sparse-vector.md.
-Proof: docs/proofs/sparse-vector.md.
+Exact counts stay in the vault; the debit comes before the noise. `Watch.release` and `Watch.values`
+watch a whole series at once, `Watch.begin` one whose counts arrive one at a time (`Watching`).
+Mathematics: docs/mechanisms/sparse-vector.md. Proof: docs/proofs/sparse-vector.md.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from sfumato.domain.privacy_unit import PrivacyUnit, unit_of
 from sfumato.errors import LedgerError, LedgerFrozen, PlanError, SfumatoError, TableError
 from sfumato.ledger.entries import State
 from sfumato.ledger.store import is_gone, this_process
-from sfumato.planning.planning_limits import LIMITS
+from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.planning.sparse_plans import SparsePlan, plan_sparse
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
-from sfumato.run.spine import Access, Guarantee, Progress, Runnable, opened, run
+from sfumato.run.run_limits import LIMITS
+from sfumato.run.runnable import Guarantee, Runnable
+from sfumato.run.spine import Access, opened, run
 from sfumato.text import STORED
-from sfumato.types import Neighbours
+from sfumato.types import Neighbours, Progress
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import Discoverer, times
 
@@ -67,9 +69,7 @@ __all__ = [
 
 Side: TypeAlias = Literal["above", "below"]
 
-GREATEST = 2**44  # counts and limits are below this, as a table has fewer records
-MOST_STEPS = 2**22
-STEP = 2**LIMITS.sparse_grid_bits
+STEP = 2**PLANNING_LIMITS.sparse_grid_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,14 +291,14 @@ class Watch:
         """
         limit, reach = self.limit(place) / STEP, self.tolerance
         low, high = (limit - reach, inf) if self.side == "above" else (-inf, limit + reach)
-        value = None if number is None else ldexp(number, -LIMITS.sparse_grid_bits)
+        value = None if number is None else ldexp(number, -PLANNING_LIMITS.sparse_grid_bits)
         if value is not None:
             half = self.plan.half_width / STEP
             low, high = max(low, value - half), min(high, value + half)
         return Alert(place + 1, limit, value, low, max(low, high))
 
     def drawn(self, counts: Sensitive[Sequence[int]], random: WordSource | None = None) -> bytes:
-        """Which counts gave alerts, and their noisy numbers if they are told, as JSON.
+        """Which counts gave alerts, and their noisy numbers if the plan pays for them, as JSON.
 
         Privacy: costs ``plan.cost``, which is debited before: docs/proofs/sparse-vector.md.
         Neighbours: those of ``watch``.
@@ -310,8 +310,6 @@ class Watch:
         Returns:
             JSON.
         """
-        from sfumato.vault.sparse import Discoverer, times
-
         finder = Discoverer(self.plan, random)
         limits = [self.sign * self.limit(i) for i in range(self.steps)]
         outcomes = finder.test_many(times(counts, self.sign * STEP), limits)
@@ -379,11 +377,13 @@ class Watched:
         """A row per step: alert, quiet, or not watched because the last alert came before it."""
         import pandas as pd
 
-        said = np.array(["quiet"] * self.watch.steps, dtype=object)
-        said[self.tested :] = "not watched"
-        said[[a.step - 1 for a in self.found]] = "alert"
+        outcomes = np.array(["quiet"] * self.watch.steps, dtype=object)
+        outcomes[self.tested :] = "not watched"
+        outcomes[[a.step - 1 for a in self.found]] = "alert"
         limits = [self.watch.limit(i) / STEP for i in range(self.watch.steps)]
-        return pd.DataFrame({self.label_name: list(self.labels), "limit": limits, "outcome": said})
+        return pd.DataFrame(
+            {self.label_name: list(self.labels), "limit": limits, "outcome": outcomes}
+        )
 
     def __repr__(self) -> str:
         return (
@@ -499,8 +499,6 @@ class SeriesWatch(WatchRun):
 
     def count(self, table: Table | None, progress: Progress | None) -> Sensitive[Sequence[int]]:
         """The counts, from here on guarded."""
-        from sfumato.vault.sensitive import Sensitive
-
         del table, progress
         return Sensitive(self.counts)
 
@@ -546,8 +544,14 @@ def watch(
     >>> watch(365, Budget(epsilon=1), threshold=50, alerts=2).alerts
     2
     """
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
-        raise PlanError(f"steps must be a whole number from 1 to {MOST_STEPS:,}, got {steps!r}")
+    if (
+        isinstance(steps, bool)
+        or not isinstance(steps, int)
+        or not 1 <= steps <= LIMITS.watch_steps
+    ):
+        raise PlanError(
+            f"steps must be a whole number from 1 to {LIMITS.watch_steps:,}, got {steps!r}"
+        )
     if side not in ("above", "below"):
         raise PlanError(f'side must be "above" or "below", got {side!r}')
     if isinstance(largest, bool) or not isinstance(largest, int) or not 1 <= largest < 2**20:
@@ -573,9 +577,10 @@ def on_grid(values: float | Sequence[float], steps: int, name: str) -> tuple[int
         numbers = np.array(np.nan)
     if numbers.ndim == 0:
         numbers = np.full(steps, numbers)
-    if numbers.shape != (steps,) or not bool((np.abs(numbers) < GREATEST).all()):
+    if numbers.shape != (steps,) or not bool((np.abs(numbers) < LIMITS.count_maximum).all()):
         raise PlanError(
-            f"{name} must be one number, or {steps:,} numbers, each of less than {GREATEST:,}"
+            f"{name} must be one number, or {steps:,} numbers, each of less than "
+            f"{LIMITS.count_maximum:,}"
         )
     return tuple(np.rint(numbers * STEP).astype(np.int64).tolist())
 
@@ -587,34 +592,34 @@ def whole_counts(values: Sequence[int]) -> list[int]:
         is_whole = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not numbers.size)
     except (TypeError, ValueError):
         is_whole = False
-    if not is_whole or bool((numbers < 0).any()) or bool((numbers >= GREATEST).any()):
+    if not is_whole or bool((numbers < 0).any()) or bool((numbers >= LIMITS.count_maximum).any()):
         raise TableError(
-            f"counts must be whole numbers from 0 to {GREATEST - 1:,}, in a sequence; nothing was "
-            "tested"
+            f"counts must be whole numbers from 0 to {LIMITS.count_maximum - 1:,}, in a sequence; "
+            "nothing was tested"
         )
     return [int(v) for v in numbers]
 
 
-# --------------------
-# A watch of counts as they come: each is tested at once, and what was found survives a restart.
-#
-# |   debit -> draw the threshold -> note "in use" -> test, store the outcome, tell it ...
-# |                                                -> at rest, when the watch is closed
-#
-# With a ledger every outcome is stored before it is told. The noisy threshold is in the ledger
-# only while the watch is at rest; whoever goes on takes it out first, in the transaction that
-# notes who uses it. So a threshold of which an outcome may be unknown (the process was killed, the
-# disk was full) is never tested again: it is given up with the alerts it had left, and the next of
-# the plan's sparse vectors begins. docs/proofs/sparse-vector.md, Theorem 6. Without a ledger a
-# watch lives in its process.
+# Counts as they come: each is tested at once, and outcomes survive a restart
 
 
-Found = tuple[int, int | None]
-"""The place of an alert and its number in steps, None where numbers are not told."""
+AlertAt: TypeAlias = "tuple[int, int | None]"
+"""The place of an alert and its number in steps, None where the plan has no numbers."""
 
 
 class _Tests:
-    """The running tests of a watch and what its ledger knows of them."""
+    """The running tests of a watch and what its ledger has of them.
+
+        debit -> draw the threshold -> note "in use" -> test, store the outcome, return it ...
+                                                     -> at rest, when the watch is closed
+
+    With a ledger every outcome is stored before it is returned. The noisy threshold is in the
+    ledger only while the watch is at rest; whoever goes on takes it out first, in the transaction
+    that notes who uses it. So a threshold of which an outcome may be unknown (the process was
+    killed, the disk was full) is never tested again: it is given up with the alerts it had left,
+    and the next of the plan's sparse vectors begins: docs/proofs/sparse-vector.md, Theorem 6.
+    Without a ledger a watch lives in its process.
+    """
 
     def __init__(
         self, watch: Watch, ledger: Ledger | None, key: str, random: WordSource | None
@@ -622,7 +627,7 @@ class _Tests:
         self.watch, self.ledger, self.key, self.random = watch, ledger, key, random
         self.token, self.owner = secrets.token_hex(8), this_process()
         self.version, self.step, self.begun = 0, 0, 1
-        self.alerts: list[Found] = []
+        self.alerts: list[AlertAt] = []
         self.entry: Entry | None = None
         self.finder: Discoverer | None = None
         self.is_at_rest = False
@@ -694,7 +699,7 @@ class _Tests:
                 "or begin with take_over=True if it is known to be gone (its threshold is lost)"
             )
 
-    def test(self, counted: Sensitive[Sequence[int]]) -> Found | None:
+    def test(self, counted: Sensitive[Sequence[int]]) -> AlertAt | None:
         """Test the next count; the outcome is stored before it is returned."""
         finder = self.finder
         assert finder is not None  # noqa: S101
@@ -716,7 +721,7 @@ class _Tests:
         self.finder = finder
         return alert
 
-    def _store(self, alert: Found | None) -> None:
+    def _store(self, alert: AlertAt | None) -> None:
         """Write an outcome and what is public of the state; refused if another process did."""
         if self.ledger is None or self.entry is None:
             return

@@ -33,7 +33,8 @@ from sfumato.refine.draws import Draws
 from sfumato.refine.synthesize import Synthetic
 from sfumato.release.release import Release
 from sfumato.release.synthetic_records import record_frame
-from sfumato.run.spine import Access, Guarantee, opened
+from sfumato.run.runnable import Guarantee
+from sfumato.run.spine import Access, opened
 from sfumato.session.answering import Desk, Flight, caught
 from sfumato.session.epochs import Book, MemoryBook
 from sfumato.session.histogram import Learning, Start

@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from sfumato.ledger.account import Remaining
     from sfumato.release.release import Release
     from sfumato.run.linear import Plan
-    from sfumato.run.spine import Progress
     from sfumato.session.session import Session
-    from sfumato.types import Noise
+    from sfumato.types import Noise, Progress
     from sfumato.workload.workload import Workload
     from sfumato_web.server.metrics import Metrics
     from sfumato_web.server.responses import ResponseStore

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from sfumato.domain.privacy_unit import PrivacyUnit
     from sfumato.planning.planner import Strategies
     from sfumato.run.linear import Plan
-    from sfumato.run.spine import Progress
-    from sfumato.types import Noise
+    from sfumato.types import Noise, Progress
     from sfumato.workload.workload import Workload
     from sfumato_web.server.models import PlanAsked
 

@@ -407,7 +407,7 @@ def shares_of_rounds(taught: list[bool], monkeypatch: pytest.MonkeyPatch) -> lis
 
     def one_round(loop: _Loop, amount: Fraction) -> bool:
         shares.append(amount)
-        loop.purse.take(amount)
+        loop.spending.take(amount)
         return taught[len(shares) - 1]
 
     monkeypatch.setattr(_Loop, "round", one_round)

@@ -17,7 +17,8 @@ from sfumato.ledger.ledger import Ledger
 from sfumato.run.adaptive import AdaptiveRun
 from sfumato.run.correct import CorrectionRun
 from sfumato.run.linear import LinearRun
-from sfumato.run.spine import Access, Runnable, run, stored_answer
+from sfumato.run.runnable import Runnable
+from sfumato.run.spine import Access, run, stored_answer
 from sfumato.run.watch import SeriesWatch, TableWatch, Watched
 
 DOMAIN = sf.Domain({"kind": 4})

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of the run room in one place: what decides, what is refused, and why.
+
+Values that steer a loop or refuse a size, grouped by the module that reads them. All are public and
+fixed. Those of the rounds decide what is measured, so that a change of one changes releases to
+come; none of them changes what a release costs, which is fixed before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+__all__ = [
+    "LIMITS",
+    "RunLimits",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Sizes that are refused, shares of a budget, and what ends a loop."""
+
+    # linear
+    default_delta: Fraction = Fraction(1, 10**9)
+    """The delta of a plan that is made for an error: below one over the records of most tables."""
+    groups_shown: int = 12
+    """Groups that a plan shows of itself: about a screen."""
+
+    # adaptive
+    rounds_per_attribute: int = 7
+    """Rounds for tables unless a number is given, of which there are at most as many as tables."""
+    learned_attributes: int = 500
+    """Attributes of the rows of a model."""
+    learned_table_cells: int = 2**26
+    """Cells of the table that one group of queries looks at: half a GiB."""
+    rounds_maximum: int = 10_000
+    """Rounds that may be asked for."""
+    boosting_rounds: int = 5
+    """Rounds of boosting unless a number is given."""
+    boosting_samples: int = 40
+    """Queries that boosting draws in a round; stored in its request."""
+
+    # rounds, for tables
+    first_share: Fraction = Fraction(1, 10)
+    """Of the budget, for a first look at every attribute."""
+    second_share_maximum: float = 0.6
+    """Of the budget, for a second look, where no table is within reach."""
+    reachable_error: float = 0.2
+    """Of all records: the L1 error within which a table is worth a round."""
+    attribute_error: float = 0.04
+    """The mean L1 error, of all records, at which attributes are measured well enough."""
+    choice_share: Fraction = Fraction(1, 10)
+    """Of a round, for choosing what to measure."""
+    misses_in_a_row: int = 2
+    """Rounds that taught no more than their noise, after which rounds spend more."""
+    round_growth: int = 4
+    """Times the budget of a round that the next ones spend then."""
+    unspent_share: Fraction = Fraction(1, 10**6)
+    """Of the budget: so little is left unspent, as no round of it would teach anything."""
+
+    # rounds, for MWEM and boosting
+    total_share: Fraction = Fraction(1, 20)
+    """Of the budget, for the number of records where it is not public."""
+    estimate_maximum: float = 2.0**60
+    """Steps at which estimates are clamped before they are compared in 64 bits."""
+    draw_share: Fraction = Fraction(1, 2)
+    """Of the budget of boosting, for drawing queries; the rest measures them."""
+    rate_halvings: int = 24
+    """Halvings of the search for the maximum rate: to 6e-8 of it."""
+
+    # advice
+    trial_runs: int = 6
+    """Runs of every way unless a number is given."""
+    trial_runs_maximum: int = 1000
+    """Runs that may be asked for."""
+    trial_records: int = 10**15
+    """Made-up records; whole numbers of them are exact floats."""
+    trial_queries: int = 2**22
+    """Queries whose errors are added up, run by run."""
+    trial_projected_answers: int = 2**17
+    """Answers of a projection that is tried."""
+    trial_projected_cells: int = 2**18
+    """Cells of all attributes together of a projection that is tried."""
+    trial_adaptive_seconds: float = 10.0
+    """Forecast seconds of an adaptive release that is tried; a forecast is a function of sizes."""
+    chance_errors: float = 2.0
+    """Standard errors of a difference within which one way is not called worse than another."""
+    slight_difference: float = 0.02
+    """Of a squared error: a difference that is not worth another way."""
+
+    # public
+    public_cells: int = 2**22
+    """Cells of all attributes together in which public records are counted."""
+
+    # correct, watch, stream
+    count_maximum: int = 2**44
+    """Counts, predictions and thresholds are below this, as a table has fewer records."""
+    watch_steps: int = 2**22
+    """Counts of one watch, each with a limit of its own."""
+    streams_maximum: int = 2**20
+    """Streams that one counter follows."""
+    stream_numbers: int = 2**25
+    """Numbers that all streams of a counter hold together: some GiB, as Python integers."""
+
+
+LIMITS: Final = RunLimits()
