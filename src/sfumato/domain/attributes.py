@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one column may hold: a finite, public list of cells (the part common to all kinds).
+"""The attributes of a domain: what one column may hold, as a finite, public list of cells.
+
+`Attribute` is what all kinds have in common; `Category` and `Boolean` list values without an order,
+`Integer` and `Numeric` have ranges of numbers in bins, `DateTime` has steps of the calendar.
 
 An attribute is public knowledge. It maps every value that a column could hold to one cell, or
 says that the record is dropped; a value that the schema does not know is therefore never an
@@ -32,12 +35,12 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sfumato.domain.domain_limits import LIMITS
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
 
 __all__ = [
     "MISSING",
-    "MOST_LISTED",
     "OTHER",
     "Attribute",
     "Boolean",
@@ -52,13 +55,10 @@ __all__ = [
     "Value",
     "first_fall",
     "first_repeat",
-    "given_list",
     "is_text",
+    "short_number",
     "whole_number",
 ]
-
-MOST_ATTRIBUTES = 5_000  # of a domain
-
 
 Value = str | int | float | bool | date | datetime
 Outside = Literal["drop", "other", "clamp"]
@@ -67,9 +67,6 @@ Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
 
 OTHER: Final = "(other)"
 MISSING: Final = "(missing)"
-
-MOST_LISTED: Final = 10_000_000
-"""The most cells of one attribute that are ever listed one by one (labels, indicators)."""
 
 _COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 
@@ -235,10 +232,10 @@ class Attribute(ABC):
         for level in self.levels:
             if level.name == name:
                 return level
-        known = [level.name for level in self.levels]
+        names = [level.name for level in self.levels]
         raise WorkloadError(
             f"attribute {self.name!r} has no level {shown(name)}; it has: "
-            f"{listing(known) or 'none'}{did_you_mean(name, known)}"
+            f"{listing(names) or 'none'}{did_you_mean(name, names)}"
         )
 
     def select(self, comparison: Comparison, constant: Value) -> npt.NDArray[np.bool_]:
@@ -262,12 +259,12 @@ class Attribute(ABC):
             raise WorkloadError(
                 f"{shown(comparison)} is not a comparison; allowed are {', '.join(_COMPARISONS)}"
             )
-        found = self._codes_where(comparison, constant)
+        codes = self._codes_where(comparison, constant)
         self._require_listable()
         negated = comparison == "!="
         cells = np.zeros(self.size, dtype=np.bool_)
         cells[: self.value_count] = negated
-        cells[found.start : found.stop] = not negated
+        cells[codes.start : codes.stop] = not negated
         if self.other_code is not None:
             cells[self.other_code] = negated
         return cells
@@ -287,8 +284,8 @@ class Attribute(ABC):
         self._require_listable()
         cells = np.zeros(self.size, dtype=np.bool_)
         for constant in constants:
-            found = self._codes_where("=", constant)
-            cells[found.start : found.stop] = True
+            codes = self._codes_where("=", constant)
+            cells[codes.start : codes.stop] = True
         return cells
 
     def numbers(self) -> npt.NDArray[np.float64]:
@@ -314,10 +311,11 @@ class Attribute(ABC):
         return range(cut) if comparison in ("<", "<=") else range(cut, self.value_count)
 
     def _require_listable(self) -> None:
-        if self.size > MOST_LISTED:
+        if self.size > LIMITS.cells_listed:
             raise TooLarge(
-                f"attribute {self.name!r} has {self.size:,} cells; at most {MOST_LISTED:,} can be "
-                "listed one by one: give it wider bins or a level with fewer groups"
+                f"attribute {self.name!r} has {self.size:,} cells; at most "
+                f"{LIMITS.cells_listed:,} can be listed one by one: give it wider bins or a level "
+                "with fewer groups"
             )
 
     def _fault(self, message: str) -> SchemaError:
@@ -335,11 +333,11 @@ def is_text(value: object) -> bool:
     return True
 
 
-def given_list(name: str, key: str, given: object) -> tuple[object, ...]:
-    """The entries of a list, tuple or array that was given for ``key``."""
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence | np.ndarray):
-        raise SchemaError(f"attribute {name!r}: {key} must be a list, got {shown(given)}")
-    return tuple(given)
+def _entries(name: str, key: str, value: object) -> tuple[object, ...]:
+    """The entries of a list, tuple or array; ``key`` is what messages call it."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
+        raise SchemaError(f"attribute {name!r}: {key} must be a list, got {shown(value)}")
+    return tuple(value)
 
 
 def whole_number(name: str, key: str, value: object) -> int:
@@ -358,8 +356,7 @@ def whole_number(name: str, key: str, value: object) -> int:
     return number
 
 
-# --------------------
-# Attributes whose values are listed and have no order: categories and booleans.
+# Listed values without an order
 
 
 @dataclass(frozen=True)
@@ -386,7 +383,7 @@ class Category(Attribute):
     is_ordered: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        values = given_list(self.name, "values", self.values)
+        values = _entries(self.name, "values", self.values)
         object.__setattr__(self, "values", tuple(self._checked(v) for v in values))
         if not self.values:
             raise self._fault("values lists nothing; give at least one value")
@@ -517,8 +514,7 @@ def first_repeat(values: Sequence[object]) -> int | None:
     return None
 
 
-# --------------------
-# Attributes whose values are numbers: integer ranges, and real numbers between edges.
+# Numbers
 
 
 @dataclass(frozen=True)
@@ -574,7 +570,7 @@ class Integer(Attribute):
         return f"{low}-{high}" if low >= 0 else f"{low} to {high}"
 
     def bounds(self, code: int) -> tuple[int, int]:
-        """The least and the greatest integer of bin ``code``.
+        """The minimum and the maximum integer of bin ``code``.
 
         Args:
             code: The number of a bin, from 0.
@@ -647,13 +643,13 @@ class Numeric(Attribute):
     kind: ClassVar[str] = "numeric"
 
     def __post_init__(self) -> None:
-        edges = given_list(self.name, "edges", self.edges)
+        edges = _entries(self.name, "edges", self.edges)
         object.__setattr__(self, "edges", tuple(self._edge(e) for e in edges))
         if len(self.edges) < 2:
             raise self._fault("edges needs at least two numbers")
         at = first_fall(self.edges)
         if at is not None:
-            before, after = _short(self.edges[at - 1]), _short(self.edges[at])
+            before, after = short_number(self.edges[at - 1]), short_number(self.edges[at])
             raise self._fault(
                 f"edges must rise, but {before} is followed by {after} (the bins would overlap)"
             )
@@ -678,7 +674,7 @@ class Numeric(Attribute):
     def value_label(self, code: int) -> Value:
         """``[low, high)``."""
         close = "]" if code == self.value_count - 1 else ")"
-        return f"[{_short(self.edges[code])}, {_short(self.edges[code + 1])}{close}"
+        return f"[{short_number(self.edges[code])}, {short_number(self.edges[code + 1])}{close}"
 
     def numbers(self) -> npt.NDArray[np.float64]:
         """The middle of each bin."""
@@ -700,7 +696,7 @@ class Numeric(Attribute):
         raise WorkloadError(
             f"attribute {self.name!r} is binned, so {comparison} {shown(constant)} would cut a "
             f"bin; ask < or >= at one of {listing([_Plain(e) for e in self.edges[:-1]])}, or <= or "
-            f"> at the last edge {_short(high)}"
+            f"> at the last edge {short_number(high)}"
         )
 
 
@@ -708,13 +704,13 @@ class _Plain(float):
     """A number that is shown without a needless ``.0``."""
 
     def __repr__(self) -> str:
-        return _short(self)
+        return short_number(self)
 
 
-def _short(number: float) -> str:
+def short_number(number: float) -> str:
     """The shortest exact text of a number.
 
-    >>> _short(99999999.0), _short(0.1)
+    >>> short_number(99999999.0), short_number(0.1)
     ('99999999', '0.1')
     """
     number = float(number)
@@ -745,8 +741,7 @@ def first_fall(edges: Sequence[float]) -> int | None:
     return next((i + 1 for i, (low, high) in enumerate(pairs) if not low < high), None)
 
 
-# --------------------
-# Attributes whose values are dates or times, in equal steps of the calendar.
+# Dates and times
 
 _MICROSECOND = timedelta(microseconds=1)
 _FIXED_STEPS = {
@@ -892,18 +887,18 @@ class DateTime(Attribute):
         moment, is_day = _moment(self, constant)
         length = timedelta(days=1) if is_day and self._has_whole_days else _MICROSECOND
         after = moment + min(length, datetime.max - moment)
-        asked = f"{comparison} {shown(str(constant))}"
+        condition = f"{comparison} {shown(str(constant))}"
         if comparison in ("=", "!="):
-            return range(self._cut(moment, asked), self._cut(after, asked))
-        cut = self._cut(moment if comparison in ("<", ">=") else after, asked)
+            return range(self._cut(moment, condition), self._cut(after, condition))
+        cut = self._cut(moment if comparison in ("<", ">=") else after, condition)
         return self._codes_around(comparison, cut)
 
-    def _cut(self, moment: datetime, asked: str) -> int:
+    def _cut(self, moment: datetime, condition: str) -> int:
         bins = self.bins_before(moment)
         if bins is None:
             raise WorkloadError(
                 f"attribute {self.name!r} has steps of {self._step_words()} from {self.start}, so "
-                f"{asked} would cut one; ask < or >= at the start of a step"
+                f"{condition} would cut one; ask < or >= at the start of a step"
             )
         return bins
 
@@ -939,8 +934,8 @@ def _moment(attribute: Attribute, constant: Value) -> tuple[datetime, bool]:
     elif isinstance(constant, str):
         for read, without_time in ((date.fromisoformat, True), (datetime.fromisoformat, False)):
             with contextlib.suppress(ValueError):
-                found = read(constant)
-                moment, is_day = datetime.fromisoformat(found.isoformat()), without_time
+                parsed = read(constant)
+                moment, is_day = datetime.fromisoformat(parsed.isoformat()), without_time
                 break
     if moment is None:
         raise WorkloadError(

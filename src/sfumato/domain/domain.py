@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The finite set of cells a record can fall in, fixed before any data is read."""
+"""The domain: the finite set of cells a record can fall in, fixed before any data is read.
+
+`Domain` is an ordered set of attributes (`sfumato.domain.attributes`). `read_domain` and
+`domain_from` read it from the tables of a schema file (`sfumato.domain.schema`), `write_domain`
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,12 @@ from pathlib import Path
 
 from sfumato.digest import json_digest
 from sfumato.domain.attributes import (
-    MOST_ATTRIBUTES,
     Attribute,
     Integer,
     Level,
     first_repeat,
 )
+from sfumato.domain.domain_limits import LIMITS
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.toml import TomlFile, read_toml
@@ -53,14 +58,14 @@ class Domain:
             )
         if isinstance(attributes, Mapping):
             attributes = (_quick(name, size) for name, size in attributes.items())
-        self._attributes = tuple(islice(attributes, MOST_ATTRIBUTES + 1))
+        self._attributes = tuple(islice(attributes, LIMITS.attributes + 1))
         self._digest: str | None = None
         if not self._attributes:
             raise SchemaError("a domain needs at least one attribute")
-        if len(self._attributes) > MOST_ATTRIBUTES:
+        if len(self._attributes) > LIMITS.attributes:
             raise TooLarge(
-                f"a domain has at most {MOST_ATTRIBUTES:,} attributes, more are given; leave out "
-                "columns that nothing is asked about"
+                f"a domain has at most {LIMITS.attributes:,} attributes, more are given; leave "
+                "out columns that nothing is asked about"
             )
         for attribute in self._attributes:
             if not isinstance(attribute, Attribute):

@@ -31,22 +31,16 @@ from sfumato.domain.attributes import (
     Level,
     Numeric,
 )
+from sfumato.domain.domain_limits import LIMITS
 from sfumato.errors import SchemaError
 from sfumato.text import did_you_mean, got, listing, shown
 from sfumato.toml import KeyPath, TomlFile
 
 __all__ = [
-    "MOST_GROUPED",
     "hierarchy_values",
     "levels_from",
 ]
 
-
-MOST_GROUPED = 1_000_000
-"""The most values an attribute with levels may have: a level names the group of each."""
-
-MOST_LEVELS = 100
-"""The most levels of one attribute; they are resolved recursively."""
 
 LevelTables = Mapping[str, Mapping[str, object]]
 
@@ -61,7 +55,7 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _LevelTable:
     """One level as written: its groups and their numbers, and their members."""
 
     of: str | None
@@ -74,24 +68,24 @@ class _Levels:
     """The levels of one attribute, resolved one by one because they may build on each other."""
 
     attribute: Attribute
-    tables: Mapping[str, _Table]
+    tables: Mapping[str, _LevelTable]
     file: TomlFile
     at: KeyPath
     done: dict[str, Level] = field(default_factory=dict)
     members: dict[str, list[list[int]]] = field(default_factory=dict)  # per group, its codes
 
-    def resolve(self, name: str, asked_by: tuple[str, ...] = ()) -> Level:
+    def resolve(self, name: str, path: tuple[str, ...] = ()) -> Level:
         if name in self.done:
             return self.done[name]
         table = self.tables[name]
-        if name in asked_by:
-            circle = " -> ".join(map(repr, (*asked_by[asked_by.index(name) :], name)))
+        if name in path:
+            circle = " -> ".join(map(repr, (*path[path.index(name) :], name)))
             raise self.file.error(f"the levels build on each other in a circle: {circle}", self.at)
         groups = tuple(table.groups)
         group_of = [-1] * self.attribute.value_count
         for member in table.members:
             mine = table.groups[member.group]
-            for code in self._codes(name, member, (*asked_by, name)):
+            for code in self._codes(name, member, (*path, name)):
                 if group_of[code] not in (-1, mine):
                     raise self.file.error(
                         f"{shown(self.attribute.label(code))} is in two groups of one level, "
@@ -109,7 +103,7 @@ class _Levels:
                 members[group].append(code)
         return self.done[name]
 
-    def _codes(self, name: str, member: _Member, asked_by: tuple[str, ...]) -> range | list[int]:
+    def _codes(self, name: str, member: _Member, path: tuple[str, ...]) -> range | list[int]:
         of = self.tables[name].of
         if of is None:
             try:
@@ -129,16 +123,16 @@ class _Levels:
             )
         if not homes:
             raise self._unknown(member, candidates, of)
-        self.resolve(homes[0], asked_by)
+        self.resolve(homes[0], path)
         return self.members[homes[0]][self.tables[homes[0]].groups[str(member.item)]]
 
     def _unknown(self, member: _Member, candidates: list[str], of: str | None) -> SchemaError:
-        known: list[object] = [g for n in candidates for g in self.tables[n].groups]
+        names: list[object] = [g for n in candidates for g in self.tables[n].groups]
         what = f"a group of the level {of!r}"
         if of is None:
             what = _EXPECTED_MEMBER[self.attribute.kind]
-            known += self.attribute.values if isinstance(self.attribute, Category) else ()
-        near = did_you_mean(member.item, known)
+            names += self.attribute.values if isinstance(self.attribute, Category) else ()
+        near = did_you_mean(member.item, names)
         return self.file.error(f"expected {what}, got {got(member.item)}{near}", member.at)
 
 
@@ -155,14 +149,14 @@ def levels_from(
     attribute: Attribute, tables: LevelTables, file: TomlFile, at: KeyPath
 ) -> tuple[Level, ...]:
     """The levels of an attribute from its tables; ``at`` is where they stand in the file."""
-    if tables and attribute.value_count > MOST_GROUPED:
+    if tables and attribute.value_count > LIMITS.values_grouped:
         raise file.error(
-            f"levels need an attribute of at most {MOST_GROUPED:,} values, this one has "
+            f"levels need an attribute of at most {LIMITS.values_grouped:,} values, this one has "
             f"{attribute.value_count:,}; give it wider bins",
             at,
         )
-    if len(tables) > MOST_LEVELS:
-        raise file.error(f"at most {MOST_LEVELS} levels are allowed, got {len(tables)}", at)
+    if len(tables) > LIMITS.levels:
+        raise file.error(f"at most {LIMITS.levels} levels are allowed, got {len(tables)}", at)
     points = _POINTS.get(attribute.kind, ())
     by_value = isinstance(attribute, Category)
     read = {
@@ -210,29 +204,29 @@ def _table(
     levels: Collection[str],
     points: tuple[type, ...],
     may_be_by_value: bool,
-) -> _Table:
+) -> _LevelTable:
     """Read one level; ``points`` are the types of which a list of two is one pair [low, high]."""
     of, rows = _without_of(table, file, at, levels, may_be_by_value)
     if not rows:
         raise file.error("the level lists no groups; add lines such as group = [...]", at)
     texts = [key for key, row in rows.items() if isinstance(row, str)]
     if may_be_by_value and len(texts) == len(rows):
-        members = tuple(_Member(str(group), value, (*at, value)) for value, group in rows.items())
-        return _Table(of, _numbered(m.group for m in members), members)
+        by_value = tuple(_Member(str(group), value, (*at, value)) for value, group in rows.items())
+        return _LevelTable(of, _numbered(m.group for m in by_value), by_value)
     if may_be_by_value and texts:
         raise file.error(
             "one level is written in two ways; write all its lines as group = [values] or all as "
             "value = group",
             (*at, texts[0]),
         )
-    found: list[_Member] = []
+    members: list[_Member] = []
     for group, row in rows.items():
         is_pair = isinstance(row, list) and len(row) == 2 and all(_is_a(i, points) for i in row)
         if is_pair or not isinstance(row, list):
-            found.append(_Member(group, row, (*at, group)))
+            members.append(_Member(group, row, (*at, group)))
         else:
-            found += [_Member(group, item, (*at, group, i)) for i, item in enumerate(row)]
-    return _Table(of, _numbered(rows), tuple(found))
+            members += [_Member(group, item, (*at, group, i)) for i, item in enumerate(row)]
+    return _LevelTable(of, _numbered(rows), tuple(members))
 
 
 def _numbered(groups: Iterable[str]) -> dict[str, int]:
@@ -314,11 +308,11 @@ def _fits(item: object) -> bool:
 
 
 def _integers(attribute: Integer, text: str) -> range | None:
-    found = _RANGE.fullmatch(text.strip())
-    if not found:
+    match = _RANGE.fullmatch(text.strip())
+    if not match:
         return None
-    low = int(found["low"])
-    high = attribute.max if found["up"] else int(found["high"] or low)
+    low = int(match["low"])
+    high = attribute.max if match["up"] else int(match["high"] or low)
     return _whole_bins(attribute, low, high)
 
 

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The privacy unit: whose presence is protected."""
+"""The privacy unit: whose presence a guarantee protects.
+
+A `Unit` is one row, one event of a series, or a `PrivacyUnit`: all records that share a value of a
+column. Plans state it, the vault bounds what it contributes, and a ledger adds up the costs of one
+unit only.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Literal, TypeAlias
 
+from sfumato.domain.domain_limits import LIMITS
 from sfumato.errors import SchemaError
 from sfumato.text import shown
 
@@ -21,10 +27,6 @@ __all__ = [
     "unit_json",
     "unit_of",
 ]
-
-
-MOST_ROWS = 2**44
-"""No table has so many records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,10 @@ class PrivacyUnit:
                 f"a privacy unit needs the name of its column, got {shown(self.column)}"
             )
         rows = _whole(self.rows)
-        if rows is None or not 1 <= rows <= MOST_ROWS:
+        if rows is None or not 1 <= rows <= LIMITS.rows_per_unit:
             raise SchemaError(
                 f"a privacy unit needs a bound on the rows of one unit, a whole number from 1 to "
-                f"{MOST_ROWS:,}, got {shown(self.rows)}; for example "
+                f"{LIMITS.rows_per_unit:,}, got {shown(self.rows)}; for example "
                 f"PrivacyUnit({shown(self.column)}, 5)"
             )
         object.__setattr__(self, "rows", rows)  # an integer of numpy becomes one of Python

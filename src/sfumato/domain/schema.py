@@ -18,7 +18,6 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sfumato.domain.attributes import (
-    MOST_ATTRIBUTES,
     Attribute,
     Boolean,
     Category,
@@ -28,6 +27,7 @@ from sfumato.domain.attributes import (
     first_fall,
     first_repeat,
 )
+from sfumato.domain.domain_limits import LIMITS
 from sfumato.domain.levels import hierarchy_values, levels_from
 from sfumato.errors import SchemaError
 from sfumato.text import did_you_mean, got, shown
@@ -35,7 +35,6 @@ from sfumato.toml import STRICT, KeyPath, TomlFile, toml_key, toml_text, validat
 
 __all__ = [
     "FILL_IN",
-    "MOST_BINS",
     "attribute_table",
     "declared_attributes",
     "toml_list",
@@ -44,9 +43,6 @@ __all__ = [
 
 FILL_IN: Final = "FILL IN: "
 """How ``draft`` starts a placeholder; the rest of the text says what to fill in."""
-
-MOST_BINS: Final = 1_000_000
-"""The most bins that ``bins = N`` may ask for."""
 
 
 def _moment(value: object) -> datetime:
@@ -72,7 +68,7 @@ def _no_truth_values(values: object) -> object:
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
-class _Table(BaseModel):
+class _AttributeTable(BaseModel):
     model_config = ConfigDict(**STRICT)
 
     outside: Literal["drop", "other", "clamp"] = "drop"
@@ -80,45 +76,45 @@ class _Table(BaseModel):
     levels: dict[str, dict[str, object]] = Field(default_factory=dict)
 
 
-class _CategoryTable(_Table):
+class _CategoryTable(_AttributeTable):
     kind: Literal["category"]
     outside: Literal["drop", "other"] = "drop"
     values: Annotated[list[str | int], Field(fail_fast=True), BeforeValidator(_no_truth_values)]
 
 
-class _HierarchyTable(_Table):
+class _HierarchyTable(_AttributeTable):
     kind: Literal["hierarchy"]
     outside: Literal["drop", "other"] = "drop"
 
 
-class _BooleanTable(_Table):
+class _BooleanTable(_AttributeTable):
     kind: Literal["boolean"]
     outside: Literal["drop", "other"] = "drop"
 
 
-class _IntegerTable(_Table):
+class _IntegerTable(_AttributeTable):
     kind: Literal["integer"]
     min: int
     max: int
     width: int = 1
 
 
-class _NumericTable(_Table):
+class _NumericTable(_AttributeTable):
     kind: Literal["numeric"]
     edges: Annotated[list[float], Field(fail_fast=True)] | None = None
     min: float | None = None
     max: float | None = None
-    bins: Annotated[int, Field(ge=1, le=MOST_BINS)] | None = None
+    bins: Annotated[int, Field(ge=1, le=LIMITS.bins)] | None = None
 
 
-class _DateTimeTable(_Table):
+class _DateTimeTable(_AttributeTable):
     kind: Literal["datetime"]
     start: Moment
     end: Moment
     step: str = "day"
 
 
-_TABLES: Final[dict[str, type[_Table]]] = {
+_TABLES: Final[dict[str, type[_AttributeTable]]] = {
     "category": _CategoryTable,
     "hierarchy": _HierarchyTable,
     "integer": _IntegerTable,
@@ -133,10 +129,10 @@ def declared_attributes(file: TomlFile) -> list[Attribute]:
     tables = file.data.get("domain")
     if not isinstance(tables, Mapping) or not tables:
         raise _no_tables(file)
-    if len(tables) > MOST_ATTRIBUTES:
+    if len(tables) > LIMITS.attributes:
         raise file.error(
-            f"{len(tables):,} attributes are declared, the most are {MOST_ATTRIBUTES:,}; leave out "
-            "columns that nothing is asked about",
+            f"{len(tables):,} attributes are declared, the most are {LIMITS.attributes:,}; leave "
+            "out columns that nothing is asked about",
             ("domain",),
         )
     _require_filled_in(tables, file)
@@ -165,7 +161,7 @@ def _no_tables(file: TomlFile) -> SchemaError:
 
 def _require_filled_in(tables: Mapping[str, object], file: TomlFile) -> None:
     """Refuse a draft that still holds placeholders, naming all of them at once."""
-    found = [
+    placeholders = [
         str(file.error(f"not filled in yet; write here {row[len(FILL_IN) :]}", at))
         for name, table in tables.items()
         if isinstance(table, Mapping)
@@ -173,8 +169,8 @@ def _require_filled_in(tables: Mapping[str, object], file: TomlFile) -> None:
         if isinstance(row, str) and row.startswith(FILL_IN)
         for at in [("domain", name, key)]
     ]
-    if found:
-        raise SchemaError("\n".join(found))
+    if placeholders:
+        raise SchemaError("\n".join(placeholders))
 
 
 def _attribute(name: str, table: object, file: TomlFile) -> Attribute:
@@ -187,9 +183,9 @@ def _attribute(name: str, table: object, file: TomlFile) -> Attribute:
         )
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in _TABLES:
-        found = f"got {got(kind)}" if "kind" in table else "it is missing"
+        fault = f"got {got(kind)}" if "kind" in table else "it is missing"
         raise file.error(
-            f"the key 'kind' must be one of {', '.join(map(repr, _TABLES))}; {found}"
+            f"the key 'kind' must be one of {', '.join(map(repr, _TABLES))}; {fault}"
             f"{did_you_mean(kind, _TABLES)}",
             (*at, "kind"),
         )
@@ -202,7 +198,7 @@ def _attribute(name: str, table: object, file: TomlFile) -> Attribute:
     return replace(attribute, levels=levels)
 
 
-def _spelled_out(read: _Table, file: TomlFile, at: KeyPath) -> _Table:
+def _spelled_out(read: _AttributeTable, file: TomlFile, at: KeyPath) -> _AttributeTable:
     """The table with its values listed and its edges written out."""
     if isinstance(read, _HierarchyTable):
         values = hierarchy_values(read.levels, file, (*at, "levels"))
@@ -218,7 +214,7 @@ def _spelled_out(read: _Table, file: TomlFile, at: KeyPath) -> _Table:
     return read
 
 
-def _built(name: str, read: _Table) -> Attribute:
+def _built(name: str, read: _AttributeTable) -> Attribute:
     outside, nulls = read.outside, read.nulls
     if isinstance(read, _CategoryTable):
         return Category(name, tuple(read.values), outside=outside, nulls=nulls)
@@ -237,16 +233,16 @@ def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> list[float]:
     Sums and means take the values themselves, so that a range alone is enough for them.
     """
     equal = {"min": read.min, "max": read.max, "bins": read.bins}
-    given = [key for key, value in equal.items() if value is not None]
-    if read.edges is not None and given:
+    keys = [key for key, value in equal.items() if value is not None]
+    if read.edges is not None and keys:
         raise file.error(
-            f"edges are given, so {' and '.join(given)} must not be; keep one or the other",
-            (*at, given[0]),
+            f"edges are given, so {' and '.join(keys)} must not be; keep one or the other",
+            (*at, keys[0]),
         )
     if read.edges is not None:
         return read.edges
     if read.min is None or read.max is None:
-        missing = [key for key in ("min", "max") if key not in given]
+        missing = [key for key in ("min", "max") if key not in keys]
         raise file.error(
             "the range is not given; write min and max, with bins = N for N equal bins if tables "
             f"are asked for, or edges = [...] (missing: {', '.join(missing)})",
@@ -288,9 +284,6 @@ def _placed(
     if isinstance(entries, list):
         position = first_repeat(entries) if key == "values" else first_fall(entries)
     return file.error(message, (*at, key) if position is None else (*at, key, position))
-
-
-_LINE = 96
 
 
 def attribute_table(attribute: Attribute) -> str:
@@ -356,15 +349,15 @@ def _pair(attribute: Integer | Numeric | DateTime, first: int, last: int) -> lis
 
 def toml_list(values: Sequence[object]) -> str:
     """A list as TOML, broken into lines when it is long."""
-    words = [toml_value(v) for v in values]
-    flat = f"[{', '.join(words)}]"
-    if len(flat) <= _LINE - 20:
+    entries = [toml_value(v) for v in values]
+    flat = f"[{', '.join(entries)}]"
+    if len(flat) <= LIMITS.line_characters - 20:
         return flat
     rows = [""]
-    for word in words:
-        if rows[-1] and len(rows[-1]) + len(word) + 3 > _LINE - 2:
+    for entry in entries:
+        if rows[-1] and len(rows[-1]) + len(entry) + 3 > LIMITS.line_characters - 2:
             rows.append("")
-        rows[-1] += f" {word}," if rows[-1] else f"  {word},"
+        rows[-1] += f" {entry}," if rows[-1] else f"  {entry},"
     return "\n".join(["[", *rows, "]"])
 
 

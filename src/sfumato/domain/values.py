@@ -22,7 +22,14 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.domain.attributes import Attribute, Comparison, Integer, Numeric, Value
+from sfumato.domain.attributes import (
+    Attribute,
+    Comparison,
+    Integer,
+    Numeric,
+    Value,
+    short_number,
+)
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 
@@ -39,8 +46,6 @@ __all__ = [
 
 UNIT_BITS: Final = 50
 """Weights are multiples of 2^-50: about as fine as 64-bit floats tell values of one range apart."""
-
-MOST_DEGREE: Final = 2
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Values(Attribute):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.degree <= MOST_DEGREE:
+        if not 1 <= self.degree <= 2:
             raise self._fault(f"degree = {self.degree} is not 1 or 2")
         low, high = self.ends
         width = high - low
@@ -87,7 +92,7 @@ class Values(Attribute):
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The least and the greatest number; what lies beyond is clamped, or outside."""
+        """The minimum and the maximum; what lies beyond is clamped, or outside."""
         if isinstance(self.of, Numeric):
             return self.of.edges[0], self.of.edges[-1]
         assert isinstance(self.of, Integer)  # noqa: S101  of_attribute
@@ -100,7 +105,7 @@ class Values(Attribute):
 
     def value_label(self, code: int) -> Value:
         """Which end it leans to."""
-        low, high = (_short(end) for end in self.ends)
+        low, high = (short_number(end) for end in self.ends)
         if self.degree > 1 and code == 1:
             return f"share between {low} and {high}"
         return f"share at {high if code else low}"
@@ -138,11 +143,6 @@ class Values(Attribute):
             f"{self.name!r} cannot be compared with {constant!r} ({comparison}); compare "
             f"{self.of.name!r}, at the edges of its bins"
         )
-
-
-def _short(number: float) -> str:
-    is_whole = float(number).is_integer() and abs(number) < 1e15
-    return str(int(number)) if is_whole else repr(float(number))
 
 
 def with_values(domain: Domain, name: str, degree: int = 1) -> tuple[Domain, Values]:

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from sfumato.digest import canonical_json, sha256
-from sfumato.domain.privacy_unit import PrivacyUnit, Unit, unit_from_json
+from sfumato.domain.privacy_unit import PrivacyUnit, Unit, unit_from_json, unit_json
 from sfumato.errors import BudgetError, LedgerError, SchemaError
 from sfumato.privacy.budget import Budget, check_neighbours
 from sfumato.privacy.cost import Cost
@@ -425,9 +425,7 @@ def _optional_json(analyst: str | None, states: tuple[Commitment, ...]) -> dict[
 
 
 def _unit_json(name: str, unit: Unit | None) -> dict[str, object]:
-    if unit is None or isinstance(unit, str):
-        return {} if unit is None else {name: unit}
-    return {name: {"column": unit.column, "rows": unit.rows}}
+    return {} if unit is None else {name: unit_json(unit)}
 
 
 def _fact(line: Mapping[str, object]) -> Fact:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from sfumato.domain.attributes import (
-    MOST_LISTED,
     Attribute,
     Boolean,
     Category,
@@ -22,6 +21,7 @@ from sfumato.domain.attributes import (
     Level,
     Numeric,
 )
+from sfumato.domain.domain_limits import LIMITS
 from sfumato.errors import SchemaError, TooLarge, WorkloadError
 
 SEX = Category("sex", ("Female", "Male"), outside="other", nulls="missing")
@@ -202,9 +202,9 @@ def _middle(attribute: Attribute):
 
 
 def test_ten_million_cells_can_still_be_listed():
-    assert int(Integer("n", 1, MOST_LISTED).select("<=", 5).sum()) == 5
+    assert int(Integer("n", 1, LIMITS.cells_listed).select("<=", 5).sum()) == 5
     with pytest.raises(TooLarge):
-        Integer("n", 0, MOST_LISTED).select("<=", 5)
+        Integer("n", 0, LIMITS.cells_listed).select("<=", 5)
 
 
 def test_the_numbers_and_starts_of_a_large_attribute_are_not_listed():

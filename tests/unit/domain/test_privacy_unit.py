@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.domain.privacy_unit import MOST_ROWS, PrivacyUnit
+from sfumato.domain.domain_limits import LIMITS
+from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.errors import SchemaError, SfumatoError
 
 
@@ -21,7 +22,7 @@ class Bound(enum.IntEnum):
 
 
 @pytest.mark.parametrize(
-    "rows", [3, np.int64(3), np.uint8(3), np.array(3), Bound.FEW, MOST_ROWS], ids=repr
+    "rows", [3, np.int64(3), np.uint8(3), np.array(3), Bound.FEW, LIMITS.rows_per_unit], ids=repr
 )
 def test_a_bound_is_a_whole_number_of_any_kind(rows):
     unit = PrivacyUnit("id", rows)
@@ -47,7 +48,7 @@ WRONG = [
     Fraction(3),
     np.float64(3),
     np.array([3]),
-    MOST_ROWS + 1,
+    LIMITS.rows_per_unit + 1,
     10**400,
     10**5000,
     -(10**5000),
@@ -64,7 +65,7 @@ def test_any_other_bound_is_refused_in_words(rows):
         PrivacyUnit("id", rows)
 
 
-@pytest.mark.parametrize("rows", [2**20, 2**32, MOST_ROWS])
+@pytest.mark.parametrize("rows", [2**20, 2**32, LIMITS.rows_per_unit])
 def test_a_great_bound_ends_in_a_plan_or_in_words(rows):
     work = sf.marginals(sf.Domain({"a": 3}), 1)
     unit = PrivacyUnit("id", rows)

@@ -16,8 +16,9 @@ from math import isfinite
 import numpy as np
 from sqlglot import exp
 
-from sfumato.domain.attributes import MOST_LISTED, Attribute, Comparison, Level, Value
+from sfumato.domain.attributes import Attribute, Comparison, Level, Value
 from sfumato.domain.domain import Domain
+from sfumato.domain.domain_limits import LIMITS as DOMAIN_LIMITS
 from sfumato.errors import SqlError, TooLarge
 from sfumato.text import did_you_mean, listing, shown
 from sfumato.types import Integers, Mask
@@ -77,10 +78,10 @@ class Asked:
     level: Level | None = None
 
     def __post_init__(self) -> None:
-        if self.attribute.size > MOST_LISTED:
+        if self.attribute.size > DOMAIN_LIMITS.cells_listed:
             raise TooLarge(
                 f"column {self.attribute.name!r} has {self.attribute.size:,} cells, the most that "
-                f"are listed one by one are {MOST_LISTED:,}: give it wider bins"
+                f"are listed one by one are {DOMAIN_LIMITS.cells_listed:,}: give it wider bins"
             )
 
     def __str__(self) -> str:

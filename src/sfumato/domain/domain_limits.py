@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of schemas and domains in one place, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = [
+    "LIMITS",
+    "DomainLimits",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DomainLimits:
+    """Sizes that are refused. The number of cells of a domain has no limit."""
+
+    # attributes and domain
+    attributes: int = 5_000
+    """Attributes of a domain: a table with more columns should name those that are asked about."""
+    cells_listed: int = 10_000_000
+    """Cells of one attribute that are ever listed one by one, as labels or indicators: 80 MB."""
+
+    # levels
+    values_grouped: int = 1_000_000
+    """Values of an attribute with levels: a level names the group of each."""
+    levels: int = 100
+    """Levels of one attribute; they are resolved recursively."""
+
+    # schema files
+    bins: int = 1_000_000
+    """Equal bins that ``bins = N`` may ask for: their edges are written out."""
+    line_characters: int = 96
+    """Characters of a line of a schema file that is written, so that people can read it."""
+
+    # privacy units
+    rows_per_unit: int = 2**44
+    """Rows of one unit; no table has so many records."""
+
+
+LIMITS: Final = DomainLimits()
