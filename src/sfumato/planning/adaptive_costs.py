@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What choosing and measuring step by step may cost, and what each step allows.
+"""The costs of adaptive releases: what each step may cost, and which tables may be chosen.
 
 A release that decides what to measure next by what it has measured spends one currency: mu^2 of
 Gaussian differential privacy, or epsilon where the budget is pure. The total is fixed, and debited,
@@ -70,14 +70,14 @@ def answer_moves(
     one if the other falls in no cell.
     """
     bits, rows = answer_bits(workload), 1 if unit is None else unit.rows
-    found = []
+    moves = []
     for term in workload.terms:
         low, high = (np.asarray(b, dtype=np.float64) for b in term.coefficient_bounds())
         far = np.maximum(np.abs(low), np.abs(high))
         if neighbours == "replace-one":
             far = np.maximum(far, high - low)
-        found.append(np.maximum(np.ceil(np.ldexp(far, bits)), 1).astype(np.int64) * rows)
-    return np.concatenate(found)
+        moves.append(np.maximum(np.ceil(np.ldexp(far, bits)), 1).astype(np.int64) * rows)
+    return np.concatenate(moves)
 
 
 def joint_moves(
@@ -189,7 +189,6 @@ class Spending:
         return selection_cost(reach).mu_squared if self.law == "gaussian" else reach
 
 
-# --------------------
 # Which tables an adaptive release may measure for a workload, and how much each of them matters.
 #
 # All pairs of attributes within an asked set, and the asked sets of three and more while their
@@ -201,8 +200,8 @@ class Spending:
 def asked_domain(workload: Workload) -> Domain:
     """The attributes that some query looks at; the first one if none does."""
     used = {name for term in workload.terms for name in term.attributes}
-    kept = [a for a in workload.domain if a.name in used]
-    return Domain(kept or [workload.domain.attributes[0]])
+    attributes = [a for a in workload.domain if a.name in used]
+    return Domain(attributes or [workload.domain.attributes[0]])
 
 
 def candidate_sets(
@@ -217,24 +216,25 @@ def candidate_sets(
     >>> candidate_sets(sf.marginals(domain, 2))
     {('a', 'b'): 4.0, ('a', 'c'): 4.0, ('b', 'c'): 4.0}
     """
-    asked: dict[Names, float] = {}
+    weights: dict[Names, float] = {}
     for term in workload.terms:
-        asked[term.attributes] = asked.get(term.attributes, 0.0) + term.weight
+        weights[term.attributes] = weights.get(term.attributes, 0.0) + term.weight
     domain = workload.domain
-    found: dict[Names, None] = {}
-    for names in asked:
-        found |= dict.fromkeys(combinations(names, 2))
+    candidates: dict[Names, None] = {}
+    for names in weights:
+        candidates |= dict.fromkeys(combinations(names, 2))
         if len(names) > 2 and domain.cells(names) <= LIMITS.wide_set_cells:
-            found[names] = None
-    ranked = sorted(found, key=lambda s: (len(s), s not in asked, domain.cells(s)))
-    kept: dict[Names, float] = {}
+            candidates[names] = None
+    ranked = sorted(candidates, key=lambda s: (len(s), s not in weights, domain.cells(s)))
+    importance: dict[Names, float] = {}
     room = most_cells
     for names in ranked:
         cells = domain.cells(names)
-        if cells <= room and len(kept) < most_sets:
+        if cells <= room and len(importance) < most_sets:
             room -= cells
             mine = set(names)
-            kept[names] = sum(w * len(mine & set(other)) for other, w in asked.items())
+            importance[names] = sum(w * len(mine & set(other)) for other, w in weights.items())
     return {
-        names: kept[names] for names in sorted(kept, key=lambda s: [domain.index(n) for n in s])
+        names: importance[names]
+        for names in sorted(importance, key=lambda s: [domain.index(n) for n in s])
     }

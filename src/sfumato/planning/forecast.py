@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a strategy will answer with, known before anything is spent.
+"""The forecast of a strategy: the error of every answer, known before anything is spent.
 
 For linear mechanisms the forecast is exact, not an estimate: the error of every answer has mean
 zero and a variance that depends on the strategy and the noise only, never on the data. Where a
@@ -276,8 +276,8 @@ class Forecast:
 
     def variances(self, term: int) -> Array:
         """Their squares."""
-        asked = self.workload.terms[term]
-        check_entries(asked.rows, f"the standard errors of group {asked.name!r}")
+        group = self.workload.terms[term]
+        check_entries(group.rows, f"the standard errors of group {group.name!r}")
         return self.strategy.variances(term, self.block_variances)
 
     def spread(self, term: int) -> Spread:
@@ -337,7 +337,6 @@ class Forecast:
         return nu * sqrt(8 * per_query)
 
 
-# --------------------
 # The error of any linear combination of answers, and the covariances of chosen ones.
 #
 # Answers share measured values, so their errors are not independent. A combination ``c'a`` of the
@@ -387,8 +386,8 @@ def combination_error(
     for term, c in read(forecast.workload, coefficients).items():
         if records is not None:
             bias += records * float(np.abs(c) @ forecast.strategy.bias_bounds(term))
-        for b, found in forecast.strategy.adjoint(term, c).items():
-            weights[b] = weights[b] + found if b in weights else found
+        for b, adjoint in forecast.strategy.adjoint(term, c).items():
+            weights[b] = weights[b] + adjoint if b in weights else adjoint
     squares = {b: w**2 * forecast.block_variances[b] for b, w in weights.items()}
     second = sum(float(e.sum()) for e in squares.values())
     fourth = sum(float((e**2).sum()) for e in squares.values())
@@ -423,8 +422,8 @@ def read(workload: Workload, coefficients: Mapping[str, Coefficients]) -> dict[i
             f"{shown(coefficients)}"
         )
     return {
-        term: _vector(workload, term, given)
-        for term, given in ((_term(workload, name), c) for name, c in coefficients.items())
+        term: _vector(workload, term, c)
+        for term, c in ((_term(workload, name), c) for name, c in coefficients.items())
     }
 
 
@@ -440,18 +439,20 @@ def _term(workload: Workload, group: str) -> int:
     return names.index(group)
 
 
-def _vector(workload: Workload, term: int, given: Coefficients) -> Array:
-    asked = workload.terms[term]
-    check_entries(asked.rows, f"the coefficients of {asked.rows:,} answers")
-    if isinstance(given, Mapping):
-        _check_places(workload, term, np.array(list(given)))
-        out = np.zeros(asked.rows)
-        out[np.array(list(given), dtype=np.int64)] = _numbers(asked.name, list(given.values()))
+def _vector(workload: Workload, term: int, coefficients: Coefficients) -> Array:
+    group = workload.terms[term]
+    check_entries(group.rows, f"the coefficients of {group.rows:,} answers")
+    if isinstance(coefficients, Mapping):
+        _check_places(workload, term, np.array(list(coefficients)))
+        out = np.zeros(group.rows)
+        out[np.array(list(coefficients), dtype=np.int64)] = _numbers(
+            group.name, list(coefficients.values())
+        )
         return out
-    c = _numbers(asked.name, given)
-    if c.shape != (asked.rows,):
+    c = _numbers(group.name, coefficients)
+    if c.shape != (group.rows,):
         raise WorkloadError(
-            f"group {asked.name!r} has {asked.rows:,} answers, got coefficients of shape "
+            f"group {group.name!r} has {group.rows:,} answers, got coefficients of shape "
             f"{c.shape}; give one per answer, or a mapping from numbers of answers"
         )
     return c
@@ -466,9 +467,9 @@ def _check_places(workload: Workload, term: int, places: Integers) -> None:
         )
 
 
-def _numbers(name: str, given: object) -> Array:
+def _numbers(name: str, values: object) -> Array:
     try:
-        c = np.asarray(given, dtype=np.float64)
+        c = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         c = np.array(np.nan)
     if not np.isfinite(c).all():

@@ -61,13 +61,13 @@ def named(mechanism: str | None) -> list[str]:
         return list(MECHANISMS)
     if mechanism in MECHANISMS:
         return [mechanism]
-    found = [name for name in MECHANISMS if name.endswith(f"-{mechanism}")]
-    if not found:
+    names = [name for name in MECHANISMS if name.endswith(f"-{mechanism}")]
+    if not names:
         kinds = dict.fromkeys(n.partition("-")[2] for n in MECHANISMS if "-" in n)
         raise PlanError(
             f"unknown mechanism {mechanism!r}; allowed are {', '.join([*MECHANISMS, *kinds])}"
         )
-    return found
+    return names
 
 
 def _queries(workload: Workload, noise: Noise, objective: Objective) -> Strategy:  # noqa: ARG001
@@ -136,18 +136,18 @@ def _of_others(
     if len(others) < len(workload.terms):
         with suppress(TooLarge):
             return [(_joint(_part(workload, others), objective), others)]
-    asked = [i for i in others if workload.terms[i].as_conditions()]
-    given = [i for i in others if i not in asked]
+    conditions = [i for i in others if workload.terms[i].as_conditions()]
+    explicit = [i for i in others if i not in conditions]
     parts = []
-    if given:
-        own = _part(workload, given)
+    if explicit:
+        own = _part(workload, explicit)
         try:
-            found = _joint(own, objective)
+            strategy = _joint(own, objective)
         except TooLarge:
-            found = replace(_groups(own, noise, objective), mechanism="factorization")
-        parts.append((found, given))
-    if asked:
-        parts.append((_of_conditions(_part(workload, asked), noise, objective), asked))
+            strategy = replace(_groups(own, noise, objective), mechanism="factorization")
+        parts.append((strategy, explicit))
+    if conditions:
+        parts.append((_of_conditions(_part(workload, conditions), noise, objective), conditions))
     return parts
 
 
@@ -169,22 +169,22 @@ def _part(workload: Workload, terms: list[int]) -> Workload:
 def _of_products(workload: Workload, objective: Objective) -> Strategy:
     """The best by structure; where that is far from its bound, as one matrix if that is better."""
     try:
-        found = _by_structure(workload, objective)
+        structured = _by_structure(workload, objective)
     except PlanError as why:
         if isinstance(why, TooLarge) or not _is_small(workload):
             raise
         with portion(LIMITS.joint_steps):
             return _joint(workload, objective)
-    if _gap(found, objective) <= LIMITS.far_ratio or not _is_small(workload):
-        return found
+    if _gap(structured, objective) <= LIMITS.far_ratio or not _is_small(workload):
+        return structured
     with suppress(PlanError), portion(LIMITS.joint_steps):
         matrix = _joint(workload, objective)
-        known = [b for b in (matrix.bound, found.bound) if b is not None]
-        bound = max(known, default=None)
-        is_better = matrix.weighted_error(objective) < found.weighted_error(objective)
-        best = matrix if is_better else found
+        bounds = [b for b in (matrix.bound, structured.bound) if b is not None]
+        bound = max(bounds, default=None)
+        is_better = matrix.weighted_error(objective) < structured.weighted_error(objective)
+        best = matrix if is_better else structured
         return replace(best, bound=bound)
-    return found
+    return structured
 
 
 def _gap(strategy: Strategy, objective: Objective) -> float:
@@ -220,10 +220,10 @@ def _by_structure(workload: Workload, objective: Objective) -> Strategy:
     except TooLarge:
         with suppress(PlanError):
             return windows(workload)
-        found = pieces(workload)
-    if found is None:
+        strategy = pieces(workload)
+    if strategy is None:
         raise PlanError(NO_PRODUCT)
-    return found
+    return strategy
 
 
 def _largest_error(workload: Workload) -> Strategy:
@@ -240,9 +240,9 @@ def _by_orbits(workload: Workload, bits: int = ENTRY_BITS) -> Strategy:
     problem = orbit_problem(workload)
     if problem is None:
         raise PlanError(NO_PRODUCT)
-    found = problem.solve()
+    optimum = problem.solve()
     try:
-        return factorization(workload, problem, found, bits)
+        return factorization(workload, problem, optimum, bits)
     except PlanError:  # small queries drown beside large ones: a matrix tells them apart
         return _joint(workload, "rmse")
 
@@ -291,18 +291,18 @@ def _best_block(workload: Workload, term: Term, noise: Noise, objective: Objecti
 def _alone(term: Term, block: Term, noise: Noise, objective: Objective) -> float:
     """The error of a term answered from a block of column norm 1."""
     single = Workload(term.domain, (term,))
-    asked = single.terms[0]
-    measured = asked if block is term else block
+    group = single.terms[0]
+    measured = group if block is term else block
     strategy = Blockwise("", noise, single, (Block(measured, 1.0),), (0,))
     of_term = strategy.greatest_variance if objective == "max" else strategy.total_variance
     return of_term(0, [1.0]) * strategy.squared_sensitivity()
 
 
 def _best_tree(term: Term, noise: Noise) -> Product | None:
-    asked = term.as_product()
-    if asked is None or asked.cells > LIMITS.measured_table_cells:
+    product = term.as_product()
+    if product is None or product.cells > LIMITS.measured_table_cells:
         return None
-    return min(_trees(asked), key=lambda b: _alone(term, b, noise, "rmse"), default=None)
+    return min(_trees(product), key=lambda b: _alone(term, b, noise, "rmse"), default=None)
 
 
 def _trees(term: Product) -> Iterator[Product]:

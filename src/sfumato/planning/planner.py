@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose how to ask: build every mechanism that fits, forecast each, keep the best.
+"""The planner: the mechanism with the minimum error for a workload and a budget.
 
-Public arithmetic only: the choice depends on the workload, the budget and the neighbours, never
-on data, so it costs nothing. The certified optimum is tried first, the others in the order of their
-effort; the rest is left out once the best so far is within 1% of a lower bound on all of them.
-Searches are limited in steps (``effort.py``), so that equal inputs have equal plans on any machine
-under any load. Only where a person limits the time a clock is read: what it stops says so, and the
-plain Laplace and Gaussian mechanisms are tried all the same.
+`choose` builds every mechanism that fits, forecasts each and returns the forecast of the best;
+`smallest_budget` returns the minimum budget that reaches an error. Public arithmetic only: the
+choice depends on the workload, the budget and the neighbours, never on data, so it costs nothing.
+The certified optimum is tried first, the others in the order of their effort; the rest is left out
+once the best so far is within 1% of a lower bound on all of them. Searches are limited in steps
+(``effort.py``), so that equal inputs have equal plans on any machine under any load. Only where a
+person limits the time a clock is read: what it stops says so, and the plain Laplace and Gaussian
+mechanisms are tried all the same.
 """
 
 from __future__ import annotations
@@ -130,11 +132,11 @@ class Strategies:
         if (name, may_drop_records) not in self._replaced:
             try:
                 with self._limited(name, "replacing", None, watch):
-                    found = for_replace_one(strategy, self.objective, may_drop_records)
+                    replaced = for_replace_one(strategy, self.objective, may_drop_records)
             except np.linalg.LinAlgError:
                 raise PlanError(SINGULAR) from None
-            check_unbiased(found)
-            self._replaced[name, may_drop_records] = found
+            check_unbiased(replaced)
+            self._replaced[name, may_drop_records] = replaced
         return self._replaced[name, may_drop_records]
 
     def at_unit_loss(
@@ -163,7 +165,7 @@ class Strategies:
     def shown_at_unit_loss(
         self,
         strategy: Strategy,
-        asked: Workload | None,
+        written: Workload | None,
         neighbours: Neighbours,
         unit: PrivacyUnit | None,
         may_drop_records: bool,
@@ -172,14 +174,14 @@ class Strategies:
 
         A query that was asked twice counts twice here, once in what the planner makes small.
         """
-        if asked is None or asked.normal.is_in_order:
+        if written is None or written.normal.is_in_order:
             return self.at_unit_loss(strategy, neighbours, unit, may_drop_records)[1:]
-        key = (id(strategy), asked.digest(), neighbours, unit, may_drop_records)
+        key = (id(strategy), written.digest(), neighbours, unit, may_drop_records)
         if key not in self._shown:
             drops = may_drop_records
             noise = unit_variances(strategy, neighbours, unit, may_drop_records=drops)
-            totals, greatest = Viewed.of(strategy, asked).group_variances(noise)
-            self._shown[key] = (sqrt(sum(totals) / asked.queries), sqrt(max(greatest)))
+            totals, greatest = Viewed.of(strategy, written).group_variances(noise)
+            self._shown[key] = (sqrt(sum(totals) / written.queries), sqrt(max(greatest)))
         return self._shown[key]
 
     @contextmanager
@@ -197,8 +199,8 @@ class Strategies:
     def _built(
         self, name: str, loss: float, watch: Callable[[str], None] | None
     ) -> Strategy | PlanError:
-        asked = f"{self.workload.digest()}|{self.objective}|{name}"
-        key = hashlib.sha256(asked.encode()).hexdigest()[:32]
+        description = f"{self.workload.digest()}|{self.objective}|{name}"
+        key = hashlib.sha256(description.encode()).hexdigest()[:32]
         folder = None if name == BIASED else self.folder
         try:
             with self._limited(name, key, folder, watch):
@@ -227,29 +229,29 @@ def choose(
     noise_only: Noise | None = None,
     strategies: Strategies | None = None,
     may_drop_records: bool = False,
-    asked: Workload | None = None,
+    written: Workload | None = None,
 ) -> Forecast:
     """The forecast of the best mechanism for the workload, with all that were considered.
 
-    The errors of those are of the queries of ``asked``, where ``workload`` is its normal form.
+    The errors of those are of the queries of ``written``, where ``workload`` is its normal form.
     """
     if objective not in ("rmse", "max"):
         raise PlanError(f"objective must be 'rmse' or 'max', got {objective!r}")
     strategies = strategies or Strategies(workload, objective)
-    wanted = [w for w in strategies.named(mechanism) if noise_only in (None, _noise(w))]
+    names = [w for w in strategies.named(mechanism) if noise_only in (None, _noise(w))]
     if all(t.greatest == 0 for t in workload.terms):
         raise PlanError("all queries are zero on every cell: there is nothing to measure")
-    if BIASED not in wanted:
+    if BIASED not in names:
         strategies.check_rank()
     weight = _weight(workload, objective)
-    race = _Race(strategies, budget, neighbours, unit, weight, may_drop_records, asked)
+    race = _Race(strategies, budget, neighbours, unit, weight, may_drop_records, written)
     considered: list[Candidate] = []
     # Thousands of small products and eigenvalue problems: threads would wait for each other.
     with _linear_algebra().limit(limits=1, user_api="blas"):
-        for i, name in enumerate(wanted):
+        for i, name in enumerate(names):
             if progress is not None:
-                progress(i, len(wanted), name)
-            watch = None if progress is None else partial(_watched, progress, i, len(wanted), name)
+                progress(i, len(names), name)
+            watch = None if progress is None else partial(_watched, progress, i, len(names), name)
             considered.append(race.run(name, watch))
     if race.best is None:
         raise PlanError(f"no mechanism fits this workload and budget: {_reasons(considered)}")
@@ -286,7 +288,7 @@ class _Race:
     unit: PrivacyUnit | None
     weight: float
     may_drop_records: bool = False
-    asked: Workload | None = None
+    written: Workload | None = None
     best: Forecast | None = None
     least: float = inf
     least_laplace: float = inf
@@ -314,7 +316,7 @@ class _Race:
             rough = self.rough(strategy, loss)
             if rough is not None and rough[0] > self.least * LIMITS.rough_ratio:
                 self.note(strategy, rough[0])
-                whose = (self.asked, self.neighbours, self.unit, self.may_drop_records)
+                whose = (self.written, self.neighbours, self.unit, self.may_drop_records)
                 mean, largest = self.strategies.shown_at_unit_loss(strategy, *whose)
                 algorithm = strategy.algorithm
                 return Candidate(name, mean / loss, largest / loss, "", algorithm=algorithm)
@@ -336,7 +338,7 @@ class _Race:
                 (),
                 may_drop_records=self.may_drop_records,
             )
-            shown = entry if self.asked is None else as_asked(entry, self.asked)
+            shown = entry if self.written is None else as_asked(entry, self.written)
             errors = (shown.rmse, shown.largest_error)
             candidate = Candidate(name, *errors, "", algorithm=strategy.algorithm)
         except PlanError as why:
@@ -379,10 +381,10 @@ class _Race:
         """Compare with the best; its bound holds for all, whoever wins."""
         error = _weighted(entry.groups, entry.workload, entry.objective)
         if self.best is None or error < self.least:
-            known = None if self.best is None else (self.best.bound, self.best.replace_one_bound)
+            bounds = None if self.best is None else (self.best.bound, self.best.replace_one_bound)
             self.best, self.least = entry, error
-            if known is not None:
-                self.best = replace(entry, bound=known[0], replace_one_bound=known[1])
+            if bounds is not None:
+                self.best = replace(entry, bound=bounds[0], replace_one_bound=bounds[1])
         self.note(entry.strategy, error)
 
     @property
@@ -455,7 +457,6 @@ def _check_memory(strategy: Strategy) -> None:
         )
 
 
-# --------------------
 # From an error one can live with to the least budget that reaches it; public arithmetic.
 
 
@@ -463,20 +464,20 @@ _UNIT_BUDGETS: dict[Noise, Budget] = {"gaussian": Budget(mu=1), "laplace": Budge
 
 
 def smallest_budget(
-    known: Strategies,
+    strategies: Strategies,
     error: float | None,
     neighbours: Neighbours,
     mechanism: str | None,
     delta: float | Fraction,
     unit: PrivacyUnit | None,
-    asked: Workload | None = None,
+    written: Workload | None = None,
     noise_only: Noise | None = None,
     *,
     may_drop_records: bool = False,
 ) -> Budget:
     """The least epsilon whose plan errs by at most ``error``, root mean square over what was asked.
 
-    ``known`` has the strategies for the normal form of ``asked``, if that is another workload.
+    ``strategies`` are those of the normal form of ``written``, if that is another workload.
 
     Errors scale as 1/mu (Gaussian noise) and 1/epsilon (Laplace), up to the rounding of the noise
     scale to its grid, which the last loop settles.
@@ -485,14 +486,14 @@ def smallest_budget(
         raise PlanError(f"error must be a number of counts above 0, got {error!r}")
     if mechanism == BIASED:
         raise PlanError("approximate answers need a budget: their error does not shrink like 1/mu")
-    known = replace(known, records=None)
-    work, objective = known.workload, known.objective
+    strategies = replace(strategies, records=None)
+    work, objective = strategies.workload, strategies.objective
     options = []
     for noise, unit_budget in _UNIT_BUDGETS.items():
         if noise_only not in (None, noise):
             continue
         try:
-            found = choose(
+            forecast = choose(
                 work,
                 unit_budget,
                 neighbours,
@@ -500,14 +501,14 @@ def smallest_budget(
                 mechanism,
                 unit,
                 noise_only=noise,
-                strategies=known,
+                strategies=strategies,
                 may_drop_records=may_drop_records,
             )
         except TooLarge:  # for any noise
             raise
         except PlanError:
             continue
-        rmse = _rmse(found, asked)
+        rmse = _rmse(forecast, written)
         if noise == "gaussian":
             least = max(gaussian_epsilon(rmse / error, delta), LIMITS.smallest_epsilon)
             options.append(Budget(epsilon=least, delta=delta))
@@ -518,15 +519,15 @@ def smallest_budget(
     budget = min(options, key=lambda b: b.epsilon or 0)
     rest = (neighbours, objective, mechanism, unit)
     while True:
-        found = choose(
+        forecast = choose(
             work,
             budget,
             *rest,
             noise_only=noise_only,
-            strategies=known,
+            strategies=strategies,
             may_drop_records=may_drop_records,
         )
-        rmse = _rmse(found, asked)
+        rmse = _rmse(forecast, written)
         if rmse <= error:
             return budget
         # Mostly rounding; another mechanism may have won, by its own objective. mu is concave in
@@ -535,5 +536,5 @@ def smallest_budget(
         budget = Budget(epsilon=(budget.epsilon or 0) * step, delta=budget.delta)
 
 
-def _rmse(found: Forecast, asked: Workload | None) -> float:
-    return found.rmse if asked is None else as_asked(found, asked).rmse
+def _rmse(forecast: Forecast, written: Workload | None) -> float:
+    return forecast.rmse if written is None else as_asked(forecast, written).rmse

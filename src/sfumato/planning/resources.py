@@ -141,13 +141,13 @@ class Resources:
         }
 
     def _row(self, step: Step) -> dict[str, object]:
-        known = self.records or 0
+        records = self.records or 0
         return {
             "step": step.name,
             "scans": step.scans,
             "cells": step.cells,
-            "memory": step.memory_for(known),
-            "seconds": step.seconds_for(known),
+            "memory": step.memory_for(records),
+            "seconds": step.seconds_for(records),
             "million_memory": step.million_memory,
             "million_seconds": MILLION * step.record_seconds,
         }
@@ -327,13 +327,13 @@ def in_seconds(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 18000 else f"{seconds / 3600:,.0f} h"
 
 
-def as_rows(found: Resources) -> Sequence[Sequence[str]]:
+def as_rows(resources_used: Resources) -> Sequence[Sequence[str]]:
     """The steps as texts, for a table."""
-    known = found.records or 0
+    records = resources_used.records or 0
     rows = []
-    for step in found.steps:
-        memory, seconds = in_bytes(step.memory_for(known)), in_seconds(step.seconds_for(known))
-        if found.records is None and step.record_seconds:
+    for step in resources_used.steps:
+        memory, seconds = in_bytes(step.memory_for(records)), in_seconds(step.seconds_for(records))
+        if resources_used.records is None and step.record_seconds:
             memory += f" + {in_bytes(step.million_memory)}/M"
             seconds += f" + {in_seconds(MILLION * step.record_seconds)}/M"
         cells = f"{step.cells:,}" if step.cells else "-"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sparse vector, and how many, for a budget: forecast side by side, the best one kept.
+"""Plans of sparse vectors: which one, and how many, for a budget; the best forecast wins.
+
+`plan_sparse` returns the plan; `sparse_of_epsilon` and `sparse_of_mu_squared` the noise laws that a
+budget affords; `tolerance`, `missed` and `alarmed` how well they tell scores from a threshold.
 
 At most c discoveries may be found by one sparse vector, which costs in proportion to c, or by c
 sparse vectors of one discovery each, which compose like a square root where the budget is not pure.
@@ -46,7 +49,6 @@ __all__ = [
 ]
 
 
-# --------------------
 # How much noise a sparse vector needs for a budget: public arithmetic, before it is spent.
 #
 # The split between threshold and scores is the one with the least variance of a comparison: for
@@ -125,10 +127,10 @@ def sparse_of_epsilon(
         share = Fraction(
             max(round(2**LIMITS.sparse_scale_bits / (1 + parts)), 1), 2**LIMITS.sparse_scale_bits
         )
-    kept = _law_of(threshold, sensitivity / (epsilon * _part(share)))
-    rest = (epsilon - sensitivity / kept.scale) / discoveries
+    first = _law_of(threshold, sensitivity / (epsilon * _part(share)))
+    rest = (epsilon - sensitivity / first.scale) / discoveries
     noise, reach = _query(rest, moved, query, false_alarm)
-    return SparseLaw(kept, noise, discoveries, sensitivity, is_monotone, reach)
+    return SparseLaw(first, noise, discoveries, sensitivity, is_monotone, reach)
 
 
 def sparse_of_mu_squared(
@@ -246,7 +248,6 @@ def _positive(amount: Fraction) -> None:
         )
 
 
-# --------------------
 # How well a sparse vector finds what is above: false alarms and misses, before it is spent.
 #
 # The notes bound the noise of all comparisons by a union bound; here the laws themselves are
@@ -596,18 +597,18 @@ def plan_sparse(
             raise PlanError(f"{name} must be a whole number from 1 to 2^31, got {value!r}")
     if not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise PlanError(f"confidence must lie between 0 and 1, got {confidence!r}")
-    found = [
+    plans = [
         SparsePlan(budget, law, epochs, number, queries, float(confidence)).centred()
         for share in (SHARES if with_numbers else (Fraction(0),))
         for law, epochs, number in _candidates(budget, discoveries, sensitivity, is_monotone, share)
     ]
-    kept = [plan for plan in found if _keeps(plan.cost, budget)]
-    if not kept:
+    affordable = [plan for plan in plans if _keeps(plan.cost, budget)]
+    if not affordable:
         raise PlanError(
             f"no sparse vector with {discoveries:,} discoveries fits {budget.describe()}; use a "
             "larger budget or fewer discoveries"
         )
-    return min(kept, key=lambda p: p.tolerance + (0 if p.number is None else p.half_width))
+    return min(affordable, key=lambda p: p.tolerance + (0 if p.number is None else p.half_width))
 
 
 def _candidates(

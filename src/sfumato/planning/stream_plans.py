@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a stream will be answered, and how well: strategy, noise, errors and certificate.
+"""Plans of streams: filter, noise, errors and certificate, known before the first value.
 
 A stream of ``length`` values arrives one at a time; after each the running total (or the sum of
 the last ``width`` values) leaves with noise. Everything here is known before the first value.
@@ -59,27 +59,23 @@ __all__ = [
 ]
 
 
-# --------------------
 # Good filters for streams: the certified optimum of running totals, square roots for windows.
 #
 # **Running totals.** Error and sensitivity of ``F = R M`` depend on ``X = M'M`` only, and M may be
 # taken lower triangular, then so is R: a stream need not err more than the unrestricted optimum X
-#   of
-# ``nuclear.py``. At the optimum the noise of the answers has covariance ``K = (F D F')^1/2``, the
-# inverse of F D F' is tridiagonal, hence ``K = sum_j c_j ((F D F')^-1 + s_j)^-1`` with few poles:
-# the law of a sum of J independent chains. Its triangular root is found by the Kalman filter of
-#   that
-# model: with the predicted covariance P of the chains, ``g = P 1 / 1'P1`` and ``k = (1'P1)^-1/2``.
-# Chains and gains are held fixed over stretches of time that grow geometrically from both ends,
-#   and
-# the scales k_t, joined by lines, are corrected until all columns of M are about equally long.
+# of ``nuclear.py``. At the optimum the noise of the answers has covariance ``K = (F D F')^1/2``,
+# the inverse of F D F' is tridiagonal, hence ``K = sum_j c_j ((F D F')^-1 + s_j)^-1`` with few
+# poles: the law of a sum of J independent chains. Its triangular root is found by the Kalman filter
+# of that model: with the predicted covariance P of the chains, ``g = P 1 / 1'P1`` and ``k =
+# (1'P1)^-1/2``. Chains and gains are held fixed over stretches of time that grow geometrically from
+# both ends, and the scales k_t, joined by lines, are corrected until all columns of M are about
+# equally long.
 #
 # **Toeplitz.** ``(1 - z)^-1/2`` as a bank with fixed coefficients: the square root of the running
 # total (Fichtenberger, Henzinger, Upadhyay 2023, "Constant matters: fine-grained error bound on
 # differentially private continual observation").
 #
-# **Windows.** ``F = (1 - z^w) / (1 - z)``. Both factors are its square root, M up to scales k_t
-#   and
+# **Windows.** ``F = (1 - z^w) / (1 - z)``. Both factors are its square root, M up to scales k_t and
 # ``R = (1 - z)^-1/2 / (1 - z^w)^-1/2``: one bank for the first factor and, on every w-th step, the
 # same for the second (the echoes). With k_t = 1 this is optimal as the length grows: ``X`` and the
 # singular value bound then both have the spectral density |F|. The scales that are best for a
@@ -99,7 +95,7 @@ def optimal_totals(
     if length == 1:
         ones = np.ones((1, 1))
         return make_filter(np.array([0, 1]), ones, ones, np.ones(2)), 1.0
-    found = certified_optimum(
+    optimum = certified_optimum(
         root_diagonal(inverse, gram_diagonal),
         length,
         LIMITS.stream_tolerance,
@@ -107,7 +103,7 @@ def optimal_totals(
         progress=progress,
     )
     starts = _stretches(length, [0, length])
-    fades, shares, spread = _gains(found.v * found.scale**2, starts)
+    fades, shares, spread = _gains(optimum.v * optimum.scale**2, starts)
     kappa_at = 1 / np.sqrt(spread)
     best, least = None, np.inf
     for _ in range(LIMITS.scale_corrections):
@@ -116,12 +112,12 @@ def optimal_totals(
         error = float(rows_squared(tried).sum() * columns.max())
         if error < least:
             best, least = _normed(tried, columns), error
-        if error <= found.lower * (1 + LIMITS.stream_gap) ** 2:
+        if error <= optimum.lower * (1 + LIMITS.stream_gap) ** 2:
             break
         at_knots = columns[np.minimum(starts, length - 1)]
         kappa_at = kappa_at * (at_knots / columns.mean()) ** -LIMITS.scale_damping
     assert best is not None  # noqa: S101
-    return best, found.lower
+    return best, optimum.lower
 
 
 def square_root(length: int, width: int | None = None) -> Filter:
@@ -169,14 +165,14 @@ def _best_scales(measured2: Array, answered2: Array) -> tuple[Array, Array]:
     For dual weights l >= 0 of the columns the best is ``q_s = (a_s / sum_c l_c m_{s-c}^2)^1/2``;
     l grows where a column is long.
     """
-    asked = np.cumsum(answered2)[::-1]  # a_s: the squares of R's column s
-    dual = np.ones(len(asked))
+    squared_columns = np.cumsum(answered2)[::-1]  # a_s: the squares of R's column s
+    dual = np.ones(len(squared_columns))
     best, least = (dual, dual), np.inf
     for _ in range(LIMITS.dual_steps):
         price = correlate(measured2, dual[::-1])[::-1]
-        squares = np.sqrt(asked / price)
+        squares = np.sqrt(squared_columns / price)
         columns = correlate(measured2, squares)
-        error = float((asked / squares).sum() * columns.max())
+        error = float((squared_columns / squares).sum() * columns.max())
         if error < least:
             best, least = (squares, dual), error
         dual = dual * (columns / columns.max()) ** LIMITS.dual_power
@@ -308,8 +304,8 @@ class StreamForecast:
     """A strategy for one stream with its noise, its cost and its errors; nothing of it is secret.
 
     >>> from sfumato.privacy.budget import Budget
-    >>> found = forecast_stream(64, Budget(mu=1), strategy="optimal")
-    >>> f"{found.rmse:.3f} counts, certificate {found.certificate:.3f}"
+    >>> forecast = forecast_stream(64, Budget(mu=1), strategy="optimal")
+    >>> f"{forecast.rmse:.3f} counts, certificate {forecast.certificate:.3f}"
     '2.100 counts, certificate 1.000'
     """
 
@@ -395,11 +391,13 @@ class StreamForecast:
         return json_digest(self.request())
 
     def __repr__(self) -> str:
-        asked = "running totals" if self.width is None else f"sums of the last {self.width:,}"
-        known = self.certificate
-        best = "" if known is None else f", at most {known:.4f} times the least possible"
+        queries = "running totals" if self.width is None else f"sums of the last {self.width:,}"
+        certificate = self.certificate
+        best = (
+            "" if certificate is None else f", at most {certificate:.4f} times the least possible"
+        )
         return (
-            f"Stream of {self.length:,} {asked} by {self.strategy} ({self.noise.noise}) at "
+            f"Stream of {self.length:,} {queries} by {self.strategy} ({self.noise.noise}) at "
             f"{self.budget.describe()}: typical error {self.rmse:,.2f}, largest "
             f"{self.largest_error:,.2f}{best}; {self.state_size:,} numbers kept"
         )
@@ -505,8 +503,8 @@ def _calibrated(
         bits = max(LIMITS.stream_exact_bits - floor(log2(scale)), 0)
     else:
         low, high = LIMITS.stream_rounded_bits
-        wanted = ceil(low + log2(shape.length) / 2 - log2(min(loss, 1.0)))
-        bits = min(max(wanted, low), high) - floor(log2(scale))
+        bits_needed = ceil(low + log2(shape.length) / 2 - log2(min(loss, 1.0)))
+        bits = min(max(bits_needed, low), high) - floor(log2(scale))
         scale += _rounding(shape, bits, neighbours) / loss
     noise = BlockNoise(law, _ceiling(scale * (1 + 2.0**-28), bits), bits)
     if noise.units > 2**40:
@@ -558,11 +556,11 @@ def _ceiling(scale: float, bits: int) -> int:
 def _candidate(chosen: StreamForecast, name: str) -> Candidate:
     p = chosen
     try:
-        found = _planned(p.length, p.width, p.budget, p.neighbours, p.largest, name)
+        forecast = _planned(p.length, p.width, p.budget, p.neighbours, p.largest, name)
     except PlanError as error:
         return Candidate(name, None, None, str(error))
-    note = f"{found.noise.noise}, {found.state_size:,} numbers kept"
-    return Candidate(name, found.rmse, found.largest_error, note, name == chosen.strategy)
+    note = f"{forecast.noise.noise}, {forecast.state_size:,} numbers kept"
+    return Candidate(name, forecast.rmse, forecast.largest_error, note, name == chosen.strategy)
 
 
 def _written(shape: Filter | TimeTree) -> str:

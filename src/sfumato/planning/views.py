@@ -42,19 +42,19 @@ class Viewed(Strategy):
     normal: Normal = field(kw_only=True)
 
     @classmethod
-    def of(cls, planned: Strategy, asked: Workload) -> Viewed:
+    def of(cls, planned: Strategy, written: Workload) -> Viewed:
         """The answers of a strategy for the normal form of a workload, as the workload asks."""
         return cls(
             planned.mechanism,
             planned.noise,
-            asked,
+            written,
             planned.blocks,
             bound=planned.bound,
             objective=planned.objective,
             records=planned.records,
             replace_one_bound=planned.replace_one_bound,
             planned=planned,
-            normal=asked.normal,
+            normal=written.normal,
         )
 
     @property
@@ -276,11 +276,11 @@ def planned_term(strategy: Strategy, term: int) -> int | None:
     return pieces[0].term if is_same else None
 
 
-def as_asked(forecast: Forecasts, asked: Workload) -> Forecasts:
+def as_asked(forecast: Forecasts, written: Workload) -> Forecasts:
     """The forecast for the normal form of a workload, as a forecast for the workload itself."""
-    if asked.normal.is_in_order:
-        return replace(forecast, workload=asked)
-    return replace(forecast, workload=asked, strategy=Viewed.of(forecast.strategy, asked))
+    if written.normal.is_in_order:
+        return replace(forecast, workload=written)
+    return replace(forecast, workload=written, strategy=Viewed.of(forecast.strategy, written))
 
 
 def as_planned(forecast: Forecasts) -> Forecasts:

@@ -934,7 +934,7 @@ def plan(
             *how,
             strategies=built,
             may_drop_records=may_drop_records,
-            asked=workload,
+            written=workload,
         )
         wanted = mechanism or (None if noise is None else f"{noise} noise")
         return Plan(as_asked(best, workload), wanted, most_records)
