@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What leaves the vault: noisy values on a public grid. Everything after it is post-processing.
+"""Measurements, which are all that leaves the vault: noisy values on a public grid.
 
 `Measured` is what one strategy measured at once, `Transcript` what an adaptive release chose and
-measured, in order. Both have an exact byte form that a ledger stores.
+measured, in order. Both have an exact byte form that a ledger stores. Everything that is computed
+from them is post-processing.
 """
 
 from __future__ import annotations
@@ -82,16 +83,16 @@ class Measured:
                 if "about" not in file.files:
                     return None
                 text = bytes(np.asarray(file["about"]).astype(np.uint8))
-            told = json.loads(text)
+            document = json.loads(text)
         except Exception as error:  # zip files and arrays fail in a dozen ways: all mean damage
             raise LedgerError("the stored answer of this request cannot be read") from error
-        return dict(told)
+        return dict(document)
 
     @classmethod
     def from_bytes(cls, stored: bytes, noise: Sequence[BlockNoise]) -> Measured:
         """Read the byte form back."""
-        found = _stored_arrays(stored, ("rows", "lengths", "units"), texts=["units"])
-        rows, lengths, units = int(found["rows"][0]), found["lengths"], _expand(found["units"])
+        arrays = _stored_arrays(stored, ("rows", "lengths", "units"), texts=["units"])
+        rows, lengths, units = int(arrays["rows"][0]), arrays["lengths"], _expand(arrays["units"])
         if len(lengths) != len(noise) or lengths.sum() != len(units):
             raise LedgerError(
                 "the stored answer of this request does not fit the plan; use the plan that made it"
@@ -144,22 +145,22 @@ class Transcript:
     @classmethod
     def from_bytes(cls, stored: bytes) -> Transcript:
         """Read the byte form back."""
-        found = _stored_arrays(stored, ("rows", "places", "laws", "lengths", "units"))
-        lengths, units = found["lengths"], found["units"]
-        same = len(found["places"]) == len(found["laws"]) == len(lengths)
-        shaped = found["places"].ndim == 2 and found["laws"].shape[1:] == (3,)
+        arrays = _stored_arrays(stored, ("rows", "places", "laws", "lengths", "units"))
+        lengths, units = arrays["lengths"], arrays["units"]
+        same = len(arrays["places"]) == len(arrays["laws"]) == len(lengths)
+        shaped = arrays["places"].ndim == 2 and arrays["laws"].shape[1:] == (3,)
         if not (same and shaped) or lengths.min(initial=0) < 0 or lengths.sum() != units.size:
             raise LedgerError("the stored answer of this request is damaged; restore the ledger")
         parts = np.split(units, np.cumsum(lengths)[:-1]) if lengths.size else []
         steps = []
         for place, (is_laplace, scale, bits), part in zip(
-            found["places"], found["laws"], parts, strict=True
+            arrays["places"], arrays["laws"], parts, strict=True
         ):
             kind: Noise = "laplace" if is_laplace else "gaussian"
             law = BlockNoise(kind, int(scale), int(bits))
             named = tuple(int(p) for p in place[1 : 1 + int(place[0])])
             steps.append(Step(named, Measurement(part, law)))
-        rows = int(found["rows"][0])
+        rows = int(arrays["rows"][0])
         return cls(tuple(steps), None if rows < 0 else rows)
 
 
@@ -172,16 +173,16 @@ def _stored_arrays(
     """
     try:
         with np.load(io.BytesIO(stored), allow_pickle=False) as file:
-            found = {name: np.asarray(file[name]) for name in names}
+            arrays = {name: np.asarray(file[name]) for name in names}
     except Exception as error:  # zip files and arrays fail in a dozen ways: all mean damage
         raise LedgerError("the stored answer of this request cannot be read") from error
     kinds = {name: "iuU" if name in texts else "iu" for name in names}
     if (
-        any(a.dtype.kind not in kinds[name] or not a.ndim for name, a in found.items())
-        or not found["rows"].size
+        any(a.dtype.kind not in kinds[name] or not a.ndim for name, a in arrays.items())
+        or not arrays["rows"].size
     ):
         raise LedgerError("the stored answer of this request is damaged; restore the ledger")
-    return found
+    return arrays
 
 
 def _zipped(**arrays: Sequence[Numbers]) -> bytes:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where every random bit of sfumato comes from, and exact draws made of such bits.
 
-A room that needs chance takes a `WordSource` and asks it for uniform 64-bit words; `system_words()`
+Whatever draws at random takes a `WordSource`, which returns uniform 64-bit words; `system_words()`
 is the one used outside tests. It is keyed by the operating system and expanded by AES-256 in
 counter mode (NIST SP 800-38A; Bernstein 2017, "Fast-key-erasure random-number generators", for the
 erasing of words already given out). There is no seed: two calls never give the same stream.
-The claims are proved in `docs/proofs/randomness.md`.
+`integers_below`, `bernoulli` and `choose` draw exactly from finite laws. The claims are proved in
+``docs/proofs/randomness.md``.
 
 This module knows nothing of data; it must not be given any.
 """
@@ -16,10 +17,11 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
 
 __all__ = [
+    "LIMITS",
+    "RandomLimits",
     "SystemWords",
     "WordSource",
     "bernoulli",
@@ -39,18 +43,27 @@ __all__ = [
 ]
 
 
-_POOL_WORDS = 1 << 12
-_SLICE_WORDS = 1 << 16
-# CTR blocks never repeat, truly random ones would: after b blocks of one key the two differ by at
-# most b^2 / 2^129 (PRP/PRF switching). At 2^27 words, 2^26 blocks, that is 2^-77.
-_WORDS_PER_KEY = 1 << 27
+@dataclass(frozen=True, slots=True)
+class RandomLimits:
+    """How many words are made at a time, and how many under one key."""
+
+    pool_words: int = 1 << 12
+    """Words that are made ahead for small requests: one call of the cipher for many of them."""
+    slice_words: int = 1 << 16
+    """Words of one call of the cipher, whose input of zeros stays within the cache."""
+    words_per_key: int = 1 << 27
+    """CTR blocks never repeat, truly random ones would: after b blocks of one key the two differ by
+    at most b^2 / 2^129 (PRP/PRF switching). At 2^27 words, 2^26 blocks, that is 2^-77."""
+
+
+LIMITS: Final = RandomLimits()
 
 
 class WordSource(Protocol):
-    """Something that gives independent uniform 64-bit words."""
+    """A source of independent uniform 64-bit words."""
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """Give the next `count` words, each of the 2^64 values equally likely."""
+        """Return the next `count` words, each of the 2^64 values equally likely."""
         ...
 
 
@@ -80,18 +93,18 @@ class SystemWords:
         return (SystemWords, ())
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """Give the next `count` words, each of the 2^64 values equally likely."""
+        """Return the next `count` words, each of the 2^64 values equally likely."""
         _check_size(count)
         with self._lock:
             if self._pid != os.getpid():
                 self._forget()
-            if count > _POOL_WORDS:
+            if count > LIMITS.pool_words:
                 return self._expand(count)
             if self._pool.size - self._next < count:
-                self._pool, self._next = self._expand(_POOL_WORDS), 0
-            given = self._pool[self._next : self._next + count]
-            taken = given.copy()
-            given[:] = 0  # a word that was given out is nowhere else in memory
+                self._pool, self._next = self._expand(LIMITS.pool_words), 0
+            part = self._pool[self._next : self._next + count]
+            taken = part.copy()
+            part[:] = 0  # a word that was given out is nowhere else in memory
             self._next += count
             return taken
 
@@ -99,15 +112,15 @@ class SystemWords:
         """Encrypt zeros, slice by slice; the lock is held."""
         # update_into may ask for room of one block more than it writes.
         out = np.empty(count + 2, dtype=np.uint64)
-        for start in range(0, count, _SLICE_WORDS):
-            wanted = min(_SLICE_WORDS, count - start)
-            if self._stream is None or self._left < wanted:
-                self._stream, self._left = _new_stream(), _WORDS_PER_KEY
-            self._left -= wanted
-            room = out[start : start + wanted + 2].view(np.uint8).data
-            written = self._stream.update_into(bytes(8 * wanted), room)
-            if written != 8 * wanted:  # pragma: no cover - a broken cipher must not pass as zeros
-                raise PlanError(f"the key stream gave {written} bytes instead of {8 * wanted}")
+        for start in range(0, count, LIMITS.slice_words):
+            size = min(LIMITS.slice_words, count - start)
+            if self._stream is None or self._left < size:
+                self._stream, self._left = _new_stream(), LIMITS.words_per_key
+            self._left -= size
+            room = out[start : start + size + 2].view(np.uint8).data
+            written = self._stream.update_into(bytes(8 * size), room)
+            if written != 8 * size:  # pragma: no cover - a broken cipher must not pass as zeros
+                raise PlanError(f"the key stream gave {written} bytes instead of {8 * size}")
         return out[:count]
 
     def _forget(self) -> None:
@@ -142,7 +155,7 @@ def _new_stream() -> CipherContext:
 
 @cache
 def system_words() -> SystemWords:
-    """Give the word source of this process, keyed by the operating system.
+    """Return the word source of this process, keyed by the operating system.
 
     Returns:
         A source of random words.
@@ -150,11 +163,11 @@ def system_words() -> SystemWords:
     return SystemWords()
 
 
-def integers_below(bound: int, size: int, words: WordSource) -> NDArray[np.int64]:
+def integers_below(bound: int, size: int, source: WordSource) -> NDArray[np.int64]:
     """Draw `size` independent integers, uniform on {0, ..., bound - 1} exactly.
 
     Each word is cut to the bits of ``bound - 1`` and rejected when it is not below `bound`, so what
-    is kept is uniform; fewer than 2 words a draw are used on average.
+    is accepted is uniform; fewer than 2 words a draw are used on average.
 
     >>> bool((integers_below(6, 1000, system_words()) < 6).all())
     True
@@ -166,14 +179,14 @@ def integers_below(bound: int, size: int, words: WordSource) -> NDArray[np.int64
     out = np.empty(size, dtype=np.int64)
     filled = 0
     while filled < size:
-        drawn = words.words(size - filled) & mask
-        kept = drawn[drawn <= np.uint64(bound - 1)]
-        out[filled : filled + kept.size] = kept.astype(np.int64)
-        filled += kept.size
+        drawn = source.words(size - filled) & mask
+        accepted = drawn[drawn <= np.uint64(bound - 1)]
+        out[filled : filled + accepted.size] = accepted.astype(np.int64)
+        filled += accepted.size
     return out
 
 
-def bernoulli(probability: Fraction, size: int, words: WordSource) -> NDArray[np.bool_]:
+def bernoulli(probability: Fraction, size: int, source: WordSource) -> NDArray[np.bool_]:
     """Draw `size` independent bits, each true with `probability` exactly.
 
     A bit is true when a real uniform is below the probability. The uniform is known by its first
@@ -192,14 +205,14 @@ def bernoulli(probability: Fraction, size: int, words: WordSource) -> NDArray[np
     rest = Fraction(probability)
     while open_places.size and rest > 0:
         digit, rest = divmod(rest * (1 << 64), 1)
-        drawn = words.words(open_places.size)
+        drawn = source.words(open_places.size)
         out[open_places[drawn < np.uint64(digit)]] = True
         open_places = open_places[drawn == np.uint64(digit)]
     return out
 
 
-def choose(weights: Sequence[int], size: int, words: WordSource) -> NDArray[np.int64]:
-    """Draw `size` independent places, place i with probability weights[i] / sum(weights) exactly.
+def choose(weights: Sequence[int], size: int, source: WordSource) -> NDArray[np.int64]:
+    """Draw `size` independent indices, i with probability weights[i] / sum(weights) exactly.
 
     >>> choose([0, 5, 0], 3, system_words()).tolist()
     [1, 1, 1]
@@ -207,9 +220,9 @@ def choose(weights: Sequence[int], size: int, words: WordSource) -> NDArray[np.i
     cumulative = list(accumulate(int(weight) for weight in weights))
     if not cumulative or min(weights) < 0 or not 1 <= cumulative[-1] < 1 << 63:
         raise PlanError("weights must be non-negative integers with a sum from 1 to 2^63 - 1")
-    drawn = integers_below(cumulative[-1], size, words)
-    found = np.searchsorted(np.array(cumulative, dtype=np.int64), drawn, side="right")
-    return found.astype(np.int64)
+    drawn = integers_below(cumulative[-1], size, source)
+    indices = np.searchsorted(np.array(cumulative, dtype=np.int64), drawn, side="right")
+    return indices.astype(np.int64)
 
 
 def _check_size(size: int) -> None:

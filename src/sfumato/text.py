@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How messages show what they received: short, safe for any value, with a near word if any.
+"""The texts of messages: what was received, short and safe for any value, and a near word if any.
 
 Only public things may be shown: what a schema, a workload or a call says, never the data.
 """
@@ -26,7 +26,7 @@ STORED = "stored answer, nothing spent"
 
 
 def shown(value: object, most: int = 80) -> str:
-    """``repr`` of at most about ``most`` characters, for any value.
+    """Return ``repr`` of any value, cut to about ``most`` characters.
 
     >>> shown("Male"), shown(10**5000)
     ("'Male'", 'a whole number of more than 38 digits')
@@ -41,7 +41,7 @@ def shown(value: object, most: int = 80) -> str:
 
 
 def listing(values: Sequence[object], most: int = 12) -> str:
-    """The first few values, and how many there are.
+    """Return the first few values as text, and how many there are.
 
     >>> listing(("a", "b", "c"), most=2)
     "'a', 'b', ... (3 in all)"
@@ -51,7 +51,7 @@ def listing(values: Sequence[object], most: int = 12) -> str:
 
 
 def either(words: Sequence[str]) -> str:
-    """``a``, ``a or b``, ``a, b or c``.
+    """Return ``a``, ``a or b`` or ``a, b or c``.
 
     >>> either(["a", "b", "c"])
     'a, b or c'
@@ -59,22 +59,22 @@ def either(words: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def did_you_mean(word: object, known: Iterable[object]) -> str:
-    """``; did you mean 'x'?`` for the nearest known word, or nothing.
+def did_you_mean(word: object, choices: Iterable[object]) -> str:
+    """Return ``; did you mean 'x'?`` for the nearest of the choices, or nothing.
 
     >>> did_you_mean("valeus", ["kind", "values"])
     "; did you mean 'values'?"
     """
     if not isinstance(word, str):
         return ""
-    # Comparing one word with the known ones is quadratic in their length, hence the limits.
-    texts = {k.lower(): k for k in known if isinstance(k, str) and len(k) <= 100}
+    # Comparing one word with the others is quadratic in their length, hence the limits.
+    texts = {k.lower(): k for k in choices if isinstance(k, str) and len(k) <= 100}
     near = difflib.get_close_matches(word.lower()[:100], list(texts)[:2000], n=1, cutoff=0.6)
     return f"; did you mean {texts[near[0]]!r}?" if near else ""
 
 
 def got(value: object) -> str:
-    """A value of a TOML file in words.
+    """Return a value of a TOML file in words.
 
     >>> got("ninety"), got(3), got([])
     ("the text 'ninety'", 'the integer 3', 'a list')
@@ -95,7 +95,7 @@ def got(value: object) -> str:
 
 
 def sentence(message: str) -> str:
-    """A message as a sentence.
+    """Return a message as a sentence.
 
     >>> sentence("there is no 'aeg'; did you mean 'age'?")
     "There is no 'aeg'; did you mean 'age'?"

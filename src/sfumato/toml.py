@@ -9,7 +9,8 @@ says where (file, line, key), what was found, what is allowed and what to do:
     release.toml, line 12: domain.age.max: expected an integer, got the text 'ninety'
 
 A TOML file is public (it holds the schema and the questions, never the data), so messages may
-repeat what it says. pydantic is imported on first use only.
+repeat what it says. The faults that pydantic reports are put into the words of the project
+(``faults``); pydantic is imported on first use only.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 __all__ = [
-    "LARGEST_FILE",
+    "LIMITS",
     "STRICT",
     "KeyPath",
     "TomlFile",
+    "TomlLimits",
     "faults",
     "parse_toml",
     "read_toml",
@@ -52,12 +54,26 @@ if TYPE_CHECKING:
 
 KeyPath = tuple[str | int, ...]
 
-LARGEST_FILE: Final = 10_000_000
-MOST_PARTS: Final = 100  # of a dotted key
-DEEPEST: Final = 100  # lists and tables inside each other
-MOST_TABLES: Final = 10_000  # headers [a] and [[a]]
-LONGEST_WORD: Final = 4_000  # characters of a number, a date or a bare key
-MOST_PLACED: Final = 50_000  # entries of one list whose lines are remembered
+
+@dataclass(frozen=True, slots=True)
+class TomlLimits:
+    """Sizes of a file that are refused, since ``tomllib`` takes long for them."""
+
+    file_bytes: int = 10_000_000
+    """Bytes of a file: a larger one is rather the data than its schema."""
+    parts: int = 100
+    """Parts of a dotted key, each of which is a table."""
+    depth: int = 100
+    """Lists and tables inside each other, which are parsed recursively."""
+    tables: int = 10_000
+    """Headers ``[a]`` and ``[[a]]``; the time grows with their square."""
+    word: int = 4_000
+    """Characters of a number, a date or a bare key; long integers are slow to read."""
+    entries_placed: int = 50_000
+    """Entries of one list whose lines are remembered; the others have the line of the list."""
+
+
+LIMITS: Final = TomlLimits()
 
 _TOKEN: Final = re.compile(
     r"""
@@ -128,7 +144,7 @@ def read_toml(path: str | Path) -> TomlFile:
     path = Path(path)
     try:
         with path.open("rb") as stream:
-            raw = stream.read(LARGEST_FILE + 1)
+            raw = stream.read(LIMITS.file_bytes + 1)
     except FileNotFoundError:
         raise SchemaError(f"{path}: there is no such file; check the name and the folder") from None
     except IsADirectoryError:
@@ -138,10 +154,10 @@ def read_toml(path: str | Path) -> TomlFile:
         raise SchemaError(
             f"{shown(str(path))} cannot be read ({reason}); check its name and its permissions"
         ) from None
-    if len(raw) > LARGEST_FILE:
+    if len(raw) > LIMITS.file_bytes:
         raise SchemaError(
-            f"{path} holds more than {LARGEST_FILE:,} bytes, the most that a TOML file may have; "
-            "if this is the data, name it as source in the table [data] instead"
+            f"{path} holds more than {LIMITS.file_bytes:,} bytes, the most that a TOML file may "
+            "have; if this is the data, name it as source in the table [data] instead"
         )
     try:
         # TOML is UTF-8; some editors put a byte-order mark in front.
@@ -167,7 +183,7 @@ def parse_toml(text: str, name: str = "TOML text", folder: Path | None = None) -
 def _check_size(text: str, name: str) -> None:
     """Refuse what takes ``tomllib`` long: very many tables, long keys and numbers, deep nesting."""
     parts = depth = tables = 0
-    is_start, found = True, ""  # of a line
+    is_start, fault = True, ""  # of a line
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup
         if kind == "mark":
@@ -177,29 +193,29 @@ def _check_size(text: str, name: str) -> None:
             depth += (mark in "[{") - (mark in "]}")
         elif kind == "newline":
             parts = 0
-        if parts > MOST_PARTS:
-            found = f"a key has more than {MOST_PARTS} parts; use shorter keys"
-        elif depth > DEEPEST:
-            found = f"lists or tables are nested more than {DEEPEST} deep; write it flatter"
-        elif tables > MOST_TABLES:
-            found = f"the file has more than {MOST_TABLES:,} tables; declare and ask for fewer"
-        elif kind == "word" and token.end() - token.start() > LONGEST_WORD:
-            found = f"a number or a key has more than {LONGEST_WORD:,} characters; shorten it"
-        if found:
+        if parts > LIMITS.parts:
+            fault = f"a key has more than {LIMITS.parts} parts; use shorter keys"
+        elif depth > LIMITS.depth:
+            fault = f"lists or tables are nested more than {LIMITS.depth} deep; write it flatter"
+        elif tables > LIMITS.tables:
+            fault = f"the file has more than {LIMITS.tables:,} tables; declare and ask for fewer"
+        elif kind == "word" and token.end() - token.start() > LIMITS.word:
+            fault = f"a number or a key has more than {LIMITS.word:,} characters; shorten it"
+        if fault:
             line = text.count("\n", 0, token.start()) + 1
-            raise SchemaError(f"{name}, line {line}: {found}")
+            raise SchemaError(f"{name}, line {line}: {fault}")
         if kind != "skip":
             is_start = kind == "newline"
 
 
 def _invalid(text: str, name: str, reason: str) -> SchemaError:
     """What ``tomllib`` says, with the line in front."""
-    found = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", reason, re.S)
-    if found and found[2]:
-        line, said = int(found[2]), f"{found[1]} (column {found[3]})"
+    match = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", reason, re.S)
+    if match and match[2]:
+        line, message = int(match[2]), f"{match[1]} (column {match[3]})"
     else:  # the fault was seen at the end of the text
-        line, said = text.rstrip().count("\n") + 1, found[1] if found else reason
-    return SchemaError(f"{name}, line {line}: not valid TOML: {said[:1].lower() + said[1:]}")
+        line, message = text.rstrip().count("\n") + 1, match[1] if match else reason
+    return SchemaError(f"{name}, line {line}: not valid TOML: {message[:1].lower() + message[1:]}")
 
 
 def validated(model: type[ModelT], data: object, file: TomlFile, at: KeyPath) -> ModelT:
@@ -213,11 +229,11 @@ def validated(model: type[ModelT], data: object, file: TomlFile, at: KeyPath) ->
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        found = [(at + path, message) for path, message in faults(error, model, data)]
+        placed = [(at + path, message) for path, message in faults(error, model, data)]
     except SfumatoError as error:  # raised on purpose by a validator of the model
         raise file.error(str(error), at) from None
-    found.sort(key=lambda fault: file.line_of(fault[0]) or 0)
-    messages = [str(file.error(message, path)) for path, message in found]
+    placed.sort(key=lambda fault: file.line_of(fault[0]) or 0)
+    messages = [str(file.error(message, path)) for path, message in placed]
     most = 8
     if len(messages) > most:
         messages[most:] = [f"{file.name}: and {len(messages) - most} more faults of this kind"]
@@ -260,7 +276,7 @@ class _Scanner:
     """
 
     def __init__(self, text: str) -> None:
-        self._found = (m for m in _TOKEN.finditer(text) if m.lastgroup != "skip")
+        self._tokens = (m for m in _TOKEN.finditer(text) if m.lastgroup != "skip")
         self._lines: dict[KeyPath, int] = {}
         self._tables_in: dict[KeyPath, int] = {}
         self._next_line = 1
@@ -268,7 +284,7 @@ class _Scanner:
 
     def _advance(self) -> None:
         """Move to the next token: its text, its line, and the text again if it is a mark."""
-        token = next(self._found, None)
+        token = next(self._tokens, None)
         self._is_over = token is None
         self._text = "" if token is None else token[0]
         self._line = self._next_line
@@ -350,7 +366,7 @@ class _Scanner:
             elif mark in ("", "[", "{"):
                 if entry is not None:
                     path = (*inside[-1][0], entry)
-                    if entry < MOST_PLACED:
+                    if entry < LIMITS.entries_placed:
                         self._lines.setdefault(path, self._line)
                 if mark:
                     inside.append((path, 0 if mark == "[" else None))
@@ -358,11 +374,7 @@ class _Scanner:
             self._advance()
 
 
-# --------------------
-# What pydantic finds wrong with a table, in the words of the project.
-#
-# ``tomlfile.validated`` puts file and line in front of each. Imported only when there is a fault,
-# because it needs pydantic.
+# Faults that pydantic reports, in the words of the project
 
 _EXPECTED = {
     "int": "an integer",
@@ -402,16 +414,17 @@ def faults(
     expected: dict[KeyPath, tuple[list[str], object]] = {}
     for detail in error.errors(include_url=False):
         path = _path_in(data, detail["loc"])
-        wanted = _expected(detail)
-        if wanted:
-            words, _ = expected.setdefault(path, ([], detail["input"]))
-            if wanted not in words:
-                words.append(wanted)
+        alternative = _expected(detail)
+        if alternative:
+            alternatives, _ = expected.setdefault(path, ([], detail["input"]))
+            if alternative not in alternatives:
+                alternatives.append(alternative)
         else:
             out.setdefault(path, []).append(_message(detail, model, path))
-    for path, (words, value) in expected.items():
-        hint = did_you_mean(value, re.findall("'([^']*)'", " ".join(words)))
-        out.setdefault(path, []).insert(0, f"expected {either(words)}, got {got(value)}{hint}")
+    for path, (alternatives, value) in expected.items():
+        hint = did_you_mean(value, re.findall("'([^']*)'", " ".join(alternatives)))
+        message = f"expected {either(alternatives)}, got {got(value)}{hint}"
+        out.setdefault(path, []).insert(0, message)
     return [(path, message) for path, messages in out.items() for message in messages]
 
 
@@ -427,7 +440,7 @@ def _path_in(data: object, loc: Sequence[str | int]) -> KeyPath:
 
 
 def _expected(detail: ErrorDetails) -> str:
-    """What a fault of type or choice wanted; empty for other faults."""
+    """The type or the choices that a value should have had; empty for other faults."""
     kind = detail["type"]
     if kind in ("literal_error", "enum"):
         return str(detail["ctx"]["expected"])
@@ -443,15 +456,15 @@ def _message(detail: ErrorDetails, model: type[BaseModel], path: KeyPath) -> str
     if kind == "missing":
         return f"the key {shown(detail['loc'][-1])} is missing; add it"
     if kind == "extra_forbidden":
-        known = sorted(_keys_at(model, path[:-1]))
-        near = did_you_mean(path[-1], known)
-        return f"unknown key{near or ';'} the keys allowed here are {', '.join(known)}"
+        keys = sorted(_keys_at(model, path[:-1]))
+        near = did_you_mean(path[-1], keys)
+        return f"unknown key{near or ';'} the keys allowed here are {', '.join(keys)}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag, allowed = context.get("tag"), str(context.get("expected_tags", ""))
         key = str(context["discriminator"]).strip("'")
-        found = f"got {shown(tag)}" if tag is not None else "it is missing"
+        fault = f"got {shown(tag)}" if tag is not None else "it is missing"
         near = did_you_mean(tag, (w.strip(" '") for w in allowed.split(",")))
-        return f"the key {key!r} must be one of {allowed or 'the known kinds'}; {found}{near}"
+        return f"the key {key!r} must be one of {allowed or 'the known kinds'}; {fault}{near}"
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         return f"must be {words} {context[name]}, got {got(detail['input'])}"
@@ -461,8 +474,8 @@ def _message(detail: ErrorDetails, model: type[BaseModel], path: KeyPath) -> str
         return f"needs at {'most' if most else 'least'} {count} entries, got {_length(detail)}"
     if kind in ("value_error", "assertion_error"):
         return str(context["error"])
-    said = detail["msg"]
-    return f"{said[:1].lower()}{said[1:]}, got {got(detail['input'])}"
+    message = detail["msg"]
+    return f"{message[:1].lower()}{message[1:]}, got {got(detail['input'])}"
 
 
 def _length(detail: ErrorDetails) -> str:

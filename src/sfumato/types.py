@@ -30,6 +30,7 @@ Numbers = npt.NDArray[Any]  # integers (exact) or floats
 
 Names = tuple[str, ...]  # attributes, in the order of a table's axes
 
+# Which two tables must be hard to tell apart: one row more or less, or one row replaced.
 Neighbours = Literal["add-remove", "replace-one"]
 Noise = Literal["gaussian", "laplace"]
 Objective = Literal["rmse", "max"]

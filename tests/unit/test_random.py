@@ -8,6 +8,7 @@ import pickle
 import signal
 import sys
 import threading
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -54,8 +55,8 @@ def test_a_key_is_replaced_before_it_has_given_too_many_words(monkeypatch):
     keys = []
     fresh = random._new_stream
     monkeypatch.setattr(random, "_new_stream", lambda: keys.append(1) or fresh())
-    monkeypatch.setattr(random, "_WORDS_PER_KEY", 1000)
-    monkeypatch.setattr(random, "_SLICE_WORDS", 300)
+    limits = replace(random.LIMITS, words_per_key=1000, slice_words=300)
+    monkeypatch.setattr(random, "LIMITS", limits)
     source = SystemWords()
     # Slices of 300 words: three fit one key of 1000, so 9000 words take ten keys.
     assert np.unique(source.words(9000)).size == 9000

@@ -11,9 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sfumato.errors import BudgetError, SchemaError
 from sfumato.toml import (
-    LARGEST_FILE,
-    MOST_PLACED,
-    MOST_TABLES,
+    LIMITS,
     STRICT,
     parse_toml,
     read_toml,
@@ -128,18 +126,18 @@ def test_very_long_numbers_are_refused_with_their_line(word):
 
 def test_very_many_tables_are_refused_before_they_are_read():
     for header in ("[a{}]", "[[a]]"):
-        text = "\n".join(header.format(i) for i in range(MOST_TABLES + 1))
+        text = "\n".join(header.format(i) for i in range(LIMITS.tables + 1))
         with pytest.raises(SchemaError, match=r"line 10001: .* more than 10,000 tables"):
             parse_toml(text)
-    lists = "\n".join(f"a{i} = [\n[1], [2],\n]" for i in range(MOST_TABLES // 2 + 1))
+    lists = "\n".join(f"a{i} = [\n[1], [2],\n]" for i in range(LIMITS.tables // 2 + 1))
     assert parse_toml(lists).line_of(("a1", 1)) == 5
 
 
 def test_the_lines_of_a_very_long_list_are_remembered_up_to_a_point():
-    rows = MOST_PLACED + 10
+    rows = LIMITS.entries_placed + 10
     file = parse_toml("a = [\n" + ",\n".join(["1"] * rows) + "\n]\nb = 2")
-    assert file.line_of(("a", MOST_PLACED - 1)) == MOST_PLACED + 1
-    assert file.line_of(("a", MOST_PLACED + 5)) == 1
+    assert file.line_of(("a", LIMITS.entries_placed - 1)) == LIMITS.entries_placed + 1
+    assert file.line_of(("a", LIMITS.entries_placed + 5)) == 1
     assert file.line_of(("b",)) == rows + 3
 
 
@@ -181,9 +179,9 @@ def test_other_encodings_are_refused_with_the_line(tmp_path):
 
 def test_a_large_file_is_refused_and_the_largest_is_read(tmp_path):
     path = tmp_path / "large.toml"
-    path.write_bytes(b"#" * LARGEST_FILE)
+    path.write_bytes(b"#" * LIMITS.file_bytes)
     assert read_toml(path).data == {}
-    path.write_bytes(b"#" * (LARGEST_FILE + 1))
+    path.write_bytes(b"#" * (LIMITS.file_bytes + 1))
     assert "more than 10,000,000 bytes" in message_of(path)
 
 
