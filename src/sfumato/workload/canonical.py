@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of queries as bytes, in the order in which they were written.
+"""Groups of queries as canonical bytes, in the order in which they were written.
 
-Searches are taken up again under the hash of these bytes, and requests were stored under it before
-`normal_form.py` made one form of all writings. Labels and names do not enter, only what is asked,
-in which order, and how much it matters. A condition enters as the truth table over the cells it
-tells apart, so that ``a AND b`` is ``NOT (NOT b OR NOT a)``; only conditions that tell more than
-2^16 cells apart enter as they are written.
+`Workload.digest` is their hash: searches are taken up again under it. The key of a request is that
+of `normal_form.py`, which makes one form of all writings of the same queries. Labels and names do
+not enter, only what is asked, in which order, and how much it matters. A condition enters as the
+truth table over the cells it tells apart, so that ``a AND b`` is ``NOT (NOT b OR NOT a)``; only
+conditions that tell more than 2^16 cells apart enter as they are written.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ __all__ = ["Json", "canonical_bytes", "condition_form", "written_condition", "wr
 
 def canonical_bytes(terms: Iterable[Term]) -> bytes:
     """The terms in order, as canonical JSON."""
-    known: dict[int, list[Json]] = {}
-    listed = list(terms)  # held, so that no number in ``known`` is used twice
-    return json.dumps([written_term(t, known) for t in listed], separators=(",", ":")).encode()
+    forms: dict[int, list[Json]] = {}
+    listed = list(terms)  # held, so that no number in ``forms`` is used twice
+    return json.dumps([written_term(t, forms) for t in listed], separators=(",", ":")).encode()
 
 
-def written_term(term: Term, known: dict[int, list[Json]]) -> Json:
-    """The form of a term; ``known`` has those of query sets, by the number of the object."""
-    return [term.canonical(known), float(term.weight)]
+def written_term(term: Term, forms: dict[int, list[Json]]) -> Json:
+    """The form of a term; ``forms`` collects those of query sets, by the number of the object."""
+    return [term.canonical(forms), float(term.weight)]
 
 
 def condition_form(condition: Condition, domain: Domain) -> Json:
-    """The truth table over the coarsest classes of cells that it tells apart."""
+    """A condition as its truth table over the coarsest classes of cells that it tells apart."""
     classes = Classes.of([condition], domain, domain.in_order(condition.attributes))
     if classes.cells > LIMITS.truth_cells:
         return written_condition(condition)
@@ -66,7 +66,7 @@ def _bits(truth: Mask) -> str:
 
 
 def written_condition(condition: Condition) -> Json:
-    """And, Or: parts sorted by their text, each once, nested ones opened."""
+    """A condition as it is written; parts of And and Or sorted, each once, nested ones opened."""
     if isinstance(condition, In):
         return ["in", condition.attribute, hashed(np.unique(condition.codes))]
     if isinstance(condition, Not):

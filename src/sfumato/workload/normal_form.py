@@ -9,13 +9,14 @@ between symbols, and its decision diagram in the order of the domain, equal node
 same for every union of boxes with the same rows (Bryant 1986, "Graph-based algorithms for Boolean
 function manipulation", Theorem 1; for several values per variable: Srinivasan, Kam, Malik, Brayton
 1990, "Algorithms for discrete function manipulation"). Rows that are no products enter one by one.
-A row that is asked twice is asked once, with the greatest of its weights; of weights only the
-ratios count.
+A row that is asked twice is asked once, with the maximum of its weights; of weights only the ratios
+count.
 
-`meaning` is the hash of all that: different sets of queries have different bytes before they are
-hashed. `normal_form` makes terms of it, which the planner plans for, and says where every asked
-query is among them. Beyond the limits below a part enters as it was written: then another writing
-of the same queries may be another request, but never the other way round.
+`normal_form` returns the key of a workload, the hash of all that: different sets of queries have
+different bytes before they are hashed; the terms made of it, which the planner plans for; and where
+every query of the workload is among them. Beyond the limits of the room a part enters as it was
+written: then another writing of the same queries may be another request, but never the other way
+round.
 """
 
 from __future__ import annotations
@@ -70,12 +71,12 @@ __all__ = [
 ]
 
 
-# --- diagrams of boxes ---------------------------------------------------------------------------
+# Diagrams of boxes
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Node:
-    """Which symbols of the next attribute lead where; a leaf has a weight."""
+    """A node of a diagram: which symbols of the next attribute lead where; a leaf has a weight."""
 
     key: bytes
     branches: tuple[tuple[tuple[Symbol, ...], _Node], ...] = ()
@@ -104,10 +105,9 @@ class _Diagram:
         return node
 
     def _node(self, depth: int, active: int) -> _Node:
-        known = self._nodes.get((depth, active))
-        if known is None:
-            known = self._nodes[depth, active] = self._made(depth, active)
-        return known
+        if (depth, active) not in self._nodes:
+            self._nodes[depth, active] = self._made(depth, active)
+        return self._nodes[depth, active]
 
     def _made(self, depth: int, active: int) -> _Node:
         inside = _bits(active)
@@ -129,11 +129,13 @@ class _Diagram:
         for mask, listed in by_mask.items():
             child = self._node(depth + 1, mask)
             by_child.setdefault(child.key, (child, []))[1].extend(listed)
-        found = [(tuple(sorted(symbols)), child) for child, symbols in by_child.values()]
-        found.sort(key=lambda branch: branch[0][0])
+        branches = [(tuple(sorted(symbols)), child) for child, symbols in by_child.values()]
+        branches.sort(key=lambda branch: branch[0][0])
         axis = self._axes[depth]
-        parts = [part for symbols, child in found for part in (axis.set_hash(symbols), child.key)]
-        return _Node(sha(b"node", *parts), tuple(found))
+        parts = [
+            part for symbols, child in branches for part in (axis.set_hash(symbols), child.key)
+        ]
+        return _Node(sha(b"node", *parts), tuple(branches))
 
 
 def _leaf(weight: Fraction) -> _Node:
@@ -163,17 +165,17 @@ def _holds(node: _Node, sets: Sequence[tuple[Symbol, ...]], weight: Fraction) ->
     """Whether all rows of a box are in the diagram, with this weight."""
     if node.weight is not None:
         return node.weight == weight
-    wanted = set(sets[0])
+    missing = set(sets[0])
     for symbols, child in node.branches:
-        common = wanted.intersection(symbols)
+        common = missing.intersection(symbols)
         if common:
             if not _holds(child, sets[1:], weight):
                 return False
-            wanted -= common
-    return not wanted
+            missing -= common
+    return not missing
 
 
-# --- the normal form -----------------------------------------------------------------------------
+# The normal form
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -206,8 +208,8 @@ class Normal:
     def is_in_order(self) -> bool:
         """Whether every asked group is the group of the normal form at the same place."""
         return len(self.pieces) == len(self.workload.terms) and all(
-            len(found) == 1 and found[0].term == t and found[0].rows is None and found[0].at is None
-            for t, found in enumerate(self.pieces)
+            len(own) == 1 and own[0].term == t and own[0].rows is None and own[0].at is None
+            for t, own in enumerate(self.pieces)
         )
 
     def gather(self, term: int, numbers: Callable[[int], Array], zero: float = 0.0) -> Array:
@@ -300,17 +302,17 @@ def _tables(workload: Workload) -> Normal | None:
     numbers: dict[tuple[int, ...], int] = {}
     diagrams: list[list[object]] = []
     for t, term in enumerate(workload.terms):
-        asked = term.as_product()
-        if asked is None or asked.weight != 1 or len(asked.factors) > LIMITS.product_attributes:
+        table = term.as_product()
+        if table is None or table.weight != 1 or len(table.factors) > LIMITS.product_attributes:
             return None
         key = _leaf(ONE).key
-        for name, queries in reversed(asked.factors):
+        for name, queries in reversed(table.factors):
             if not queries.is_identity or not 1 < queries.size <= LIMITS.axis_queries:
                 return None
             if name not in cells:
                 cells[name] = sha(*(interval_symbol(i, i + 1) for i in range(queries.size)))
             key = sha(b"node", cells[name], key)
-        names = [name for name, _ in asked.factors]
+        names = [name for name, _ in table.factors]
         places = tuple(index[name] for name in names)
         if places in numbers or list(places) != sorted(places):
             return None
@@ -338,7 +340,7 @@ def _key(domain: Domain, zero: bool, *parts: list[list[object]]) -> str:
 
 
 class _Form:
-    """The way from what was read to groups and places."""
+    """The groups of a workload's normal form, and the places of its queries in them."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload, self.domain = workload, workload.domain
@@ -374,7 +376,7 @@ class _Form:
         wholes: list[list[object]] = [
             [w.key.hex(), str(w.weight)] for w in self.reader.wholes.values()
         ]
-        zero = any(what is None for found in self.reader.read for what, _ in found)
+        zero = any(what is None for readings in self.reader.read for what, _ in readings)
         return _key(self.domain, zero, diagrams, written, loose, wholes)
 
     def normal(self) -> Normal:
@@ -391,7 +393,7 @@ class _Form:
         pieces = tuple(self._pieces(t) for t in range(len(self.workload.terms)))
         return Normal(self.key(), type(self.workload)(self.domain, tuple(self.terms)), pieces)
 
-    # -- which boxes become groups
+    # Which boxes become groups
 
     def _groups(self) -> tuple[list[_Group], list[_Group]]:
         """Boxes that are products of their own, and those whose rows are conditions."""
@@ -443,7 +445,7 @@ class _Form:
         return len(places), places, -box.weight, box.factor, firsts, sets
 
     def _restored(self, boxes: list[_Group]) -> list[_Group]:
-        """Running totals get back the last of them, ranges the widest, where those are asked too.
+        """The boxes; running totals get back the last of them, ranges the widest, if asked too.
 
         Symbols leave the sum over a whole attribute out, which is one query of both.
         """
@@ -506,23 +508,23 @@ class _Form:
         pairs = zip(box.names, box.symbols, strict=True)
         return not any(self._set(n, s).label_kind == "rows" for n, s in pairs)
 
-    # -- groups
+    # Groups
 
     def _set(self, name: str, symbols: tuple[Symbol, ...]) -> QuerySet:
         """The queries of an attribute, in the order of their symbols."""
-        known = self._sets.get((name, symbols))
-        if known is None:
-            known = self._sets[name, symbols] = self._made(name, symbols)
-        return known
+        queries = self._sets.get((name, symbols))
+        if queries is None:
+            queries = self._sets[name, symbols] = self._made(name, symbols)
+        return queries
 
     def _made(self, name: str, symbols: tuple[Symbol, ...]) -> QuerySet:
         axis = self.axes[name]
         if symbols[0] in axis.opaque:
             return axis.opaque[symbols[0]]
         if all(s[:1] == b"i" for s in symbols):
-            known = _intervals(axis.size, [ends_of(s) for s in symbols])
-            if known is not None:
-                return known
+            intervals = _intervals(axis.size, [ends_of(s) for s in symbols])
+            if intervals is not None:
+                return intervals
         if all(s[:1] in (b"i", b"s") for s in symbols):
             groups = self._partition(name, symbols)
             if groups is not None:
@@ -569,16 +571,15 @@ class _Form:
             if listed:
                 factors[listed[0]] = self._matrix(listed[0], sets[listed[0]], group.factor)
             elif free:
-                least = min(free, key=lambda n: self.domain[n].size)
-                whole = [interval_symbol(0, self.axes[least].size)]
-                factors[least] = self._matrix(least, whole, group.factor)
+                smallest = min(free, key=lambda n: self.domain[n].size)
+                whole = [interval_symbol(0, self.axes[smallest].size)]
+                factors[smallest] = self._matrix(smallest, whole, group.factor)
             else:
                 raise _TooMany
         names = self.domain.in_order(factors)
-        words = [factors[n].titled(n) for n in names]
         term = Product(
             self.domain,
-            " x ".join(words) or "total",
+            " x ".join(factors[n].titled(n) for n in names) or "total",
             float(group.weight),
             tuple((n, factors[n]) for n in names),
         )
@@ -590,7 +591,7 @@ class _Form:
         self.terms.append(term)
 
     def _add_conditions(self, boxes: Sequence[_Group]) -> None:
-        """Counts of irregular sets of cells and loose conditions: few groups, sorted."""
+        """Add terms that count irregular sets of cells and loose conditions: few groups, sorted."""
         rows: list[tuple[tuple[str, ...], Fraction, Condition, object]] = []
         for box in boxes:
             for chosen in product(*box.symbols):
@@ -619,7 +620,7 @@ class _Form:
             self.terms.append(Predicates(self.domain, "conditions", float(weight), conditions))
 
     def _add_explicit(self) -> None:
-        """Other rows that are no products, by the attributes that they look at."""
+        """Add terms of other rows that are no products, by the attributes that they look at."""
         from scipy.sparse import csr_matrix
 
         gathered: dict[tuple[tuple[str, ...], Fraction, int], list[Loose]] = {}
@@ -635,16 +636,16 @@ class _Form:
             term = Explicit(self.domain, title, float(weight), names, entries, bits)
             self.terms.append(term)
 
-    # -- where the asked queries are
+    # Where the asked queries are
 
     def _pieces(self, t: int) -> tuple[Piece, ...]:
         term = self.workload.terms[t]
-        asked = term.as_product()
-        found: list[Piece] = []
+        product_term = term.as_product()
+        pieces: list[Piece] = []
         rows: dict[int, tuple[list[int], list[int]]] = {}
         for what, where in self.reader.read[t]:
-            if asked is not None and isinstance(where, tuple):  # parts of the factors
-                found += self._placed(asked, what, where)  # type: ignore[arg-type]
+            if product_term is not None and isinstance(where, tuple):  # parts of the factors
+                pieces += self._placed(product_term, what, where)  # type: ignore[arg-type]
                 continue
             if what is None:
                 home = (-1, 0)
@@ -658,13 +659,13 @@ class _Form:
             own.append(where)  # type: ignore[arg-type]
             there.append(home[1])
         for home_term, (own, there) in rows.items():
-            found.append(Piece(np.array(own), home_term, np.array(there)))
-        if len(found) > 1 and found[0].term >= 0 and len({piece.term for piece in found}) == 1:
-            found = [self._joined(term, found)]
-        return tuple(self._simple(term, piece) for piece in found)
+            pieces.append(Piece(np.array(own), home_term, np.array(there)))
+        if len(pieces) > 1 and pieces[0].term >= 0 and len({piece.term for piece in pieces}) == 1:
+            pieces = [self._joined(term, pieces)]
+        return tuple(self._simple(term, piece) for piece in pieces)
 
     def _joined(self, term: Term, pieces: Sequence[Piece]) -> Piece:
-        """Pieces of one group as one."""
+        """One piece for all pieces of an asked group that are in the same group."""
         places = np.empty(term.rows, dtype=np.int64)
         for piece in pieces:
             rows = slice(None) if piece.rows is None else piece.rows
@@ -672,7 +673,7 @@ class _Form:
         return Piece(None, pieces[0].term, places)
 
     def _simple(self, term: Term, piece: Piece) -> Piece:
-        """None for all rows in their order."""
+        """The same piece, with None for all rows in their order."""
         if piece.term < 0:
             return piece
         rows, at = piece.rows, piece.at
@@ -753,9 +754,9 @@ class _Form:
         self, names: tuple[str, ...], factor: Fraction, symbols: tuple[Symbol, ...]
     ) -> tuple[int, int]:
         """The group and the row of a product of symbols."""
-        known = self.single.get((names, symbols)) if factor == 1 else None
-        if known is not None:
-            return known
+        single = self.single.get((names, symbols)) if factor == 1 else None
+        if single is not None:
+            return single
         own = dict(zip(names, symbols, strict=True))
         for home, group in self.homes[names, factor]:
             places = [
@@ -773,7 +774,7 @@ def _is_range(numbers: Integers, length: int) -> bool:
 
 
 def _intervals(size: int, pairs: Sequence[tuple[int, int]]) -> QuerySet | None:
-    """All cells, windows, running totals or ranges; None for other intervals."""
+    """The query set of all cells, windows, running totals or ranges; None for other intervals."""
     count, width = len(pairs), pairs[0][1] - pairs[0][0]
     if count > 1 and pairs == [(i, i + width) for i in range(size - width + 1)]:
         return Identity(size) if width == 1 else Windows(size, width)

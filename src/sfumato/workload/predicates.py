@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boolean expressions over the cells of a domain.
+"""Conditions: boolean expressions over the cells of a domain, and the cells they tell apart.
 
 The leaves say "this attribute is in one of these cells"; everything else is and, or, not. This
 is the only form in which a condition reaches the vault: nothing that a person typed is ever
@@ -7,6 +7,9 @@ passed through to an engine.
 
     age = sf.attribute(domain, "age")
     condition = (age >= 25) & (age < 45) & ~(sf.attribute(domain, "sex") == "Male")
+
+`Classes` merges the cells of each attribute that no condition tells apart, which makes small tables
+of large domains.
 """
 
 from __future__ import annotations
@@ -156,7 +159,7 @@ class Attr:
     def _compared(self, comparison: Comparison, value: object) -> Condition:
         constant = _constant(value)
         cells = self._attribute.select(comparison, constant)
-        return self._where(cells, f"{comparison} {_said(constant)}")
+        return self._where(cells, f"{comparison} {_label(constant)}")
 
     def __eq__(self, value: object) -> Condition:  # type: ignore[override]
         return self._compared("=", value)
@@ -181,8 +184,8 @@ class Attr:
     def isin(self, values: Iterable[Value]) -> Condition:
         """True for any of the values."""
         name = self._attribute.name
-        given = [values] if isinstance(values, str) else islice(values, LIMITS.condition_values + 1)
-        listed = [_constant(v) for v in given]
+        some = [values] if isinstance(values, str) else islice(values, LIMITS.condition_values + 1)
+        listed = [_constant(v) for v in some]
         if not listed:
             raise WorkloadError(f"attribute {name!r}: the list of values is empty")
         if len(listed) > LIMITS.condition_values:
@@ -191,24 +194,25 @@ class Attr:
                 "one condition; ask for ranges, or for a level with wider groups"
             )
         cells = self._attribute.select_any(listed)
-        return self._where(cells, f"in ({', '.join(map(_said, listed))})")
+        return self._where(cells, f"in ({', '.join(map(_label, listed))})")
 
     def between(self, low: Value, high: Value) -> Condition:
         """True from ``low`` to ``high``, both included."""
         first, last = _constant(low), _constant(high)
         cells = self._attribute.select(">=", first) & self._attribute.select("<=", last)
-        return self._where(cells, f"between {_said(first)} and {_said(last)}")
+        return self._where(cells, f"between {_label(first)} and {_label(last)}")
 
     def in_group(self, level: str, group: str) -> Condition:
         """True for the values of one group of a level."""
-        found = self._attribute.level(level)
-        if group not in found.groups:
+        groups = self._attribute.level(level).groups
+        if group not in groups:
             raise WorkloadError(
                 f"level {level!r} of {self._attribute.name!r} has no group {shown(group)}; it has: "
-                f"{listing(found.groups)}{did_you_mean(group, found.groups)}"
+                f"{listing(groups)}{did_you_mean(group, groups)}"
             )
-        wanted = found.groups.index(group)
-        codes = tuple(c for c, g in enumerate(found.group_of) if g == wanted)
+        number = groups.index(group)
+        group_of = self._attribute.level(level).group_of
+        codes = tuple(c for c, g in enumerate(group_of) if g == number)
         return In(self._attribute.name, codes, f"{self._attribute.name}.{level} = {group}")
 
     @property
@@ -316,7 +320,7 @@ def _cells_of(leaf: In, domain: Domain) -> Mask:
 
 
 def _parts(condition: Condition, kind: type[And | Or]) -> tuple[Condition, ...]:
-    """Chains of one operator stay flat however long they are."""
+    """The parts of a condition of this kind, so that chains of one operator stay flat."""
     return condition.parts if isinstance(condition, kind) else (condition,)
 
 
@@ -329,13 +333,13 @@ def _checked(condition: object) -> Condition:
     return condition
 
 
-def _not_a_condition(given: object) -> WorkloadError:
+def _not_a_condition(value: object) -> WorkloadError:
     return WorkloadError(
-        f"{shown(given)} is not a condition; build one with sf.attribute(domain, name)"
+        f"{shown(value)} is not a condition; build one with sf.attribute(domain, name)"
     )
 
 
-def _said(constant: Value) -> str:
+def _label(constant: Value) -> str:
     """The constant in a label; Python refuses to write out integers of 4,300 digits."""
     return shown(constant) if isinstance(constant, int) else str(constant)
 
@@ -350,23 +354,23 @@ def _constant(value: object) -> Value:
     return value
 
 
-# --------------------
-# Cells that no condition tells apart, merged attribute by attribute.
-#
-# A few conditions split even an attribute of a million values into a few classes. Every query of
-# theirs is constant on products of classes, so the small table of classes holds all there is to
-# know about them: their answers, their column norms, their meaning. This is the workload-based
-# partition of Zhang, McKenna, Kotsogiannis, Hay, Machanavajjhala, Miklau 2018, "EKTELO: a
-# framework for defining differentially-private computations", taken per attribute; it loses
-# nothing.
+# Classes of cells
 
 PACKED = 60  # truth values that fit in one 64-bit key
 
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """For each attribute, the class of every cell; classes are numbered by their first cell.
+    """Cells that no condition tells apart, merged attribute by attribute.
 
+    A few conditions split even an attribute of a million values into a few classes. Every query of
+    theirs is constant on products of classes, so the small table of classes holds all there is to
+    know about them: their answers, their column norms, their meaning. This is the workload-based
+    partition of Zhang, McKenna, Kotsogiannis, Hay, Machanavajjhala, Miklau 2018, "EKTELO: a
+    framework for defining differentially-private computations", taken per attribute; it loses
+    nothing.
+
+    ``class_of`` is the class of every cell of each attribute, numbered by their first cell;
     ``counts`` is the number of classes of each attribute, where some of them may have no cell.
     """
 
@@ -376,12 +380,15 @@ class Classes:
 
     @classmethod
     def of(cls, conditions: Iterable[Condition], domain: Domain, names: tuple[str, ...]) -> Classes:
-        """Cells of an attribute are in one class when every leaf holds for both or neither."""
-        found: dict[str, set[tuple[int, ...]]] = {name: set() for name in names}
+        """The classes of some conditions over the attributes ``names``.
+
+        Cells of an attribute are in one class when every leaf holds for both or neither.
+        """
+        sets: dict[str, set[tuple[int, ...]]] = {name: set() for name in names}
         for condition in conditions:
             for leaf in leaves(condition):
-                found[leaf.attribute].add(leaf.codes)
-        maps = tuple(_split(domain[name].size, sorted(found[name])) for name in names)
+                sets[leaf.attribute].add(leaf.codes)
+        maps = tuple(_split(domain[name].size, sorted(sets[name])) for name in names)
         return cls(names, maps)
 
     @cached_property
@@ -410,8 +417,8 @@ class Classes:
 
     @cached_property
     def _first_cells(self) -> dict[str, Integers]:
-        found = zip(self.names, self.class_of, strict=True)
-        return {name: np.unique(classes, return_index=True)[1] for name, classes in found}
+        pairs = zip(self.names, self.class_of, strict=True)
+        return {name: np.unique(classes, return_index=True)[1] for name, classes in pairs}
 
     def truth(self, condition: Condition) -> Mask:
         """The condition over the table of classes."""
@@ -424,7 +431,7 @@ class Classes:
         return truth_table(condition, self.names, self.shape, cells_of)
 
     def merge(self, table: Numbers) -> Numbers:
-        """Sum a table over cells to a table over classes; exact for integers."""
+        """A table over cells summed to a table over classes; exact for integers."""
         out = widened(table)
         for axis, (classes, count) in enumerate(zip(self.class_of, self.shape, strict=True)):
             if count == len(classes) and (classes == np.arange(count)).all():
@@ -441,7 +448,7 @@ class Classes:
 
 
 def joint_classes(keys: Sequence[Integers]) -> Integers:
-    """Positions are in one class when all keys agree; classes are numbered by first position."""
+    """The class of every position: equal where all keys agree, numbered by first position."""
     joint = np.zeros(len(keys[0]), dtype=np.int64)
     for key in keys:
         # Both numberings are below the number of positions, which is below 2^31.

@@ -6,10 +6,10 @@ of one vector per attribute. Such a product is unique once every vector is a pri
 (no common divisor, the first entry above zero), constant vectors are left out and what was divided
 out stands beside it. So a row is a factor and, for the attributes that it looks at, one *symbol*
 each; a group of queries is a box: a set of symbols per attribute. Rows that are no products are
-read one by one, as their table over the coarsest classes of cells. Beyond the limits below a group
-is read as it was written.
+read one by one, as their table over the coarsest classes of cells. Beyond the limits of the room a
+group is read as it was written.
 
-`normal_form.py` makes one form of all boxes and rows.
+`Reader` returns the boxes and rows of a workload; `normal_form.py` makes one form of them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Symbol = bytes
 ONE = Fraction(1)
 
 
-# --- vectors along one attribute -----------------------------------------------------------------
+# Vectors along one attribute
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,7 +68,7 @@ class Part:
 
     @property
     def is_constant(self) -> bool:
-        """Whether its vectors are: the attribute does not matter."""
+        """Whether its vectors are constant, so that the attribute does not matter."""
         return self.symbols is None
 
 
@@ -79,17 +79,17 @@ class Axis:
         self.size = size
         self.vectors: dict[Symbol, Integers] = {}  # entries, of all but intervals
         self.opaque: dict[Symbol, QuerySet] = {}  # sets that are too large to be listed
-        self._known: dict[int, tuple[QuerySet, tuple[Part, ...]]] = {}
+        self._by_queries: dict[int, tuple[QuerySet, tuple[Part, ...]]] = {}
         self._sets: dict[tuple[Symbol, ...], bytes] = {}
         self._ordered: dict[tuple[Symbol, ...], tuple[Symbol, ...]] = {}
 
     def parts(self, queries: QuerySet) -> tuple[Part, ...]:
         """The queries of a factor, by what is divided out; zero vectors have the factor 0."""
-        known = self._known.get(id(queries))
-        if known is None:
-            known = (queries, self._parts(queries))  # held, so that no number is used twice
-            self._known[id(queries)] = known
-        return known[1]
+        read = self._by_queries.get(id(queries))
+        if read is None:
+            read = (queries, self._parts(queries))  # held, so that no number is used twice
+            self._by_queries[id(queries)] = read
+        return read[1]
 
     def _parts(self, queries: QuerySet) -> tuple[Part, ...]:
         if queries.rows > LIMITS.axis_queries:
@@ -163,17 +163,17 @@ class Axis:
 
     def set_hash(self, symbols: tuple[Symbol, ...]) -> bytes:
         """The hash of sorted symbols."""
-        known = self._sets.get(symbols)
-        if known is None:
-            known = self._sets[symbols] = sha(*symbols)
-        return known
+        digest = self._sets.get(symbols)
+        if digest is None:
+            digest = self._sets[symbols] = sha(*symbols)
+        return digest
 
     def ordered(self, symbols: tuple[Symbol, ...]) -> tuple[Symbol, ...]:
         """Every symbol once, sorted: intervals by their first and then by their last cell."""
-        known = self._ordered.get(symbols)
-        if known is None:
-            known = self._ordered[symbols] = tuple(sorted(set(symbols)))
-        return known
+        distinct = self._ordered.get(symbols)
+        if distinct is None:
+            distinct = self._ordered[symbols] = tuple(sorted(set(symbols)))
+        return distinct
 
 
 def interval_symbol(start: int, end: int) -> Symbol:
@@ -196,7 +196,7 @@ class Box:
     weight: Fraction
 
 
-# --- rows that are no products -------------------------------------------------------------------
+# Rows that are no products
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -214,14 +214,17 @@ class Loose:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Whole:
-    """A group that is too large to be read row by row: it enters as it was given."""
+    """A group that is too large to be read row by row: it enters as it was written."""
 
     key: bytes
     term: Term
     weight: Fraction
 
 
-# --- reading a workload --------------------------------------------------------------------------
+# Reading a workload
+
+
+Readings = list[tuple[object, object]]
 
 
 class Reader:
@@ -230,41 +233,41 @@ class Reader:
     def __init__(self, domain: Domain, terms: Sequence[Term]) -> None:
         self.domain, self.terms = domain, terms
         self.axes = {a.name: Axis(a.size) for a in domain}
-        greatest = max((Fraction(t.weight) for t in terms), default=Fraction(1))
-        self._weights = {w: Fraction(w) / greatest for w in {t.weight for t in terms}}
+        maximum = max((Fraction(t.weight) for t in terms), default=Fraction(1))
+        self._weights = {w: Fraction(w) / maximum for w in {t.weight for t in terms}}
         self.boxes: dict[tuple[tuple[str, ...], Fraction], list[Box]] = {}
         self.loose: dict[bytes, Loose] = {}
         self.wholes: dict[bytes, Whole] = {}
         # Per term: (box, row numbers along every factor), (loose key, row), a whole, zero rows.
-        self.read: list[list[tuple[object, object]]] = []
+        self.read: list[Readings] = []
         for term in terms:
-            found: list[tuple[object, object]] = []
-            self.read.append(found)
+            out: Readings = []
+            self.read.append(out)
             weight = self._weights[term.weight]
-            asked = term.as_product()
-            if asked is not None:
-                self._product(asked, weight, found)
+            product_term = term.as_product()
+            if product_term is not None:
+                self._product(product_term, weight, out)
             elif term.as_conditions():
-                self._conditions(term, weight, found)
+                self._conditions(term, weight, out)
             elif isinstance(term, Explicit):
-                self._explicit(term, weight, found)
+                self._explicit(term, weight, out)
             else:
-                self._whole(term, weight, found)
+                self._whole(term, weight, out)
 
-    def _product(self, term: Product, weight: Fraction, found: list[tuple[object, object]]) -> None:
+    def _product(self, term: Product, weight: Fraction, out: Readings) -> None:
         if len(term.factors) > LIMITS.product_attributes:
-            self._whole(term, weight, found)
+            self._whole(term, weight, out)
             return
         parts = [self.axes[name].parts(queries) for name, queries in term.factors]
         if prod(map(len, parts)) > LIMITS.product_boxes:
-            self._whole(term, weight, found)
+            self._whole(term, weight, out)
             return
         for chosen in product(*parts):
             factor = ONE
             for part in chosen:
                 factor = factor if part.factor is ONE else factor * part.factor
             if factor == 0:
-                found.append((None, chosen))
+                out.append((None, chosen))
                 continue
             pairs = [
                 (name, part.symbols)
@@ -274,7 +277,7 @@ class Reader:
             names = tuple(name for name, _ in pairs)
             box = Box(names, factor, tuple(symbols for _, symbols in pairs), weight)
             self._add(box)
-            found.append((box, chosen))
+            out.append((box, chosen))
 
     def _add(self, box: Box) -> None:
         self.boxes.setdefault((box.names, box.factor), []).append(box)
@@ -295,38 +298,36 @@ class Reader:
         self._add(box)
         return box
 
-    def _conditions(self, term: Term, weight: Fraction, found: list[tuple[object, object]]) -> None:
+    def _conditions(self, term: Term, weight: Fraction, out: Readings) -> None:
         for row, condition in enumerate(term.as_conditions()):
             plain = _conjunction(condition, self.domain)
             if plain is not None:
                 cells = [(n, plain[n].astype(np.int64)) for n in self.domain.in_order(plain)]
-                found.append((self._one(cells, ONE, weight), row))
+                out.append((self._one(cells, ONE, weight), row))
                 continue
             names = self.domain.in_order(condition.attributes)
             classes = Classes.of([condition], self.domain, names)
             if classes.cells > LIMITS.truth_cells:
                 key = sha(b"written", json.dumps(written_condition(condition)).encode())
                 empty = np.zeros(0, dtype=np.int64)
-                self._keep(Loose(key, names, (), empty, 0, condition, weight), row, found)
+                self._add_loose(Loose(key, names, (), empty, 0, condition, weight), row, out)
                 continue
             truth = classes.truth(condition).astype(np.int64)
-            self._row(row, names, classes.class_of, truth, 0, weight, found)
+            self._row(row, names, classes.class_of, truth, 0, weight, out)
 
-    def _explicit(
-        self, term: Explicit, weight: Fraction, found: list[tuple[object, object]]
-    ) -> None:
+    def _explicit(self, term: Explicit, weight: Fraction, out: Readings) -> None:
         if (
             term.rows > LIMITS.rows_read
             or term.cells > LIMITS.cells_tabulated
             or term.rows * term.cells > LIMITS.entries_read
         ):
-            self._whole(term, weight, found)
+            self._whole(term, weight, out)
             return
         class_of = [np.arange(size, dtype=np.int64) for size in term.shape]
         entries = term.entries.tocsr()
         for row in range(term.rows):
             table = np.asarray(entries[row].toarray(), dtype=np.int64).reshape(term.shape)
-            self._row(row, term.attributes, class_of, table, term.bits, weight, found)
+            self._row(row, term.attributes, class_of, table, term.bits, weight, out)
 
     def _row(
         self,
@@ -336,10 +337,10 @@ class Reader:
         table: Integers,
         bits: int,
         weight: Fraction,
-        found: list[tuple[object, object]],
+        out: Readings,
     ) -> None:
         if not table.any():
-            found.append((None, row))
+            out.append((None, row))
             return
         names, class_of, table = _coarsest(names, class_of, table)
         vectors = _vectors(table)
@@ -348,7 +349,7 @@ class Reader:
                 (name, vector[classes])
                 for name, vector, classes in zip(names, vectors[1], class_of, strict=True)
             ]
-            found.append((self._one(parts, vectors[0] / 2**bits, weight), row))
+            out.append((self._one(parts, vectors[0] / 2**bits, weight), row))
             return
         while bits and not (table & 1).any():
             table, bits = table >> 1, bits - 1
@@ -361,20 +362,20 @@ class Reader:
         if not bits and ((table == 0) | (table == 1)).all() and table.sum() <= LIMITS.truth_cells:
             condition = _cases(names, class_of, table)
         loose = Loose(key, tuple(names), tuple(class_of), table, bits, condition, weight)
-        self._keep(loose, row, found)
+        self._add_loose(loose, row, out)
 
-    def _keep(self, loose: Loose, row: int, found: list[tuple[object, object]]) -> None:
-        known = self.loose.get(loose.key)
-        if known is None or known.weight < loose.weight:
+    def _add_loose(self, loose: Loose, row: int, out: Readings) -> None:
+        before = self.loose.get(loose.key)
+        if before is None or before.weight < loose.weight:
             self.loose[loose.key] = loose
-        found.append((loose.key, row))
+        out.append((loose.key, row))
 
-    def _whole(self, term: Term, weight: Fraction, found: list[tuple[object, object]]) -> None:
+    def _whole(self, term: Term, weight: Fraction, out: Readings) -> None:
         key = sha(b"whole", json.dumps(written_term(term, {})).encode())
-        known = self.wholes.get(key)
-        if known is None or known.weight < weight:
+        before = self.wholes.get(key)
+        if before is None or before.weight < weight:
             self.wholes[key] = Whole(key, term, weight)
-        found.append((key, None))
+        out.append((key, None))
 
 
 def _conjunction(condition: Condition, domain: Domain) -> dict[str, Mask] | None:
@@ -392,16 +393,18 @@ def _conjunction(condition: Condition, domain: Domain) -> dict[str, Mask] | None
         mask = np.zeros(domain[inner.attribute].size, dtype=np.bool_)
         mask[list(inner.codes)] = True
         mask = ~mask if negated else mask
-        known = cells.get(inner.attribute)
-        cells[inner.attribute] = mask if known is None else known & mask
+        cells[inner.attribute] = cells.get(inner.attribute, True) & mask
     return cells
 
 
 def _coarsest(
     names: Sequence[str], class_of: Sequence[Integers], table: Integers
 ) -> tuple[list[str], list[Integers], Integers]:
-    """Equal slices are one class, numbered by its first cell; an axis of one class is none."""
-    kept_names, kept, axis = [], [], 0
+    """Names, classes and table of a row over its coarsest classes of cells.
+
+    Equal slices are one class, numbered by its first cell; an axis of one class is left out.
+    """
+    axis_names, axis_classes, axis = [], [], 0
     for name, classes in zip(names, class_of, strict=True):
         slices = np.moveaxis(table, axis, 0)
         _, first, merged = np.unique(
@@ -414,12 +417,12 @@ def _coarsest(
         rank[order] = np.arange(len(order))
         table = np.moveaxis(slices[first[order]], 0, axis)
         if len(order) > 1:
-            kept_names.append(name)
-            kept.append(rank[fine])
+            axis_names.append(name)
+            axis_classes.append(rank[fine])
             axis += 1
         else:
             table = np.take(table, 0, axis=axis)
-    return kept_names, kept, np.array(table, dtype=np.int64, order="C")
+    return axis_names, axis_classes, np.array(table, dtype=np.int64, order="C")
 
 
 def _vectors(table: Integers) -> tuple[Fraction, list[Integers]] | None:

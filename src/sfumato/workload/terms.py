@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Terms: groups of linear queries over the table of a few attributes.
 
-A term reads the exact table (the marginal) of its attributes and nothing else. `Term` is what
-plans, vault and releases work with: nobody asks for the kind of a term. Three kinds are asked:
+A term reads the exact table (the marginal) of its attributes and nothing else. `Term` is the
+protocol that plans, vault and releases work with, whatever the kind of a term. People ask three
+kinds:
 
 * ``Product``: one query set per attribute; its queries are all combinations. Attributes that are
   not named are totalled.
@@ -58,10 +59,10 @@ __all__ = [
 
 
 class Said(str):
-    """A text for people that knows its parts, so that nobody has to take it apart again.
+    """A text for people, with the parts it is made of.
 
-    The name of a group of queries knows what is computed and under which condition; the label of a
-    query knows its group: a value for each column. ``binned`` is the attribute whose records a sum
+    The name of a group of queries has what is computed and under which condition; the label of a
+    query has its group: a value for each column. ``binned`` is the attribute whose records a sum
     counts as the middles of their bins, if any.
     """
 
@@ -256,7 +257,7 @@ class Term(ABC):
         return whole[np.ix_(*cells)] if cells else whole
 
     def gram_apply_at(self, cells: Sequence[Integers], table: Array) -> Array:
-        """``adjoint_at`` of ``apply_at``."""
+        """``F'F`` on a table that is zero but in some cells, at these cells."""
         return self.adjoint_at(cells, self.apply_at(cells, table))
 
     def cell_classes(self, name: str) -> Integers | None:  # noqa: ARG002
@@ -279,11 +280,11 @@ class Term(ABC):
         """
         return [(names, values, None) for names, values in self.column_factors(p)]
 
-    def canonical(self, known: dict[int, list[Json]]) -> list[Json]:  # noqa: ARG002
+    def canonical(self, forms: dict[int, list[Json]]) -> list[Json]:  # noqa: ARG002
         """What is asked, as JSON for hashes; neither names nor labels enter.
 
         Args:
-            known: the forms of query sets that were written before, by the number of the object.
+            forms: the forms of query sets that were written before, by the number of the object.
         """
         raise TypeError(f"no canonical form for {type(self).__name__}")
 
@@ -301,7 +302,7 @@ class Term(ABC):
         return None
 
     def l1_diameter(self) -> float | None:
-        """The same for ``max_ij |M_i - M_j|_1``, but for the last roundings; None if not known."""
+        """An upper bound on ``max_ij |M_i - M_j|_1``, but for the last roundings, or None."""
         return None
 
     @property
@@ -374,8 +375,7 @@ def check_order(domain: Domain, names: tuple[str, ...]) -> None:
         )
 
 
-# --------------------
-# Products of 1-D query sets: the terms that scale to any number of attributes.
+# Products of 1-D query sets: the terms that scale to any number of attributes
 
 
 @dataclass(frozen=True, eq=False)
@@ -493,13 +493,13 @@ class Product(Term):
             return equal_rows(queries.dense().T)
         return classes
 
-    def canonical(self, known: dict[int, list[Json]]) -> list[Json]:
+    def canonical(self, forms: dict[int, list[Json]]) -> list[Json]:
         """The query sets, by attribute."""
         for _, queries in self.factors:
-            if id(queries) not in known:
-                known[id(queries)] = queries.canonical()
-        forms = [(name, known[id(queries)]) for name, queries in self.factors]
-        return ["product", [[name, form] for name, form in forms if form]]
+            if id(queries) not in forms:
+                forms[id(queries)] = queries.canonical()
+        own = [(name, forms[id(queries)]) for name, queries in self.factors]
+        return ["product", [[name, form] for name, form in own if form]]
 
     def column_factors(self, p: int) -> list[tuple[tuple[str, ...], Array]]:
         """One vector per attribute."""
@@ -534,14 +534,14 @@ class Product(Term):
         low, high, longest, steps = 1.0, 1.0, 1.0, 1.0
         is_exact = True
         for _, queries in self.factors:
-            found = queries.inner_products()
-            if found is None:
+            products = queries.inner_products()
+            if products is None:
                 return None
-            least, greatest = found
+            minimum, maximum = products
             step = 4.0**queries.fraction_bits
-            is_exact &= (least * step).is_integer() and (greatest * step).is_integer()
-            ends = [low * least, low * greatest, high * least, high * greatest]
-            low, high, longest, steps = min(ends), max(ends), longest * greatest, steps * step
+            is_exact &= (minimum * step).is_integer() and (maximum * step).is_integer()
+            ends = [low * minimum, low * maximum, high * minimum, high * maximum]
+            low, high, longest, steps = min(ends), max(ends), longest * maximum, steps * step
         lost = 0.0 if is_exact and 2 * longest * steps < EXACT else GRAM_ERROR * longest
         return 2 * longest - 2 * low + lost
 
@@ -561,7 +561,7 @@ class Product(Term):
 
     @property
     def is_nonnegative(self) -> bool:
-        """Whether all factors are."""
+        """Whether no factor has a coefficient below zero."""
         return all(q.is_nonnegative for _, q in self.factors)
 
     def as_product(self) -> Product:
@@ -590,8 +590,7 @@ def _outer(vectors: Sequence[Array]) -> Array:
     return out
 
 
-# --------------------
-# Terms with given coefficients over the cells of a few attributes.
+# Terms of coefficients over the cells of a few attributes
 
 
 @dataclass(frozen=True, eq=False)
@@ -655,7 +654,7 @@ class Explicit(Term):
         slices = np.moveaxis(whole, 1 + self.attributes.index(name), 0)
         return equal_rows(slices.reshape(len(slices), -1))
 
-    def canonical(self, known: dict[int, list[Json]]) -> list[Json]:  # noqa: ARG002
+    def canonical(self, forms: dict[int, list[Json]]) -> list[Json]:  # noqa: ARG002
         """The coefficients that are not 0, in the fewest bits."""
         m = self.entries.tocsr().copy()
         m.sum_duplicates()
@@ -687,7 +686,7 @@ class Explicit(Term):
         return self._power_sums(p, axis=1)
 
     def _power_sums(self, p: int, axis: int) -> Array:
-        """Exact while 64 bits hold the sums, else rounded up (see ``coefficients``)."""
+        """``sum |q|^p`` along an axis: exact while 64 bits hold the sums, else rounded up."""
         size, count = abs(self.entries), int(self.entries.shape[axis])
         if int(size.max()) ** p * count < 2**63:
             sums = size.power(p).sum(axis=axis)
@@ -717,8 +716,7 @@ class Explicit(Term):
         return bool(self.entries.min() >= 0)
 
 
-# --------------------
-# Terms of conditions: how many records satisfy each.
+# Terms of conditions: how many records satisfy each
 
 
 @dataclass(frozen=True, eq=False)
@@ -782,7 +780,7 @@ class Predicates(Term):
             return super().class_factors(p)
         return [(self.attributes, self.class_counts, self.classes.class_of)]
 
-    def canonical(self, known: dict[int, list[Json]]) -> list[Json]:  # noqa: ARG002
+    def canonical(self, forms: dict[int, list[Json]]) -> list[Json]:  # noqa: ARG002
         """The truth tables."""
         return ["predicates", [condition_form(c, self.domain) for c in self.conditions]]
 
@@ -874,5 +872,5 @@ class Predicates(Term):
 
     @property
     def is_nonnegative(self) -> bool:
-        """Counts are."""
+        """True: counts have no negative coefficients."""
         return True
