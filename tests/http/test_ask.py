@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from sfumato.errors import BudgetExhausted, LedgerFrozen, SqlError
 from sfumato.ledger.ledger import Ledger
 from sfumato.session.client import Client
 from sfumato.workload.question import Question
-from sfumato_web.server import batcher as asking_module
+from sfumato_web.server import batcher as batcher_module
+from sfumato_web.server.server_limits import LIMITS
 from sfumato_web.server.state import ServerState
 from tests.http.served import ADA, BOB, CONFIG, CORA, Clock, bearer, served, write_served
 from tests.http.test_client import over
@@ -263,7 +265,7 @@ def test_texts_that_were_read_are_remembered_up_to_a_number_of_bytes(
 ) -> None:
     server: ServerState = asking.app.server  # type: ignore[attr-defined]
     held = server.datasets["people"].batcher
-    monkeypatch.setattr("sfumato_web.server.batcher.TEXT_BYTES", 5_000)
+    monkeypatch.setattr(batcher_module, "LIMITS", replace(LIMITS, text_bytes_cached=5_000))
     texts = [f"SELECT COUNT(*) FROM data WHERE age < {age}" for age in range(1, 15)]
     for text in texts:
         held.read(text)
@@ -335,14 +337,14 @@ def test_a_text_that_two_read_at_once_is_counted_once(
     asking: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = asking.app.server.datasets["people"].batcher
-    text, plain = COUNT.format(13) + " ", asking_module.plain_count
+    text, plain = COUNT.format(13) + " ", batcher_module.plain_count
 
     def overtaken(domain: Domain, given: str) -> Question | None:
         """Another thread reads the same text meanwhile."""
-        monkeypatch.setattr(asking_module, "plain_count", plain)
+        monkeypatch.setattr(batcher_module, "plain_count", plain)
         ours.read(given)
         return plain(domain, given)
 
-    monkeypatch.setattr(asking_module, "plain_count", overtaken)
+    monkeypatch.setattr(batcher_module, "plain_count", overtaken)
     assert ours.read(text).key == ours.read(text).key
     assert ours._text_bytes == sum(read.nbytes for read in ours._texts.values())

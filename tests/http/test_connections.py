@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sfumato_web.server import dataset as guarded_module
+from sfumato_web.server import dataset as dataset_module
 from sfumato_web.server.dataset import GuardedDataset
 from tests.http.served import ADA, BOB, CONFIG, Running, asked, running, write_served
 
@@ -130,13 +130,13 @@ class _Gate:
         self.passed.append("planned")
         return self.real(*given, **named)
 
-    real = staticmethod(guarded_module.plan_of)
+    real = staticmethod(dataset_module.plan_of)
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Gate]:
     found = _Gate()
-    monkeypatch.setattr(guarded_module, "plan_of", found.plan)
+    monkeypatch.setattr(dataset_module, "plan_of", found.plan)
     yield found
     found.opened.set()
 

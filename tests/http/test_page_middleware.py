@@ -15,14 +15,10 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from sfumato_web.page.auth import (
-    GUESSES,
-    LIFE_SECONDS,
     LOGIN,
-    MESSAGES,
-    MOST_LOGINS,
-    MOST_SOCKETS,
     PageMiddleware,
 )
+from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.server.app import make_app
 from sfumato_web.server.config import read_config
 from sfumato_web.server.middleware import RequestMiddleware
@@ -126,7 +122,7 @@ def test_unknown_tokens_are_refused_alike(browser, token):
 
 
 def test_guessing_is_slowed_down_and_locks_nobody_out(browser):
-    statuses = [log_in(browser, f"sfu_{i}").status_code for i in range(GUESSES[1] + 200)]
+    statuses = [log_in(browser, f"sfu_{i}").status_code for i in range(LIMITS.guesses_burst + 200)]
     assert set(statuses) == {401, 429}
     assert log_in(browser).status_code == 303
 
@@ -158,11 +154,11 @@ def test_a_login_leads_to_the_page_only(browser, after):
 
 def test_a_login_ends(browser, clock):
     log_in(browser)
-    clock.now += LIFE_SECONDS - 1
+    clock.now += LIMITS.login_seconds - 1
     assert browser.get("/page/who").text == "ada"
-    clock.now += LIFE_SECONDS - 1
+    clock.now += LIMITS.login_seconds - 1
     assert browser.get("/page/who").text == "ada"
-    clock.now += LIFE_SECONDS + 1
+    clock.now += LIMITS.login_seconds + 1
     assert browser.get("/page/who").status_code == 303
     log_in(browser)
     cookie = dict(browser.cookies)
@@ -174,7 +170,7 @@ def test_a_login_ends(browser, clock):
 def test_logins_of_one_person_are_few(browser):
     log_in(browser)
     first = dict(browser.cookies)
-    for _ in range(MOST_LOGINS):
+    for _ in range(LIMITS.logins_per_analyst):
         browser.cookies.clear()
         log_in(browser)
     browser.cookies.clear()
@@ -219,7 +215,7 @@ def test_a_socket_is_limited_and_ends_with_the_login(browser, clock):
     with browser.websocket_connect(SOCKET, headers=ORIGIN) as socket:
         socket.send_text("hello")
         assert socket.receive_text() == "hello"
-        clock.now += LIFE_SECONDS + 1
+        clock.now += LIMITS.login_seconds + 1
         socket.send_text("still there?")
         with pytest.raises(WebSocketDisconnect):
             socket.receive_text()
@@ -228,7 +224,7 @@ def test_a_socket_is_limited_and_ends_with_the_login(browser, clock):
 def test_a_flood_of_messages_ends_a_socket(browser):
     log_in(browser, BOB)
     with browser.websocket_connect(SOCKET, headers=ORIGIN) as socket:
-        for _ in range(MESSAGES[1]):
+        for _ in range(LIMITS.messages_burst):
             socket.send_text("x")
             assert socket.receive_text() == "x"
         socket.send_text("x")
@@ -239,7 +235,7 @@ def test_a_flood_of_messages_ends_a_socket(browser):
 def test_sockets_of_one_person_are_few(browser):
     log_in(browser)
     with ExitStack() as opened:
-        for _ in range(MOST_SOCKETS):
+        for _ in range(LIMITS.sockets_per_analyst):
             opened.enter_context(browser.websocket_connect(SOCKET, headers=ORIGIN))
         with pytest.raises(WebSocketDisconnect), browser.websocket_connect(SOCKET, headers=ORIGIN):
             pass

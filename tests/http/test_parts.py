@@ -18,7 +18,7 @@ from sfumato_web.server import server_limits
 from sfumato_web.server.metrics import prometheus
 from sfumato_web.server.responses import Grid, ResponseStore
 from sfumato_web.server.server_limits import (
-    Limits,
+    LimitsTable,
     Rates,
     check_entries,
     check_workload,
@@ -99,11 +99,11 @@ def test_rates_let_a_burst_through_and_then_a_steady_flow() -> None:
 def test_a_workload_is_refused_by_its_size_before_it_is_built() -> None:
     domain = sf.Domain({f"a{i}": 10 for i in range(100)})
     with pytest.raises(TooLarge, match="161,700 groups"):
-        check_entries([{"marginals": 3}], domain, Limits())
-    check_entries([{"marginals": 3, "attributes": ["a1", "a2", "a3"]}], domain, Limits())
+        check_entries([{"marginals": 3}], domain, LimitsTable())
+    check_entries([{"marginals": 3, "attributes": ["a1", "a2", "a3"]}], domain, LimitsTable())
     wide = sf.Domain({"time": 10**6})
     with pytest.raises(TooLarge, match="500,000,500,000 queries"):
-        check_workload(sf.ranges(wide, "time"), Limits())
+        check_workload(sf.ranges(wide, "time"), LimitsTable())
 
 
 @pytest.mark.parametrize("took", [0.0, STEP / 7, STEP * 0.999, STEP])

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 import sfumato as sf
 from sfumato.planning import planner
 from sfumato.privacy import gaussian
-from sfumato_web.server import dataset as guarded_module
+from sfumato_web.server import dataset as dataset_module
 from tests.http.served import ADA, CONFIG, CORA, asked, bearer, served, write_served
 
 GAUSSIAN = CONFIG.replace("budget = {epsilon = 4}", "budget = {epsilon = 4, delta = 1e-9}")
@@ -32,8 +32,8 @@ class _Counted:
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> _Counted:
-    found = _Counted(guarded_module.plan_of)
-    monkeypatch.setattr(guarded_module, "plan_of", found)
+    found = _Counted(dataset_module.plan_of)
+    monkeypatch.setattr(dataset_module, "plan_of", found)
     return found
 
 

@@ -30,6 +30,7 @@ from sfumato_web.page.layout import (
     showing_refusals,
     table,
 )
+from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.server.models import AskAsked
 from sfumato_web.server.problems import Problem, not_valid, problem_of
 
@@ -52,9 +53,6 @@ __all__ = [
 
 # How questions are written, asked and refused; without what is shown.
 
-
-MOST_LISTED: Final = 60  # values that a control lists
-KEPT: Final = 100  # questions of one login and dataset that are shown again
 
 _ADVICE: Final = {
     "sql": "Nothing was spent. Ask for COUNT, SUM or AVG of the columns that are listed here, with "
@@ -175,13 +173,16 @@ async def ask(visitor: Visitor, dataset: GuardedDataset, text: str) -> Answered:
         await visitor.on_grid(began)
     answered = Answered(request.sql, tuple(json.loads(body)["answers"]), was_stored)
     earlier = history(visitor, dataset)
-    earlier[:] = [answered, *(a for a in earlier if a.sql != answered.sql)][:KEPT]
+    earlier[:] = [answered, *(a for a in earlier if a.sql != answered.sql)][: LIMITS.answers_shown]
     return answered
 
 
 def listed_values(attribute: Attribute) -> list[str] | None:
     """The declared values of an attribute as SQL constants, if they are few."""
-    if attribute.value_count > MOST_LISTED or attribute.kind not in ("category", "boolean"):
+    if attribute.value_count > LIMITS.listed_values or attribute.kind not in (
+        "category",
+        "boolean",
+    ):
         return None
     return [constant(attribute.value_label(code)) for code in range(attribute.value_count)]
 

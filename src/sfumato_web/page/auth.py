@@ -31,6 +31,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.server.config import Analyst
 from sfumato_web.server.middleware import PAGE
 from sfumato_web.server.problems import Problem, no_token, too_many
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COOKIE",
-    "LIFE_SECONDS",
     "LOGIN",
     "PREFIX",
     "Login",
@@ -99,10 +99,6 @@ ends after half an hour without use; it is kept nowhere.</p>
 # Logins are held in memory, by the hash of their cookie: a restart signs everybody out, and
 # nothing that is written down lets anybody in. A login ends when nobody used it for a while.
 
-LIFE_SECONDS: Final = 30 * 60.0  # without use
-MOST_LOGINS: Final = 16  # of one analyst; the oldest ends
-MOST_PAGES: Final = 1_000  # of one login, to which a socket can belong
-
 
 @dataclass(eq=False)
 class Login:
@@ -121,7 +117,7 @@ class Login:
     def add_page(self, page: str) -> None:
         """Remember a page that was made for this login."""
         self.pages[page] = None
-        while len(self.pages) > MOST_PAGES:
+        while len(self.pages) > LIMITS.pages_per_login:
             del self.pages[next(iter(self.pages))]
 
 
@@ -136,7 +132,7 @@ class Logins:
         """A new login; returns its cookie."""
         self._end_old()
         theirs = [key for key, login in self._open.items() if login.who is who]
-        for key in theirs[: len(theirs) + 1 - MOST_LOGINS]:
+        for key in theirs[: len(theirs) + 1 - LIMITS.logins_per_analyst]:
             self._end(key)
         cookie = secrets.token_urlsafe(32)
         self._open[_digest(cookie)] = Login(who, self._clock())
@@ -150,7 +146,7 @@ class Logins:
     def use(self, login: Login) -> bool:
         """Whether a login still holds; it then holds for another while."""
         now = self._clock()
-        if login.is_over or now - login.used > LIFE_SECONDS:
+        if login.is_over or now - login.used > LIMITS.login_seconds:
             login.is_over = True
             return False
         login.used = now
@@ -167,7 +163,7 @@ class Logins:
 
     def _end_old(self) -> None:
         now = self._clock()
-        old = [k for k, login in self._open.items() if now - login.used > LIFE_SECONDS]
+        old = [k for k, login in self._open.items() if now - login.used > LIMITS.login_seconds]
         for key in old:
             self._end(key)
 
@@ -184,12 +180,9 @@ SOCKETS: Final = f"{PREFIX}/_nicegui_ws/"
 CONNECTION: Final = f"{PREFIX}/connection"
 OPEN: Final = frozenset({f"{PREFIX}/assets/style.css", f"{PREFIX}/favicon.ico"})
 
-MOST_SOCKETS: Final = 16  # of one analyst
-MESSAGES: Final = (50.0, 400)  # of one socket: a second, and at once
-GUESSES: Final = (2.0, 20)  # of unknown tokens: a second, and at once
 TOO_MANY_TABS: Final = (
-    f"You have {MOST_SOCKETS} pages of this server open already, so this one is not connected. "
-    "Close another one, and it goes on by itself."
+    f"You have {LIMITS.sockets_per_analyst} pages of this server open already, so this one is not "
+    "connected. Close another one, and it goes on by itself."
 )
 _NEXT: Final = re.compile(rf"{PREFIX}(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
 _SCRIPT: Final = re.compile(rb"<script(?=[\s>])")
@@ -222,7 +215,8 @@ class PageMiddleware:
         self, app: ASGIApp, server: ServerState, clock: Callable[[], float] = monotonic
     ) -> None:
         self.app, self.server, self.logins = app, server, Logins(clock)
-        self._clock, self._guesses = clock, Rates(*GUESSES, clock)
+        self._clock = clock
+        self._guesses = Rates(LIMITS.guesses_per_second, LIMITS.guesses_burst, clock)
         self._sockets: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -280,7 +274,7 @@ class PageMiddleware:
             return {"state": "signed-out"}
         if (query.get("client_id") or [""])[0] not in login.pages:
             return {"state": "unknown"}
-        if self._sockets[login.who.name] >= MOST_SOCKETS:
+        if self._sockets[login.who.name] >= LIMITS.sockets_per_analyst:
             return {"state": "too-many", "message": TOO_MANY_TABS}
         return {"state": "fine"}
 
@@ -335,12 +329,12 @@ class PageMiddleware:
             not is_fine
             or not is_theirs
             or login is None
-            or self._sockets[login.who.name] >= MOST_SOCKETS
+            or self._sockets[login.who.name] >= LIMITS.sockets_per_analyst
         ):
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
-        messages = Rates(*MESSAGES, self._clock)
+        messages = Rates(LIMITS.messages_per_second, LIMITS.messages_burst, self._clock)
 
         async def limited() -> Message:
             message = await receive()

@@ -23,6 +23,7 @@ from sfumato.planning.mechanisms import MECHANISMS
 from sfumato.privacy.budget import Budget
 from sfumato.release.charts import chart_of, chart_rank, chosen_groups
 from sfumato.release.linear import LinearEstimates
+from sfumato_web.page.page_limits import LIMITS
 
 if TYPE_CHECKING:
     from sfumato.domain.attributes import Attribute
@@ -40,7 +41,6 @@ __all__ = [
 
 
 LEVEL = 0.95
-MOST_CELLS = 2**20  # of a made-up table
 
 
 @lru_cache(maxsize=512)
@@ -135,7 +135,8 @@ class Preview:
     def groups(self) -> dict[int, str]:
         """The groups that have a chart, by number."""
         terms = self.plan.workload.terms
-        fits = [t for t, term in enumerate(terms) if self._cells(term.attributes) <= MOST_CELLS]
+        most = LIMITS.preview_cells
+        fits = [t for t, term in enumerate(terms) if self._cells(term.attributes) <= most]
         pictured = [t for t in chosen_groups(self.plan.workload, [*fits]) if isinstance(t, int)]
         # Charts that show bands come first.
         pictured.sort(key=lambda t: chart_rank(self.plan.workload, t) or 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from nicegui import ui
 from pydantic import ValidationError
@@ -28,6 +28,7 @@ from sfumato_web.page.layout import (
     table,
     trouble,
 )
+from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.server.models import FreezeAsked
 from sfumato_web.server.problems import not_curator, not_valid
 
@@ -56,9 +57,6 @@ __all__ = [
 #
 # Roles are checked here, in what is done, not in what is shown: an analyst sees their own debits,
 # a curator sees all of them, verifies and freezes.
-
-
-POINTS: Final = 2_000  # of the chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ class Spending:
             return []
         until = (datetime.now(UTC) if now is None else now).isoformat(timespec="seconds")
         points = [(e.time, s) for e, s in zip(self.entries, self.shares, strict=True)]
-        step = -(-len(points) // POINTS)
+        step = -(-len(points) // LIMITS.chart_points)
         return [(points[0][0], 0.0), *points[::-step][::-1], (until, self.shares[-1])]
 
 
@@ -176,9 +174,6 @@ def allowances(visitor: Visitor, dataset: GuardedDataset) -> list[tuple[str, str
 def _check_curator(visitor: Visitor) -> None:
     if not visitor.who.is_curator:
         raise not_curator()
-
-
-SHOWN = 200  # entries in the table, the newest
 
 
 def register() -> None:
@@ -368,10 +363,11 @@ def _entries(spent: Spending) -> None:
         for e, taken, share in zip(spent.entries, spent.taken, spent.shares, strict=True)
     ]
     columns = ("debit", "time (UTC)", "analyst", "state", "takes", "cost", "spent so far", "key")
-    table(columns, rows[::-1][:SHOWN], "Debits", texts=4)
-    if len(rows) > SHOWN:
+    shown = LIMITS.entries_shown
+    table(columns, rows[::-1][:shown], "Debits", texts=4)
+    if len(rows) > shown:
         paragraph(
-            f"The newest {SHOWN} of {len(rows):,}; GET /datasets/NAME/ledger has all.", "note"
+            f"The newest {shown} of {len(rows):,}; GET /datasets/NAME/ledger has all.", "note"
         )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sfumato_web.page.layout import Visitor
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.dataset import GuardedDataset
-    from sfumato_web.server.server_limits import Limits
+    from sfumato_web.server.server_limits import LimitsTable
 
 __all__ = [
     "DELTAS",
@@ -68,7 +68,7 @@ class Subject:
     """What is planned for: a dataset of the server, or a domain that has no table here."""
 
     domain: Domain
-    limits: Limits
+    limits: LimitsTable
     dataset: GuardedDataset | None
 
     def plan(self, document: Mapping[str, object], who: Analyst) -> Plan:

@@ -30,6 +30,7 @@ from sfumato_web.page.layout import (
     table,
     table_html,
 )
+from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.page.plan_draft import DELTAS, EPSILONS, Draft, Subject, draft_of
 from sfumato_web.page.question_card import Questions
 from sfumato_web.page.slider import slider
@@ -53,7 +54,6 @@ __all__ = [
 
 
 OWN: Final = "A schema of my own (plan only)"
-MOST_TEXT: Final = 60_000  # characters of a schema
 _EXAMPLE: Final = """[domain.age]
 kind = "integer"
 min = 0
@@ -141,14 +141,15 @@ class Tables:
 
     def _loaded(self, event: object) -> None:
         text = getattr(event, "args", "")
-        self.text.set_value(str(text)[:MOST_TEXT])
+        self.text.set_value(str(text)[: LIMITS.schema_characters])
 
     async def _use(self) -> None:
         with showing_refusals(self.problem, clear=True):
             self.visitor.check()
             text = str(self.text.value or "")
-            if len(text) > MOST_TEXT:
-                raise SchemaError(f"a schema has at most {MOST_TEXT:,} characters; shorten it")
+            most = LIMITS.schema_characters
+            if len(text) > most:
+                raise SchemaError(f"a schema has at most {most:,} characters; shorten it")
             self.draft.schema = text
             self.draft.domain = await asyncio.to_thread(_domain, text)
             self._show()
@@ -181,9 +182,6 @@ def _schema_table(domain: Domain) -> None:
         "Attributes of the schema",
         texts=2,
     )
-
-
-REST_SECONDS = 0.35  # after which a slider is taken to rest
 
 
 def register() -> None:
@@ -242,7 +240,7 @@ class _Planning:
 
     async def _settle(self, move: int) -> None:
         """Once the slider rests, plan for where it stands: another way may be better there."""
-        await asyncio.sleep(REST_SECONDS)
+        await asyncio.sleep(LIMITS.rest_seconds)
         if move == self._moves:
             await self.replan()
 

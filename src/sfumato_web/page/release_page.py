@@ -36,6 +36,7 @@ from sfumato_web.page.layout import (
     table,
     visitor_of,
 )
+from sfumato_web.page.page_limits import LIMITS
 from sfumato_web.page.plan_draft import in_words
 from sfumato_web.server.problems import Problem
 
@@ -52,9 +53,6 @@ __all__ = [
     "register",
 ]
 
-
-MOST_ROWS: Final = 200  # of a table on the page; the files have all
-MOST_LISTED: Final = 100_000  # rows of a group that is shown at all
 
 FILES: Final = {
     "answers.parquet": ("answers", "application/vnd.apache.parquet", "all answers"),
@@ -201,7 +199,7 @@ class _Shown:
             if drawn is not None:
                 Chart(drawn, f"Released answers of {name}, with intervals")
             term = group.numerator if isinstance(group, Ratio) else group
-            if self.result.forecast.workload.terms[term].rows > MOST_LISTED:
+            if self.result.forecast.workload.terms[term].rows > LIMITS.group_rows:
                 paragraph("This group is too long for a page; it is in the files.", "note")
                 return
             frame = group_frame(estimates, group, level)
@@ -219,7 +217,7 @@ def _chart(result: Release, group: Group, level: float) -> Drawn | None:
 def _table(frame: pd.DataFrame, name: str) -> None:
     numbers = [c for c in frame.columns if c in _NUMBERS]
     labels = [c for c in frame.columns if c not in (*_NUMBERS, "unbiased")]
-    shown = frame.head(MOST_ROWS)
+    shown = frame.head(LIMITS.rows_shown)
     columns = [[label_text(v) for v in shown[c].tolist()] for c in labels]
     errors = shown["standard_error"].tolist()
     columns += [

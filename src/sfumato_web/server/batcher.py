@@ -27,7 +27,7 @@ from sfumato.workload.sql.statements import sql
 from sfumato_web.server.models import canonical
 from sfumato_web.server.problems import Problem, exhausted, key_reused
 from sfumato_web.server.scheduler import Scheduler
-from sfumato_web.server.server_limits import check_questions
+from sfumato_web.server.server_limits import LIMITS, check_questions
 
 if TYPE_CHECKING:
     from sfumato.ledger.ledger import Ledger
@@ -37,18 +37,12 @@ if TYPE_CHECKING:
     from sfumato_web.server.config import Analyst
     from sfumato_web.server.metrics import Metrics
     from sfumato_web.server.responses import ResponseStore
-    from sfumato_web.server.server_limits import Limits
+    from sfumato_web.server.server_limits import LimitsTable
 
 __all__ = [
     "QuestionBatcher",
     "without_words",
 ]
-
-
-AT_ONCE = 256  # requests in one round
-OF_EACH = 32  # requests of one analyst in one round, while others wait
-TEXTS = 2**14  # texts that are not read again, as far as
-TEXT_BYTES = 2**26  # their questions take no more memory than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +103,16 @@ class _Queue:
         """Wait for requests and take the next round of them; none when it is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_over)
-            most = AT_ONCE if len(self._waiting) == 1 else OF_EACH
+            most, is_alone = LIMITS.batch_requests, len(self._waiting) == 1
+            each = most if is_alone else LIMITS.batch_requests_per_analyst
             batch: list[Waiting] = []
             for analyst in list(self._waiting):
                 line = self._waiting[analyst]
-                batch += [line.popleft() for _ in range(min(most, AT_ONCE - len(batch), len(line)))]
+                batch += [line.popleft() for _ in range(min(each, most - len(batch), len(line)))]
                 del self._waiting[analyst]
                 if line:  # behind all others
                     self._waiting[analyst] = line
-                if len(batch) >= AT_ONCE:
+                if len(batch) >= most:
                     break
             return batch
 
@@ -130,7 +125,7 @@ class QuestionBatcher:
         dataset: str,
         session: Session,
         ledger: Ledger,
-        limits: Limits,
+        limits: LimitsTable,
         store: ResponseStore,
         metrics: Metrics,
     ) -> None:
@@ -170,7 +165,8 @@ class QuestionBatcher:
             self._texts[text] = parsed
             self._text_bytes += parsed.nbytes - (0 if before is None else before.nbytes)
             while len(self._texts) > 1 and (
-                len(self._texts) > TEXTS or self._text_bytes > TEXT_BYTES
+                len(self._texts) > LIMITS.texts_cached
+                or self._text_bytes > LIMITS.text_bytes_cached
             ):
                 self._text_bytes -= self._texts.popitem(last=False)[1].nbytes
         return parsed

@@ -2,7 +2,7 @@
 """The configuration of the server: what is served, to whom, and how much of it.
 
     [server]             host, port, state, grid_milliseconds, page
-    [limits]             how much and how often (``server_limits.Limits``)
+    [limits]             how much and how often (``server_limits.LimitsTable``)
     [datasets.NAME]      a spec, or source, domain, ledger and budget; and a session
     [analysts.NAME]      token (its hash), role, datasets, allowance
 
@@ -48,7 +48,7 @@ from sfumato.text import did_you_mean, listing
 from sfumato.toml import KeyPath, TomlFile, read_toml, validated
 from sfumato.types import Neighbours
 from sfumato.vault.warehouse import CsvSource, SqlSource
-from sfumato_web.server.server_limits import Limits
+from sfumato_web.server.server_limits import LimitsTable
 from sfumato_web.server.tokens import HASH
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class _Analyst(FileTable):
 
 class _File(FileTable):
     server: _Server = _Server()
-    limits: Limits = Limits()
+    limits: LimitsTable = LimitsTable()
     datasets: dict[Name, _Dataset] = Field(default_factory=dict)
     analysts: dict[Name, _Analyst] = Field(default_factory=dict)
 
@@ -168,7 +168,7 @@ class Config:
     port: int
     state: Path
     grid: float
-    limits: Limits
+    limits: LimitsTable
     datasets: Mapping[str, DatasetConfig]
     analysts: tuple[Analyst, ...]
     page: bool = True
@@ -207,7 +207,7 @@ def _beside(file: TomlFile, path: str) -> Path:
     return (file.folder or Path()) / path
 
 
-def _dataset(file: TomlFile, name: str, table: _Dataset, limits: Limits) -> DatasetConfig:
+def _dataset(file: TomlFile, name: str, table: _Dataset, limits: LimitsTable) -> DatasetConfig:
     at: KeyPath = ("datasets", name)
     dataset = (
         _from_keys(file, name, table, at)

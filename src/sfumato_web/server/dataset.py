@@ -41,6 +41,7 @@ from sfumato_web.server.models import (
 from sfumato_web.server.problems import Problem, exhausted, key_reused
 from sfumato_web.server.responses import NewestCache
 from sfumato_web.server.scheduler import Scheduler, plan_of, stop_if_abandoned, workload_of
+from sfumato_web.server.server_limits import LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,14 +63,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-KEPT_PLANS = 64
-KEPT_STRATEGIES = 16  # workloads whose strategies are held for plans at other budgets
-KEPT_BODIES = 256  # requests that are not read again if they come in the same bytes
-KEPT_RESULTS = 4
 ASKED = "asked "  # before the key of a stored request; its answer is stored under the key itself
-KEPT_REFUSALS = 4_096
-REFUSED_SECONDS = 1.0  # for which a refusal stands without another look into the ledger
-PAGE = 1_000  # entries of a ledger in one response
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -109,13 +103,13 @@ class GuardedDataset:
         unit = None if dataset.unit is None else [dataset.unit.column, dataset.unit.rows]
         table = [dataset.table_id, dataset.domain.digest(), dataset.neighbours, unit]
         self._about = json_digest({"table": table})
-        self._bodies: NewestCache[ReleaseTask] = NewestCache(KEPT_BODIES)
-        self._workloads: NewestCache[Workload] = NewestCache(KEPT_PLANS)
-        self._plans: NewestCache[Plan] = NewestCache(KEPT_PLANS)
-        self._strategies: NewestCache[Strategies] = NewestCache(KEPT_STRATEGIES)
+        self._bodies: NewestCache[ReleaseTask] = NewestCache(LIMITS.bodies_cached)
+        self._workloads: NewestCache[Workload] = NewestCache(LIMITS.plans_cached)
+        self._plans: NewestCache[Plan] = NewestCache(LIMITS.plans_cached)
+        self._strategies: NewestCache[Strategies] = NewestCache(LIMITS.strategies_cached)
         self._seen: tuple[int, str] | None = None
         self._remaining: dict[str, tuple[int, Remaining]] = {}
-        self._results: NewestCache[Release] = NewestCache(KEPT_RESULTS)
+        self._results: NewestCache[Release] = NewestCache(LIMITS.results_cached)
         # As words, not as exceptions: those would hold the plans that they were raised about.
         self._refused: dict[tuple[str, str], tuple[float, str, Remaining]] = {}
         self._clock = monotonic
@@ -391,7 +385,7 @@ class GuardedDataset:
             for e in self.ledger.entries()
             if e.sequence > after and (is_all or e.analyst == who.name)
         ]
-        page, rest = entries[:PAGE], entries[PAGE:]
+        page, rest = entries[: LIMITS.ledger_entries], entries[LIMITS.ledger_entries :]
         allowances = [a for a in self.ledger.allowances() if is_all or a.analyst == who.name]
         return {
             "dataset": self.name,
@@ -551,9 +545,10 @@ class GuardedDataset:
 
     def _refusal(self, paid: str, who: Analyst, message: str, left: Remaining) -> Problem:
         """A refusal that stands for a moment without another look into the ledger."""
-        if len(self._refused) >= KEPT_REFUSALS:
+        if len(self._refused) >= LIMITS.refusals_cached:
             self._refused.clear()
-        self._refused[paid, who.name] = (self._clock() + REFUSED_SECONDS, message, left)
+        until = self._clock() + LIMITS.refusal_seconds
+        self._refused[paid, who.name] = (until, message, left)
         return exhausted(message, left)
 
     def _body(self, key: str, request: ReleaseAsked, result: Release, entry: Entry | None) -> bytes:

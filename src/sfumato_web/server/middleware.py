@@ -30,7 +30,7 @@ from sfumato_web.server.server_limits import is_too_deep
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from sfumato_web.server.server_limits import Limits
+    from sfumato_web.server.server_limits import LimitsTable
     from sfumato_web.server.state import ServerState
 
 __all__ = [
@@ -278,7 +278,7 @@ class _TooLarge(Exception):
 class _Connection(HttpToolsProtocol):
     """A connection whose heads are bounded; ``limits`` is set by ``connection_class``."""
 
-    limits: Limits
+    limits: LimitsTable
     _arrived = 0  # bytes of this request that are none of its body
     _read = 0  # bytes of its path and headers
     _begins_with = 0  # bytes that came at once with the first of a request
@@ -387,7 +387,7 @@ class _Connection(HttpToolsProtocol):
             self.transport.close()
 
 
-def connection_class(limits: Limits) -> type[asyncio.Protocol]:
+def connection_class(limits: LimitsTable) -> type[asyncio.Protocol]:
     """The protocol of connections under these limits, for uvicorn."""
     named: dict[str, Any] = {"limits": limits}
     return type("Connection", (_Connection,), named)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from sfumato_web.server.server_limits import LIMITS
+
 if TYPE_CHECKING:
     from sfumato.ledger.account import Remaining
     from sfumato.ledger.entries import Entry
@@ -40,15 +42,12 @@ _WORKLOAD = [{"marginals": 1}, {"prefix": "age", "by": ["sex"]}]
 _SQL = "SELECT COUNT(*) FROM data WHERE age >= 65"
 
 
-MOST_REASON = 200  # characters
-
-
 def _reason(text: str) -> str:
     text = text.strip()
-    if not 0 < len(text) <= MOST_REASON or not text.isprintable():
+    if not 0 < len(text) <= LIMITS.reason_characters or not text.isprintable():
         raise ValueError(
-            f"say why, in one line of 1 to {MOST_REASON} printable characters; it is written into "
-            "the ledger and stays there"
+            f"say why, in one line of 1 to {LIMITS.reason_characters} printable characters; it is "
+            "written into the ledger and stays there"
         )
     return text
 
@@ -97,7 +96,7 @@ class FreezeAsked(_Asked):
         str,
         Field(
             examples=["quarterly review"],
-            json_schema_extra={"minLength": 1, "maxLength": MOST_REASON},
+            json_schema_extra={"minLength": 1, "maxLength": LIMITS.reason_characters},
         ),
         AfterValidator(_reason),
     ]

@@ -31,6 +31,7 @@ from sfumato.errors import (
 )
 from sfumato.ledger.account import Remaining
 from sfumato_web.server.models import remaining_document
+from sfumato_web.server.server_limits import LIMITS
 
 __all__ = [
     "Problem",
@@ -44,9 +45,6 @@ __all__ = [
     "problem_of",
     "too_many",
 ]
-
-
-MOST_FAULTS: Final = 8  # that one message lists
 
 
 class Problem(Exception):
@@ -133,8 +131,9 @@ def not_valid(faults: Sequence[Mapping[str, Any]]) -> Problem:
         f"{'.'.join(str(p)[:64] for p in f['loc'])}: {f['msg'].removeprefix('Value error, ')[:200]}"
         for f in faults
     ]
-    more = [] if len(messages) <= MOST_FAULTS else [f"and {len(messages) - MOST_FAULTS} more"]
-    return Problem(422, "request", "; ".join([*messages[:MOST_FAULTS], *more]))
+    rest = len(messages) - LIMITS.listed_faults
+    more = [f"and {rest} more"] if rest > 0 else []
+    return Problem(422, "request", "; ".join([*messages[: LIMITS.listed_faults], *more]))
 
 
 def disconnected() -> Problem:

@@ -25,7 +25,7 @@ from sfumato.toml import TomlFile
 from sfumato.types import Neighbours
 from sfumato.workload.workload_file import workload_from
 from sfumato_web.server.problems import disconnected, too_many
-from sfumato_web.server.server_limits import Limits, check_entries, check_workload
+from sfumato_web.server.server_limits import LimitsTable, check_entries, check_workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -211,7 +211,7 @@ class Scheduler:
 
 
 def workload_of(
-    entries: Sequence[Mapping[str, object]], domain: Domain, limits: Limits
+    entries: Sequence[Mapping[str, object]], domain: Domain, limits: LimitsTable
 ) -> Workload:
     """The queries that a request asks; refused if they are too many or cannot be asked."""
     check_entries(entries, domain, limits)
@@ -225,7 +225,7 @@ def plan_of(
     workload: Workload,
     neighbours: Neighbours,
     unit: PrivacyUnit | None,
-    limits: Limits,
+    limits: LimitsTable,
     progress: Progress | None = None,
     known: Callable[[Strategies], Strategies] | None = None,
     *,

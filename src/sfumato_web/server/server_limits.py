@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much one request may ask for, and how often: all limits of the server in one place.
+"""The limits of the server in one place: those of ``[limits]``, and those that are fixed.
 
-Sizes are computed from the schema and the request, in exact integers, before anything is built.
+None of them can void a privacy claim. Sizes of a request are computed from the schema and the
+request, in exact integers, before anything is built.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Annotated, Final
 
@@ -20,8 +22,10 @@ from sfumato.toml import STRICT
 from sfumato.workload.workload import Workload
 
 __all__ = [
-    "Limits",
+    "LIMITS",
+    "LimitsTable",
     "Rates",
+    "ServerLimits",
     "check_entries",
     "check_questions",
     "check_workload",
@@ -33,29 +37,95 @@ Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Limits(BaseModel):
-    """The table ``[limits]`` of the configuration."""
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What the server holds in memory, answers at once and waits for; not configurable."""
+
+    # dataset: what is remembered of one dataset
+    plans_cached: int = 64
+    """Plans, and texts read as workloads: a page with two sliders asks for some ten of them."""
+    strategies_cached: int = 16
+    """Workloads whose strategies serve plans at other budgets; they are what takes memory."""
+    bodies_cached: int = 256
+    """Requests that are not read again if they come in the same bytes."""
+    results_cached: int = 4
+    """Releases that were opened again; one can hold all its answers."""
+    refusals_cached: int = 4_096
+    """Refusals that stand for a moment; beyond, all of them are forgotten."""
+    refusal_seconds: float = 1.0
+    """For which a refusal stands without another look into the ledger."""
+    ledger_entries: int = 1_000
+    """Debits in one response; `next` leads to the others."""
+
+    # batcher: questions that are answered together
+    batch_requests: int = 256
+    """Requests of one round, which is one commit of the ledger."""
+    batch_requests_per_analyst: int = 32
+    """Of one analyst in one round while others wait."""
+    texts_cached: int = 2**14
+    """Texts whose SQL is not read again."""
+    text_bytes_cached: int = 2**26
+    """Memory of their questions: an attribute can have a million cells."""
+
+    # state: threads, and how long a part may take to answer
+    reader_threads: int = 2
+    """For short work: reading SQL, keys, stored answers."""
+    part_seconds: float = 5.0
+    """For a ledger or a session, where the list of datasets is shown without it."""
+    ready_seconds: float = 30.0
+    """Likewise, where the question is whether the parts answer at all."""
+
+    # problems and models: texts
+    listed_faults: int = 8
+    """Faults of a request that one message lists."""
+    reason_characters: int = 200
+    """Of the reason for a freeze, which stays in the ledger."""
+
+
+LIMITS: Final = ServerLimits()
+
+
+class LimitsTable(BaseModel):
+    """The table ``[limits]`` of the configuration: what a request may ask for, and how often."""
 
     model_config = ConfigDict(**STRICT)
 
     header_bytes: Annotated[int, Field(ge=2**10, le=2**20)] = 2**14
+    """Of a request before anybody is known."""
     header_seconds: Seconds = 10.0
+    """In which the headers have to arrive."""
     body_bytes: Annotated[int, Field(ge=1, le=2**26)] = 2**16
+    """Of a request."""
     body_seconds: Seconds = 10.0
+    """In which the body has to arrive."""
     json_depth: Annotated[int, Field(ge=2, le=100)] = 16
+    """Nesting of lists and objects, measured before parsing."""
     cells: Count = 10**18
+    """Of a domain that is served."""
     groups: Count = 1_000
+    """Of queries in one release, counted before anything is built."""
     queries: Count = 100_000
+    """Of one release."""
     questions: Count = 200
+    """Of one SELECT with GROUP BY."""
     planning_seconds: Seconds = 20.0
+    """Of one undisturbed core, counted in steps."""
     requests_per_second: Seconds = 200.0
+    """Of one analyst."""
     burst: Count = 400
+    """Requests of one analyst at once."""
     concurrent: Count = 512
+    """Requests inside at once; curators are let in beyond."""
     concurrent_per_analyst: Count = 128
+    """Requests of one analyst inside at once."""
     workers: Annotated[int, Field(ge=1, le=64)] = 4
+    """Plans and releases at work."""
     workers_per_analyst: Annotated[int, Field(ge=1, le=64)] = 2
+    """Of one analyst, who never gets all of several."""
     waiting: Count = 64
+    """Plans and releases of one analyst in the queue."""
     kept_bytes: Count = 2**26
+    """Stored answers in memory."""
 
 
 # A string that is never closed reaches to the end: no byte is gone over twice.
@@ -81,7 +151,9 @@ def is_too_deep(body: bytes, most: int) -> bool:
     return False
 
 
-def check_entries(entries: Sequence[Mapping[str, object]], domain: Domain, limits: Limits) -> None:
+def check_entries(
+    entries: Sequence[Mapping[str, object]], domain: Domain, limits: LimitsTable
+) -> None:
     """Refuse a workload whose list of groups alone would be too long, before it is built."""
     groups = 0
     for entry in entries:
@@ -94,13 +166,13 @@ def check_entries(entries: Sequence[Mapping[str, object]], domain: Domain, limit
     _check(groups, limits.groups, "groups of queries")
 
 
-def check_workload(workload: Workload, limits: Limits) -> None:
+def check_workload(workload: Workload, limits: LimitsTable) -> None:
     """Refuse a workload with more groups or queries than the limits allow."""
     _check(len(workload.terms), limits.groups, "groups of queries")
     _check(workload.queries, limits.queries, "queries")
 
 
-def check_questions(workload: Workload, limits: Limits) -> None:
+def check_questions(workload: Workload, limits: LimitsTable) -> None:
     """Refuse a SELECT that asks more questions than the limits allow, before they are listed."""
     _check(workload.queries, limits.questions, "questions")
 

@@ -16,7 +16,7 @@ from sfumato_web.server.metrics import Metrics
 from sfumato_web.server.problems import no_dataset
 from sfumato_web.server.responses import Grid, ResponseStore
 from sfumato_web.server.scheduler import Scheduler
-from sfumato_web.server.server_limits import Rates
+from sfumato_web.server.server_limits import LIMITS, Rates
 from sfumato_web.server.tokens import Tokens
 
 __all__ = [
@@ -27,9 +27,6 @@ __all__ = [
 T = TypeVar("T")
 
 LOG: Final = logging.getLogger("sfumato.server")
-PATIENCE = 5.0  # seconds for a ledger or a table to answer, where others are shown without it
-READY_PATIENCE = 30.0  # the same where the question is whether they answer at all
-READERS = 2  # threads for short work: reading SQL, keys, stored answers
 
 
 class ServerState:
@@ -51,7 +48,7 @@ class ServerState:
         self.metrics = Metrics()
         self.store = ResponseStore(config.state, limits.kept_bytes)
         self._workers = Scheduler(limits.workers, limits.workers_per_analyst, limits.waiting)
-        self._readers = Scheduler(READERS, 1, limits.concurrent, "sfumato reader")
+        self._readers = Scheduler(LIMITS.reader_threads, 1, limits.concurrent, "sfumato reader")
         self.datasets: dict[str, GuardedDataset] = {}
         try:
             for name, dataset in config.datasets.items():
@@ -135,13 +132,13 @@ class ServerState:
         self.store.close()
 
 
-async def _or_none(what: str, look: Awaitable[T], patience: float = PATIENCE) -> T | None:
+async def _or_none(what: str, look: Awaitable[T], seconds: float = LIMITS.part_seconds) -> T | None:
     """What a ledger says, or None where it cannot be read in time; the log has the reason."""
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(seconds):
             return await look
     except Exception as error:
-        LOG.error("%s cannot be used: %s", what, _reason(error, patience))
+        LOG.error("%s cannot be used: %s", what, _reason(error, seconds))
     return None
 
 
@@ -150,13 +147,13 @@ async def _is_fine(what: str, check: Awaitable[object]) -> bool:
         await check
         return True
 
-    return await _or_none(what, checked(), READY_PATIENCE) is True
+    return await _or_none(what, checked(), LIMITS.ready_seconds) is True
 
 
-def _reason(error: Exception, patience: float) -> str:
+def _reason(error: Exception, seconds: float) -> str:
     """For the log: words of ours, or the type and place of the errors of others."""
     if isinstance(error, TimeoutError):
-        return f"no answer within {patience:g} s"
+        return f"no answer within {seconds:g} s"
     if isinstance(error, SfumatoError):
         return str(error)
     return f"unexpected {type(error).__name__} at {place_of(error)}"
