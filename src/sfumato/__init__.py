@@ -18,9 +18,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from sfumato.run.linear import plan as plan
-
 if TYPE_CHECKING:
+    from sfumato import errors as errors
     from sfumato import study as study
     from sfumato.cli.shipped_tables import example as example
     from sfumato.domain.attributes import Boolean as Boolean
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from sfumato.run.correct import Correction as Correction
     from sfumato.run.correct import correct as correct
     from sfumato.run.linear import Plan as Plan
+    from sfumato.run.linear import plan as plan
     from sfumato.run.stream import Stream as Stream
     from sfumato.run.stream import StreamPlan as StreamPlan
     from sfumato.run.stream import plan_stream as plan_stream
@@ -133,6 +133,7 @@ _HOMES = {
     "correct": "sfumato.run.correct",
     "example": "sfumato.cli.shipped_tables",
     "open_session": "sfumato.session.session",
+    "plan": "sfumato.run.linear",
     "plan_adaptive": "sfumato.run.adaptive",
     "plan_session": "sfumato.session.session",
     "plan_stream": "sfumato.run.stream",
@@ -163,7 +164,7 @@ _HOMES = {
 
 _RENAMED = {"Counter": "Stream"}  # names of before, which still work
 
-__all__ = [*sorted(_HOMES), "plan", "study"]
+__all__ = sorted([*_HOMES, "study"])
 
 
 def __dir__() -> list[str]:
@@ -177,8 +178,8 @@ def __getattr__(name: str) -> object:
         from sfumato.version import VERSION
 
         return VERSION
-    if name == "study":
-        return import_module("sfumato.study")
+    if name in ("errors", "study"):
+        return import_module(f"sfumato.{name}")
     if name in _RENAMED:
         import warnings
 

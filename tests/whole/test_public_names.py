@@ -117,9 +117,21 @@ def test_an_import_from_inside_is_noticed(line: str) -> None:
     assert not INSIDE.search("import sfumato as sf\n")
 
 
-def test_import_loads_nothing_heavy() -> None:
+def loaded_after(code: str, names: list[str]) -> list[str]:
+    """Which of these modules a fresh process has after some code."""
+    whole = f"import sys\n{code}\nprint([m for m in {names!r} if m in sys.modules])"
+    command = [sys.executable, "-c", whole]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout.replace("'", '"'))
+
+
+def test_import_loads_nothing() -> None:
+    """Neither a room nor a package of others: names are imported when they are needed."""
+    assert loaded_after("import sfumato", ["numpy", "sfumato.errors", "sfumato.run"]) == []
+
+
+def test_what_plans_loads_nothing_heavy() -> None:
     """Engines, optimisers, charts and accountants are loaded when they are needed."""
     heavy = ["ibis", "duckdb", "pandas", "scipy.optimize", "numba", "altair", "pydantic", "flint"]
-    code = f"import sys, sfumato; print([m for m in {heavy!r} if m in sys.modules])"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
+    assert loaded_after("import sfumato; sfumato.plan", heavy) == []
+    assert loaded_after("import sfumato; sfumato.plan", ["numpy"]) == ["numpy"]
