@@ -21,7 +21,7 @@ import pandas as pd
 
 import sfumato as sf
 from sfumato.ledger.ledger import Ledger
-from sfumato.session.answering import Desk
+from sfumato.session.answering import SessionState
 from sfumato.session.epochs import Epochs
 from sfumato.session.session import Session
 from sfumato.vault.questions import ExactQuestions
@@ -42,7 +42,7 @@ POINTS: dict[str, tuple[type, str, bool]] = {
     "after an epoch is begun": (Epochs, "_begun", True),
     "after a test": (SparseVector, "test_many", True),
     "after noise is drawn": (ExactQuestions, "noisy", True),
-    "before an answer is stored": (Desk, "_answer", True),
+    "before an answer is stored": (SessionState, "_answer", True),
     "after an answer is stored": (Ledger, "keep_soon", True),
     "before the epoch is put to rest": (Epochs, "rest", False),
 }

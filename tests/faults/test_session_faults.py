@@ -80,7 +80,7 @@ def test_a_threshold_outlives_no_failure(tmp_path: Path, monkeypatch: pytest.Mon
     at = next(i for i, text in enumerate(ASKED) if session.ask(text).how == "free")
     book = Ledger.open(ledger)
     used = _epochs(book)
-    vector = session._desk.epochs._vector
+    vector = session._state.epochs._vector
     assert vector is not None
 
     def full(*_: object, **__: object) -> None:
@@ -90,11 +90,11 @@ def test_a_threshold_outlives_no_failure(tmp_path: Path, monkeypatch: pytest.Mon
         patch.setattr(Ledger, "keep_soon", full)
         with pytest.raises(LedgerError, match="disk full"):
             session.ask(ASKED[at + 1])
-    assert session._desk.epochs._vector is None
+    assert session._state.epochs._vector is None
     assert _epochs(book) == used
     session.ask(ASKED[at + 1])
     assert _epochs(book) == used + 1
-    assert session._desk.epochs._vector is not vector
+    assert session._state.epochs._vector is not vector
     session.close()
 
 
@@ -104,7 +104,7 @@ def test_a_commit_that_fails_later_gives_the_epoch_up_too(
     ledger = str(tmp_path / "people.ledger")
     session = opened(ledger)
     at = next(i for i, text in enumerate(ASKED) if session.ask(text).how == "free")
-    vector = session._desk.epochs._vector
+    vector = session._state.epochs._vector
 
     class Failing:
         def result(self) -> None:
@@ -116,7 +116,7 @@ def test_a_commit_that_fails_later_gives_the_epoch_up_too(
         assert [type(f) for f in found] == [LedgerError, LedgerError]
     again = session.ask_many(ASKED[at + 1 : at + 3])
     assert all(isinstance(f, Answer) for f in again)
-    assert session._desk.epochs._vector is not vector
+    assert session._state.epochs._vector is not vector
     session.close()
 
 
@@ -128,7 +128,7 @@ def test_a_session_that_goes_on_after_a_failure_would_be_caught(
     ledger = str(tmp_path / "people.ledger")
     session = opened(ledger)
     at = next(i for i, text in enumerate(ASKED) if session.ask(text).how == "free")
-    vector = session._desk.epochs._vector
+    vector = session._state.epochs._vector
 
     def full(*_: object, **__: object) -> None:
         raise LedgerError("disk full")
@@ -137,7 +137,7 @@ def test_a_session_that_goes_on_after_a_failure_would_be_caught(
         patch.setattr(Ledger, "keep_soon", full)
         with pytest.raises(LedgerError):
             session.ask(ASKED[at + 1])
-    assert session._desk.epochs._vector is vector  # which the tests above would refuse
+    assert session._state.epochs._vector is vector  # which the tests above would refuse
     session.close()
 
 
@@ -145,7 +145,7 @@ def test_the_ledger_has_no_threshold_while_the_session_is_in_use(tmp_path: Path)
     ledger = str(tmp_path / "people.ledger")
     session = opened(ledger)
     next(text for text in ASKED if session.ask(text).how == "free")
-    vector = session._desk.epochs._vector
+    vector = session._state.epochs._vector
     assert isinstance(vector, SparseVector)
     secret = vector.state().hex()
     book = Ledger.open(ledger)

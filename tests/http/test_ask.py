@@ -282,7 +282,7 @@ def test_what_waits_for_a_session_keeps_nobody_else_waiting_and_leaves_on_the_gr
     with served(write_served(tmp_path / "served", SESSION), clock) as client:
         server: ServerState = client.app.server
         people = server.datasets["people"]
-        desk, looked = people.batcher.session._desk, people.on_session
+        state, looked = people.batcher.session._state, people.on_session
         begun = threading.Event()
 
         async def seen(*given: object) -> object:
@@ -294,7 +294,7 @@ def test_what_waits_for_a_session_keeps_nobody_else_waiting_and_leaves_on_the_gr
             waiting = _Got(client, path)
             slept = len(clock.slept)
             begun.clear()
-            with desk.lock:
+            with state.lock:
                 waiting.start()
                 assert begun.wait(600)
                 healthy = _Got(client, "/health")

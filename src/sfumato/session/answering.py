@@ -3,8 +3,8 @@
 
     stored -> that;   estimate near the truth -> free;   else -> noise, paid for, learnt
 
-Whoever calls holds the session's lock. Every outcome is on its way into the book before the next
-question is looked at, and is given out only when it has arrived (`Flight.landed`).
+Whoever calls holds the session's lock. Every outcome is on its way into the ledger before the next
+question is looked at, and is returned only when it has arrived there (`PendingAnswer.result`).
 """
 
 from __future__ import annotations
@@ -30,78 +30,78 @@ from sfumato.privacy.noise_laws import (
 )
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
-from sfumato.session.epochs import Book, Epochs, Waiting
+from sfumato.session.epochs import Epochs, PendingWrite, SessionLedger
 from sfumato.session.histogram import Estimate, Start
 from sfumato.session.session_answers import Answer, How, bare_name, paid_answer, paid_bytes
+from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import UNIT, SessionParameters
 from sfumato.vault.questions import SCORE_BITS, ExactQuestions, answer_shift, moved_by_one
 from sfumato.workload.question import Question
 
 __all__ = [
-    "Desk",
-    "Flight",
+    "PendingAnswer",
+    "SessionState",
     "caught",
 ]
 
 
-REMEMBERED = 2**17  # answers that are held in memory; all are in the ledger
-AT_ONCE = 64  # questions tested together
-GREATEST_SCALE = 2**40  # steps of noise that can be drawn
 A = TypeVar("A")
 B = TypeVar("B")
 
 
-class Flight:
-    """An answer that may be given when it is stored."""
+class PendingAnswer:
+    """An answer that may be returned when it is stored."""
 
-    __slots__ = ("_answer", "_desk", "_found", "_lock", "_waiting")
+    __slots__ = ("_answer", "_lock", "_outcome", "_state", "_write")
 
-    def __init__(self, desk: Desk, answer: Answer, waiting: Waiting) -> None:
-        self._desk, self._answer, self._waiting, self._lock = desk, answer, waiting, Lock()
-        self._found: Answer | SfumatoError | None = None
+    def __init__(self, state: SessionState, answer: Answer, write: PendingWrite) -> None:
+        self._state, self._answer, self._write, self._lock = state, answer, write, Lock()
+        self._outcome: Answer | SfumatoError | None = None
 
-    def landed(self) -> Answer | SfumatoError:
+    def result(self) -> Answer | SfumatoError:
         """Wait for the commit, without the lock of the session; then say what came of it."""
         with self._lock:
-            if self._found is None:
+            if self._outcome is None:
                 try:
-                    kept = self._waiting.result()
+                    stored = self._write.result()
                 except SfumatoError as error:
-                    self._found = error
-                    self._desk.lost(self._answer)
+                    self._outcome = error
+                    self._state.lost(self._answer)
                 else:
                     # If somebody else's answer was first, it is the answer.
-                    self._found = self._answer if kept.is_new else Answer.from_bytes(kept.answer)
-                    self._desk.arrived(self._found)
-            return self._found
+                    self._outcome = (
+                        self._answer if stored.is_new else Answer.from_bytes(stored.answer)
+                    )
+                    self._state.arrived(self._outcome)
+            return self._outcome
 
 
-class Desk:
+class SessionState:
     """The estimate, the epochs and the answers of one session."""
 
     def __init__(
         self,
         exact: ExactQuestions,
         plan: SessionParameters,
-        book: Book,
+        ledger: SessionLedger,
         start: Start | None,
-        words: WordSource,
+        random: WordSource,
         name: str,
         *,
         is_dummy: bool,
         take_over: bool,
     ) -> None:
-        self.plan, self.book, self.name, self.is_dummy = plan, book, name, is_dummy
+        self.plan, self.ledger, self.name, self.is_dummy = plan, ledger, name, is_dummy
         self.lock = RLock()
-        self._exact, self._start, self._words = exact, start, words
+        self._exact, self._start, self._random = exact, start, random
         self._answers: dict[str, Answer] = {}
         self._paid: dict[str, Answer] = {}
-        self.flights: dict[str, Flight] = {}
+        self.pending: dict[str, PendingAnswer] = {}
         self.estimate: Estimate | None = None
         self._whole = Question(plan.domain, "all records", (), (), np.ones((), np.int64), 0)
         # Public under replace-one neighbours; else None, and a noisy number is paid for.
         self._rows = exact.records()
-        self.epochs = Epochs(book, plan, name, words, take_over)
+        self.epochs = Epochs(ledger, plan, name, random, take_over)
         self._learnt = 0  # epochs whose paid answers the estimate has learnt
         self._replay()
 
@@ -111,47 +111,49 @@ class Desk:
 
     def stored(self, key: str) -> Answer | None:
         """The answer that was given before, if there is one."""
-        known = self._paid.get(key) or self._answers.get(key)
-        if known is None:
-            stored = self.book.answer(f"{self.name} question {key}")
-            known = None if stored is None else self._remember(Answer.from_bytes(stored))
-        return known
+        answer = self._paid.get(key) or self._answers.get(key)
+        if answer is None:
+            stored = self.ledger.answer(f"{self.name} question {key}")
+            answer = None if stored is None else self._remember(Answer.from_bytes(stored))
+        return answer
 
     def begin(
         self, questions: Sequence[Question], analyst: str | None
-    ) -> dict[str, Flight | Answer | SfumatoError]:
+    ) -> dict[str, PendingAnswer | Answer | SfumatoError]:
         """Stored answers, answers on their way, and tests of what is new, by key."""
-        found: dict[str, Flight | Answer | SfumatoError] = {}
+        outcomes: dict[str, PendingAnswer | Answer | SfumatoError] = {}
         new: dict[str, Question] = {}
         for question in questions:
             key = question.key
-            if key in found or key in new:
+            if key in outcomes or key in new:
                 continue
-            known = self.flights.get(key) or self.stored(key)
-            if known is None:
+            earlier = self.pending.get(key) or self.stored(key)
+            if earlier is None:
                 new[key] = question
+            elif isinstance(earlier, Answer):
+                outcomes[key] = replace(earlier, is_stored=True)
             else:
-                found[key] = replace(known, is_stored=True) if isinstance(known, Answer) else known
+                outcomes[key] = earlier
         if not new:
-            return found
+            return outcomes
         if analyst is not None and not (analyst.isprintable() and 0 < len(analyst) <= 200):
             raise LedgerError("an analyst is a printable name of 1 to 200 characters")
-        if self.book.is_frozen():
+        if self.ledger.is_frozen():
             frozen = "the ledger is frozen by its curator; stored answers can still be asked for"
-            return found | {key: LedgerFrozen(frozen) for key in new}
+            return outcomes | {key: LedgerFrozen(frozen) for key in new}
         ready = []
         for key, question in new.items():
             fault = caught(self._prepared, question)
             if isinstance(fault, SfumatoError):
-                found[key] = fault
+                outcomes[key] = fault
             else:
                 ready.append(question)
-        return found | self._tested(ready, analyst)
+        return outcomes | self._tested(ready, analyst)
 
     def _prepared(self, question: Question) -> None:
         """See to all that could fail for this question, before it is tested."""
         moved = self.moved(question)
-        if _scale(self.plan.noise, moved) > GREATEST_SCALE:
+        if _scale(self.plan.noise, moved) > LIMITS.noise_scale_maximum:
             raise TooLarge(
                 f"one person can change the answer to {question.name!r} by {moved:,} steps, too "
                 "many for the noise that the budget needs; ask in coarser units"
@@ -168,60 +170,60 @@ class Desk:
         with self.lock:
             if self.epochs.used == answer.epoch:
                 self.epochs.give_up()
-            self.flights.pop(answer.key, None)
+            self.pending.pop(answer.key, None)
 
     def arrived(self, answer: Answer) -> None:
         """A free answer is stored."""
         with self.lock:
             self._remember(answer)
-            self.flights.pop(answer.key, None)
+            self.pending.pop(answer.key, None)
 
     def _tested(
         self, todo: list[Question], analyst: str | None
-    ) -> dict[str, Flight | Answer | SfumatoError]:
-        """Test question after question; what is found right goes out free, what is wrong paid.
+    ) -> dict[str, PendingAnswer | Answer | SfumatoError]:
+        """Test question after question; a right estimate is free, in place of a wrong one is paid.
 
         Privacy: an outcome that may be lost ends its epoch (docs/proofs/online.md, Theorem 2).
         """
-        found: dict[str, Flight | Answer | SfumatoError] = {}
+        answers: dict[str, PendingAnswer | Answer | SfumatoError] = {}
         while todo:
             try:
                 self._check_allowance(analyst)
-                estimate = self._known(analyst)
+                estimate = self._begun_estimate(analyst)
                 vector = self.epochs.open()
                 self._learn_paid()  # others may have had the session meanwhile
             except SfumatoError as error:
-                return found | {q.key: type(error)(*error.args) for q in todo}
-            known = {q.key: self._paid[q.key] for q in todo if q.key in self._paid}
-            if known:
-                found, todo = found | known, [q for q in todo if q.key not in known]
+                return answers | {q.key: type(error)(*error.args) for q in todo}
+            paid = {q.key: self._paid[q.key] for q in todo if q.key in self._paid}
+            if paid:
+                answers, todo = answers | paid, [q for q in todo if q.key not in paid]
                 continue
-            batch = todo[:AT_ONCE]
+            batch = todo[: LIMITS.questions_at_once]
             try:
                 near = [_steps(estimate.answer(q), q) for q in batch]
                 scores = self._exact.scores(batch, near)
                 outcomes = vector.test_many(scores, [self.plan.threshold] * len(batch))
                 for question, steps, is_above in zip(batch, near, outcomes, strict=False):
                     if is_above:
-                        found[question.key] = self._pay(question, analyst)
+                        answers[question.key] = self._pay(question, analyst)
                     else:
-                        found[question.key] = self._keep_free(question, steps, analyst)
+                        answers[question.key] = self._keep_free(question, steps, analyst)
             except SfumatoError as error:
                 self.epochs.give_up()
-                left = [q for q in todo if q.key not in found]
-                return found | {q.key: type(error)(*error.args) for q in left}
+                left = [q for q in todo if q.key not in answers]
+                return answers | {q.key: type(error)(*error.args) for q in left}
             except BaseException:
                 self.epochs.give_up()
                 raise
             todo = todo[len(outcomes) :]
-        return found
+        return answers
 
     def _check_allowance(self, analyst: str | None) -> None:
         """Test nobody whom the epoch could not be charged to: any question may end it.
 
         The account of the table has paid for it by then; allowances are a matter of fairness.
         """
-        allowance = None if analyst is None else self.book.allowance(analyst)
+        allowance = None if analyst is None else self.ledger.allowance(analyst)
         if allowance is None:
             return
         cost = self.plan.epoch_cost
@@ -232,29 +234,29 @@ class Desk:
                 f"allowance of analyst {analyst!r}: {allowance.account.refusal(cost)}"
             )
 
-    def _keep_free(self, question: Question, steps: int, analyst: str | None) -> Flight:
-        """The estimate, as it was tested, on its way into the book."""
+    def _keep_free(self, question: Question, steps: int, analyst: str | None) -> PendingAnswer:
+        """The estimate, as it was tested, on its way into the ledger."""
         value = steps * 2.0 ** -(question.bits + SCORE_BITS)
         half = self.plan.free_bound * self.moved(question) * 2.0**-question.bits
         answer = self._answer(question, value, value, half, "free")
-        waiting = self.book.keep_soon(
+        write = self.ledger.keep_soon(
             f"{self.name} question {question.key}",
             {"session": self.name, "question": question.key},
             answer.to_bytes(),
             self.epochs.entry,
             analyst=analyst,
         )
-        flight = self.flights[question.key] = Flight(self, answer, waiting)
-        return flight
+        pending = self.pending[question.key] = PendingAnswer(self, answer, write)
+        return pending
 
     def _pay(self, question: Question, analyst: str | None) -> Answer:
         """The truth with fresh noise, stored with the end of its epoch; then it is learnt."""
         plan, moved = self.plan, self.moved(question)
         unit = 2.0 ** -(question.bits + answer_shift(moved))
-        noisy = self._exact.noisy(question, plan.noise, self._words) * unit
+        noisy = self._exact.noisy(question, plan.noise, self._random) * unit
         half, variance = _noise(plan.noise, plan.level, moved)
         answer = self._answer(question, self._possible(question, noisy), noisy, half * unit, "paid")
-        kept = self.book.keep_soon(
+        stored = self.ledger.keep_soon(
             f"{self.name} paid {self.epochs.used}",
             {"session": self.name, "question": question.key},
             paid_bytes(answer, question, noisy, variance * unit**2),
@@ -263,7 +265,7 @@ class Desk:
             states=[self.epochs.over()],
             is_charged=True,
         ).result()
-        if not kept.is_new:
+        if not stored.is_new:
             raise LedgerError("another process has ended the session's epoch; ask again")
         self.epochs.end()
         self._learn_paid()
@@ -295,12 +297,12 @@ class Desk:
         return min(value, 0.0) if question.high <= 0 else value
 
     def _remember(self, answer: Answer) -> Answer:
-        if len(self._answers) >= REMEMBERED:
+        if len(self._answers) >= LIMITS.answers_in_memory:
             self._answers.clear()
         self._answers[answer.key] = answer
         return answer
 
-    def _known(self, analyst: str | None) -> Estimate:
+    def _begun_estimate(self, analyst: str | None) -> Estimate:
         """The estimate; begun when first needed, with a number of records that is paid for.
 
         Privacy: that number has noise and a debit of its own, before it is drawn.
@@ -318,17 +320,17 @@ class Desk:
     def _counted(self, law: NoiseLaw, cost: Cost, analyst: str | None) -> float:
         """The number of records with noise; a debit whose answer was lost costs epochs."""
         number = 1
-        while self.book.entry(self._records_key(number)) is not None:
+        while self.ledger.entry(self._records_key(number)) is not None:
             number += 1
         self.epochs.lost = (number - 1) * self.plan.epochs_per_count
         if self.epochs.used + self.epochs.lost >= self.plan.updates:
             raise BudgetExhausted("the budget of the session is used up; open another session")
         request = {"session": self.name, "records": self.plan.digest()}
         key, whose = self._records_key(number), unit_of(self.plan.unit)
-        entry = self.book.debit(cost, request, key, analyst=analyst, unit=whose)
+        entry = self.ledger.debit(cost, request, key, analyst=analyst, unit=whose)
         unit = 2.0 ** -answer_shift(self.moved(self._whole))
-        total = self._exact.noisy(self._whole, law, self._words) * unit
-        self.book.store(entry, json.dumps({"records": total}).encode())
+        total = self._exact.noisy(self._whole, law, self._random) * unit
+        self.ledger.store(entry, json.dumps({"records": total}).encode())
         return total
 
     def _records_key(self, number: int) -> str:
@@ -345,8 +347,8 @@ class Desk:
             self._begin_estimate(float(self._rows))
         else:
             number = 1
-            while (stored := self.book.answer(self._records_key(number))) is None:
-                if self.book.entry(self._records_key(number)) is None:
+            while (stored := self.ledger.answer(self._records_key(number))) is None:
+                if self.ledger.entry(self._records_key(number)) is None:
                     return
                 number += 1
             self.epochs.lost = (number - 1) * self.plan.epochs_per_count
@@ -357,7 +359,7 @@ class Desk:
         """Learn what was paid for since the last time, in the order of the epochs."""
         estimate, used = self.estimate, self.epochs.used
         while estimate is not None and self._learnt < used:
-            stored = self.book.answer(f"{self.name} paid {self._learnt + 1}")
+            stored = self.ledger.answer(f"{self.name} paid {self._learnt + 1}")
             if stored is None and self._learnt + 1 == used:
                 break  # the last epoch may not be over yet; an earlier one was lost
             self._learnt += 1

@@ -35,6 +35,7 @@ from sfumato.errors import (
     TooLarge,
     WorkloadError,
 )
+from sfumato.session.session_limits import LIMITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,6 @@ _ERRORS: Final[dict[str, type[SfumatoError]]] = {
     "workload": WorkloadError,
 }
 _AGAIN: Final = (429, 502, 503, 504)
-_LONGEST_WAIT: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,10 @@ class Client:
         """
         import pandas as pd
 
-        found = self._sent("GET", "/datasets", None, {})
-        if not isinstance(found, list):
+        rows = self._sent("GET", "/datasets", None, {})
+        if not isinstance(rows, list):
             raise ServerError("the server sent no JSON list; check its address")
-        return pd.DataFrame(found)
+        return pd.DataFrame(rows)
 
     def schema(self, dataset: str) -> Mapping[str, object]:
         """What the records of a dataset may look like.
@@ -170,8 +170,8 @@ class Client:
         Raises:
             ServerError: The server refuses or cannot be reached.
         """
-        asked = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
-        return self._document("POST", _path(dataset, "plan"), asked)
+        request = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
+        return self._document("POST", _path(dataset, "plan"), request)
 
     def release(
         self,
@@ -211,9 +211,9 @@ class Client:
             LedgerFrozen: The curator froze the dataset.
             ServerError: The server refuses or cannot be reached.
         """
-        asked = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
-        asked |= {"project": project, "level": level}
-        return self._answered(_path(dataset, "release"), asked, key)
+        request = _release(workload, epsilon, delta, rho, mu, objective, mechanism)
+        request |= {"project": project, "level": level}
+        return self._answered(_path(dataset, "release"), request, key)
 
     def ask(self, dataset: str, sql: str, *, key: str | None = None) -> Answered:
         """One question in SQL; free as long as the server's model knows the answer.
@@ -299,27 +299,27 @@ class Client:
         """
         self._document("POST", _path(dataset, "unfreeze"), {"reason": reason})
 
-    def _answered(self, path: str, asked: Mapping[str, object], key: str | None) -> Answered:
+    def _answered(self, path: str, request: Mapping[str, object], key: str | None) -> Answered:
         name = key or secrets.token_hex(16)
-        return _read(self._document("POST", path, asked, {"Idempotency-Key": name}))
+        return _read(self._document("POST", path, request, {"Idempotency-Key": name}))
 
     def _document(
         self,
         method: str,
         path: str,
-        asked: Mapping[str, object] | None = None,
+        request: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Mapping[str, object]:
-        found = self._sent(method, path, asked, headers or {})
-        if not isinstance(found, dict):
+        document = self._sent(method, path, request, headers or {})
+        if not isinstance(document, dict):
             raise ServerError("the server sent no JSON object; check its address")
-        return found
+        return document
 
     def _sent(
-        self, method: str, path: str, asked: Mapping[str, object] | None, more: Mapping[str, str]
+        self, method: str, path: str, request: Mapping[str, object] | None, more: Mapping[str, str]
     ) -> object:
         """Send a request until it is answered or refused for good."""
-        body = None if asked is None else json.dumps(asked).encode()
+        body = None if request is None else json.dumps(request).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json", **more}
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -333,7 +333,7 @@ class Client:
                         f"the server cannot be reached ({type(error).__name__}), tried "
                         f"{attempt} times; check the address and the network"
                     ) from None
-                self._sleep(min(_LONGEST_WAIT, 0.1 * 2**attempt))
+                self._sleep(min(LIMITS.client_wait, 0.1 * 2**attempt))
                 continue
             if reply.status in _AGAIN and not is_last:
                 self._sleep(_wait(reply, attempt))
@@ -355,14 +355,14 @@ def _release(
     objective: str,
     mechanism: str | None,
 ) -> dict[str, object]:
-    given = {"epsilon": epsilon, "delta": delta, "rho": rho, "mu": mu}
-    budget = {name: value for name, value in given.items() if value is not None}
-    asked: dict[str, object] = {
+    parameters = {"epsilon": epsilon, "delta": delta, "rho": rho, "mu": mu}
+    budget = {name: value for name, value in parameters.items() if value is not None}
+    request: dict[str, object] = {
         "workload": [dict(w) for w in workload],
         "budget": budget,
         "objective": objective,
     }
-    return asked if mechanism is None else {**asked, "mechanism": mechanism}
+    return request if mechanism is None else {**request, "mechanism": mechanism}
 
 
 def _read(document: Mapping[str, object]) -> Answered:
@@ -380,16 +380,16 @@ def _grouped(answer: object) -> dict[str, object]:
     """An answer with a column for each column of its group, first."""
     if not isinstance(answer, dict):
         raise ServerError("the server sent no answers; check its address")
-    told = {name: value for name, value in answer.items() if name != "groups"}
+    numbers = {name: value for name, value in answer.items() if name != "groups"}
     groups = answer.get("groups") or {}
-    named = {f"{n} (attribute)" if n in told else n: value for n, value in groups.items()}
-    return {**named, **told}
+    named = {f"{n} (attribute)" if n in numbers else n: value for n, value in groups.items()}
+    return {**named, **numbers}
 
 
 def _wait(reply: Reply, attempt: int) -> float:
-    told = reply.headers.get("retry-after", "")
-    wait = float(told) if told.isdigit() else 0.1 * 2**attempt
-    return min(_LONGEST_WAIT, wait)
+    seconds = reply.headers.get("retry-after", "")
+    wait = float(seconds) if seconds.isdigit() else 0.1 * 2**attempt
+    return min(LIMITS.client_wait, wait)
 
 
 def _parsed(reply: Reply) -> object:
@@ -423,8 +423,8 @@ def _connection(url: str, timeout: float) -> Transport:
         try:
             connection.request(method, root + path, body, dict(headers))
             answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, found, answer.read())
+            fields = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, fields, answer.read())
         except (OSError, HTTPException):
             connection.close()  # the next try opens a new one
             raise

@@ -34,26 +34,25 @@ from sfumato.session.session_plan import SessionParameters
 from sfumato.vault.sparse import SparseVector
 
 __all__ = [
-    "Book",
     "Epochs",
-    "MemoryBook",
-    "Waiting",
+    "MemoryLedger",
+    "PendingWrite",
+    "SessionLedger",
 ]
 
 
-# --------------------
-# What a session needs of a ledger, and a stand-in that forgets everything with the process.
+# What a session needs of a ledger, and a stand-in that forgets everything with the process
 
 
-class Waiting(Protocol):
-    """An answer on its way into the book."""
+class PendingWrite(Protocol):
+    """An answer on its way into the ledger."""
 
     def result(self) -> KeptAnswer:
         """Wait until it is stored."""
         ...
 
 
-class Book(Protocol):
+class SessionLedger(Protocol):
     """The part of `Ledger` that a session uses."""
 
     def debit(
@@ -69,7 +68,7 @@ class Book(Protocol):
         ...
 
     def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
-        """Keep what was paid for."""
+        """Store what was paid for."""
         ...
 
     def burn(self, entry: Entry) -> Entry:
@@ -86,7 +85,7 @@ class Book(Protocol):
         analyst: str | None = None,
         states: Sequence[State] = (),
         is_charged: bool = False,
-    ) -> Waiting:
+    ) -> PendingWrite:
         """Store an answer that costs nothing more, and charge its debit to an allowance."""
         ...
 
@@ -120,16 +119,17 @@ class Book(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
-    kept: KeptAnswer
+class _Written:
+    stored: KeptAnswer
 
     def result(self) -> KeptAnswer:
-        return self.kept
+        return self.stored
 
 
 @dataclass(slots=True)
-class MemoryBook:
-    """A book without a ledger: nothing remembers what was spent. Limits are the session's own."""
+class MemoryLedger:
+    """What stands in for a ledger: nothing is on disk, and only the session limits what is "
+    "spent."""
 
     _entries: dict[str, Entry] = field(default_factory=dict)
     _answers: dict[str, bytes] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class MemoryBook:
         return entry
 
     def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
-        """Keep what was paid for."""
+        """Store what was paid for."""
         self._answers[entry.key] = answer
         self._write(states)
         return entry
@@ -182,13 +182,13 @@ class MemoryBook:
         analyst: str | None = None,  # noqa: ARG002
         states: Sequence[State] = (),
         is_charged: bool = False,  # noqa: ARG002
-    ) -> Waiting:
+    ) -> PendingWrite:
         """Store an answer at once."""
         is_new = key not in self._answers
         if is_new:
             self._answers[key] = answer
             self._write(states)
-        return _Done(KeptAnswer(key, self._answers[key], is_new))
+        return _Written(KeptAnswer(key, self._answers[key], is_new))
 
     def answer(self, key: str) -> bytes | None:
         """A stored answer."""
@@ -226,12 +226,17 @@ _LIVE: Final[WeakValueDictionary[str, Epochs]] = WeakValueDictionary()
 
 
 class Epochs:
-    """The epochs of one session, as its book has them, and the one that is open here."""
+    """The epochs of one session, as its ledger has them, and the one that is open here."""
 
     def __init__(
-        self, book: Book, plan: SessionParameters, name: str, words: WordSource, is_taken_over: bool
+        self,
+        ledger: SessionLedger,
+        plan: SessionParameters,
+        name: str,
+        random: WordSource,
+        is_taken_over: bool,
     ) -> None:
-        self._book, self._plan, self.name, self._words = book, plan, name, words
+        self._ledger, self._plan, self.name, self._random = ledger, plan, name, random
         self._is_taken_over = is_taken_over
         self._token = secrets.token_hex(8)
         self._vector: SparseVector | None = None
@@ -243,7 +248,7 @@ class Epochs:
 
     def count(self) -> int:
         """How many epochs were paid for, also those that were lost."""
-        while self._book.entry(self.key(self.used + 1)) is not None:
+        while self._ledger.entry(self.key(self.used + 1)) is not None:
             self.used += 1
         return self.used
 
@@ -261,8 +266,8 @@ class Epochs:
         """Whether an epoch is open or at rest, so that the next test costs nothing."""
         if self._vector is not None:
             return True
-        state = self._book.state(self.name)
-        return state is not None and _told(state)["phase"] == "at rest"
+        state = self._ledger.state(self.name)
+        return state is not None and _noted_in(state)["phase"] == "at rest"
 
     def open(self) -> SparseVector:
         """The open epoch; the one that is at rest; or a new one, paid for first.
@@ -273,23 +278,23 @@ class Epochs:
         (docs/proofs/online.md, Theorems 1 and 2).
         """
         if self._vector is None:
-            state = self._book.state(self.name)
+            state = self._ledger.state(self.name)
             self._version = 0 if state is None else state.version
-            told = {"phase": "over"} if state is None else _told(state)
-            if told["phase"] == "at rest":
-                self._vector = self._taken(told)
+            noted = {"phase": "over"} if state is None else _noted_in(state)
+            if noted["phase"] == "at rest":
+                self._vector = self._taken(noted)
             else:
-                if told["phase"] == "in use":
-                    self._check_lost(told)
+                if noted["phase"] == "in use":
+                    self._check_lost(noted)
                 self._vector = self._begun()
         return self._vector
 
     def over(self) -> State:
-        """What the book is told together with the answer that ends the open epoch."""
+        """What is stored together with the answer that ends the open epoch."""
         return self._state("over")
 
     def end(self) -> None:
-        """The epoch is over, and the book knows."""
+        """The epoch is over, and the ledger has it."""
         self._version += 1
         self._vector = self._entry = None
 
@@ -298,7 +303,7 @@ class Epochs:
         self._vector = self._entry = None
 
     def rest(self) -> None:
-        """Put the threshold of the open epoch into the book, for whoever goes on."""
+        """Put the threshold of the open epoch into the ledger, for whoever goes on."""
         if self._vector is None:
             return
         vector, self._vector = self._vector, None  # from here on nothing is tested with it
@@ -321,7 +326,7 @@ class Epochs:
             )
         number = self.used + 1
         request = {"session": self.name, "epoch": number, "plan": self._plan.digest()}
-        entry = self._book.debit(
+        entry = self._ledger.debit(
             self._plan.epoch_cost,
             request,
             self.key(number),
@@ -329,51 +334,53 @@ class Epochs:
         )
         self.used = number
         try:
-            vector = SparseVector(self._plan.sparse, self._words)
+            vector = SparseVector(self._plan.sparse, self._random)
             self._entry = entry
             opening = json.dumps({"epoch": number}).encode()
-            self._book.store(entry, opening, states=[self._state("in use")])
+            self._ledger.store(entry, opening, states=[self._state("in use")])
         except BaseException:
             self._entry = None
             with suppress(SfumatoError):  # then it stays reserved, and is burnt later
-                self._book.burn(entry)
+                self._ledger.burn(entry)
             raise
         self._version += 1
         return vector
 
-    def _taken(self, told: dict[str, str]) -> SparseVector:
-        """Take the threshold of an epoch out of the book, and note who has it."""
+    def _taken(self, noted: dict[str, str]) -> SparseVector:
+        """Take the threshold of an epoch out of the ledger, and note who has it."""
         self.count()
-        self._entry = self._book.entry(self.key(int(told["epoch"])))
+        self._entry = self._ledger.entry(self.key(int(noted["epoch"])))
         if self._entry is None:
             raise LedgerError("the debit of the session's open epoch is missing; restore a backup")
         self._noted("use", self._state("in use"))
-        return SparseVector.restored(self._plan.sparse, bytes.fromhex(told["vector"]), self._words)
+        return SparseVector.restored(
+            self._plan.sparse, bytes.fromhex(noted["vector"]), self._random
+        )
 
     def _noted(self, word: str, state: State) -> None:
         key = f"{self.name} {word} {state.version}"
         request = {"session": self.name, word: state.version}
-        kept = self._book.keep_soon(key, request, b"{}", self.entry, states=[state]).result()
-        if not kept.is_new:
+        stored = self._ledger.keep_soon(key, request, b"{}", self.entry, states=[state]).result()
+        if not stored.is_new:
             raise LedgerError("another process has taken the session's epoch; ask again")
         self._version = state.version
 
     def _state(self, phase: str, vector: bytes = b"") -> State:
-        told = {
+        noted = {
             "phase": phase,
             "epoch": str(self.used if self._entry is None else self.entry.key.rsplit(" ", 1)[1]),
             "owner": this_process(),
             "token": self._token,
             "vector": vector.hex(),
         }
-        return State(self.name, self._version + 1, json.dumps(told, sort_keys=True).encode())
+        return State(self.name, self._version + 1, json.dumps(noted, sort_keys=True).encode())
 
-    def _check_lost(self, told: dict[str, str]) -> None:
+    def _check_lost(self, noted: dict[str, str]) -> None:
         """An epoch that is in use elsewhere is not paid for again, unless its user is gone."""
-        if told["owner"] == this_process():
-            is_lost = told["token"] == self._token or told["token"] not in _LIVE
+        if noted["owner"] == this_process():
+            is_lost = noted["token"] == self._token or noted["token"] not in _LIVE
         else:
-            is_lost = is_gone(told["owner"])
+            is_lost = is_gone(noted["owner"])
         if not (is_lost or self._is_taken_over):
             raise LedgerError(
                 "the session is in use by another process or session object, and an epoch is used "
@@ -382,6 +389,6 @@ class Epochs:
             )
 
 
-def _told(state: State) -> dict[str, str]:
-    found: dict[str, str] = json.loads(state.data)
-    return found
+def _noted_in(state: State) -> dict[str, str]:
+    noted: dict[str, str] = json.loads(state.data)
+    return noted

@@ -12,7 +12,9 @@ that minimise
 
 satisfy ``evenness variance_q u_q = y_q - q(h)``, one equation per question, solved one after the
 other until nothing moves. Points of the support that no paid question tells apart keep their
-relative weights, so all work is done on classes of them. Public arithmetic only: the same answers
+relative weights, so all work is done on classes of them. The support is all cells of a domain
+(`Cells`) or rows that stand for them (`Rows`), whose first shares are public: even ones, public
+records, or an earlier release (`Start`). Public arithmetic only: the same answers
 in the same order give the same estimate, on which a restarted session relies.
 """
 
@@ -29,12 +31,12 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import WorkloadError
 from sfumato.refine.draws import Draws
+from sfumato.session.session_limits import LIMITS
 from sfumato.types import Array, Integers, Numbers
 from sfumato.workload.question import Question
 from sfumato.workload.workload import marginal
 
 __all__ = [
-    "MOST_CELLS",
     "Cells",
     "Estimate",
     "Learning",
@@ -45,19 +47,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# Where the mass of an estimate may lie: all cells of a domain, or rows that stand for it.
-#
-# Both answer the same two questions: which coefficient a question has at every point of the
-# support, and what weights on the points add up to over some attributes. Points start with shares
-# that come from public numbers: even ones, public records, or an earlier release (`Start`).
-
-MOST_CELLS = 10**7  # of a domain whose cells are listed
-ROWS = 50_000
-EVEN = 0.01  # share of the start that is spread evenly: what a start says is nowhere is possible
-FEW = 200  # rows: a question that fewer hold for gets rows of its own
-GAINED = 2_000  # rows that such a question gets
-MOST_ROWS = 500_000
+# Where the mass of an estimate may lie: all cells of a domain, or rows that stand for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +82,7 @@ class Cells:
     def __init__(self, domain: Domain, start: Start | None) -> None:
         self.domain = domain
         even = 1.0 / domain.size
-        self.shares = np.full(domain.size, even if start is None else EVEN * even)
+        self.shares = np.full(domain.size, even if start is None else LIMITS.even_share * even)
         if start is not None:
             _add_cells(self.shares.reshape(domain.shape), domain, start)
 
@@ -120,21 +110,25 @@ class Cells:
 class Rows:
     """Rows of codes that stand for a domain too large to list; more come where they are few."""
 
-    def __init__(self, domain: Domain, start: Start | None, rows: int = ROWS) -> None:
+    def __init__(
+        self, domain: Domain, start: Start | None, rows: int = LIMITS.support_rows
+    ) -> None:
         self.domain = domain
         self._draws = Draws("rows of a session")
         even = rows if start is None else max(1, rows // 10)
         self.codes = self._even(even)
-        self.shares = np.full(even, (1.0 if start is None else EVEN) / even)
+        self.shares = np.full(even, (1.0 if start is None else LIMITS.even_share) / even)
         if start is not None:
-            kept = _systematic(start.weights, min(rows, start.weights.size), self._draws)
-            weights = start.weights if kept is None else np.full(kept.size, 1.0)
+            chosen = _systematic(start.weights, min(rows, start.weights.size), self._draws)
+            weights = start.weights if chosen is None else np.full(chosen.size, 1.0)
             drawn = self._even(weights.size)
             for name, column in zip(start.names, start.codes.T, strict=True):
-                chosen = column if kept is None else column[kept]
-                drawn[:, domain.index(name)] = self._among_alike(chosen, start.alike.get(name))
+                codes = column if chosen is None else column[chosen]
+                drawn[:, domain.index(name)] = self._among_alike(codes, start.alike.get(name))
             self.codes = np.concatenate([self.codes, drawn])
-            self.shares = np.concatenate([self.shares, (1 - EVEN) * weights / weights.sum()])
+            self.shares = np.concatenate(
+                [self.shares, (1 - LIMITS.even_share) * weights / weights.sum()]
+            )
 
     @property
     def points(self) -> int:
@@ -169,17 +163,17 @@ class Rows:
         values, levels = self.coefficients(question)
         held = np.bincount(levels, minlength=values.size)
         gained = 0
-        for level in np.flatnonzero(held < FEW).tolist():
-            if self.points + GAINED > MOST_ROWS:
+        for level in np.flatnonzero(held < LIMITS.rows_few).tolist():
+            if self.points + LIMITS.rows_gained > LIMITS.support_rows_maximum:
                 break
             gained += self._moved(question, int(values[level]), weights)
         return gained
 
     def _moved(self, question: Question, value: int, weights: Array) -> int:
         places = np.argwhere(question.table == value)
-        known = weights if weights.size == self.points else self.shares
-        kept = _systematic(known, GAINED, self._draws)
-        codes = self.codes[np.arange(self.points) if kept is None else kept].copy()
+        mass = weights if weights.size == self.points else self.shares
+        rows = _systematic(mass, LIMITS.rows_gained, self._draws)
+        codes = self.codes[np.arange(self.points) if rows is None else rows].copy()
         chosen = places[self._draws.below(len(places), len(codes))]
         share = 0.0
         sizes = [np.bincount(c).astype(np.float64) / c.size for c in question.class_of]
@@ -190,17 +184,17 @@ class Rows:
         ):
             codes[:, self.domain.index(name)] = self._within(classes, chosen[:, axis])
         self.codes = np.concatenate([self.codes, codes])
-        mass = max(share, 1e-6) * float(self.shares.sum())
-        self.shares = np.concatenate([self.shares, np.full(len(codes), mass / len(codes))])
+        gained = max(share, 1e-6) * float(self.shares.sum())
+        self.shares = np.concatenate([self.shares, np.full(len(codes), gained / len(codes))])
         return len(codes)
 
-    def _within(self, classes: Integers, wanted: Integers) -> Integers:
-        """A cell of the wanted class, each equally likely."""
+    def _within(self, classes: Integers, chosen: Integers) -> Integers:
+        """A cell of each chosen class, all of its cells equally likely."""
         order = np.argsort(classes, kind="stable")
         sizes = np.bincount(classes)
         first = np.cumsum(sizes) - sizes
-        step = np.floor(self._draws.uniforms(wanted.size) * sizes[wanted]).astype(np.int64)
-        return np.asarray(order[first[wanted] + step])
+        step = np.floor(self._draws.uniforms(chosen.size) * sizes[chosen]).astype(np.int64)
+        return np.asarray(order[first[chosen] + step])
 
     def _among_alike(self, column: Integers, alike: Integers | None) -> Integers:
         return column if alike is None else self._within(alike, alike[column])
@@ -215,7 +209,7 @@ Support = Cells | Rows
 
 def support_of(domain: Domain, start: Start | None) -> Support:
     """All cells where they can be listed, else rows."""
-    return Cells(domain, start) if domain.size <= MOST_CELLS else Rows(domain, start)
+    return Cells(domain, start) if domain.size <= LIMITS.listed_cells else Rows(domain, start)
 
 
 def _levels(table: Numbers) -> tuple[Integers, Numbers]:
@@ -243,7 +237,7 @@ def _add_cells(shares: Numbers, domain: Domain, start: Start) -> None:
             table = np.moveaxis((sums / each.reshape(-1, *[1] * (sums.ndim - 1)))[alike], 0, axis)
     rest = domain.size // prod(size)
     wide = [a.size if a.name in names else 1 for a in domain]
-    shares += (1 - EVEN) / (table.sum() * rest) * table.reshape(wide)
+    shares += (1 - LIMITS.even_share) / (table.sum() * rest) * table.reshape(wide)
 
 
 def _systematic(weights: Array, rows: int, draws: Draws) -> Integers | None:
@@ -252,26 +246,15 @@ def _systematic(weights: Array, rows: int, draws: Draws) -> Integers | None:
         return None
     edges = np.cumsum(weights)
     at = (np.arange(rows) + draws.uniforms(1)[0]) * (edges[-1] / rows)
-    found = np.searchsorted(edges, at, side="right")
-    return np.asarray(np.minimum(found, edges.size - 1), dtype=np.int64)
+    rows_at = np.searchsorted(edges, at, side="right")
+    return np.asarray(np.minimum(rows_at, edges.size - 1), dtype=np.int64)
 
 
 Learning = Literal["fit", "hedge"]
 
-EVENNESS = 0.01  # with 1, records were drawn from the start; they were not
-SWEEPS = 5
-SETTLED = 0.05  # standard deviations of the noise, or
-SMALL = 1e-6  # of all records: moves of an answer that end the sweeps
-NEWTON = 60
-NEAR = 1e-12
-REACH = 4.0  # the most that one step moves a potential
-MOST_LEVELS = 2**27  # classes times questions that are gone through again
-MOST_TABLE = 2**22  # cells of a table that is kept for further questions
-KEPT_CELLS = 2**25  # cells of all tables kept
-
 
 @dataclass(slots=True)
-class _Known:
+class _PaidQuestion:
     """A paid question: its coefficients by level, the level of each class, and its potential."""
 
     question: Question
@@ -312,27 +295,27 @@ class Estimate:
         self._class_of: Integers = np.zeros(0, dtype=np.int64)
         self._first = self._mass = np.zeros(0)
         self._begin_classes()
-        self._known: list[_Known] = []
+        self._paid: list[_PaidQuestion] = []
         self._weights: Array | None = None
         self._tables: dict[tuple[str, ...], Array] = {}
 
     def answer(self, question: Question) -> float:
         """The estimated answer, in counts."""
-        known = self._tables.get(question.attributes)
-        if known is None:
-            if question.cells > MOST_TABLE:
+        table = self._tables.get(question.attributes)
+        if table is None:
+            if question.cells > LIMITS.table_cells:
                 values, levels = self._support.coefficients(question)
                 return float(values[levels] @ self.weights) * 2.0**-question.bits
-            known = self.table(question.attributes)
-        return question.answer(known) * 2.0**-question.bits
+            table = self.table(question.attributes)
+        return question.answer(table) * 2.0**-question.bits
 
     def table(self, names: tuple[str, ...]) -> Array:
         """The estimated counts over some attributes, an axis each, in the order of the domain."""
         if names not in self._tables:
-            found = self._support.table(self.weights, names)
-            if sum(t.size for t in self._tables.values()) + found.size > KEPT_CELLS:
+            table = self._support.table(self.weights, names)
+            if sum(t.size for t in self._tables.values()) + table.size > LIMITS.tables_cells:
                 self._tables.clear()
-            self._tables[names] = found
+            self._tables[names] = table
         return self._tables[names]
 
     @property
@@ -349,19 +332,19 @@ class Estimate:
         is_above = answer > self.answer(question)
         if self._support.grow(question, self.weights):
             self._begin_again()
-        largest = float(max(abs(question.low), abs(question.high), 1)) * 2.0**-question.bits
+        maximum = float(max(abs(question.low), abs(question.high), 1)) * 2.0**-question.bits
         values, levels = self._split(question)
-        known = _Known(
+        paid = _PaidQuestion(
             question,
-            values * 2.0**-question.bits / largest,
+            values * 2.0**-question.bits / maximum,
             levels,
-            answer / largest,
-            max(variance / largest**2, 1e-12),
+            answer / maximum,
+            max(variance / maximum**2, 1e-12),
             0.0,
         )
-        self._known.append(known)
+        self._paid.append(paid)
         if self.learning == "hedge":
-            self._move(known, self.rate if is_above else -self.rate)
+            self._move(paid, self.rate if is_above else -self.rate)
             self._mass /= self._mass.sum()
         else:
             self._fit()
@@ -370,40 +353,40 @@ class Estimate:
 
     def _fit(self) -> None:
         """Solve for one potential after the other; old ones rest where memory is short."""
-        again = self._known[-max(8, MOST_LEVELS // max(self._mass.size, 1)) :]
-        for _ in range(SWEEPS):
-            moved = max(self._solve(known) for known in reversed(again))
+        again = self._paid[-max(8, LIMITS.fit_levels // max(self._mass.size, 1)) :]
+        for _ in range(LIMITS.fit_sweeps):
+            moved = max(self._solve(paid) for paid in reversed(again))
             self._mass /= self._mass.sum()
             if moved <= 1:
                 break
 
-    def _solve(self, known: _Known) -> float:
+    def _solve(self, paid: _PaidQuestion) -> float:
         """Solve one equation; how far the answer moved, in units of what is too little to count."""
-        masses = self._masses(known)
-        pull = EVENNESS * known.variance
-        step = _root(known.values, masses, self.total, pull, known.potential, known.answer)
-        before = float(known.values @ masses) / float(masses.sum())
-        self._move(known, step)
-        raised = masses * np.exp(step * known.values)
-        after = float(known.values @ raised) / float(raised.sum())
-        enough = SETTLED * known.variance**0.5 + SMALL * self.total
+        masses = self._masses(paid)
+        pull = LIMITS.evenness_weight * paid.variance
+        step = _root(paid.values, masses, self.total, pull, paid.potential, paid.answer)
+        before = float(paid.values @ masses) / float(masses.sum())
+        self._move(paid, step)
+        raised = masses * np.exp(step * paid.values)
+        after = float(paid.values @ raised) / float(raised.sum())
+        enough = LIMITS.settled_errors * paid.variance**0.5 + LIMITS.settled_share * self.total
         return float(self.total * abs(after - before) / enough)
 
-    def _masses(self, known: _Known) -> Array:
+    def _masses(self, paid: _PaidQuestion) -> Array:
         """The mass of the classes that have each coefficient of a question."""
-        if known.values.size == 2:  # a condition: products are quicker than looking up
-            second = float(known.levels @ self._mass)
+        if paid.values.size == 2:  # a condition: products are quicker than looking up
+            second = float(paid.levels @ self._mass)
             return np.array([max(float(self._mass.sum()) - second, 0.0), second])
-        counted = np.bincount(known.levels, self._mass, minlength=known.values.size)
+        counted = np.bincount(paid.levels, self._mass, minlength=paid.values.size)
         return np.asarray(counted, dtype=np.float64)
 
-    def _move(self, known: _Known, step: float) -> None:
-        factors = np.exp(step * known.values)
-        if known.values.size == 2:
-            self._mass *= factors[0] + (factors[1] - factors[0]) * known.levels
+    def _move(self, paid: _PaidQuestion, step: float) -> None:
+        factors = np.exp(step * paid.values)
+        if paid.values.size == 2:
+            self._mass *= factors[0] + (factors[1] - factors[0]) * paid.levels
         else:
-            self._mass *= factors[known.levels]
-        known.potential += step
+            self._mass *= factors[paid.levels]
+        paid.potential += step
 
     def _split(self, question: Question) -> tuple[Array, Numbers]:
         """Split classes of points that the question tells apart."""
@@ -414,15 +397,15 @@ class Estimate:
         present = np.bincount(joint, minlength=self._mass.size * values.size) > 0
         number = np.cumsum(present, dtype=np.int64) - 1
         self._class_of = number[joint]
-        kept = np.flatnonzero(present)
-        parent = kept // values.size
+        classes = np.flatnonzero(present)
+        parent = classes // values.size
         factors = self._mass / np.where(self._first > 0, self._first, 1.0)
-        first = np.bincount(self._class_of, self._support.shares, minlength=kept.size)
+        first = np.bincount(self._class_of, self._support.shares, minlength=classes.size)
         self._first = np.asarray(first, dtype=np.float64)
         self._mass = self._first * factors[parent]
-        for known in self._known:
-            known.levels = known.levels[parent]
-        return values.astype(np.float64), (kept % values.size).astype(levels.dtype)
+        for paid in self._paid:
+            paid.levels = paid.levels[parent]
+        return values.astype(np.float64), (classes % values.size).astype(levels.dtype)
 
     def _begin_classes(self) -> None:
         if isinstance(self._support, Rows):
@@ -436,9 +419,9 @@ class Estimate:
     def _begin_again(self) -> None:
         """More rows: potentials stay, and all rows get what they say."""
         self._begin_classes()
-        for known in self._known:
-            known.levels = self._support.coefficients(known.question)[1]
-            self._mass *= np.exp(known.potential * known.values)[known.levels]
+        for paid in self._paid:
+            paid.levels = self._support.coefficients(paid.question)[1]
+            self._mass *= np.exp(paid.potential * paid.values)[paid.levels]
         self._mass /= self._mass.sum()
 
 
@@ -448,11 +431,11 @@ def _root(
     """The step s with ``total mean_s + pull (potential + s) = answer``, within the reach.
 
     ``mean_s``, of the values under masses times ``exp(s value)``, rises with s: Newton's rule,
-    and bisection where it leaves what is known to hold the root.
+    and bisection where it leaves the interval that holds the root.
     """
-    low, high, step = -REACH, REACH, 0.0
+    low, high, step = -LIMITS.potential_reach, LIMITS.potential_reach, 0.0
     points = list(zip(values.tolist(), masses.tolist(), strict=True))
-    for _ in range(NEWTON):
+    for _ in range(LIMITS.potential_steps):
         mass = first = second = 0.0
         for value, weight in points:
             raised = weight * exp(step * value)
@@ -469,7 +452,10 @@ def _root(
         following = step - excess / slope if slope > 0 else low
         if not low < following < high:
             following = (low + high) / 2
-        if abs(following - step) <= NEAR or high - low <= NEAR:
+        if (
+            abs(following - step) <= LIMITS.potential_tolerance
+            or high - low <= LIMITS.potential_tolerance
+        ):
             return following
         step = following
     return step

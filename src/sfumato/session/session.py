@@ -35,11 +35,12 @@ from sfumato.release.release import Release
 from sfumato.release.synthetic_records import record_frame
 from sfumato.run.runnable import Guarantee
 from sfumato.run.spine import Access, opened
-from sfumato.session.answering import Desk, Flight, caught
-from sfumato.session.epochs import Book, MemoryBook
+from sfumato.session.answering import PendingAnswer, SessionState, caught
+from sfumato.session.epochs import MemoryLedger
 from sfumato.session.histogram import Learning, Start
 from sfumato.session.session_answers import Answer, Left, QuestionForecast, answer_frame
-from sfumato.session.session_plan import BETA, GUESSED_RECORDS, LEVEL, QUESTIONS, SessionParameters
+from sfumato.session.session_limits import LIMITS
+from sfumato.session.session_plan import SessionParameters
 from sfumato.text import shown
 from sfumato.types import Neighbours
 from sfumato.vault.encode import check_columns
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from sfumato.types import Array
 
 __all__ = [
-    "MOST_DUMMY",
     "Asked",
     "Session",
     "SessionPlan",
@@ -72,8 +72,6 @@ __all__ = [
 
 Asked = str | Question | Workload
 
-TEXTS = 2**16  # questions whose text has been read and is not read again
-
 
 class Session:
     """Adaptive questions about a guarded table; made by `sf.open_session`. Safe for threads.
@@ -83,34 +81,34 @@ class Session:
     Neighbours: those of the plan.
 
     Args:
-        desk: What answers, behind a lock.
+        state: What answers, behind a lock.
         closing: Lets go of what was opened for the session.
     """
 
-    def __init__(self, desk: Desk, closing: Callable[[], None] | None = None) -> None:
-        self._desk, self._closing = desk, closing
+    def __init__(self, state: SessionState, closing: Callable[[], None] | None = None) -> None:
+        self._state, self._closing = state, closing
         self._texts: dict[str, Question] = {}
         self._is_closed = False
 
     @property
     def plan(self) -> SessionParameters:
         """What is spent, how it is decided, what is promised."""
-        return self._desk.plan
+        return self._state.plan
 
     @property
     def domain(self) -> Domain:
         """What a record may look like."""
-        return self._desk.plan.domain
+        return self._state.plan.domain
 
     @property
     def name(self) -> str:
         """The session's name in the ledger."""
-        return self._desk.name
+        return self._state.name
 
     @property
     def is_dummy(self) -> bool:
         """Whether the records are made up."""
-        return self._desk.is_dummy
+        return self._state.is_dummy
 
     def read(self, asked: Asked) -> Question:
         """The question behind a text, in canonical form; a text is parsed once.
@@ -124,18 +122,18 @@ class Session:
         Raises:
             WorkloadError: It is none, asks more than one question, or is about another domain.
         """
-        if isinstance(asked, str) and (known := self._texts.get(asked)) is not None:
-            return known
-        found = self.read_all(asked)
-        if len(found) != 1:
+        if isinstance(asked, str) and (question := self._texts.get(asked)) is not None:
+            return question
+        questions = self.read_all(asked)
+        if len(questions) != 1:
             raise WorkloadError(
-                f"this asks {len(found)} questions at once, ask() takes one; use ask_all()"
+                f"this asks {len(questions)} questions at once, ask() takes one; use ask_all()"
             )
         if isinstance(asked, str):
-            if len(self._texts) >= TEXTS:
+            if len(self._texts) >= LIMITS.texts_in_memory:
                 self._texts.clear()
-            self._texts[asked] = found[0]
-        return found[0]
+            self._texts[asked] = questions[0]
+        return questions[0]
 
     def read_all(self, asked: Asked) -> tuple[Question, ...]:
         """All questions of a SELECT (one per group and aggregate) or of a workload.
@@ -149,18 +147,18 @@ class Session:
         Raises:
             WorkloadError: It is none, or is about another domain.
         """
-        given = sql(self.domain, asked, in_bins=True) if isinstance(asked, str) else asked
-        if not isinstance(given, Question | Workload):
+        work = sql(self.domain, asked, in_bins=True) if isinstance(asked, str) else asked
+        if not isinstance(work, Question | Workload):
             raise WorkloadError(
                 f"a question is a SELECT or a workload, got {shown(type(asked).__name__)}"
             )
-        if isinstance(given, Workload):
-            given = in_bins(given)
-        if given.domain is not self.domain and given.domain != self.domain:
+        if isinstance(work, Workload):
+            work = in_bins(work)
+        if work.domain is not self.domain and work.domain != self.domain:
             raise WorkloadError("the question is about another domain than the session")
-        if isinstance(given, Question):
-            return (given,)
-        return _labelled(given)
+        if isinstance(work, Question):
+            return (work,)
+        return _labelled(work)
 
     def ask(self, asked: Asked, *, analyst: str | None = None, untested: bool = False) -> Answer:
         """Answer one question: stored, free, or paid for.
@@ -181,7 +179,7 @@ class Session:
             WorkloadError: It is no question about this domain.
             PlanError: The session is closed and the question is new.
         """
-        return self._given([self.read(asked)], analyst, untested)[0]
+        return self._answers([self.read(asked)], analyst, untested)[0]
 
     def ask_all(
         self, asked: Asked, *, analyst: str | None = None, untested: bool = False
@@ -202,7 +200,7 @@ class Session:
             BudgetExhausted: A question is new and the budget is used up.
             WorkloadError: It is no question about this domain.
         """
-        return self._given(self.read_all(asked), analyst, untested)
+        return self._answers(self.read_all(asked), analyst, untested)
 
     def ask_frame(
         self, asked: Asked, *, analyst: str | None = None, untested: bool = False
@@ -244,17 +242,17 @@ class Session:
         """
         questions = [caught(self.read, one) for one in asked]
         readable = [q for q in questions if isinstance(q, Question)]
-        with self._desk.lock:
-            if self._is_closed and any(self._desk.stored(q.key) is None for q in readable):
+        with self._state.lock:
+            if self._is_closed and any(self._state.stored(q.key) is None for q in readable):
                 raise PlanError("the session is closed; open it again to ask what is new")
-            found = self._desk.begin(readable, analyst)
+            outcomes = self._state.begin(readable, analyst)
         out: list[Answer | SfumatoError] = []
         for question in questions:
             if not isinstance(question, Question):
                 out.append(question)
                 continue
-            known = found[question.key]
-            one = known.landed() if isinstance(known, Flight) else known
+            outcome = outcomes[question.key]
+            one = outcome.result() if isinstance(outcome, PendingAnswer) else outcome
             out.append(one.asked_as(question) if isinstance(one, Answer) else one)
         return out
 
@@ -267,8 +265,8 @@ class Session:
         Returns:
             The answer, or None.
         """
-        with self._desk.lock:
-            return self._desk.stored(key)
+        with self._state.lock:
+            return self._state.stored(key)
 
     def estimate(self, asked: Asked) -> QuestionForecast:
         """What asking would cost and how good the answer would be; spends and tests nothing.
@@ -283,14 +281,14 @@ class Session:
             WorkloadError: It is no question about this domain.
         """
         question, plan = self.read(asked), self.plan
-        with self._desk.lock:
-            moved = self._desk.moved(question) * 2.0**-question.bits
-            estimate = self._desk.estimate
+        with self._state.lock:
+            moved = self._state.moved(question) * 2.0**-question.bits
+            estimate = self._state.estimate
             return QuestionForecast(
                 key=question.key,
                 question=question.name,
                 value=None if estimate is None else estimate.answer(question),
-                is_stored=self._desk.stored(question.key) is not None,
+                is_stored=self._state.stored(question.key) is not None,
                 free_bound=plan.free_bound * moved,
                 paid_error=plan.noise_error * moved,
                 paid_bound=plan.paid_bound * moved,
@@ -314,12 +312,12 @@ class Session:
             PlanError: Nothing was asked yet, so that there is no estimate.
         """
         question = self.read(asked)
-        with self._desk.lock:
-            known = self._desk.stored(question.key)
-            if known is not None:
-                return known.asked_as(question)
+        with self._state.lock:
+            stored = self._state.stored(question.key)
+            if stored is not None:
+                return stored.asked_as(question)
             bare = (question.key, question.name, self._learnt().answer(question), None, None, None)
-            used = self._desk.epochs.used
+            used = self._state.epochs.used
         answer = Answer(*bare, how="untested", epoch=used, is_dummy=self.is_dummy)
         return answer.asked_as(question)
 
@@ -332,14 +330,14 @@ class Session:
         Returns:
             How many answers can still be paid for, of how many.
         """
-        with self._desk.lock:
-            book, epochs, plan = self._desk.book, self._desk.epochs, self.plan
+        with self._state.lock:
+            ledger, epochs, plan = self._state.ledger, self._state.epochs, self.plan
             more = plan.updates - epochs.used - epochs.lost
-            more = max(0, min(more, book.how_many_more(plan.epoch_cost))) + epochs.has_one()
-            allowance = None if analyst is None else book.allowance(analyst)
+            more = max(0, min(more, ledger.how_many_more(plan.epoch_cost))) + epochs.has_one()
+            allowance = None if analyst is None else ledger.allowance(analyst)
             if allowance is not None:
                 more = min(more, allowance.account.how_many_more(plan.epoch_cost))
-            share = None if isinstance(book, MemoryBook) else float(book.remaining().share)
+            share = None if isinstance(ledger, MemoryLedger) else float(ledger.remaining().share)
             return Left(more, plan.updates, share)
 
     def table(self, *names: str) -> Array:
@@ -354,7 +352,7 @@ class Session:
         Raises:
             PlanError: Nothing was asked yet, so that there is no estimate.
         """
-        with self._desk.lock:
+        with self._state.lock:
             return self._learnt().table(self.domain.in_order(names)).copy()
 
     def close(self) -> None:
@@ -362,17 +360,17 @@ class Session:
 
         The session can be opened again and goes on as it was; stored answers can still be read.
         """
-        with self._desk.lock:
+        with self._state.lock:
             if self._is_closed:
                 return
             self._is_closed = True  # nothing is tested from here on
-            flying = list(self._desk.flights.values())
-        for flight in flying:  # without the lock, for which those that wait for them may wait
-            flight.landed()
+            pending = list(self._state.pending.values())
+        for answer in pending:  # without the lock, for which those that wait for them may wait
+            answer.result()
         try:
             # A frozen ledger takes nothing: then the epoch is lost, as by a crash.
-            with self._desk.lock, suppress(LedgerFrozen):
-                self._desk.epochs.close()
+            with self._state.lock, suppress(LedgerFrozen):
+                self._state.epochs.close()
         finally:
             if self._closing is not None:
                 self._closing()
@@ -385,7 +383,7 @@ class Session:
 
     def __repr__(self) -> str:
         kind = "dummy " if self.is_dummy else ""
-        paid = f"{self._desk.epochs.used} of {self.plan.updates} epochs paid for"
+        paid = f"{self._state.epochs.used} of {self.plan.updates} epochs paid for"
         return f"<{kind}{self.name}: {paid}>"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -395,25 +393,24 @@ class Session:
         )
 
     def _learnt(self) -> Estimate:
-        estimate = self._desk.estimate
+        estimate = self._state.estimate
         if estimate is None:
             raise PlanError("the session knows nothing yet; ask a first question")
         return estimate
 
-    def _given(
+    def _answers(
         self, questions: Sequence[Question], analyst: str | None, untested: bool
     ) -> tuple[Answer, ...]:
         """The answers to all; the first fault is raised."""
         out = []
-        for question, found in zip(
-            questions, self.ask_many(questions, analyst=analyst), strict=True
-        ):
-            if isinstance(found, Answer):
-                out.append(found)
-            elif isinstance(found, BudgetExhausted) and untested:
+        outcomes = self.ask_many(questions, analyst=analyst)
+        for question, outcome in zip(questions, outcomes, strict=True):
+            if isinstance(outcome, Answer):
+                out.append(outcome)
+            elif isinstance(outcome, BudgetExhausted) and untested:
                 out.append(self.untested(question))
             else:
-                raise found
+                raise outcome
         return tuple(out)
 
 
@@ -454,11 +451,7 @@ def _plain(label: object) -> object:
     return value.isoformat() if isinstance(value, date | datetime) else value
 
 
-# --------------------
-# Open a session: on a guarded table, or on made-up records to try questions out.
-
-
-MOST_DUMMY = 10**6  # made-up records
+# Open a session: on a guarded table, or on made-up records to try questions out
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -542,9 +535,9 @@ class SessionPlan(SessionParameters):
         if dummy:
             made_up = _made_up(self.domain, self.unit, self.records)
             exact = ExactQuestions(made_up, self.domain, self.neighbours, self.unit)
-            state = (self, MemoryBook(), start, random, self._title(start, label))
-            desk = Desk(exact, *state, is_dummy=True, take_over=False)
-            return Session(desk, desk.forget)
+            settings = (self, MemoryLedger(), start, random, self._title(start, label))
+            state = SessionState(exact, *settings, is_dummy=True, take_over=False)
+            return Session(state, state.forget)
         guarantee = Guarantee(self.budget, self.neighbours, unit_of(self.unit))
         table, ledger = opened(access, self.domain, guarantee, keep_open=True)
         assert table is not None  # noqa: S101
@@ -556,12 +549,12 @@ class SessionPlan(SessionParameters):
             if ledger is not None and not _has_begun(ledger, title):
                 ledger.check_unit(guarantee.unit)
             exact = ExactQuestions(table, plan.domain, plan.neighbours, plan.unit)
-            book: Book = MemoryBook() if ledger is None else ledger
-            desk = Desk(
-                exact, plan, book, start, random, title, is_dummy=False, take_over=take_over
+            paid_by = MemoryLedger() if ledger is None else ledger
+            state = SessionState(
+                exact, plan, paid_by, start, random, title, is_dummy=False, take_over=take_over
             )
-            closing.callback(desk.forget)
-            return Session(desk, closing.pop_all().close)
+            closing.callback(state.forget)
+            return Session(state, closing.pop_all().close)
 
     def _title(self, start: Start | None, label: str) -> str:
         """The name of the session in its ledger."""
@@ -575,11 +568,11 @@ def plan_session(
     neighbours: Neighbours = "add-remove",
     *,
     unit: PrivacyUnit | None = None,
-    questions: int = QUESTIONS,
+    questions: int = LIMITS.questions_expected,
     updates: int | None = None,
     records: int | None = None,
-    level: float = LEVEL,
-    beta: float = BETA,
+    level: float = LIMITS.level,
+    beta: float = LIMITS.beta,
     learning: Learning = "fit",
     may_drop_records: bool = False,
 ) -> SessionPlan:
@@ -634,11 +627,11 @@ def open_session(
     unit: PrivacyUnit | None = None,
     start: Release | Start | None = None,
     public: object = None,
-    questions: int = QUESTIONS,
+    questions: int = LIMITS.questions_expected,
     updates: int | None = None,
     records: int | None = None,
-    level: float = LEVEL,
-    beta: float = BETA,
+    level: float = LIMITS.level,
+    beta: float = LIMITS.beta,
     learning: Learning = "fit",
     name: str | None = None,
     label: str = "",
@@ -756,8 +749,8 @@ def _public_start(public: object, domain: Domain) -> Start:
 
 def _made_up(domain: Domain, unit: PrivacyUnit | None, records: object) -> Table:
     """A table of made-up records: every attribute by itself, its first cells the likeliest."""
-    rows = records if isinstance(records, int) else GUESSED_RECORDS
-    rows = min(rows, MOST_DUMMY)
+    rows = records if isinstance(records, int) else LIMITS.records_guessed
+    rows = min(rows, LIMITS.dummy_records)
     draws = Draws("made-up records of a dummy session")
     codes = {}
     for attribute in domain:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session says: answers, which never change once they are given, and forecasts of them."""
+"""What a session returns: answers, which never change once they are out, and forecasts of them."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ class Answer:
 
     def as_json(self) -> dict[str, object]:
         """The answer as JSON, for who asked."""
-        told = {
+        words = {
             "question": self.question,
             "aggregate": self.aggregate,
             "condition": self.condition,
             "groups": dict(self.groups),
         }
-        return {"key": self.key, **told, **self._numbers()}
+        return {"key": self.key, **words, **self._numbers()}
 
     def _numbers(self) -> dict[str, object]:
         """What is the same for everybody."""
@@ -137,12 +137,12 @@ class Answer:
         )
 
     @classmethod
-    def _of(cls, told: Mapping[str, object]) -> Answer:
+    def _of(cls, stored: Mapping[str, object]) -> Answer:
         """From what is stored; earlier versions stored the words of who asked first as well."""
-        key = str(told["key"])
+        key = str(stored["key"])
         names = ("value", "low", "high", "level", "how", "epoch", "cost", "is_dummy")
-        numbers = {name: told[name] for name in names}
-        numbers["cost"] = tuple(told["cost"])  # type: ignore[arg-type]
+        numbers = {name: stored[name] for name in names}
+        numbers["cost"] = tuple(stored["cost"])  # type: ignore[arg-type]
         return cls(key=key, question=bare_name(key), **numbers)  # type: ignore[arg-type]
 
 
@@ -164,11 +164,11 @@ def answer_frame(answers: Sequence[Answer]) -> pd.DataFrame:
 
     rows = []
     for answer in answers:
-        told = answer.as_json()
-        groups = told.pop("groups")
+        row = answer.as_json()
+        groups = row.pop("groups")
         assert isinstance(groups, dict)  # noqa: S101
-        named = {f"{n} (attribute)" if n in told else n: value for n, value in groups.items()}
-        rows.append({**named, **told})
+        named = {f"{n} (attribute)" if n in row else n: value for n, value in groups.items()}
+        rows.append({**named, **row})
     return pd.DataFrame(rows)
 
 
@@ -226,15 +226,15 @@ def paid_bytes(answer: Answer, question: Question, value: float, variance: float
         "value": value,
         "variance": variance,
     }
-    told = {"answer": answer._stored(), "learnt": learnt}
-    return json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+    document = {"answer": answer._stored(), "learnt": learnt}
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
 
 def paid_answer(stored: bytes, domain: Domain) -> tuple[Answer, Question, float, float]:
     """Read what `paid_bytes` wrote."""
     try:
-        told = json.loads(stored)
-        answer, learnt = Answer._of(told["answer"]), told["learnt"]
+        document = json.loads(stored)
+        answer, learnt = Answer._of(document["answer"]), document["learnt"]
         table = np.array(learnt["table"], dtype=np.int64).reshape(learnt["shape"])
         class_of = tuple(np.array(c, dtype=np.int64) for c in learnt["class_of"])
         names = tuple(learnt["attributes"])

@@ -32,7 +32,7 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit, check_privacy_unit
 from sfumato.errors import PlanError
 from sfumato.planning.adaptive_costs import Spending
-from sfumato.planning.planning_limits import LIMITS
+from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
 from sfumato.planning.sparse_plans import (
     alarm_probability,
     alarmed,
@@ -46,6 +46,7 @@ from sfumato.privacy.cost import Cost
 from sfumato.privacy.noise_laws import gaussian_quantile, laplace_quantile
 from sfumato.privacy.sparse_vector import NoiseKind, NoiseLaw, SparseLaw, noise_cost
 from sfumato.session.histogram import Learning
+from sfumato.session.session_limits import LIMITS
 from sfumato.study.hedge import Weights, multiplicative_weights, weights_rows_needed
 from sfumato.types import Neighbours
 from sfumato.workload.build import check_domain
@@ -61,20 +62,6 @@ __all__ = [
 
 UNIT: Final = 2**8
 """Steps of a score, of a threshold and of noise that are one person."""
-
-LEVEL: Final = 0.95
-BETA: Final = 0.05
-QUESTIONS: Final = 10_000
-MOST_QUESTIONS: Final = 10**12
-MOST_UPDATES: Final = 10_000
-FEWEST, MOST_BALANCED = 4, 400  # updates unless told; a third of the latter is used
-GUESSED_RECORDS: Final = 10_000  # where nobody says how many there are
-ANSWER_SHARE: Final = Fraction(2, 5)  # of an epoch, for the noisy answer
-RECORDS_SHARE: Final = Fraction(1, 50)  # of all, for the number of records where it is private
-FALSE_ALARMS: Final = 0.2  # epochs that an exact estimate would end, as a share of all
-SHARES: Final = tuple(Fraction(i, 16) for i in range(4, 9))  # of an epoch's tests, for thresholds
-ROUGH: Final = 2**9  # pieces of a law while laws are compared
-SPARE: Final = 1 - Fraction(1, 2**20)  # for rounding up to units of the ledger
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,11 +97,11 @@ class SessionParameters:
         neighbours: Neighbours = "add-remove",
         *,
         unit: PrivacyUnit | None = None,
-        questions: int = QUESTIONS,
+        questions: int = LIMITS.questions_expected,
         updates: int | None = None,
         records: int | None = None,
-        level: float = LEVEL,
-        beta: float = BETA,
+        level: float = LIMITS.level,
+        beta: float = LIMITS.beta,
         learning: Learning = "fit",
         may_drop_records: bool = False,
     ) -> Self:
@@ -149,13 +136,13 @@ class SessionParameters:
             raise PlanError(f'learning must be "fit" or "hedge", got {learning!r}')
         spending = Spending.of(budget)
         is_public = total_is_public(neighbours, domain, unit, may_drop_records)
-        total = SPARE * spending.total
-        first = Fraction(0) if is_public else RECORDS_SHARE * total
+        total = LIMITS.spendable_share * spending.total
+        first = Fraction(0) if is_public else LIMITS.records_share * total
         kind: NoiseKind = "gaussian" if spending.law == "gaussian" else "laplace"
-        left, n = total - first, float(records or GUESSED_RECORDS)
+        left, n = total - first, float(records or LIMITS.records_guessed)
 
         def tests(count: int) -> tuple[SparseLaw, int]:
-            amount = (1 - ANSWER_SHARE) * left / count
+            amount = (1 - LIMITS.answer_share) * left / count
             law = _sparse(amount, kind, _seldom(questions, count), level)
             return law, _threshold(law, questions, count, beta, learning)
 
@@ -169,7 +156,7 @@ class SessionParameters:
             questions=questions,
             updates=chosen,
             sparse=sparse,
-            noise=noise_of(ANSWER_SHARE * left / chosen, kind, UNIT),
+            noise=noise_of(LIMITS.answer_share * left / chosen, kind, UNIT),
             records_noise=None if is_public else noise_of(first, kind, UNIT),
             threshold=threshold,
             level=level,
@@ -224,7 +211,7 @@ class SessionParameters:
     @property
     def epochs_per_count(self) -> int:
         """How many epochs cost at least as much as the number of records does."""
-        return ceil(RECORDS_SHARE * self.updates / (1 - RECORDS_SHARE))
+        return ceil(LIMITS.records_share * self.updates / (1 - LIMITS.records_share))
 
     @cached_property
     def noise_error(self) -> float:
@@ -282,8 +269,8 @@ class SessionParameters:
     def _gap(self, records: float) -> float:
         """The least error, as a share of all records, of a question that is rightly found wrong."""
         near = alarmed(self.sparse, self.questions, self.beta, epochs=self.updates)
-        least = max(self.threshold - near, self.threshold / 2) / (UNIT * max(records, 1.0))
-        return min(least, 1.0)  # no answer is off by more than all records
+        minimum = max(self.threshold - near, self.threshold / 2) / (UNIT * max(records, 1.0))
+        return min(minimum, 1.0)  # no answer is off by more than all records
 
     def promised(self, records: int) -> Weights:
         """What the theorem of the notes promises for this budget and so many records.
@@ -345,11 +332,11 @@ class SessionParameters:
 def _check_numbers(
     questions: int, updates: int | None, records: int | None, level: float, beta: float
 ) -> None:
-    _whole(questions, "questions", MOST_QUESTIONS)
+    _whole(questions, "questions", LIMITS.questions_maximum)
     if records is not None:
         _whole(records, "records", 2**44)
     if updates is not None:
-        _whole(updates, "updates", MOST_UPDATES)
+        _whole(updates, "updates", LIMITS.updates_maximum)
     if not 0.5 < level < 1 or not 0 < beta < 1:
         raise PlanError(
             f"level must lie between 0.5 and 1 and beta between 0 and 1, got {level!r}, {beta!r}"
@@ -366,12 +353,15 @@ def _sparse(amount: Fraction, kind: NoiseKind, seldom: float, level: float) -> S
         make = partial(sparse_of_mu_squared, amount, sensitivity=UNIT, query=one_sided)
     else:
         make = partial(sparse_of_epsilon, amount, sensitivity=UNIT, query=one_sided)
-    laws = [make(threshold=one_sided, share=share) for share in SHARES]
+    laws = [make(threshold=one_sided, share=share) for share in LIMITS.threshold_shares]
     if kind == "gaussian":
-        laws += [make(threshold=kind, share=share) for share in SHARES]
+        laws += [make(threshold=kind, share=share) for share in LIMITS.threshold_shares]
     return min(
         laws,
-        key=lambda law: _crossed(law, seldom, ROUGH) + missed(law, 1, 1 - level, pieces=ROUGH),
+        key=lambda law: (
+            _crossed(law, seldom, LIMITS.rough_pieces)
+            + missed(law, 1, 1 - level, pieces=LIMITS.rough_pieces)
+        ),
     )
 
 
@@ -386,10 +376,10 @@ def _threshold(
 
 def _seldom(questions: int, updates: int) -> float:
     """How often an exact estimate is found wrong, as a share of all questions."""
-    return min(FALSE_ALARMS * updates / questions, 0.25)
+    return min(LIMITS.false_alarm_share * updates / questions, 0.25)
 
 
-def _crossed(law: SparseLaw, seldom: float, pieces: int = LIMITS.threshold_pieces) -> int:
+def _crossed(law: SparseLaw, seldom: float, pieces: int = PLANNING_LIMITS.threshold_pieces) -> int:
     """The threshold that noise alone crosses so seldom, about."""
     low, high = 0, max(1, ceil(4 * (law.threshold.scale + law.query.scale)))
     while alarm_probability(law, high, pieces) > seldom:
@@ -413,24 +403,26 @@ def _updates(
     Hedge: ``c >= ln m n^2 / (2 (T - T/3)^2)``. Fit: a third of what balances at half the entropy,
     for data are not a worst case and answers are used again (measured: ``python -m bench online``).
     """
-    most = min(questions, MOST_UPDATES) if learning == "hedge" else MOST_BALANCED
+    maximum = (
+        min(questions, LIMITS.updates_maximum) if learning == "hedge" else LIMITS.updates_balanced
+    )
 
     def is_enough(count: int) -> bool:
         law, threshold = tests(count)
         if learning == "fit":
             threshold += missed(law, 1, 0.5)  # where half of what is wrong is found
-        found = threshold / (UNIT * records)
+        error = threshold / (UNIT * records)
         if learning == "hedge":
-            return count * 2 * (2 * found / 3) ** 2 >= entropy
-        return count * 2 * found**2 >= entropy / 2
+            return count * 2 * (2 * error / 3) ** 2 >= entropy
+        return count * 2 * error**2 >= entropy / 2
 
-    low, high = 0, most
+    low, high = 0, maximum
     while high - low > max(1, high // 50):
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
     if learning == "hedge":
         return high
-    return min(questions, max(FEWEST, high // 3))
+    return min(questions, max(LIMITS.updates_minimum, high // 3))
 
 
 def _cost(law: NoiseLaw) -> Cost:
@@ -445,6 +437,6 @@ def _noise_bound(law: NoiseLaw, chance: float) -> float:
     return quantile(law.scale, 1 - chance) / UNIT
 
 
-def _whole(value: object, name: str, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise PlanError(f"{name} must be a whole number from 1 to {most:,}, got {value!r}")
+def _whole(value: object, name: str, maximum: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
+        raise PlanError(f"{name} must be a whole number from 1 to {maximum:,}, got {value!r}")

@@ -20,8 +20,8 @@ from sfumato.errors import BudgetExhausted
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 from sfumato.random import WordSource
-from sfumato.session.answering import Desk
-from sfumato.session.epochs import MemoryBook
+from sfumato.session.answering import SessionState
+from sfumato.session.epochs import MemoryLedger
 from sfumato.session.session import Session
 from sfumato.session.session_plan import SessionParameters
 from sfumato.types import Array, Neighbours
@@ -140,9 +140,11 @@ def _asked(
     words: WordSource,
 ) -> list[float]:
     """What was answered by a new session, and which answers were paid for."""
-    desk = Desk(exact, plan, MemoryBook(), None, words, "audit", is_dummy=False, take_over=False)
+    state = SessionState(
+        exact, plan, MemoryLedger(), None, words, "audit", is_dummy=False, take_over=False
+    )
     row = []
-    with Session(desk) as session:
+    with Session(state) as session:
         for question in questions:
             try:
                 answer = session.ask(question)

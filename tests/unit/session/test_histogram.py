@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 from importlib import import_module
 
@@ -13,7 +14,8 @@ from scipy.optimize import minimize
 import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.session import histogram as module
-from sfumato.session.histogram import EVEN, EVENNESS, Cells, Estimate, Rows, Start, support_of
+from sfumato.session.histogram import Cells, Estimate, Rows, Start, support_of
+from sfumato.session.session_limits import LIMITS
 from sfumato.study.hedge import Experts
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.workload import marginal
@@ -57,8 +59,8 @@ def test_the_fit_is_the_least_of_what_it_says_it_minimises(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against a general optimiser over all cells; sweeps are few in a session, many here."""
-    for name, value in (("SETTLED", 1e-9), ("SMALL", 1e-12), ("SWEEPS", 2000)):
-        monkeypatch.setattr(module, name, value)
+    settled = dataclasses.replace(LIMITS, settled_errors=1e-9, settled_share=1e-12, fit_sweeps=2000)
+    monkeypatch.setattr(module, "LIMITS", settled)
     draw = np.random.default_rng(seed)
     total, variance = float(TRUTH.sum()), 4.0
     found, known = Estimate(DOMAIN, total), []
@@ -72,14 +74,14 @@ def test_the_fit_is_the_least_of_what_it_says_it_minimises(
         p /= p.sum()
         apart = float(p @ np.log(np.maximum(p, 1e-300) * p.size))
         loss = sum((total * (q @ p) - y) ** 2 / (2 * variance) for q, y in known)
-        return EVENNESS * total * apart + loss
+        return LIMITS.evenness_weight * total * apart + loss
 
     logits = np.log(np.maximum(found.weights, 1e-300))
     best = minimize(objective, logits, method="L-BFGS-B")
     assert objective(logits) <= best.fun + 1e-6 * (1 + abs(best.fun))
-    for paid in found._known:  # the equation of the docstring, in units of the largest coefficient
+    for paid in found._paid:  # the equation of the docstring, in units of the largest coefficient
         answer = float(_dense(paid.question) @ found.weights) / np.abs(_dense(paid.question)).max()
-        pull = EVENNESS * paid.variance * paid.potential
+        pull = LIMITS.evenness_weight * paid.variance * paid.potential
         assert pull == pytest.approx(paid.answer - answer, abs=1e-5)
 
 
@@ -145,9 +147,9 @@ def test_a_start_is_spread_over_what_it_does_not_tell_apart() -> None:
     )
     found = Estimate(DOMAIN, 400.0, start)
     table = found.table(("a", "c"))
-    even = EVEN * 50
-    np.testing.assert_allclose(table[:2, 1], (1 - EVEN) * 150 + even)
-    np.testing.assert_allclose(table[2:, 0], (1 - EVEN) * 50 + even)
+    even = LIMITS.even_share * 50
+    np.testing.assert_allclose(table[:2, 1], (1 - LIMITS.even_share) * 150 + even)
+    np.testing.assert_allclose(table[2:, 0], (1 - LIMITS.even_share) * 50 + even)
     np.testing.assert_allclose(table[2:, 1], even)
     np.testing.assert_allclose(found.table(("b",)), 400 / 3)
     assert start.digest() != Start(start.names, start.codes, start.weights).digest()
@@ -207,8 +209,8 @@ def test_rows_start_from_weighted_records() -> None:
 
 
 def test_tables_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_CELLS", 20)
-    monkeypatch.setattr(module, "MOST_TABLE", 10)
+    small = dataclasses.replace(LIMITS, tables_cells=20, table_cells=10)
+    monkeypatch.setattr(module, "LIMITS", small)
     found = Estimate(DOMAIN, 240.0)
     for question in QUESTIONS:
         assert found.answer(question) == pytest.approx(10 * _dense(question).sum())

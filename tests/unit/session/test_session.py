@@ -174,110 +174,110 @@ def test_all_epochs_fit_the_budget_they_were_planned_for(
 
 
 def test_the_ledger_refuses_when_it_has_less_than_the_session_wants(tmp_path: Path) -> None:
-    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove")
+    ledger = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove")
     account = sf.plan_session(DOMAIN, BUDGET, updates=16, questions=200, records=4000)
-    while book.how_many_more(account.epoch_cost) > 1:
-        book.debit(account.epoch_cost, {}, f"other {len(book.entries())}")
-    with _open(book) as session:
+    while ledger.how_many_more(account.epoch_cost) > 1:
+        ledger.debit(account.epoch_cost, {}, f"other {len(ledger.entries())}")
+    with _open(ledger) as session:
         found = session.ask_many(ASKED)
     assert any(isinstance(f, BudgetExhausted) for f in found)
-    assert book.remaining().share >= 0
+    assert ledger.remaining().share >= 0
 
 
 def test_allowances_of_analysts_are_kept(tmp_path: Path) -> None:
-    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
-    with _open(book) as session:
+    ledger = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    with _open(ledger) as session:
         session.ask(ASKED[0])
-        book.allow("eve", sf.Budget(epsilon="1/1000000", delta=1e-9))
+        ledger.allow("eve", sf.Budget(epsilon="1/1000000", delta=1e-9))
         found = session.ask_many(ASKED, analyst="eve")
         assert any(isinstance(f, BudgetExhausted) for f in found)
         assert session.left("eve").paid_answers <= 1
         assert any(isinstance(f, Answer) for f in session.ask_many(ASKED, analyst="ann"))
-    book.close()
+    ledger.close()
 
 
 def test_nobody_is_tested_whom_an_epoch_could_not_be_charged_to(tmp_path: Path) -> None:
     """Not even by an epoch that somebody else's question began."""
-    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
-    book.allow("eve", sf.Budget(epsilon="1/1000000", delta=1e-9))
-    with _open(book) as session:
+    ledger = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    ledger.allow("eve", sf.Budget(epsilon="1/1000000", delta=1e-9))
+    with _open(ledger) as session:
         known = session.ask(ASKED[0], analyst="ann")
-        session._desk.epochs.open()  # an epoch is paid for and has tested nobody yet
-        before = len(book.entries())
+        session._state.epochs.open()  # an epoch is paid for and has tested nobody yet
+        before = len(ledger.entries())
         found = session.ask_many(ASKED[1:], analyst="eve")
         assert all(isinstance(f, BudgetExhausted) for f in found)
         assert "allowance of analyst 'eve'" in str(found[0])
         assert session.left("eve").paid_answers == 0
         assert session.ask(ASKED[0], analyst="eve") == known  # what is stored is for everybody
-        assert len(book.entries()) == before
-        assert book.verify().free == 1  # nothing was answered, so nothing was tested
-    book.close()
+        assert len(ledger.entries()) == before
+        assert ledger.verify().free == 1  # nothing was answered, so nothing was tested
+    ledger.close()
 
 
 def test_an_epoch_is_charged_to_the_analyst_whose_question_ends_it(tmp_path: Path) -> None:
-    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    ledger = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
     for analyst in ("ann", "bob"):
-        book.allow(analyst, sf.Budget(epsilon=4, delta=1e-9))
+        ledger.allow(analyst, sf.Budget(epsilon=4, delta=1e-9))
     paid: dict[str, int] = {"ann": 0, "bob": 0}
-    with _open(book) as session:
+    with _open(ledger) as session:
         for i, text in enumerate(ASKED):
             analyst = ("ann", "bob")[i % 2]
             paid[analyst] += session.ask(text, analyst=analyst).is_paid
         cost = session.plan.epoch_cost
         count = session.plan.records_cost
-        began = sum(" epoch " in entry.key for entry in book.entries())
+        began = sum(" epoch " in entry.key for entry in ledger.entries())
     assert min(paid.values()) >= 1
     assert began > sum(paid.values())  # the last one tests, and has cost nobody an allowance
     for analyst, number in paid.items():
-        allowance = book.allowance(analyst)
+        allowance = ledger.allowance(analyst)
         assert allowance is not None
         fresh = Account(allowance.budget)
         if analyst == "ann" and count is not None:  # hers was the first question
             fresh = fresh.plus(count)
         assert allowance.account == fresh.plus_all([cost] * number)
-        own = [e for e in book.entries(analyst=analyst) if " epoch " in e.key]
+        own = [e for e in ledger.entries(analyst=analyst) if " epoch " in e.key]
         assert len(own) == number
         assert {e.analyst for e in own} == {analyst}
-    assert sum(e.analyst is None for e in book.entries()) == began - sum(paid.values())
-    spent = {a.analyst: a.account for a in book.allowances()}
-    book.allow("bob", sf.Budget(epsilon=5, delta=1e-9))  # what was charged before still counts
-    again = book.allowance("bob")
+    assert sum(e.analyst is None for e in ledger.entries()) == began - sum(paid.values())
+    spent = {a.analyst: a.account for a in ledger.allowances()}
+    ledger.allow("bob", sf.Budget(epsilon=5, delta=1e-9))  # what was charged before still counts
+    again = ledger.allowance("bob")
     assert again is not None
     assert again.account == Account(again.budget).plus_all([cost] * paid["bob"])
     assert again.account.spent < spent["bob"].spent
-    assert book.verify().problems == ()
-    book.close()
+    assert ledger.verify().problems == ()
+    ledger.close()
 
 
 def test_an_answer_that_its_allowance_cannot_be_charged_for_is_not_given(tmp_path: Path) -> None:
     """The allowance went elsewhere while the question was tested: the epoch is lost."""
-    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
-    with _open(book) as session:
+    ledger = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    with _open(ledger) as session:
         session.ask(ASKED[0])
         cost = session.plan.epoch_cost
-        entry = book.debit(cost, {}, "by nobody")
-        book.store(entry, b"paid")
-        book.allow("eve", sf.Budget(epsilon="1/1000000", delta=1e-9))
+        entry = ledger.debit(cost, {}, "by nobody")
+        ledger.store(entry, b"paid")
+        ledger.allow("eve", sf.Budget(epsilon="1/1000000", delta=1e-9))
         with pytest.raises(BudgetExhausted, match="allowance of analyst 'eve'"):
-            book.keep("k", {}, b"answer", entry, analyst="eve", is_charged=True)
-        assert book.answer("k") is None
-    assert book.verify().problems == ()
-    book.close()
+            ledger.keep("k", {}, b"answer", entry, analyst="eve", is_charged=True)
+        assert ledger.answer("k") is None
+    assert ledger.verify().problems == ()
+    ledger.close()
 
 
 def test_a_frozen_ledger_answers_only_what_is_stored(tmp_path: Path) -> None:
-    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
-    with _open(book) as session:
+    ledger = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    with _open(ledger) as session:
         first = session.ask(ASKED[0])
-        book.freeze("holidays")
+        ledger.freeze("holidays")
         with pytest.raises(LedgerFrozen):
             session.ask(ASKED[1])
         assert session.ask(ASKED[0]) == first
         used = session.left()
-        book.unfreeze("back")
+        ledger.unfreeze("back")
         session.ask(ASKED[1])
         assert session.left().paid_answers >= used.paid_answers - 1
-    book.close()
+    ledger.close()
 
 
 def test_estimates_spend_nothing(tmp_path: Path) -> None:
@@ -458,17 +458,17 @@ def test_what_noise_cannot_be_drawn_for_is_refused_before_a_test(tmp_path: Path)
 
 
 def test_a_ledger_that_is_frozen_at_the_end_costs_the_epoch_only(tmp_path: Path) -> None:
-    book = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
-    with _open(book) as first:  # and is not collected as garbage before the second
+    ledger = Ledger.create(tmp_path / "a.ledger", BUDGET, "people", "add-remove", keep_open=True)
+    with _open(ledger) as first:  # and is not collected as garbage before the second
         at = next(i for i, text in enumerate(ASKED) if first.ask(text).how == "free")
-        book.freeze("enough")
-    book.unfreeze("more")
-    used = len(book.entries())
-    with _open(book) as session:
+        ledger.freeze("enough")
+    ledger.unfreeze("more")
+    used = len(ledger.entries())
+    with _open(ledger) as session:
         assert session.ask(ASKED[at]).how == "free"
         session.ask(ASKED[at + 1])
-    assert len(book.entries()) == used + 1
-    book.close()
+    assert len(ledger.entries()) == used + 1
+    ledger.close()
 
 
 def test_hedge_on_a_tiny_table_stays_a_distribution(tmp_path: Path) -> None:
@@ -524,7 +524,7 @@ def test_a_closed_session_lets_go_of_its_table_at_once(
     monkeypatch.setattr(DuckDB, "close", lambda engine: (closed.append(engine), shut(engine)))
     session = _open(tmp_path / "people.ledger", table=path)
     answer = session.ask(ASKED[0])
-    engine = session._desk._exact._table.engine  # others may be collected meanwhile
+    engine = session._state._exact._table.engine  # others may be collected meanwhile
     assert engine not in closed
     session.close()
     assert engine in closed
@@ -540,7 +540,7 @@ def test_a_session_that_cannot_be_opened_closes_its_ledger(
     made(tmp_path / "people.ledger", BUDGET, "people")
     closed: list[LedgerReader] = []
     shut = LedgerReader.close
-    monkeypatch.setattr(LedgerReader, "close", lambda book: (closed.append(book), shut(book)))
+    monkeypatch.setattr(LedgerReader, "close", lambda ledger: (closed.append(ledger), shut(ledger)))
     counted = ExactQuestions.records
 
     def fails(_: ExactQuestions) -> None:

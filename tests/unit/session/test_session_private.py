@@ -71,8 +71,8 @@ def test_the_canary_is_nowhere(
             except SfumatoError as error:
                 said += traceback.format_exception(error)
         said += [repr(session), repr(session.left()), repr(session.plan)]
-        said += [repr(session._desk._exact), f"{session._desk._exact:d}", repr(session.__dict__)]
-        said += [repr(vars(session._desk)), repr(session.table("age", "city").tolist())]
+        said += [repr(session._state._exact), f"{session._state._exact:d}", repr(session.__dict__)]
+        said += [repr(vars(session._state)), repr(session.table("age", "city").tolist())]
         monkeypatch.setattr(vault, "answer", _broken)
         try:
             session.ask("SELECT COUNT(*) FROM t WHERE age < 2")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of the session room in one place: what decides, what is refused, and why.
+
+Grouped by the module that reads them. Those of `session_plan` enter the parameters of a session,
+and so its name in the ledger; those of `histogram` the estimate that a session that goes on
+learns again from stored answers. A change of either ends the sessions that were begun before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+__all__ = [
+    "LIMITS",
+    "SessionLimits",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Defaults of a session, shares of its budget, sizes, and tolerances of its estimate."""
+
+    # session_plan, where nobody says otherwise
+    level: float = 0.95
+    """The probability with which an interval holds the truth."""
+    beta: float = 0.05
+    """The probability with which a promise about all questions may fail."""
+    questions_expected: int = 10_000
+    """Questions; more may come."""
+    records_guessed: int = 10_000
+    """Records that a session is planned for; only its error depends on it."""
+
+    # session_plan, for any session
+    questions_maximum: int = 10**12
+    """Questions that may be expected."""
+    updates_maximum: int = 10_000
+    """Answers that may be paid for."""
+    updates_minimum: int = 4
+    """Answers that are paid for at least, unless a number is given."""
+    updates_balanced: int = 400
+    """Answers up to which a balance is looked for; a third of them is used."""
+    answer_share: Fraction = Fraction(2, 5)
+    """Of an epoch, for the noisy answer; the rest is for its tests."""
+    records_share: Fraction = Fraction(1, 50)
+    """Of all, for the number of records where it is private."""
+    false_alarm_share: float = 0.2
+    """Of all epochs: those that an exact estimate would end."""
+    threshold_shares: tuple[Fraction, ...] = tuple(Fraction(i, 16) for i in range(4, 9))
+    """Of an epoch's tests, for the threshold: those that are compared."""
+    rough_pieces: int = 2**9
+    """Pieces of a law while laws are compared."""
+    spendable_share: Fraction = 1 - Fraction(1, 2**20)
+    """Of the budget; the rest is for rounding up to units of the ledger."""
+
+    # session and answering
+    texts_in_memory: int = 2**16
+    """Questions whose text was read and is not read again."""
+    answers_in_memory: int = 2**17
+    """Answers that are held in memory; all are in the ledger."""
+    dummy_records: int = 10**6
+    """Made-up records of a session to try questions out."""
+    questions_at_once: int = 64
+    """Questions that are tested together."""
+    noise_scale_maximum: int = 2**40
+    """Steps of noise that can be drawn."""
+
+    # histogram, where mass may lie
+    listed_cells: int = 10**7
+    """Cells of a domain that are listed; larger ones have rows that stand for them."""
+    support_rows: int = 50_000
+    """Rows that stand for a domain at first."""
+    support_rows_maximum: int = 500_000
+    """Rows beyond which no question gets rows of its own."""
+    even_share: float = 0.01
+    """Of the start, spread evenly: what a start has nowhere stays possible."""
+    rows_few: int = 200
+    """A question that fewer rows hold for gets rows of its own."""
+    rows_gained: int = 2_000
+    """Rows that such a question gets."""
+
+    # histogram, learning
+    evenness_weight: float = 0.01
+    """With 1, records were drawn from the start; they were not."""
+    fit_sweeps: int = 5
+    """Sweeps over all paid questions after each new one."""
+    settled_errors: float = 0.05
+    """Standard deviations of the noise, or"""
+    settled_share: float = 1e-6
+    """of all records: moves of an answer that end the sweeps."""
+    potential_steps: int = 60
+    """Steps of Newton's rule for one potential."""
+    potential_tolerance: float = 1e-12
+    """Of a potential: a step below it is the last."""
+    potential_reach: float = 4.0
+    """The most that one step moves a potential."""
+    fit_levels: int = 2**27
+    """Classes times questions that are gone through again; older questions rest."""
+    table_cells: int = 2**22
+    """Cells of a table that is held for further questions."""
+    tables_cells: int = 2**25
+    """Cells of all tables that are held."""
+
+    # client
+    client_wait: float = 30.0
+    """Seconds between two tries, whatever a server says."""
+
+
+LIMITS: Final = SessionLimits()
