@@ -14,13 +14,6 @@ import altair as alt
 import numpy as np
 
 import sfumato as sf
-from sfumato.cli.shipped_tables import example
-from sfumato.errors import PlanError
-from sfumato.random import system_words
-from sfumato.study.error_bounds import laplace_error, table_error
-from sfumato.study.local_model import RandomizedResponse, response_error
-from sfumato.vault.select import report_noisy_max
-from sfumato.vault.sensitive import Sensitive
 
 Curve = tuple[str, float, float]
 BUDGET = sf.Budget(epsilon=1, delta=1e-6)
@@ -66,7 +59,7 @@ def planned(work: sf.Workload, mechanism: str, budget: sf.Budget = BUDGET) -> fl
     """The forecast of one mechanism, or None where it does not fit."""
     try:
         return sf.plan(work, budget, mechanism=mechanism, seconds=20).rmse
-    except PlanError:
+    except sf.PlanError:
         return None
 
 
@@ -211,11 +204,10 @@ def projection() -> alt.LayerChart:
     sizes = np.geomspace(30, 100_000, 12)
     curves += [("Gaussian noise alone", n, forecast.noise / n) for n in sizes]
     curves += [("projected: bound for any data", n, forecast.bound_at(n) / n) for n in sizes]
-    from sfumato.study.simulated import MadeUp, measure_projection
 
-    made_up = MadeUp.of(work)
+    made_up = sf.study.MadeUp.of(work)
     for n in (30, 300, 3000, 30_000):
-        found = measure_projection(forecast, made_up, n, 3)
+        found = sf.study.measure_projection(forecast, made_up, n, 3)
         curves.append(("projected: made-up records", n, found.rmse / n))
     return lines(
         curves,
@@ -236,10 +228,10 @@ def _adult(names: Sequence[str]) -> tuple[sf.Workload, np.ndarray]:
     """All pairs of some attributes of Adult, and the exact answers (a huge budget)."""
     import itertools
 
-    domain = example("adult").domain
+    domain = sf.example("adult").domain
     work = sf.marginals(domain, list(itertools.combinations(names, 2)))
     plan = sf.plan(work, sf.Budget(mu=1000), mechanism="gaussian-groups")
-    exact = plan.release(example("adult").table, project=False)
+    exact = plan.release(sf.example("adult").table, project=False)
     return work, exact.answers()["unbiased"].round().to_numpy()
 
 
@@ -251,7 +243,7 @@ def rows() -> alt.LayerChart:
     curves: list[Curve] = []
     for epsilon in (0.1, 0.3, 1, 3):
         plan = sf.plan(work, sf.Budget(epsilon=epsilon, delta=1e-9))
-        result = plan.release(example("adult").table)
+        result = plan.release(sf.example("adult").table)
         curves.append(("as measured", epsilon, _l1(result, "unbiased", exact)))
         curves.append(("projected by rows", epsilon, _l1(result, "value", exact)))
     curves.sort(key=lambda c: c[0])
@@ -324,7 +316,7 @@ def widths() -> alt.LayerChart:
 def selection() -> alt.LayerChart:
     """How much worse than the best the chosen one of 100 is, on the average."""
     scores = np.arange(100, dtype=np.int64)
-    words, runs = system_words(), 400
+    words, runs = sf.study.system_words(), 400
     curves: list[Curve] = []
     for noise, name in (
         ("laplace", "report-noisy-max, Laplace"),
@@ -332,9 +324,11 @@ def selection() -> alt.LayerChart:
         ("exponential", "permute-and-flip"),
     ):
         for epsilon in (0.1, 0.2, 0.5, 1, 2):
-            held = Sensitive(scores)
+            held = sf.study.Sensitive(scores)
             chosen = [
-                report_noisy_max(held, Fraction(epsilon).limit_denominator(100) / 2, words, noise)
+                sf.study.report_noisy_max(
+                    held, Fraction(epsilon).limit_denominator(100) / 2, words, noise
+                )
                 for _ in range(runs)
             ]
             curves.append((name, epsilon, 99 - float(np.mean(chosen)) + 1e-3))
@@ -352,10 +346,10 @@ def adaptive() -> alt.LayerChart:
     curves: list[Curve] = []
     for epsilon in (0.1, 0.3, 1, 3):
         budget = sf.Budget(epsilon=epsilon, delta=1e-9)
-        result = sf.plan(work, budget).release(example("adult").table, project="nearest")
+        result = sf.plan(work, budget).release(sf.example("adult").table, project="nearest")
         curves.append(("every table measured", epsilon, _l1(result, "unbiased", exact)))
         curves.append(("every table measured, projected", epsilon, _l1(result, "value", exact)))
-        chosen = sf.plan_adaptive(work, budget).release(example("adult").table)
+        chosen = sf.plan_adaptive(work, budget).release(sf.example("adult").table)
         curves.append(("adaptive tables", epsilon, _l1(chosen, "value", exact)))
     order = ["every table measured", "every table measured, projected", "adaptive tables"]
     curves.sort(key=lambda c: order.index(c[0]))
@@ -424,7 +418,7 @@ def sparse_vector() -> alt.LayerChart:
     curves: list[Curve] = []
     budget = sf.Budget(epsilon=1)
     for k in (10, 30, 100, 300, 1000, 3000):
-        curves.append(("noise on every count", k, laplace_error(k, 1, 1.0, 0.05, k)))
+        curves.append(("noise on every count", k, sf.study.laplace_error(k, 1, 1.0, 0.05, k)))
         for alerts in (10, 3, 1):
             if alerts < k:
                 found = sf.watch(k, budget, threshold=1000, alerts=alerts)
@@ -453,12 +447,14 @@ def streams() -> alt.LayerChart:
 
 def randomized_response() -> alt.LayerChart:
     k, cells, beta = 1000, 16, 0.05
-    response = RandomizedResponse(1, cells)
+    response = sf.study.RandomizedResponse(1, cells)
     curves: list[Curve] = []
     for n in np.geomspace(1000, 10**8, 11):
-        curves.append(("Laplace on the queries", n, laplace_error(k, 1, 1.0, beta, k) / n))
-        curves.append(("Laplace on the table", n, table_error(k, cells, 1, 1.0, beta) / n))
-        curves.append(("randomized response", n, response_error(response, round(n), k, beta) / n))
+        curves.append(("Laplace on the queries", n, sf.study.laplace_error(k, 1, 1.0, beta, k) / n))
+        curves.append(("Laplace on the table", n, sf.study.table_error(k, cells, 1, 1.0, beta) / n))
+        curves.append(
+            ("randomized response", n, sf.study.response_error(response, round(n), k, beta) / n)
+        )
     curves.sort(key=lambda c: c[0].startswith("random"))
     return lines(
         curves,

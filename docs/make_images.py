@@ -22,10 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import sfumato as sf
-from sfumato.cli.shipped_tables import example
 from sfumato.release.charts import candidates_chart, cdf_band, error_against_alpha, write_chart
-from sfumato.strategy.biased import trade_off
-from sfumato.strategy.conjunctions import gamma_of, least_cost
 
 sys.path.insert(0, str(Path(__file__).parent))
 from figures import FIGURES
@@ -36,7 +33,7 @@ IMAGES = Path(__file__).parent / "images"
 def main() -> None:
     """One release at a small budget, where the bands can be seen, and one plan."""
     IMAGES.mkdir(exist_ok=True)
-    table, domain = example("adult")
+    table, domain = sf.example("adult")
     work = sf.marginals(domain, 2) | sf.prefixes(domain, "age", by=["sex"])
 
     small = sf.plan(work, sf.Budget(epsilon=0.1, delta=1e-9))
@@ -66,14 +63,15 @@ def approximate() -> None:
     alphas = [*np.geomspace(0.001, 1, 25).tolist()]
     prefixes = np.tril(np.ones((32, 32)))
     cumulative = {
-        f"mu n = {s}": trade_off(prefixes, s**-2.0, [0.0, *alphas], 3e-3) for s in (3, 10, 30, 100)
+        f"mu n = {s}": sf.study.trade_off(prefixes, s**-2.0, [0.0, *alphas], 3e-3)
+        for s in (3, 10, 30, 100)
     }
     costs = np.array([sqrt(comb(16, i) * comb(8, i)) for i in range(9)])
     wide = {}
     for s in (3, 10, 30, 100):
-        found = [(a, least_cost(8, costs, a)) for a in [0.0, *alphas]]
+        found = [(a, sf.study.least_cost(8, costs, a)) for a in [0.0, *alphas]]
         wide[f"mu n = {s}"] = [
-            (a, hypot(a, gamma_of(16, 8, c) / s)) for a, c in found if c is not None
+            (a, hypot(a, sf.study.gamma_of(16, 8, c) / s)) for a, c in found if c is not None
         ]
     left = error_against_alpha(cumulative, width=300).properties(title="prefixes of 32 cells")
     right = error_against_alpha(wide, width=300).properties(title="conjunctions of 8 of 16")
