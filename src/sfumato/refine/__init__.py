@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After the noise: reconstruct, project, synthesize. Public; sees measurements only."""
+"""After the noise: reconstruct, make answers agree, learn, bound, synthesize. Measurements only."""

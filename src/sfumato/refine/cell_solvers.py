@@ -117,7 +117,7 @@ def known_total(total: float) -> GapBound:
     return GapBound(total)
 
 
-def unknown_total(q: Quadratic, least_norm: Callable[[Quadratic], Array]) -> GapBound:
+def unknown_total(q: Quadratic, minimum_norm: Callable[[Quadratic], Array]) -> GapBound:
     """The bound for histograms of any size; ``least_norm`` gives p0 of a quadratic with y = 0.
 
     A group of queries of which every cell is in one or more, such as a table, gives a q at once:
@@ -140,7 +140,7 @@ def unknown_total(q: Quadratic, least_norm: Callable[[Quadratic], Array]) -> Gap
                 pointer[at] = values
                 best = min(best, _pointing(q, pointer), key=lambda b: b.length)
     if best.lift is None:
-        best = _pointing(q, least_norm(q))
+        best = _pointing(q, minimum_norm(q))
     return best
 
 
@@ -173,13 +173,13 @@ def fit_support(
     target: Callable[[float], float],
     *,
     start: WeightedCells | None = None,
-    most: int = 4000,
+    maximum: int = 4000,
     only_seen: bool = False,
     watch: Callable[[float, float], None] | None = None,
 ) -> WeightedCells:
     """Cells and weights with a gap of at most ``target(value)``, or the best that were reached.
 
-    More than ``most`` cells, or rounding, may stand in the way.
+    More than ``maximum`` cells, or rounding, may stand in the way.
 
     Fully corrective Frank-Wolfe: cells of minimum slope come in, all weights are solved for again.
     For a hull of points it is the algorithm of Wolfe 1976, "Finding the nearest point in a
@@ -209,7 +209,7 @@ def fit_support(
         goal = target(max(value, 0.0))
         if watch is not None:
             watch(gap, goal)
-        if gap <= goal or since > LIMITS.active_set_patience or len(columns.cells) > most:
+        if gap <= goal or since > LIMITS.active_set_patience or len(columns.cells) > maximum:
             break
         level = slope / bound.total if bound.total else 0.0
         new = _steepest(slopes, level, max(8, len(columns.cells) // 4))
@@ -392,7 +392,7 @@ class System(Protocol):
 
     @property
     def few(self) -> int:
-        """A number of cells."""
+        """Cells in use up to which an active set is quicker."""
         ...
 
     def factored(self, ease: Array) -> Solve | None:
@@ -653,7 +653,7 @@ class _InteriorPoint:
 
     @classmethod
     def of(cls, q: Quadratic, bound: GapBound) -> _InteriorPoint:
-        """An even histogram."""
+        """The even histogram, with slopes that are positive."""
         mask, total = q.grid.possible, bound.total
         possible = np.arange(q.grid.size) if mask is None else np.flatnonzero(mask)
         ones = np.full(len(possible), 1 / len(possible))
@@ -689,7 +689,7 @@ class _InteriorPoint:
         return out
 
     def spread(self, t: Array) -> Array:
-        """Of a stack of tables, over the possible cells."""
+        """For each possible cell the sum of its entries in a stack of tables."""
         entries = self.q.spread(t)
         return entries if len(self.possible) == len(entries) else entries[self.possible]
 
@@ -786,7 +786,7 @@ class _Newton:
         return float(self._ones.sum())
 
     def moves(self, b: Array, missing: float, to: Array) -> tuple[Array, Array, float]:
-        """Those of h, of s, and of the level."""
+        """The moves of h, of s, and of the level."""
         dh, dl = self.solved(b), 0.0
         if self.at.bound.total is not None:
             dl = (missing - float(dh.sum())) / self.spread

@@ -9,7 +9,7 @@ that is certified of them (``cell_solvers.GapBound``), whatever solver they come
 chooses the solver: running totals, and one table, are projected exactly in one pass; everything
 else first by few cells, and where those do not suffice by all of them: Newton steps where the
 tables of the queries are small, first-order steps elsewhere. A grid with published tables has h
-meet those too (``fit_published``). ``fit_largest`` minimises the maximum difference instead.
+meet those too (``fit_published``). ``fit_minimax`` minimises the maximum difference instead.
 
 Memory: about ten arrays over the merged cells, 0.8 GB for ten million.
 """
@@ -49,7 +49,7 @@ __all__ = [
     "agreed_total",
     "bound_of",
     "fit_explicit",
-    "fit_largest",
+    "fit_minimax",
     "fit_published",
     "fit_running_totals",
     "fit_table",
@@ -99,14 +99,14 @@ def fit_explicit(
     of the grid; the total, if anything is published, is the published one.
     """
     total = agreed_total(total, grid.constraints)
-    unit, heaviest = _scales(fit, total, precision)
-    small = _scaled(fit, unit, heaviest)
-    q = Quadratic(small, grid, None if precision is None else precision / heaviest)
+    unit, weight_unit = _scales(fit, total, precision)
+    small = _scaled(fit, unit, weight_unit)
+    q = Quadratic(small, grid, None if precision is None else precision / weight_unit)
     n = None if total is None else total / unit
     if exact is not None:
         check_exact_combinations(q, exact, n)
     floor = LIMITS.value_floor * (0.5 * q.norm(q.values) ** 2)
-    square = unit**2 * heaviest
+    square = unit**2 * weight_unit
     bound = bound_of(q, n)
     blur = bound.blur(q)
 
@@ -187,14 +187,14 @@ def nearest(
     system = newton_system(q)
     if system is not None:
         if start is None or len(start.cells) <= system.few:
-            cells = fit_support(q, bound, target, start=start, most=system.few, watch=watch)
+            cells = fit_support(q, bound, target, start=start, maximum=system.few, watch=watch)
             if _is_reached(q, cells, target):
                 return cells, "active set"
         cells = fit_interior(q, system, bound, target, watch=watch)
         if _is_reached(q, cells, target):
             return cells, "interior point"
     few = start if start is not None and len(start.cells) <= LIMITS.cells_in_use else None
-    cells = fit_support(q, bound, target, start=few, most=LIMITS.cells_in_use, watch=watch)
+    cells = fit_support(q, bound, target, start=few, maximum=LIMITS.cells_in_use, watch=watch)
     if _is_reached(q, cells, target):
         return cells, "active set"
     dense = fit_dense(q, bound, target, start=_spread_out(q, cells), watch=watch)
@@ -203,10 +203,10 @@ def nearest(
 
 def bound_of(q: Quadratic, total: float | None) -> GapBound:
     """What certifies histograms of a total, or of any."""
-    return unknown_total(q, _least_norm) if total is None else known_total(total)
+    return unknown_total(q, _minimum_norm) if total is None else known_total(total)
 
 
-def _least_norm(q: Quadratic) -> Array:
+def _minimum_norm(q: Quadratic) -> Array:
     """The point of least norm in the hull of the columns that are not zero."""
     parts = tuple(replace(p, values=np.zeros(len(p.values))) for p in q.fit.parts)
     centred = Quadratic(replace(q.fit, parts=parts), q.grid, q.precision)
@@ -242,8 +242,8 @@ def _scales(fit: Fit, total: float | None, precision: Array | None) -> tuple[flo
     return unit, max(heavy) or 1.0
 
 
-def _scaled(fit: Fit, unit: float, heaviest: float) -> Fit:
-    parts = (FitPart(p.term, p.values / unit, p.weights / heaviest) for p in fit.parts)
+def _scaled(fit: Fit, unit: float, weight_unit: float) -> Fit:
+    parts = (FitPart(p.term, p.values / unit, p.weights / weight_unit) for p in fit.parts)
     return replace(fit, parts=tuple(parts))
 
 
@@ -563,7 +563,7 @@ def _infeasible(grid: Grid, off: float) -> WorkloadError:
 # The minimax histogram
 
 
-def fit_largest(
+def fit_minimax(
     fit: Fit, grid: Grid, total: float | None, *, gap: float, progress: Progress | None = None
 ) -> CellEstimate:
     """The estimate whose value ``max_q s_q |F h - y|_q`` is certified to be nearly the minimum.
@@ -590,28 +590,28 @@ def fit_largest(
         best = latest = game.played(w, None, gap)
         lower, since = latest.lower, 0
         for turn in range(1, LIMITS.minimax_rounds):
-            lower = min(lower, best.largest)
+            lower = min(lower, best.maximum)
             if progress is not None:
-                progress(turn, LIMITS.minimax_rounds, f"{best.largest:.4g}, at least {lower:.4g}")
+                progress(turn, LIMITS.minimax_rounds, f"{best.maximum:.4g}, at least {lower:.4g}")
             if (
-                best.largest - lower <= game.target_gap(best.largest, gap)
+                best.maximum - lower <= game.target_gap(best.maximum, gap)
                 or since > LIMITS.minimax_patience
             ):
                 break
             w = game.reweighted(w, latest.sizes)
             latest = game.played(w, latest.support, gap)
-            since = 0 if latest.largest < best.largest or latest.lower > lower else since + 1
-            best = latest if latest.largest < best.largest else best
+            since = 0 if latest.maximum < best.maximum or latest.lower > lower else since + 1
+            best = latest if latest.maximum < best.maximum else best
             lower = max(lower, latest.lower)
-    size = game.unit * game.greatest
+    size = game.unit * game.scale_unit
     return CellEstimate(
         grid,
         best.support.cells,
         best.support.weights * game.unit,
         best.answers * game.unit,
-        best.largest * size,
-        max(0.0, best.largest - lower) * size,
-        game.target_gap(best.largest, gap) * size,
+        best.maximum * size,
+        max(0.0, best.maximum - lower) * size,
+        game.target_gap(best.maximum, gap) * size,
         "boosting",
     )
 
@@ -626,7 +626,7 @@ class _Round:
     lower: float
 
     @property
-    def largest(self) -> float:
+    def maximum(self) -> float:
         return float(self.sizes.max())
 
 
@@ -639,7 +639,7 @@ class _Game:
     total: float | None
     scales: Array
     unit: float
-    greatest: float
+    scale_unit: float
 
     @classmethod
     def of(cls, fit: Fit, grid: Grid, total: float | None) -> _Game:
@@ -648,10 +648,12 @@ class _Game:
         if not scales.any():
             raise WorkloadError("all weights are 0: there is no largest difference")
         unit = max(float(np.abs(values).max(initial=0.0)), total or 0.0) or 1.0
-        greatest = float(scales.max())
+        scale_unit = float(scales.max())
         parts = tuple(replace(p, values=p.values / unit) for p in fit.parts)
         scaled_total = None if total is None else total / unit
-        return cls(replace(fit, parts=parts), grid, scaled_total, scales / greatest, unit, greatest)
+        return cls(
+            replace(fit, parts=parts), grid, scaled_total, scales / scale_unit, unit, scale_unit
+        )
 
     @property
     def whole(self) -> float:
@@ -702,7 +704,7 @@ class _Game:
 def _lower(
     q: Quadratic, bound: GapBound, w: Array, t: Array, answers: Array, sizes: Array
 ) -> float:
-    """A lower bound on the maximum difference of every histogram (the two of ``fit_largest``)."""
+    """A lower bound on the maximum difference of every histogram (the two of ``fit_minimax``)."""
     if bound.total == 0:
         return float(sizes.max())  # there is one histogram
     down = q.adjoint(q.weigh(answers - q.values)) / len(w)

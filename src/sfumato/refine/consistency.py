@@ -45,7 +45,7 @@ from sfumato.errors import TooLarge, WorkloadError
 from sfumato.measurement import Measured
 from sfumato.planning.forecast import Forecast
 from sfumato.planning.planning_limits import LIMITS as PLANNING_LIMITS
-from sfumato.refine.cells import CellEstimate, agreed_total, fit_explicit, fit_largest
+from sfumato.refine.cells import CellEstimate, agreed_total, fit_explicit, fit_minimax
 from sfumato.refine.draws import Draws
 from sfumato.refine.problem import Grid, alike
 from sfumato.refine.reconstruct import Fit, fit_answers, released_tables, released_total
@@ -291,7 +291,7 @@ class _CellSearch:
         if self.nearest is None:
             return Unrefined.TOO_FAR
         if self.forecast.objective == "max" and self._is_game:
-            minimax = fit_largest(self.fit, self.grid, self.total, gap=LIMITS.coarse_gap)
+            minimax = fit_minimax(self.fit, self.grid, self.total, gap=LIMITS.coarse_gap)
             return self._published(minimax, "largest", inf)
         mixed = shrunk_towards(
             self.forecast,

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeatable draws for public forecasts: the same question gets the same forecast.
+"""Repeatable public draws: the same question gets the same forecast, the same rows, the same guess.
 
 Monte Carlo over made-up data needs numbers that look random, not numbers that nobody can guess.
 They are expanded from a public label by SHAKE-256 (NIST FIPS 202). What comes out is floats and
-never a ``WordSource``: nothing that protects data can be fed from here.
+never a ``WordSource``: nothing that protects data can be fed from here. ``drawn_noise`` draws the
+noise that a planned strategy will have in its answers.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +25,7 @@ __all__ = [
 ]
 
 
-_AT_ONCE = 1 << 17  # numbers of one call of the hash
+_AT_ONCE: Final = 1 << 17  # numbers of one call of the hash: part of what a label means
 
 
 class Draws:
@@ -75,13 +77,13 @@ class Draws:
 
 
 def drawn_noise(forecast: Forecast, source: Draws, count: int) -> Iterator[Array]:
-    """The noise of all answers, as public draws."""
+    """Public draws of the noise of all answers, ``count`` times."""
     for _ in range(count):
         yield np.concatenate(list(forecast.strategy.answers(drawn_values(forecast, source))))
 
 
 def drawn_values(forecast: Forecast, source: Draws) -> list[Array]:
-    """The noise of all measured values, block by block."""
+    """A public draw of the noise of all measured values, block by block."""
     values = []
     for rows, noise in zip(forecast.strategy.block_rows, forecast.noise, strict=True):
         drawn = source.normals(rows) if noise.noise == "gaussian" else source.laplaces(rows)

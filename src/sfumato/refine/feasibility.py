@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether some data set meets all constraints, found out before anything is spent.
+"""Rows that meet all constraints, or a refusal where no data set does, before anything is spent.
 
 Impossible combinations alone leave records (``workload/constraints.py`` sees to that). Published
 tables that agree on what they share need not come from one table: A x B, B x C and A x C can form
@@ -11,7 +11,7 @@ a circle that nobody closes, and a condition can forbid what the tables need tog
    1962, "Consistent families of measures and their extensions").
 2. Parts of the core that share no attribute and no condition are solved apart, on their cells. A
    part is met by weighted cells, which are shown, or by none, which the gap of a projection proves
-   (``cells/published.py``).
+   (``cells.published_cells``).
 3. The tables are joined to the solved parts one by one, those first that share most (a junction
    tree: Beeri, Fagin, Maier, Yannakakis 1983, "On the desirability of acyclic database schemes"),
    each within the cells of what it shares, in the order of the cells (the north-west corner rule):
@@ -36,14 +36,14 @@ from sfumato.types import Array, Integers
 from sfumato.workload.constraints import CLOSE, Constraints, Published
 
 __all__ = [
-    "Witness",
+    "FeasibleRows",
     "witness",
 ]
 
 
 @dataclass(frozen=True, eq=False)
-class Witness:
-    """Weighted rows (attribute x row) that meet all constraints; ``off`` per record, rounding."""
+class FeasibleRows:
+    """Weighted rows (attribute x row) that meet all constraints, but for ``off`` of all records."""
 
     codes: Integers
     weights: Array
@@ -59,7 +59,7 @@ class _Cluster:
     weights: Array
 
 
-def witness(constraints: Constraints) -> Witness:
+def witness(constraints: Constraints) -> FeasibleRows:
     """Rows that meet the constraints; refused where there are none.
 
     Raises ``TooLarge`` where neither can be shown.
@@ -68,7 +68,7 @@ def witness(constraints: Constraints) -> Witness:
     if not any(t.names for t in tables) or not constraints.total:
         count = 1 if constraints.total else 0
         codes = constraints.completed((), np.zeros((count, 0), dtype=np.int64))
-        return Witness(codes, np.full(count, constraints.total or 0.0), 0.0)
+        return FeasibleRows(codes, np.full(count, constraints.total or 0.0), 0.0)
     solved = [_solved(constraints, part) for part in _parts(constraints)]
     whole = [c.names for c in solved]
     rest = [
@@ -83,7 +83,7 @@ def witness(constraints: Constraints) -> Witness:
     off = max(_off(constraints, t, codes, joined.weights) for t in tables)
     if off > CLOSE:
         raise _undecided(f"rows were found that are off by {off:.2g} of all records")
-    return Witness(codes, joined.weights, off)
+    return FeasibleRows(codes, joined.weights, off)
 
 
 def _parts(constraints: Constraints) -> list[list[Published]]:
@@ -110,20 +110,20 @@ def _solved(constraints: Constraints, tables: Sequence[Published]) -> _Cluster:
     if len(tables) == 1 and tables[0].names == names:  # checked against conditions when it was read
         held = tables[0].values * constraints.possible(names)
         return _Cluster(names, np.argwhere(held > 0), held[held > 0])
-    kept = tuple(np.arange(domain[n].size, dtype=np.int64) for n in names)
-    grid = Grid(domain, names, kept, constraints, tuple(tables))
+    cells_of = tuple(np.arange(domain[n].size, dtype=np.int64) for n in names)
+    grid = Grid(domain, names, cells_of, constraints, tuple(tables))
     if grid.size > LIMITS.cells_listed:
         raise _undecided(
             f"the published tables go round in a circle of {len(names)} attributes with "
             f"{grid.size:,} cells together, at most {LIMITS.cells_listed:,} are looked at"
         )
-    found = published_cells(grid, nearest)
-    places = grid.places(found.cells, [grid.axes(t.names) for t in tables])
-    met = rake(found.weights, list(places.T), [t.values.reshape(-1) for t in tables])
+    cells = published_cells(grid, nearest)
+    places = grid.places(cells.cells, [grid.axes(t.names) for t in tables])
+    met = rake(cells.weights, list(places.T), [t.values.reshape(-1) for t in tables])
     if met.off > CLOSE:
         raise _undecided(f"the nearest counts that were found are off by {met.off:.2g} of them")
     used = met.weights > 0
-    return _Cluster(names, grid.codes(found.cells[used]), met.weights[used])
+    return _Cluster(names, grid.codes(cells.cells[used]), met.weights[used])
 
 
 def _joined(clusters: Sequence[_Cluster]) -> _Cluster:
@@ -138,7 +138,7 @@ def _joined(clusters: Sequence[_Cluster]) -> _Cluster:
 
 
 def _coupled(one: _Cluster, other: _Cluster) -> _Cluster:
-    """Both, independent of nothing but what they share: every edge of the running sums is a row."""
+    """Both clusters as one, coupled within what they share: every edge of the sums is a row."""
     shared = [n for n in one.names if n in other.names]
     new = [i for i, n in enumerate(other.names) if n not in shared]
     key, twin = _keys(one, other, shared)
@@ -146,8 +146,8 @@ def _coupled(one: _Cluster, other: _Cluster) -> _Cluster:
     key, twin = key[order], twin[turn]
     size = int(max(key.max(initial=0), twin.max(initial=0))) + 1
     have = np.bincount(key, one.weights[order], minlength=size)
-    given = np.bincount(twin, other.weights[turn], minlength=size)
-    scale = np.divide(have, given, out=np.zeros(size), where=given > 0)
+    shared_weights = np.bincount(twin, other.weights[turn], minlength=size)
+    scale = np.divide(have, shared_weights, out=np.zeros(size), where=shared_weights > 0)
     mine = np.cumsum(one.weights[order])
     theirs = np.cumsum(other.weights[turn] * scale[twin])
     edges = np.unique(np.concatenate([[0.0], mine, theirs]))

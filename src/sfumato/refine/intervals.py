@@ -227,7 +227,7 @@ class Bootstrap:
         )
 
     def seen(self, normal: Normal) -> Bootstrap:
-        """The same errors in the places where the answers were asked."""
+        """The same errors in the order of the workload, from those of its normal form."""
         terms = range(len(normal.pieces))
         rows = [[s[i].astype(np.float64) for s in self.sizes] for i in range(self.draws)]
         sizes = [np.array([normal.gather(t, row.__getitem__) for row in rows]) for t in terms]
@@ -320,7 +320,7 @@ def _joint_interval(rows: int, steps: Iterable[_StepAnswers], level: float) -> T
         at = answers.queries
         times[at] += 1
         miss = (1 - level) / (times[at] * (times[at] + 1))
-        half = half_widths(answers.law, answers.squares, answers.sums, answers.greatest, miss)
+        half = half_widths(answers.law, answers.squares, answers.sums, answers.maximum, miss)
         low[at] = np.maximum(low[at], answers.values - half)
         high[at] = np.minimum(high[at], answers.values + half)
         weight = 1 / np.maximum(answers.law.variance * answers.squares, 1e-300)
@@ -413,7 +413,7 @@ class TranscriptIntervals:
         if term.rows > DENSE_LIMIT or term.slack:
             return
         low, high = term.coefficient_bounds()
-        greatest = np.maximum(np.abs(low), np.abs(high))
+        maximum = np.maximum(np.abs(low), np.abs(high))
         for step in self.transcript.steps:
             names = tuple(self.domain.names[i] for i in step.place)
             if not set(term.attributes) <= set(names):
@@ -428,7 +428,7 @@ class TranscriptIntervals:
                 step.measurement.noise,
                 term.row_powers(2) * times,
                 term.row_powers(1) * times,
-                greatest,
+                maximum,
             )
 
     def _queries(self, group: int, term: Term) -> Iterator[_StepAnswers]:
@@ -468,7 +468,7 @@ class _StepAnswers:
     law: BlockNoise
     squares: Array
     sums: Array
-    greatest: Array
+    maximum: Array
 
 
 def half_widths(

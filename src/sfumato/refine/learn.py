@@ -28,7 +28,7 @@ import numpy as np
 from sfumato.domain.domain import Domain
 from sfumato.errors import PlanError, TooLarge, WorkloadError
 from sfumato.measurement import Measurement, Step, Transcript
-from sfumato.refine.cells import CellEstimate, fit_explicit, fit_largest
+from sfumato.refine.cells import CellEstimate, fit_explicit, fit_minimax
 from sfumato.refine.draws import Draws
 from sfumato.refine.feasibility import witness
 from sfumato.refine.problem import Grid
@@ -441,12 +441,12 @@ class Hedge:
         """One step per measured query; their summed errors before it, as shares of all records."""
         error = 0.0
         for term, coefficients, value, _ in self._measured.values():
-            greatest = float(np.abs(coefficients).max()) or 1.0
+            maximum = float(np.abs(coefficients).max()) or 1.0
             estimate = float((coefficients * self.table(term.attributes)).sum())
-            lack = (value - estimate) / (self.total * greatest)
+            lack = (value - estimate) / (self.total * maximum)
             error += abs(lack)
             # Noise may ask for more records than there are: a step is never longer than 1/2.
-            step = np.exp(coefficients / greatest * (min(max(lack, -1.0), 1.0) / 2))
+            step = np.exp(coefficients / maximum * (min(max(lack, -1.0), 1.0) / 2))
             self.histogram = self.histogram * spread(step, self.domain, term.attributes)
             self.histogram *= self.total / self.histogram.sum()
         return error
@@ -462,7 +462,7 @@ class Boosted:
     some distance of the truth, so is it (Dwork, Rothblum, Vadhan 2010, "Boosting and differential
     privacy"; their base generators search all small data sets, and know the queries of their own
     round only). The medians need not be those of a data set: ``histogram`` is the one whose maximum
-    difference from them is minimal (``cells.fit_largest``), at most twice as far. Which queries are
+    difference from them is minimal (``cells.fit_minimax``), at most twice as far. Which queries are
     measured, and how that depends on the data: ``run/rounds.py``.
     """
 
@@ -524,7 +524,7 @@ class Boosted:
                 return fit_explicit(fit, grid, self.total, gap=LIMITS.coarse_gap)
             except WorkloadError:  # the tables could not be met; what is paid for is still answered
                 pass
-        return fit_largest(fit, grid, self.total, gap=LIMITS.coarse_gap)
+        return fit_minimax(fit, grid, self.total, gap=LIMITS.coarse_gap)
 
     def table(self, names: Names) -> Array:
         """The estimated counts over some attributes, an axis each."""

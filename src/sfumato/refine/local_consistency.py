@@ -435,7 +435,7 @@ class Curved:
     def _solve(
         self, start: Array, weights: Array, goal: Array, total: float | None, turns: int
     ) -> Array:
-        """``argmin f(r) + 1/2 r'diag(weights) r - wanted'r``, from ``start``, at the total."""
+        """``argmin f(r) + 1/2 r'diag(weights) r - goal'r``, from ``start``, at the total."""
         r = start.copy()
         if total is not None:
             r[self._empty] = total

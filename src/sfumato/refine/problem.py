@@ -348,7 +348,7 @@ class Reduced:
             return np.asarray(np.abs(self.matrix())[rows].sum(axis=0))
         return self._column_powers(1)
 
-    def most(self, sizes: Array) -> Array:
+    def column_bound(self, sizes: Array) -> Array:
         """For each merged cell a bound on ``sum_q |q| sizes_q``, sizes of 0 or more."""
         if self.term.is_nonnegative:
             return self.adjoint(sizes)
@@ -385,7 +385,7 @@ class _Block:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Reduced, Array]], cells: int) -> _Block:
-        """The simplest form."""
+        """The Gram matrix of weighted terms in the simplest form they allow."""
         if all(r.term.is_table for r, _ in parts):
             return cls(tuple(parts), np.sum([w for _, w in parts], axis=0), None)
         small = cells <= LIMITS.set_gram_cells and all(
@@ -620,7 +620,9 @@ class Quadratic:
         out, start = np.zeros(self.ends[-1]), 0
         for reduced, s in zip(self.reduced, self._set_of, strict=True):
             rows = reduced.term.rows
-            out[self.ends[s] : self.ends[s + 1]] += reduced.most(sizes[start : start + rows])
+            out[self.ends[s] : self.ends[s + 1]] += reduced.column_bound(
+                sizes[start : start + rows]
+            )
             start += rows
         return float(self.spread(out).max(initial=0.0))
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``project``: noisy answers to the nearest ones that some data set has.
 
+The public call. It checks what it gets, makes a ``Fit`` of it, and chooses who minimises it: cells
+where they can be listed (``cells``), weighted rows where they cannot (``rows``), or a relaxation
+that holds all data sets (``local_consistency``, ``semidefinite``), which also proves the gap of
+rows. ``Projected`` has the answers and what is certified of them.
+
 Post-processing of public numbers: it costs no privacy (Dwork, Roth 2014, Proposition 2.1). The
 answers of data sets form a convex set, so in the norm that is minimised the result is never
 farther from the truth than what came in, and mostly much nearer; see
@@ -19,11 +24,12 @@ import numpy as np
 from sfumato.domain.values import base_of
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.refine import local_consistency, semidefinite
-from sfumato.refine.cells import CellEstimate, agreed_total, fit_explicit
+from sfumato.refine.cells import CellEstimate, agreed_total, fit_explicit, fit_minimax
+from sfumato.refine.draws import Draws
 from sfumato.refine.problem import Grid, inverse_covariance
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.refine_limits import LIMITS
-from sfumato.refine.rows import Rows
+from sfumato.refine.rows import WeightedRows, fit_rows
 from sfumato.text import listing, shown
 from sfumato.types import Array, Integers, Names, Progress
 from sfumato.workload.constraints import Constraints
@@ -47,8 +53,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# What a projection gives: answers, and what is certified of them.
+# The result
 
 BODIES = {
     "exact": "the nearest that data can have",
@@ -61,14 +66,15 @@ BODIES = {
 class Projected:
     """Answers that some histogram has, and how near to the projection they are certified to be.
 
-    ``value`` is ``1/2 |answers - given|_W^2``; it is at most ``gap`` above the least one, and
-    the answers are within ``distance_bound`` of the projection in the same norm. If the objective
-    is ``"max"`` the norm is the largest ``sqrt(weight) |answer - given|``, and the value is it.
+    ``value`` is ``1/2 |answers - y|_W^2``, y what was projected; it is at most ``gap`` above the
+    minimum, and the answers are within ``distance_bound`` of the projection in the same norm. If
+    the objective is ``"max"`` the norm is the maximum of ``sqrt(weight) |answer - y|``, and the
+    value is it.
     ``certified_by`` says what proves the gap.
 
     ``cells`` are the codes of ``attributes``, one row for each cell that carries weight; where no
     query tells cells apart, one stands for all. A projection ``onto`` a relaxation has no cells:
-    ``tables`` then holds its table of every asked set of attributes.
+    ``tables`` then holds its table of every set of attributes that queries read.
     """
 
     answers: Array
@@ -100,14 +106,13 @@ class Projected:
         )
 
 
-# --------------------
-# What is given to a projection, checked: answers, weights, covariances, numbers of records.
+# Checks of the arguments
 
 Numbered = Array | Sequence[float] | Sequence[Array] | Mapping[str, Array]
 
 
 def checked_constraints(constraints: Constraints | None, workload: Workload) -> Constraints | None:
-    """The constraints, if they are some, and about the domain of the workload."""
+    """The constraints, in the domain of the workload; refused if they are about another."""
     if constraints is None:
         return None
     if not isinstance(constraints, Constraints):
@@ -122,28 +127,28 @@ def checked_constraints(constraints: Constraints | None, workload: Workload) -> 
     return constraints.beside(workload.domain)
 
 
-def by_group(given: Numbered, workload: Workload, what: str) -> list[Array]:
+def by_group(numbers: Numbered, workload: Workload, what: str) -> list[Array]:
     """Numbers per group, from one vector, a sequence of vectors, or vectors by name."""
     if not isinstance(workload, Workload):
         raise WorkloadError(
             f"{what} are those of a workload such as sf.marginals(domain, 2), got {shown(workload)}"
         )
     names = [t.name for t in workload.terms]
-    if isinstance(given, Mapping):
-        if set(given) != set(names):
+    if isinstance(numbers, Mapping):
+        if set(numbers) != set(names):
             raise WorkloadError(
                 f"{what} by group need one vector for each of {listing(names)}; got "
-                f"{listing(list(given))}"
+                f"{listing(list(numbers))}"
             )
-        return [_numbers(given[name], what) for name in names]
-    is_nested = not isinstance(given, np.ndarray) and any(np.ndim(g) for g in given)
+        return [_numbers(numbers[name], what) for name in names]
+    is_nested = not isinstance(numbers, np.ndarray) and any(np.ndim(g) for g in numbers)
     if is_nested:
-        if len(given) != len(names):
+        if len(numbers) != len(names):
             raise WorkloadError(
-                f"the workload has {len(names)} groups, got {what} for {len(given)}"
+                f"the workload has {len(names)} groups, got {what} for {len(numbers)}"
             )
-        return [_numbers(g, what) for g in given]
-    vector = _numbers(given, what)
+        return [_numbers(g, what) for g in numbers]
+    vector = _numbers(numbers, what)
     if vector.shape != (workload.queries,):
         raise WorkloadError(
             f"the workload has {workload.queries:,} queries, got {what} of shape {vector.shape}"
@@ -151,18 +156,18 @@ def by_group(given: Numbered, workload: Workload, what: str) -> list[Array]:
     return list(np.split(vector, np.cumsum([t.rows for t in workload.terms])[:-1]))
 
 
-def _numbers(given: object, what: str) -> Array:
+def _numbers(numbers: object, what: str) -> Array:
     try:
-        found = np.asarray(given)
+        vector = np.asarray(numbers)
     except ValueError as error:
         raise WorkloadError(f"{what} must be vectors of numbers") from error
-    if found.dtype.kind not in "iuf":
-        raise WorkloadError(f"{what} must be numbers, got an array of {found.dtype}")
-    return found.astype(np.float64)
+    if vector.dtype.kind not in "iuf":
+        raise WorkloadError(f"{what} must be numbers, got an array of {vector.dtype}")
+    return vector.astype(np.float64)
 
 
 def covariance_of(weights: Numbered | None) -> Array | None:
-    """A matrix is a covariance; everything else is weights."""
+    """The covariance, if the weights are a matrix; None if they are weights per query."""
     is_matrix = isinstance(weights, np.ndarray) and weights.ndim == 2
     return np.asarray(weights) if is_matrix else None
 
@@ -190,13 +195,13 @@ def total_of(n: object) -> tuple[float | None, tuple[float, float] | None]:
                 f"a noisy number of records is (value, standard error above 0), got {shown(n)}"
             )
         return None, (value, error)
-    known = _number(n)
-    if known is None or known < 0:
+    count = _number(n)
+    if count is None or count < 0:
         raise WorkloadError(
             f"the number of records is 0 or more, None if unknown, or (value, standard error); got "
             f"{shown(n)}"
         )
-    return known, None
+    return count, None
 
 
 def _number(value: object) -> float | None:
@@ -283,8 +288,8 @@ def project(
     >>> sf.project([3.0, 1.0, -2.0], work, n=2).answers.round(6).tolist()
     [2.0, 0.0, 0.0]
     """
-    _check_asked(onto, objective, gap, seconds)
-    given = by_group(answers, workload, "answers")
+    _check_options(onto, objective, gap, seconds)
+    values = by_group(answers, workload, "answers")
     total, noisy = total_of(n)
     total = agreed_total(total, checked_constraints(constraints, workload))
     covariance = covariance_of(weights)
@@ -292,7 +297,7 @@ def project(
         weights, covariance = inverse_variances(covariance, workload.queries), None
     per_query = None if weights is None or covariance is not None else weights
     split = None if per_query is None else by_group(per_query, workload, "weights")
-    fit = fit_answers(workload, given, split)
+    fit = fit_answers(workload, values, split)
     check_size(fit)
     precision, exact = None, None
     if covariance is not None:
@@ -304,11 +309,11 @@ def project(
         return _relaxed(fit, workload, total, onto, gap, seconds, constraints, progress)
     grid = Grid.of(fit, constraints)
     if objective == "max":
-        return _largest(fit, grid, workload, total, gap, progress)
+        return _minimax(fit, grid, workload, total, gap, progress)
     if grid.size > LIMITS.cells_listed:
         _check_rows(grid, total, precision)
         return _by_rows(fit, workload, total or 0.0, gap, seconds, constraints, progress)
-    found = fit_explicit(
+    estimate = fit_explicit(
         fit,
         grid,
         total,
@@ -318,10 +323,10 @@ def project(
         seconds=seconds,
         progress=progress,
     )
-    return _projected(found, workload)
+    return _projected(estimate, workload)
 
 
-def _check_asked(onto: str, objective: str, gap: float, seconds: float | None) -> None:
+def _check_options(onto: str, objective: str, gap: float, seconds: float | None) -> None:
     if not isinstance(gap, float | int) or isinstance(gap, bool) or not 0 < gap < float("inf"):
         raise WorkloadError(f"a gap is a number above 0, such as 1e-6; got {shown(gap)}")
     if seconds is not None and not (isinstance(seconds, float | int) and seconds > 0):
@@ -337,7 +342,7 @@ def _check_asked(onto: str, objective: str, gap: float, seconds: float | None) -
 def _check_relaxed(
     onto: str, objective: str, precision: Array | None, constraints: Constraints | None
 ) -> None:
-    """What the relaxations do not know."""
+    """Refuse what the relaxations cannot do."""
     if objective == "max":
         raise WorkloadError(
             f'the objective "max" has no projection onto {onto!r}: use objective="rmse", or '
@@ -364,49 +369,48 @@ def _relaxed(
     constraints: Constraints | None,
     progress: Progress | None,
 ) -> Projected:
-
     if onto == "local":
-        found = onto_local(fit, total, gap, seconds, constraints, progress)
+        nearest = onto_local(fit, total, gap, seconds, constraints, progress)
     else:
-        found = onto_moments(fit, total, gap, seconds, progress)
-    groups = tuple(found.answers[: len(workload.terms)])
+        nearest = onto_moments(fit, total, gap, seconds, progress)
+    groups = tuple(nearest.answers[: len(workload.terms)])
     return Projected(
         answers=np.concatenate(groups),
         groups=groups,
-        value=found.value,
-        gap=found.gap,
-        distance_bound=found.distance,
-        total=found.total,
-        attributes=found.names,
-        cells=np.zeros((0, len(found.names)), dtype=np.int64),
+        value=nearest.value,
+        gap=nearest.gap,
+        distance_bound=nearest.distance,
+        total=nearest.total,
+        attributes=nearest.names,
+        cells=np.zeros((0, len(nearest.names)), dtype=np.int64),
         weights=np.zeros(0),
-        method=found.method,
-        converged=found.gap <= found.target_gap,
+        method=nearest.method,
+        converged=nearest.gap <= nearest.target_gap,
         onto=onto,
         certified_by="multipliers",
-        tables=found.tables,
+        tables=nearest.tables,
     )
 
 
-def _projected(found: CellEstimate, workload: Workload) -> Projected:
-    answers = found.answers[: workload.queries]
+def _projected(estimate: CellEstimate, workload: Workload) -> Projected:
+    answers = estimate.answers[: workload.queries]
     ends = np.cumsum([t.rows for t in workload.terms])[:-1]
     return Projected(
         answers=answers,
         groups=tuple(np.split(answers, ends)),
-        value=found.value,
-        gap=found.gap,
-        distance_bound=found.distance_bound,
-        total=float(found.weights.sum()),
-        attributes=found.grid.names,
-        cells=found.grid.codes(found.cells),
-        weights=found.weights,
-        method=found.method,
-        converged=found.gap <= found.target_gap,
+        value=estimate.value,
+        gap=estimate.gap,
+        distance_bound=estimate.distance_bound,
+        total=float(estimate.weights.sum()),
+        attributes=estimate.grid.names,
+        cells=estimate.grid.codes(estimate.cells),
+        weights=estimate.weights,
+        method=estimate.method,
+        converged=estimate.gap <= estimate.target_gap,
     )
 
 
-def _largest(
+def _minimax(
     fit: Fit,
     grid: Grid,
     workload: Workload,
@@ -414,9 +418,7 @@ def _largest(
     gap: float,
     progress: Progress | None,
 ) -> Projected:
-    """The least largest difference; its projection need not be unique."""
-    from sfumato.refine.cells import fit_largest
-
+    """The answers of minimum maximal difference; they need not be unique."""
     if any(table.names for table in grid.published):
         raise WorkloadError(
             'the objective "max" knows impossible combinations but no published tables; use '
@@ -428,8 +430,8 @@ def _largest(
             f'objective "max" lists them, at most {LIMITS.cells_listed:,}: project groups that '
             'share fewer attributes on their own, or use objective="rmse"'
         )
-    found = fit_largest(fit, grid, total, gap=max(gap, LIMITS.coarse_gap), progress=progress)
-    return replace(_projected(found, workload), distance_bound=2 * found.value, objective="max")
+    minimax = fit_minimax(fit, grid, total, gap=max(gap, LIMITS.coarse_gap), progress=progress)
+    return replace(_projected(minimax, workload), distance_bound=2 * minimax.value, objective="max")
 
 
 def _count(fit: Fit, value: float, error: float) -> FitPart:
@@ -458,9 +460,6 @@ def _by_rows(
     progress: Progress | None,
 ) -> Projected:
     """Weighted rows where cells cannot be listed; the gap is to a proved lower bound."""
-    from sfumato.refine.draws import Draws
-    from sfumato.refine.rows import fit_rows
-
     names = tuple(workload.domain.names)
     if total == 0:  # nothing else is possible
         groups = tuple(np.zeros(t.rows) for t in workload.terms)
@@ -495,16 +494,15 @@ def _by_rows(
     )
 
 
-# --------------------
-# The relaxations as ``sf.project`` calls them: on their own, and as the proof of rows.
+# Relaxations
 #
 # Every body here holds the answers of all data sets. So a projection onto it is never farther from
-# the truth than the answers were, and its least value is a lower bound for that of any data set.
+# the truth than the answers were, and its minimum is a lower bound for that of any data set.
 
 
 @dataclass(frozen=True, eq=False)
 class Relaxed:
-    """The nearest point of a relaxation, its certified gap, and the gap that was wanted."""
+    """The nearest point of a relaxation, its certified gap, and the gap that was aimed at."""
 
     names: Names
     answers: list[Array]
@@ -531,20 +529,20 @@ def onto_local(
 ) -> Relaxed:
     """The nearest tables that agree on what they share."""
     whole = _whole(fit)
-    found = local_consistency.project_locally(
+    local = local_consistency.project_locally(
         fit,
         n,
         gap=gap,
         enough=gap * LIMITS.value_floor * whole,
         seconds=seconds,
         constraints=constraints,
-        progress=_told(progress, LIMITS.local_steps),
+        progress=_step_progress(progress, LIMITS.local_steps),
     )
-    tables = {names: found.margin(names) for names in fit.sets if names}
-    target_gap = gap * max(found.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
-    method = f"local consistency, {found.steps:,} steps"
+    tables = {names: local.margin(names) for names in fit.sets if names}
+    target_gap = gap * max(local.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
+    method = f"local consistency, {local.steps:,} steps"
     return Relaxed(
-        _names(fit), found.answers, tables, found.total, found.value, found.gap, target_gap, method
+        _names(fit), local.answers, tables, local.total, local.value, local.gap, target_gap, method
     )
 
 
@@ -553,25 +551,25 @@ def onto_moments(
 ) -> Relaxed:
     """The nearest moments of yes/no attributes whose tables are non-negative."""
     whole = _whole(fit)
-    found = semidefinite.project_semidefinitely(
+    moments = semidefinite.project_semidefinitely(
         fit,
         n,
         cells=True,
         gap=gap,
         enough=gap * LIMITS.value_floor * whole,
         seconds=seconds,
-        progress=_told(progress, LIMITS.moment_steps),
+        progress=_step_progress(progress, LIMITS.moment_steps),
     )
-    tables = {names: found.margin(names) for names in fit.sets if names}
-    target_gap = gap * max(found.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
-    total, method = float(found.matrix[0, 0]), f"semidefinite relaxation, {found.steps:,} steps"
+    tables = {names: moments.margin(names) for names in fit.sets if names}
+    target_gap = gap * max(moments.value, LIMITS.value_floor * whole) + LIMITS.gap_rounding * whole
+    total, method = float(moments.matrix[0, 0]), f"semidefinite relaxation, {moments.steps:,} steps"
     return Relaxed(
-        _names(fit), found.answers, tables, total, found.value, found.gap, target_gap, method
+        _names(fit), moments.answers, tables, total, moments.value, moments.gap, target_gap, method
     )
 
 
 def certified_rows(
-    rows: Rows, n: float, seconds: float | None, constraints: Constraints | None
+    rows: WeightedRows, n: float, seconds: float | None, constraints: Constraints | None
 ) -> tuple[float, float, str]:
     """The proved gap of rows, how far from the projection they can be, and what proves it.
 
@@ -591,10 +589,10 @@ def _proofs(
 ) -> Iterator[tuple[float, str]]:
     """Lower bounds on f over all data: of every relaxation that the tables are small enough for."""
     with suppress(TooLarge):
-        found = local_consistency.project_locally(
+        local = local_consistency.project_locally(
             fit, n, gap=LIMITS.proof_gap, seconds=seconds, constraints=constraints
         )
-        yield found.lower, "local consistency"
+        yield local.lower, "local consistency"
     is_yes_no = all(len(s) <= 2 and all(fit.domain[a].size == 2 for a in s) for s in fit.sets)
     if is_yes_no and any(fit.sets):
         # Moments know no constraints: without them the bound is lower, and still one.
@@ -614,7 +612,7 @@ def _whole(fit: Fit) -> float:
     return fit.value([np.zeros_like(p.values) for p in fit.parts])
 
 
-def _told(progress: Progress | None, steps: int) -> Callable[[int, float], None] | None:
+def _step_progress(progress: Progress | None, steps: int) -> Callable[[int, float], None] | None:
     if progress is None:
         return None
     return lambda step, gap: progress(min(step, steps), steps, f"gap {gap:.2g} of the value")

@@ -72,7 +72,7 @@ class RefineLimits:
 
     # cell_solvers: the certificate
     slope_rounding: float = 1e-14
-    """Of the numbers that a slope is a sum of: gaps below it are those of float arithmetic."""
+    """The part of the numbers in a slope's sum below which a gap is float rounding."""
     groups_tried_for_length: int = 4
     """Groups, the smallest first, that are tried for a vector that bounds an unknown total."""
 
@@ -80,8 +80,8 @@ class RefineLimits:
     active_set_rounds: int = 2000
     """Rounds in which cells enter; rounding ends the search long before."""
     active_set_weights_tolerance: float = 0.02
-    """Of the maximum violation of a slope: weights of cells that will still change need no more
-    digits."""
+    """The part of the maximum violation of a slope to which weights are solved: cells still
+    change."""
     active_set_patience: int = 25
     """Rounds without a smaller gap after which rounding is all that is left."""
 
@@ -123,7 +123,7 @@ class RefineLimits:
     multiplier_slow: float = 0.25
     """The part of the difference left after a round above which the weight grows."""
     multiplier_round_gap: float = 0.2
-    """Of the gap that is aimed at: how well a round is solved."""
+    """The part of the gap that is aimed at to which a round is solved."""
     margins_met: float = 1e-16
     """Half the squared difference from counts near 1 that counts as none."""
     feasible_share: float = 1e-3
@@ -131,8 +131,8 @@ class RefineLimits:
 
     # cells: the choice of a solver
     value_floor: float = 1e-6
-    """Of |y|^2 / 2: gaps are relative to the value plus this, or answers that fit exactly would
-    have none."""
+    """The part of |y|^2 / 2 that is added to the value a gap is relative to: else answers that fit
+    exactly would allow no gap."""
     independent_queries_few: int = 4000
     """Independent queries up to which few cells are tried at once; beyond, a glance over all
     cells comes first."""
@@ -150,13 +150,13 @@ class RefineLimits:
     """With 1 the lower bound rises in every round (Lawson); 1.5 takes two thirds of the rounds,
     from 2 on the histograms swing."""
     minimax_weight_minimum: float = 1e-12
-    """Of all weight: a query that fits once may be the worst later."""
+    """The minimum share of weight of a query: one that fits now may be the worst later."""
     minimax_floor: float = 1e-4
-    """Of the maximum s|y|: gaps are relative to the value plus this."""
+    """The part of the maximum s|y| that is added to the value a gap is relative to."""
 
     # feasibility
     sliver: float = 1e-13
-    """Of all records: weights below it are rounding."""
+    """The part of all records below which a weight is rounding."""
 
     # row_problem: a fit seen from rows
     truth_values_at_once: int = 2**24
@@ -172,13 +172,13 @@ class RefineLimits:
     """The weight of published counts while rows are searched, against the maximum weight of an
     answer."""
     feasible_rows_share: float = 1e-3
-    """Of all weight, for rows that are added where published counts need some."""
+    """The share of weight for rows that are added where published counts need some."""
 
     # rows: where rows start
     product_rounds: int = 40
     """Steps towards the best product of one-way tables; a start need not be the best one."""
     product_rounds_large: int = 8
-    """The same where tables are large: a start must not take longer than the search."""
+    """The steps where tables are large: a start must not take longer than the search."""
     row_tables_large: int = 2**22
     """Cells of all tables above which a pass over them takes a noticeable part of a second."""
     product_step_minimum: float = 2.0**-40
@@ -190,7 +190,7 @@ class RefineLimits:
     product_exponent: float = 5.0
     """The most that the logarithm of a share moves at once."""
     product_share_minimum: float = 1e-12
-    """Of a cell, so that none falls to 0 for good."""
+    """What every share is raised by, so that none falls to 0 for good."""
     rows_minimum: int = 5_000
     """Rows, unless a number is given, however few records there are."""
     rows_maximum: int = 25_000
@@ -208,7 +208,7 @@ class RefineLimits:
     row_weights_steps: int = 25
     """Steps over the weights in a round of the search."""
     row_weights_steps_large: int = 6
-    """The same where tables are large and each step takes seconds."""
+    """The steps where tables are large and each takes seconds."""
     scores_listed: int = 2**17
     """Cells of a domain whose every score is looked at for the minimum, which then is proved."""
     rows_added: int = 2_000
@@ -216,7 +216,7 @@ class RefineLimits:
     row_descents: int = 4
     """Passes over the attributes of a new row towards a lower score."""
     row_weight_minimum: float = 1e-9
-    """Of the mean weight: rows below it are dropped."""
+    """The part of the mean weight below which a row is dropped."""
     row_round_pays: int = 10
     """The last round, unless it lowered f by one over this of the gap that is aimed at."""
     row_attributes_changed: int = 3
@@ -246,7 +246,7 @@ class RefineLimits:
 
     # shrink: mixtures with guesses
     guess_cells: int = 2**18
-    """Cells of a guess."""
+    """Cells up to which a projection is mixed with guesses."""
     guess_entries: int = 2**20
     """Cells in use times answers: what is projected again takes no longer than that."""
     guess_draws: int = 4
@@ -258,13 +258,14 @@ class RefineLimits:
     public_contradicted: float = 2.0
     """Standard errors by which even counts must be nearer than public records to replace them."""
     noise_outweighed: float = 0.25
-    """Of the squared distance to the nearest guess: less noise is left alone."""
+    """The part of the squared distance to the nearest guess below which noise is left alone."""
     shrink_caution: float = 1 / 3
-    """Of the way back to the projection, which bounds the loss where shrinking is wrong."""
+    """The part of the way back to the projection, which bounds the loss where shrinking is
+    wrong."""
     projection_share_maximum: float = 0.9
-    """Of the projection: so little shrinking is not worth its risk."""
+    """The share of the projection above which so little shrinking is not worth its risk."""
     weight_in_use: float = 1e-9
-    """Of the total: cells of less weight do not count as in use."""
+    """The part of the total above which a cell counts as in use."""
 
     # intervals
     whole_number_rounding: float = 1e-9
@@ -288,7 +289,8 @@ class RefineLimits:
     potential_step: float = 3.0
     """The most that a potential moves at once; rows are a sample, and few in rare cells."""
     one_way_share_minimum: float = 1e-9
-    """Of a cell of one attribute: none is quite impossible because its noisy count is negative."""
+    """The part of the uniform in the shares of an attribute: no cell is impossible because its
+    noisy count is negative."""
     looseness_maximum: float = 1e4
     """How much looser than sampling noise a dependence is taken to be."""
     looseness_margin: float = 0.3
@@ -304,7 +306,7 @@ class RefineLimits:
     hedge_passes_maximum: int = 50
     """Passes where the error still falls."""
     hedge_settled: float = 1e-2
-    """Of the error left in the measured queries: the gain of a pass below which it is the last."""
+    """The part of the error in the measured queries that a pass must remove for another one."""
     evenness_weight: float = 0.01
     """With 1 a synopsis is the likeliest histogram of records drawn evenly at random; data are
     not like that."""
@@ -325,9 +327,10 @@ class RefineLimits:
     bound_turns: int = 300
     """Conjugate gradients of the start and of a lower bound."""
     gradient_rounding: float = 1e-13
-    """Of what a gradient is the difference of: steps along less go anywhere."""
+    """The part of a gradient's summands below which it is rounding, and steps along it go
+    anywhere."""
     turn_reduction: float = 1e-2
-    """Of the residual, for one step."""
+    """The part of the residual at which the conjugate gradients of one step end."""
 
     # local_consistency: tables made feasible
     even_shares: tuple[float, ...] = (0.0, 0.01, 0.1)
@@ -337,15 +340,15 @@ class RefineLimits:
     zero_turns: int = 400
     """Conjugate gradients that empty impossible cells."""
     zero_rounding: float = 1e-14
-    """Of the total: what is left on impossible cells."""
+    """The part of the total that may be left on impossible cells."""
     inside_rows_drawn: int = 20_000
     """Rows from the product of margins."""
     inside_rows: int = 2**20
     """Rows, one in every possible cell of every table."""
     inside_even_share: float = 0.1
-    """Of the uniform in that product."""
+    """The share of the uniform in that product."""
     inside_cells_share: float = 0.5
-    """Of all weight for rows that make cells positive."""
+    """The share of weight for rows that make every possible cell positive."""
 
     # local_consistency, semidefinite: splitting
     relaxation_gap: float = 1e-6
@@ -353,7 +356,7 @@ class RefineLimits:
     relaxation_multiplications: float = 300 * STEPS_PER_SECOND
     """Multiplications of a projection onto a relaxation, about five minutes of one core."""
     gap_rounding: float = 1e-13
-    """Of f at zero: what floats leave of a gap."""
+    """The part of f at zero that floats leave of a gap."""
     gap_denominator: float = 1e-300
     """Keeps a relative gap finite where f is 0."""
     local_steps: int = 4000
@@ -381,13 +384,13 @@ class RefineLimits:
     mixing_settled: float = 1e-10
     """The relative gain of a sweep below which it is the last."""
     mixing_rounding: float = 1e-12
-    """Of all coefficients: added to a bound for what floats may have lost."""
+    """The part of all coefficients that is added to a bound for what floats may have lost."""
 
     # project
     number_maximum: float = 1e100
-    """Of an answer or a total: squares of it times weights are still floats."""
+    """The size of an answer or a total up to which squares times weights are still floats."""
     error_minimum: float = 1e-100
-    """Of a standard error, for the same reason."""
+    """The size of a standard error from which its inverse square is still a float."""
     proof_gap: float = 1e-3
     """The relative gap of the relaxation that proves a gap of rows."""
 
@@ -398,7 +401,8 @@ class RefineLimits:
     """Times that impossible records are drawn again from the tree before their linked
     attributes are drawn apart."""
     published_error: float = 1e-12
-    """Of all records: the error of a cell that outweighs every noisy one."""
+    """The part of all records that is the error of a published cell: it outweighs every noisy
+    one."""
     synthetic_values: int = 5 * 10**8
     """Values of synthetic records, records times attributes: 4 GB."""
 

@@ -722,7 +722,7 @@ def _two_eigenvalues(queries: QuerySet) -> Pair | None:
 
 
 def _mean_eigenvalues(queries: QuerySet) -> Pair:
-    """Of Q'Q: the mean off the constant, and that along it."""
+    """The mean eigenvalue of Q'Q off the constant, and the one along it."""
     n, gram = queries.size, queries.gram()
     along_constant = float(gram.sum()) / n
     off = (float(np.trace(gram)) - along_constant) / (n - 1) if n > 1 else along_constant

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fit seen from rows: margins of weighted rows, the value, its gradient, and a curvature.
+"""A fit seen from weighted rows: margins, value, gradient, curvature; and rows that comply.
 
 Rows are cells with weights; a histogram of any number of cells is known by the few that weigh
-something. The derivative of f by the weight of a row is the sum of one entry of the gradient per
-set of attributes (its score). ``curvature`` has one number per entry with
+something. ``RowProblem`` has what the search for rows (``rows``) needs. The derivative of f by the
+weight of a row is the sum of one entry of the gradient per set of attributes (its score).
+``curvature`` has one number per entry with
 
     f(h + e) <= f(h) + <G, e> + 1/2 sum_x curvature_x e_x^2        (e: a change of the margins),
 
 for ``F'WF <= diag(F'WF 1)`` where F has no negative entry (Gershgorin), and ``<= lambda_max I``
-always.
+always. ``make_possible`` and ``meet_published`` return rows that constraints allow.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from sfumato.workload.terms import Predicates
 
 __all__ = [
     "Codes",
-    "Conditions",
     "Gradient",
-    "Layout",
-    "MetRows",
     "OnRows",
-    "Problem",
+    "RakedRows",
+    "RowConditions",
+    "RowLayout",
+    "RowProblem",
     "is_wide",
     "joined",
     "layout",
@@ -54,13 +55,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# Conditions over too many cells to tabulate, evaluated on rows.
-#
-# Every condition is a union of boxes (``workload/clauses.py``); a row is in a box when no
-# attribute fails it, so that changing one attribute of a row turns only conditions that look at
-# it.
-
+# Conditions over too many cells to tabulate
 
 Codes = Integers  # attribute x row
 
@@ -71,10 +66,13 @@ def is_wide(part: FitPart) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Conditions:
-    """Distinct conditions as boxes; ``values`` and ``weights`` are summed over equal ones.
+class RowConditions:
+    """Distinct conditions as boxes, evaluated on rows; equal ones are merged.
 
-    Asked conditions that are equal have one answer x; ``sum w (x - y)^2`` is then the sum of the
+    Every condition is a union of boxes (``workload/clauses.py``); a row is in a box when no
+    attribute fails it, so that changing one attribute of a row turns only conditions that look at
+    it. ``values`` and ``weights`` are those of the queries, summed over equal conditions, which
+    have one answer x; ``sum w (x - y)^2`` is then the sum of the
     weights times ``(x - mean)^2``, plus ``fixed``, which nothing can change.
     """
 
@@ -95,7 +93,7 @@ class Conditions:
         return len(self.first)
 
     def truth(self, codes: Codes) -> Mask:
-        """Row by condition."""
+        """Whether each row is in each condition, row by condition."""
         out = np.ones((codes.shape[1], len(self.condition)), dtype=np.bool_)
         for a, row in enumerate(codes):
             for e in range(self.look_start[a], self.look_start[a + 1]):
@@ -119,7 +117,7 @@ class Conditions:
         return out
 
     def of_parts(self, answers: Array) -> list[Array]:
-        """The answers in the order they were asked in; 0 where a condition never holds."""
+        """The answers in the order of the parts; 0 where a condition never holds."""
         padded = np.append(answers, 0.0)
         return [padded[places] for places in self.places]
 
@@ -128,16 +126,18 @@ class Conditions:
         return [slice(i, i + step) for i in range(0, codes.shape[1], step)]
 
 
-def read_conditions(domain: Domain, parts: Sequence[FitPart]) -> Conditions:
-    """The conditions of the wide parts; none gives an empty set of them."""
+def read_conditions(domain: Domain, parts: Sequence[FitPart]) -> RowConditions:
+    """The conditions of the wide parts, none if there are no wide parts."""
     terms = [p.term for p in parts if p.term.as_conditions()]
-    asked = [c for t in terms for c in t.as_conditions()]
-    if not asked:
+    conditions = [c for t in terms for c in t.as_conditions()]
+    if not conditions:
         none = np.zeros(0, dtype=np.int64)
         first = np.zeros(len(domain.names) + 1, dtype=np.int64)
         flags = np.zeros(0, dtype=np.bool_)
-        return Conditions(none, none, first, none, none, flags, (), np.zeros(0), np.zeros(0), 0.0)
-    clauses = read_clauses(domain, asked)
+        return RowConditions(
+            none, none, first, none, none, flags, (), np.zeros(0), np.zeros(0), 0.0
+        )
+    clauses = read_clauses(domain, conditions)
     if not clauses.is_complete:
         raise TooLarge(
             "a condition over many attributes is a union of more than 64 boxes; write it as "
@@ -145,14 +145,16 @@ def read_conditions(domain: Domain, parts: Sequence[FitPart]) -> Conditions:
         )
     ends = np.append(clauses.first, clauses.clauses)
     condition = np.repeat(np.arange(clauses.count), np.diff(ends))
-    classes = Classes.of(asked, domain, domain.in_order({n for t in terms for n in t.attributes}))
+    classes = Classes.of(
+        conditions, domain, domain.in_order({n for t in terms for n in t.attributes})
+    )
     class_of = dict(zip(classes.names, classes.class_of, strict=True))
-    known = dict(zip(clauses.names, clauses.masks, strict=True))
+    masks_of = dict(zip(clauses.names, clauses.masks, strict=True))
     start, look, at, length = [0], [], [], 0
     masks: list[Mask] = []
     for name in domain.names:
-        if name in known:
-            cells = known[name][class_of[name]]  # cell x clause
+        if name in masks_of:
+            cells = masks_of[name][class_of[name]]  # cell x clause
             for c in np.flatnonzero(~cells.all(axis=0)):
                 look.append(int(c))
                 at.append(length)
@@ -161,7 +163,7 @@ def read_conditions(domain: Domain, parts: Sequence[FitPart]) -> Conditions:
         start.append(len(look))
     places = np.split(clauses.places, np.cumsum([t.rows for t in terms])[:-1])
     values, weights, fixed = _merged(parts, clauses.places, clauses.count)
-    return Conditions(
+    return RowConditions(
         clauses.first,
         condition.astype(np.int64),
         np.array(start, dtype=np.int64),
@@ -175,7 +177,7 @@ def read_conditions(domain: Domain, parts: Sequence[FitPart]) -> Conditions:
     )
 
 
-def read_impossible(domain: Domain, impossible: Sequence[Condition]) -> Conditions:
+def read_impossible(domain: Domain, impossible: Sequence[Condition]) -> RowConditions:
     """Conditions that no row may meet, as ones of no weight."""
     held = tuple(c for c in impossible if c.attributes)
     if not held:
@@ -184,8 +186,8 @@ def read_impossible(domain: Domain, impossible: Sequence[Condition]) -> Conditio
     return read_conditions(domain, [FitPart(term, np.zeros(len(held)), np.zeros(len(held)))])
 
 
-def joined(one: Conditions, other: Conditions) -> Conditions:
-    """The clauses of both, those of the other after those of the one; for the compiled loops."""
+def joined(one: RowConditions, other: RowConditions) -> RowConditions:
+    """The conditions of both, those of the other after those of the one; for compiled loops."""
     if not other.count:
         return one
     start, look, at = [0], [], []
@@ -195,7 +197,7 @@ def joined(one: Conditions, other: Conditions) -> Conditions:
             look.append(c.look_clause[entries] + clause)
             at.append(c.look_mask[entries] + mask)
         start.append(start[-1] + len(look[-2]) + len(look[-1]))
-    return Conditions(
+    return RowConditions(
         np.concatenate([one.first, other.first + len(one.condition)]),
         np.concatenate([one.condition, other.condition + one.count]),
         np.array(start, dtype=np.int64),
@@ -221,7 +223,7 @@ def _merged(parts: Sequence[FitPart], places: Integers, count: int) -> tuple[Arr
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class RowLayout:
     """Where the cells of every set stand in one flat vector, and which sets hold an attribute."""
 
     sizes: Integers
@@ -269,7 +271,7 @@ class Layout:
         return out
 
 
-def layout(sizes: dict[str, int], sets: tuple[Names, ...]) -> Layout:
+def layout(sizes: dict[str, int], sets: tuple[Names, ...]) -> RowLayout:
     """The layout of sets of attributes; refused when their tables do not fit in memory."""
     number = {name: a for a, name in enumerate(sizes)}
     cells = [prod(sizes[n] for n in names) for names in sets]
@@ -289,7 +291,7 @@ def layout(sizes: dict[str, int], sets: tuple[Names, ...]) -> Layout:
             held[number[name]].append((s, step))
         starts.append(len(member))
     flat = [pair for pairs in held for pair in pairs]
-    return Layout(
+    return RowLayout(
         np.array(list(sizes.values()), dtype=np.int64),
         sets,
         np.cumsum([0, *cells], dtype=np.int64)[:-1],
@@ -315,12 +317,12 @@ class Gradient:
 class OnRows:
     """A problem seen from rows that stay as they are: which conditions hold is looked up once."""
 
-    asked: Problem
+    problem: RowProblem
     codes: Codes
 
     @cached_property
     def _truth(self) -> Array | None:
-        conditions = self.asked.conditions
+        conditions = self.problem.conditions
         if not 0 < conditions.count * self.codes.shape[1] <= LIMITS.truth_values_stored:
             return None
         return conditions.truth(self.codes).astype(np.float64)
@@ -328,29 +330,29 @@ class OnRows:
     def margins(self, weights: Array) -> Gradient:
         """What the parts read of the rows with these weights."""
         if self._truth is None:
-            return self.asked.margins(self.codes, weights)
-        return Gradient(self.asked.layout.margins(self.codes, weights), weights @ self._truth)
+            return self.problem.margins(self.codes, weights)
+        return Gradient(self.problem.layout.margins(self.codes, weights), weights @ self._truth)
 
     def scores(self, gradient: Gradient) -> Array:
         """The derivative of f by the weight of every row."""
         if self._truth is None:
-            return self.asked.scores(self.codes, gradient)
-        return self.asked.layout.scores(self.codes, gradient.cells) + self._truth @ gradient.pull
+            return self.problem.scores(self.codes, gradient)
+        return self.problem.layout.scores(self.codes, gradient.cells) + self._truth @ gradient.pull
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class RowProblem:
     """A fit with its parts split into tables and wide conditions."""
 
     fit: Fit
     total: float
     tables: tuple[tuple[int, FitPart], ...]  # with the number of their set
-    layout: Layout
-    conditions: Conditions
+    layout: RowLayout
+    conditions: RowConditions
     constraints: Constraints | None = None
 
     @cached_property
-    def guarded(self) -> Conditions:
+    def guarded(self) -> RowConditions:
         """The wide conditions, and after them those that no row may meet."""
         if self.constraints is None:
             return self.conditions
@@ -385,15 +387,15 @@ class Problem:
         return Gradient(cells, self.conditions.answers(codes, weights))
 
     def value(self, seen: Gradient) -> float:
-        """f."""
+        """f at the margins of rows."""
         return self._evaluate(seen, None)
 
     def gradient(self, seen: Gradient) -> tuple[float, Gradient]:
         """f and its derivatives by the margins."""
         out = np.zeros(self.layout.length)
         value = self._evaluate(seen, out)
-        found = self.conditions
-        return value, Gradient(out, found.weights * (seen.pull - found.values))
+        conditions = self.conditions
+        return value, Gradient(out, conditions.weights * (seen.pull - conditions.values))
 
     def scores(self, codes: Codes, gradient: Gradient) -> Array:
         """The derivative of f by the weight of every row."""
@@ -402,9 +404,10 @@ class Problem:
 
     def _evaluate(self, seen: Gradient, out: Array | None) -> float:
         spend(2 * ADDED_UP * self.layout.length)
-        # FitPart by part: the answers of one part are all that is held beside the margins.
-        found = self.conditions
-        value = found.fixed + 0.5 * float(found.weights @ (seen.pull - found.values) ** 2)
+        # Part by part: the answers of one part are all that is held beside the margins.
+        conditions = self.conditions
+        misses = seen.pull - conditions.values
+        value = conditions.fixed + 0.5 * float(conditions.weights @ misses**2)
         for s, part in self.tables:
             at = self.layout.slice_of(s)
             misfit = part.term.answer(seen.cells[at].reshape(part.term.shape)) - part.values
@@ -416,7 +419,7 @@ class Problem:
 
     @cached_property
     def curvature(self) -> Array:
-        """The bound of the module docstring, cell by cell."""
+        """The curvature of the module docstring, cell by cell."""
         out = np.zeros(self.layout.length)
         for s, part in self.tables:
             out[self.layout.slice_of(s)] += _bend(part)
@@ -438,13 +441,13 @@ class Problem:
         return out
 
 
-def problem(fit: Fit, total: float, constraints: Constraints | None = None) -> Problem:
+def problem(fit: Fit, total: float, constraints: Constraints | None = None) -> RowProblem:
     """Split the parts; refuse what does not fit in memory."""
     narrow = [p for p in fit.parts if not is_wide(p)]
     sets = tuple(dict.fromkeys(p.term.attributes for p in narrow))
     number = {names: s for s, names in enumerate(sets)}
     sizes = {a.name: a.size for a in fit.domain}
-    return Problem(
+    return RowProblem(
         fit,
         total,
         tuple((number[p.term.attributes], p) for p in narrow),
@@ -466,33 +469,27 @@ def _bend(part: FitPart) -> Array | float:
         moved = term.adjoint(weights * term.answer(x.reshape(term.shape)))
         return np.asarray(moved, dtype=np.float64).reshape(-1)
 
-    greatest = LIMITS.row_power_factor * _greatest(gram, term.cells)
+    maximum = LIMITS.row_power_factor * _maximum_eigenvalue(gram, term.cells)
     if not term.is_nonnegative:
-        return greatest
+        return maximum
     sums = gram(np.ones(term.cells))
-    return sums if float(sums.sum()) <= greatest * term.cells else greatest
+    return sums if float(sums.sum()) <= maximum * term.cells else maximum
 
 
-def _greatest(gram: Callable[[Array], Array], cells: int) -> float:
+def _maximum_eigenvalue(gram: Callable[[Array], Array], cells: int) -> float:
     """The greatest eigenvalue, from below, by power iteration from a fixed uneven start."""
     x = 1.0 + np.cos(1.7 * np.arange(cells) ** 2)
-    found = 0.0
+    eigenvalue = 0.0
     for _ in range(LIMITS.row_power_steps):
         size = float(np.linalg.norm(x))
         if size == 0:
-            return found
+            return eigenvalue
         x = gram(x / size)
-        found = float(np.linalg.norm(x))
-    return found
+        eigenvalue = float(np.linalg.norm(x))
+    return eigenvalue
 
 
-# --------------------
-# Rows that can be records: impossible ones drawn again, weights raked to what is published.
-#
-# The attributes of linked conditions are drawn again together, from the product of given shares,
-# conditional on being possible: classes of cells first (their shares are sums), then a cell within
-# each class. Other attributes stay as they are. Everything here is arithmetic on public numbers.
-
+# Rows that constraints allow
 
 Uniforms = Callable[[int], Array]  # so many numbers in [0, 1)
 
@@ -505,6 +502,10 @@ def make_possible(
     fixed: Collection[str] = (),
 ) -> Integers:
     """The rows (attribute x row), with impossible ones drawn again as the shares say.
+
+    The attributes of linked conditions are drawn again together, from the product of the shares,
+    conditional on being possible: classes of cells first (their shares are sums), then a cell
+    within each class. Other attributes stay as they are.
 
     Attributes in ``fixed`` stay as they are; a row must then be possible as far as they tell.
     """
@@ -574,16 +575,16 @@ def with_published(fit: Fit, constraints: Constraints | None) -> Fit:
     """The fit with published tables as parts of great weight: a search is drawn towards them."""
     if constraints is None or not constraints.published:
         return fit
-    greatest = max((float(p.weights.max(initial=0.0)) for p in fit.parts), default=0.0) or 1.0
+    maximum = max((float(p.weights.max(initial=0.0)) for p in fit.parts), default=0.0) or 1.0
     extra = []
     for table in constraints.published:
-        weights = np.full(table.values.size, LIMITS.published_weight * greatest)
+        weights = np.full(table.values.size, LIMITS.published_weight * maximum)
         extra.append(FitPart(table.term(fit.domain), table.values.reshape(-1), weights))
     return Fit(fit.domain, (*fit.parts, *extra))
 
 
 @dataclass(frozen=True, eq=False)
-class MetRows:
+class RakedRows:
     """Rows with raked weights; ``off`` is the largest miss of a published count, per record."""
 
     codes: Integers
@@ -591,36 +592,36 @@ class MetRows:
     off: float
 
 
-def meet_published(constraints: Constraints, codes: Integers, weights: Array) -> MetRows:
+def meet_published(constraints: Constraints, codes: Integers, weights: Array) -> RakedRows:
     """The rows with weights that have the published margins, rows added where that needs some.
 
-    Exact to ``CLOSE`` of the total where rows that meet them are known (``feasibility.py``);
+    Exact to ``CLOSE`` of the total where rows that meet them are known (``feasibility.witness``);
     tables that no data set has are refused there.
     """
     met = _raked(constraints, codes, weights)
     if met.off > CLOSE:
         try:
-            found = witness(constraints)
+            feasible = witness(constraints)
         except TooLarge:
-            found = None
-        if found is not None and len(found.weights):
+            feasible = None
+        if feasible is not None and len(feasible.weights):
             share = (
                 LIMITS.feasible_rows_share
                 * constraints.published[0].total
-                / float(found.weights.sum())
+                / float(feasible.weights.sum())
             )
-            both = np.concatenate([codes, found.codes], axis=1)
-            added = np.append((1 - LIMITS.feasible_rows_share) * weights, share * found.weights)
+            both = np.concatenate([codes, feasible.codes], axis=1)
+            added = np.append((1 - LIMITS.feasible_rows_share) * weights, share * feasible.weights)
             met = min(met, _raked(constraints, both, added), key=lambda m: m.off)
     held = met.weights > 0
-    return MetRows(np.ascontiguousarray(met.codes[:, held]), met.weights[held], met.off)
+    return RakedRows(np.ascontiguousarray(met.codes[:, held]), met.weights[held], met.off)
 
 
-def _raked(constraints: Constraints, codes: Integers, weights: Array) -> MetRows:
+def _raked(constraints: Constraints, codes: Integers, weights: Array) -> RakedRows:
     places = []
     for table in constraints.published:
         columns = tuple(codes[constraints.domain.index(n)] for n in table.names)
         none = np.zeros(codes.shape[1], dtype=np.int64)
         places.append(np.ravel_multi_index(columns, table.values.shape) if columns else none)
-    found = rake(weights, places, [t.values.reshape(-1) for t in constraints.published])
-    return MetRows(codes, found.weights, found.off)
+    raked = rake(weights, places, [t.values.reshape(-1) for t in constraints.published])
+    return RakedRows(codes, raked.weights, raked.off)

@@ -9,7 +9,7 @@ is seen through their margins. Three moves, none of which lets f rise:
 1. *Moving rows.* One attribute of one row at a time goes to the cell of least value under a
    quadratic bound on f whose curvature is diagonal over the cells of every set; the gradient
    follows each move at once (Gauss-Seidel). Few heavy rows first, then each is split in two.
-2. *Weights* of the rows, by accelerated projected gradient (``weights.py``).
+2. *Weights* of the rows, by accelerated projected gradient (``solve_weights``).
 3. *New rows*, where the gradient is least: coordinate descent from rows there are (conditional
    gradient: Frank, Wolfe 1956, "An algorithm for quadratic programming"; for relaxed projections
    onto synthetic records see Aydore et al. 2021, "Differentially private query release through
@@ -38,7 +38,7 @@ from sfumato.refine.row_problem import (
     Codes,
     Gradient,
     OnRows,
-    Problem,
+    RowProblem,
     layout,
     make_possible,
     meet_published,
@@ -50,30 +50,30 @@ from sfumato.types import Array, Integers, Names, Progress
 from sfumato.workload.constraints import Constraints
 
 __all__ = [
-    "Found",
-    "Rows",
+    "RowSearch",
+    "WeightedRows",
     "best_product",
     "draw_product",
     "fit_rows",
-    "least_score",
     "merged",
+    "minimum_score",
     "onto_weights",
     "search",
     "solve_weights",
 ]
 
 
-# --------------------
-# Where rows start: the best product of one-way tables, and rows that follow it closely.
-#
-# Among the histograms ``n p_1 x ... x p_d``, f is least squares in every ``p_i`` while the others
-# stay. All of them take multiplicative steps (Kivinen, Warmuth 1997, "Exponentiated gradient
-# versus gradient descent for linear predictors"), kept only if f falls; a start need not be the
-# best one.
+# Where rows start
 
 
-def best_product(problem: Problem) -> list[Array]:
-    """One distribution per attribute; attributes that no table part reads stay uniform."""
+def best_product(problem: RowProblem) -> list[Array]:
+    """The best product of one-way tables: a distribution per attribute.
+
+    Attributes that no table part reads stay uniform. Among the histograms ``n p_1 x ... x p_d``, f
+    is least squares in every ``p_i`` while the others stay. All of them take multiplicative steps
+    (Kivinen, Warmuth 1997, "Exponentiated gradient versus gradient descent for linear predictors"),
+    kept only if f falls; a start need not be the best one.
+    """
     shares = [np.full(n, 1 / n) for n in problem.layout.sizes.tolist()]
     value, gradient = problem.gradient(_product_margins(problem, shares))
     pace = 0.0
@@ -92,8 +92,8 @@ def best_product(problem: Problem) -> list[Array]:
         while pace * steepest > LIMITS.product_step_minimum:
             trial = [_stepped(p, pace * g) for p, g in zip(shares, slopes, strict=True)]
             seen = _product_margins(problem, trial)
-            found = problem.value(seen)
-            if found < value:
+            value_of_trial = problem.value(seen)
+            if value_of_trial < value:
                 shares, (value, gradient) = trial, problem.gradient(seen)
                 break
             pace /= 4
@@ -110,8 +110,8 @@ def _stepped(share: Array, by: Array) -> Array:
     return np.asarray(out / out.sum(), dtype=np.float64)
 
 
-def _product_margins(problem: Problem, shares: list[Array]) -> Gradient:
-    """The margins of the product; wide conditions are left as wanted, and so pull nowhere."""
+def _product_margins(problem: RowProblem, shares: list[Array]) -> Gradient:
+    """The margins of the product; wide conditions have their own values, and so pull nowhere."""
     places = problem.layout
     out = np.empty(places.length)
     for s in range(len(places.sets)):
@@ -122,7 +122,7 @@ def _product_margins(problem: Problem, shares: list[Array]) -> Gradient:
     return Gradient(out, problem.conditions.values)
 
 
-def _slope(problem: Problem, shares: list[Array], cells: Array, attribute: int) -> Array:
+def _slope(problem: RowProblem, shares: list[Array], cells: Array, attribute: int) -> Array:
     """The derivative of f by one distribution: tables contracted with all the others."""
     places = problem.layout
     out = np.zeros(int(places.sizes[attribute]))
@@ -158,23 +158,24 @@ def _shuffled(rows: int, draws: Draws) -> Integers:
     return np.argsort(draws.uniforms(rows), kind="stable").astype(np.int64)
 
 
-# --------------------
-# The best weights of given rows: least squares over ``w >= 0, sum w = n``.
-#
-# Accelerated projected gradient with restarts (Beck, Teboulle 2009, "A fast iterative
-# shrinkage-thresholding algorithm for linear inverse problems"; O'Donoghue, Candes 2015, "Adaptive
-# restart for accelerated gradient schemes"), in the diagonal metric c with
-#
-# |   H = A'F'WFA <= A' diag(curvature) A <= diag(c),   c_r = (A' diag(curvature) A u)_r / u_r
-#
-# for any ``u > 0`` (A: from weights to margins, no negative entry). Rows in rare cells so take
-# long steps. Every value is below the one before.
+# Weights of rows
 
 
 def solve_weights(
-    problem: Problem, codes: Codes, weights: Array, steps: int
+    problem: RowProblem, codes: Codes, weights: Array, steps: int
 ) -> tuple[Array, float]:
-    """Weights of no larger value than the given ones, and that value."""
+    """Weights of the rows whose f is no larger than before, and that f.
+
+    Least squares over ``w >= 0, sum w = n``: accelerated projected gradient with restarts (Beck,
+    Teboulle 2009, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems";
+    O'Donoghue, Candes 2015, "Adaptive restart for accelerated gradient schemes"), in the diagonal
+    metric c with
+
+        H = A'F'WFA <= A' diag(curvature) A <= diag(c),   c_r = (A' diag(curvature) A u)_r / u_r
+
+    for any ``u > 0`` (A: from weights to margins, no negative entry). Rows in rare cells so take
+    long steps. Every value is below the one before.
+    """
     on = OnRows(problem, codes)
     best = weights
     value, gradient = problem.gradient(on.margins(best))
@@ -187,8 +188,8 @@ def solve_weights(
             break
         scores = on.scores(gradient)
         step = onto_weights(ahead - scores / (scale * metric), scale * metric, problem.total)
-        found, slope = problem.gradient(on.margins(step))
-        if found > value:
+        value_of_step, slope = problem.gradient(on.margins(step))
+        if value_of_step > value:
             if ahead is best:  # the metric was too short: power iteration stops below
                 scale *= 2
                 if scale > 2**10:
@@ -200,7 +201,7 @@ def solve_weights(
         faster = (1 + np.sqrt(1 + 4 * pace * pace)) / 2
         beyond = (pace - 1) / faster
         moved = step - best
-        gain, best, value, pace = value - found, step, found, faster
+        gain, best, value, pace = value - value_of_step, step, value_of_step, faster
         if gain <= LIMITS.row_weights_gain * value and beyond > 0:
             break
         if beyond > 0:
@@ -215,42 +216,35 @@ def _metric(on: OnRows, weights: Array) -> Array:
     """``c`` at u halfway between the weights and their mean."""
     spread = 0.5 * (weights + weights.mean())
     seen = on.margins(spread)
-    bend, conditions = on.asked.curvature, on.asked.conditions
+    bend, conditions = on.problem.curvature, on.problem.conditions
     bent = Gradient(bend * seen.cells, conditions.weights * seen.pull)
     metric = on.scores(bent) / spread
     floor = 1e-12 * float(metric.max(initial=0.0)) + 1e-300
     return np.asarray(np.maximum(metric, floor), dtype=np.float64)
 
 
-def onto_weights(wanted: Array, metric: Array, total: float) -> Array:
-    """``argmin sum c (w - z)^2`` over ``w >= 0`` of the given sum: ``max(z - t / c, 0)``.
+def onto_weights(centre: Array, metric: Array, total: float) -> Array:
+    """``argmin sum c (w - z)^2`` over ``w >= 0`` of this total: ``max(z - t / c, 0)``.
 
     With ``c z`` sorted downwards, t is ``(sum z - total) / sum 1 / c`` over the first j, for the
     last j whose ``c z`` is above it.
     """
-    scaled, inverse = wanted * metric, 1 / metric
+    scaled, inverse = centre * metric, 1 / metric
     order = np.argsort(-scaled, kind="stable")
-    levels = (np.cumsum(wanted[order]) - total) / np.cumsum(inverse[order])
-    kept = np.flatnonzero(scaled[order] > levels)
-    level = levels[kept[-1] if kept.size else 0]
-    out = np.maximum(wanted - level * inverse, 0.0)
+    levels = (np.cumsum(centre[order]) - total) / np.cumsum(inverse[order])
+    above = np.flatnonzero(scaled[order] > levels)
+    level = levels[above[-1] if above.size else 0]
+    out = np.maximum(centre - level * inverse, 0.0)
     mass = float(out.sum())  # within rounding of the total
     return out * (total / mass) if mass > 0 else np.full_like(out, total / len(out))
 
 
-# --------------------
-# New rows where the gradient is least, the weights of all of them, and how far f can still fall.
-#
-# f is convex, so for every h' of the same total ``f(h') >= f(h) + <G, h' - h>``, and the right
-# side is least when all of h' is one row of least score (Frank, Wolfe 1956; Jaggi 2013,
-# "Revisiting Frank-Wolfe", gives the difference its name, the gap). A least score that is only
-# found by descent gives an estimate of the gap; one that is known to be least, or bounded, gives a
-# proved bound.
+# The search for rows
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """Rows, weights, f, the gap as far as was seen, and a proved lower bound on the least f."""
+class RowSearch:
+    """Rows, weights, f, the gap as far as was seen, and a proved lower bound on min f."""
 
     codes: Codes
     weights: Array
@@ -260,7 +254,7 @@ class Found:
 
 
 def search(
-    asked: Problem,
+    problem: RowProblem,
     codes: Codes,
     weights: Array,
     draws: Draws,
@@ -268,23 +262,30 @@ def search(
     gap: float,
     rounds: int,
     progress: Progress | None = None,
-) -> Found:
-    """Weigh the rows, look for better ones, and again; f never rises."""
+) -> RowSearch:
+    """Rows and weights after rounds that weigh the rows and look for better ones; f never rises.
+
+    f is convex, so for every h' of the same total ``f(h') >= f(h) + <G, h' - h>``, and the right
+    side is minimal when all of h' is one row of minimum score (Frank, Wolfe 1956; Jaggi 2013,
+    "Revisiting Frank-Wolfe", gives the difference its name, the gap). A minimum score that is only
+    found by descent gives an estimate of the gap; one that is known to be minimal, or bounded,
+    gives a proved bound.
+    """
     codes, weights = merged(codes, weights)
     before, seen_gap, bound = inf, inf, 0.0
     steps = (
         LIMITS.row_weights_steps
-        if asked.layout.length <= LIMITS.row_tables_large
+        if problem.layout.length <= LIMITS.row_tables_large
         else LIMITS.row_weights_steps_large
     )
     for turn in range(rounds + 1):
-        weights, _ = solve_weights(asked, codes, weights, steps)
-        codes, weights = _kept(codes, weights, asked.total)
-        value, gradient = asked.gradient(asked.margins(codes, weights))
-        mean = float(asked.scores(codes, gradient) @ weights) / max(asked.total, 1e-300)
-        new, scores, floor = _candidates(asked, codes, weights, gradient, draws)
-        seen_gap = asked.total * max(0.0, mean - float(scores.min(initial=mean)))
-        bound = max(bound, value - asked.total * (mean - floor))
+        weights, _ = solve_weights(problem, codes, weights, steps)
+        codes, weights = _without_light(codes, weights, problem.total)
+        value, gradient = problem.gradient(problem.margins(codes, weights))
+        mean = float(problem.scores(codes, gradient) @ weights) / max(problem.total, 1e-300)
+        new, scores, floor = _candidates(problem, codes, weights, gradient, draws)
+        seen_gap = problem.total * max(0.0, mean - float(scores.min(initial=mean)))
+        bound = max(bound, value - problem.total * (mean - floor))
         if progress is not None:
             progress(turn, rounds, f"value {value:,.4g}, could fall by {seen_gap:,.4g}")
         if min(seen_gap, LIMITS.row_round_pays * (before - value)) <= gap * value:
@@ -295,16 +296,16 @@ def search(
         better = scores < mean
         codes = np.concatenate([codes, new[:, better]], axis=1)
         codes, weights = merged(codes, np.append(weights, np.zeros(int(better.sum()))))
-    return Found(codes, weights, value, seen_gap, min(bound, value))
+    return RowSearch(codes, weights, value, seen_gap, min(bound, value))
 
 
-def least_score(asked: Problem, gradient: Gradient) -> float:
+def minimum_score(problem: RowProblem, gradient: Gradient) -> float:
     """No possible row scores less: the least entry of every table, all negative pulls together."""
-    least = 0.0
-    for s, possible in enumerate(asked.possible):
-        entries = gradient.cells[asked.layout.slice_of(s)]
-        least += float((entries if possible is None else entries[possible]).min())
-    return least + float(np.minimum(gradient.pull, 0.0).sum())
+    minimum = 0.0
+    for s, possible in enumerate(problem.possible):
+        entries = gradient.cells[problem.layout.slice_of(s)]
+        minimum += float((entries if possible is None else entries[possible]).min())
+    return minimum + float(np.minimum(gradient.pull, 0.0).sum())
 
 
 def merged(codes: Codes, weights: Array) -> tuple[Codes, Array]:
@@ -316,31 +317,31 @@ def merged(codes: Codes, weights: Array) -> tuple[Codes, Array]:
     return np.ascontiguousarray(ordered[:, first]), np.add.reduceat(weights[order], first)
 
 
-def _kept(codes: Codes, weights: Array, total: float) -> tuple[Codes, Array]:
-    """Without rows that weigh next to nothing."""
+def _without_light(codes: Codes, weights: Array, total: float) -> tuple[Codes, Array]:
+    """The rows without those that weigh next to nothing."""
     held = weights > LIMITS.row_weight_minimum * total / len(weights)
     if held.all() or not held.any():
         return codes, weights
-    kept = weights[held]
-    return np.ascontiguousarray(codes[:, held]), kept * (total / float(kept.sum()))
+    heavy = weights[held]
+    return np.ascontiguousarray(codes[:, held]), heavy * (total / float(heavy.sum()))
 
 
 def _candidates(
-    asked: Problem, codes: Codes, weights: Array, gradient: Gradient, draws: Draws
+    problem: RowProblem, codes: Codes, weights: Array, gradient: Gradient, draws: Draws
 ) -> tuple[Codes, Array, float]:
     """Rows of low score, their scores, and a score that no row is below."""
-    sizes = asked.layout.sizes.tolist()
+    sizes = problem.layout.sizes.tolist()
     if prod(sizes) <= LIMITS.scores_listed:
         every = np.array(np.unravel_index(np.arange(prod(sizes)), sizes), dtype=np.int64)
-        every = every[:, asked.are_possible(every)]
-        scores = asked.scores(every, gradient)
+        every = every[:, problem.are_possible(every)]
+        scores = problem.scores(every, gradient)
         best = np.argsort(scores, kind="stable")[: LIMITS.rows_added]
         return every[:, best], scores[best], float(scores[best[0]])
-    starts = _starts(codes, weights, asked.layout.sizes, draws)
-    starts = np.ascontiguousarray(starts[:, asked.are_possible(starts)])
-    _descend(asked, starts, gradient)
+    starts = _starts(codes, weights, problem.layout.sizes, draws)
+    starts = np.ascontiguousarray(starts[:, problem.are_possible(starts)])
+    _descend(problem, starts, gradient)
     starts, _ = merged(starts, np.ones(starts.shape[1]))
-    return starts, asked.scores(starts, gradient), least_score(asked, gradient)
+    return starts, problem.scores(starts, gradient), minimum_score(problem, gradient)
 
 
 def _starts(codes: Codes, weights: Array, sizes: Integers, draws: Draws) -> Codes:
@@ -359,22 +360,22 @@ def _starts(codes: Codes, weights: Array, sizes: Integers, draws: Draws) -> Code
     return out
 
 
-def _descend(asked: Problem, codes: Codes, gradient: Gradient) -> None:
+def _descend(problem: RowProblem, codes: Codes, gradient: Gradient) -> None:
     """Every row to a locally least score, in place."""
     from sfumato.solve.row_kernels import descend
 
-    p, c = asked.layout, asked.guarded
+    p, c = problem.layout, problem.guarded
     spend(LIMITS.row_descents * p.sweep * codes.shape[1])
     descend(
         codes, gradient.cells, p.sizes, p.offset, p.member_start, p.member, p.stride,
         p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause, c.look_mask,
-        c.masks, c.condition, asked.guard(gradient.pull), LIMITS.row_descents,
+        c.masks, c.condition, problem.guard(gradient.pull), LIMITS.row_descents,
     )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Cells by attribute, their weights, and what is known about them.
+class WeightedRows:
+    """Weighted rows, cells by attribute, and how well they fit.
 
     ``value`` is f, ``gap`` how much lower it could be as far as the search could see, ``bound`` a
     proved lower bound on the least value (0 at least). ``off`` is the largest difference from a
@@ -408,7 +409,7 @@ class Rows:
         return cells.reshape([sizes[n] for n in ordered])
 
     def tables(self, sets: Sequence[Names]) -> dict[Names, Array]:
-        """Several margins."""
+        """The margins over several sets of attributes."""
         return {names: self.table(names) for names in sets}
 
     def answers(self) -> list[Array]:
@@ -431,7 +432,7 @@ def fit_rows(
     rounds: int = 20,
     constraints: Constraints | None = None,
     progress: Progress | None = None,
-) -> Rows:
+) -> WeightedRows:
     """Weighted rows of total weight n with a small value of f.
 
     ``start`` are rows to begin with (public data, an earlier release), ``rows`` how many to use.
@@ -445,12 +446,12 @@ def fit_rows(
     """
     _check(n, rows, seconds, gap)
     n = agreed_total(float(n), constraints) or 0.0
-    asked = problem(with_published(fit, constraints), n, constraints)
+    row_problem = problem(with_published(fit, constraints), n, constraints)
     with effort("rows", deadline(seconds), steps=steps):
-        state = _begin(asked, start, weights, rows, draws)
-        state = _settle(asked, state, progress)
-        found = search(
-            asked,
+        state = _begin(row_problem, start, weights, rows, draws)
+        state = _settle(row_problem, state, progress)
+        result = search(
+            row_problem,
             state.codes,
             state.weights,
             draws,
@@ -459,14 +460,16 @@ def fit_rows(
             progress=progress,
         )
     if constraints is None or not constraints.published:
-        codes, weights, off, value = found.codes, found.weights, 0.0, found.value
+        codes, weights, off, value = result.codes, result.weights, 0.0, result.value
     else:
-        met = meet_published(constraints, found.codes, found.weights)
+        met = meet_published(constraints, result.codes, result.weights)
         codes, weights, off = met.codes, met.weights, met.off
         value = fit.value(problem(fit, n).answers(codes, weights))
     # Where the published margins are met, their parts add nothing to f: bounds carry over.
-    above = max(0.0, found.gap + (value - found.value))
-    return Rows(fit, codes, weights, value, above, min(found.bound, value), state.sweeps, off)
+    above = max(0.0, result.gap + (value - result.value))
+    return WeightedRows(
+        fit, codes, weights, value, above, min(result.bound, value), state.sweeps, off
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,13 +491,13 @@ def _check(n: float, rows: int | None, seconds: float | None, gap: float) -> Non
 
 
 def _begin(
-    asked: Problem,
+    problem: RowProblem,
     start: Mapping[str, Integers] | None,
     weights: Array | None,
     rows: int | None,
     draws: Draws,
 ) -> _State:
-    total = asked.total
+    total = problem.total
     if start is None:
         count = (
             rows
@@ -503,33 +506,33 @@ def _begin(
         )
         splits = next(s for s in (2, 1, 0) if 2**s <= min(LIMITS.rows_splits, count))
         count = -(-count // 2**splits)
-        shares = best_product(asked)
-        codes = _possible(asked, draw_product(shares, count, draws), shares, draws)
+        shares = best_product(problem)
+        codes = _possible(problem, draw_product(shares, count, draws), shares, draws)
         return _State(codes, np.full(count, total / count), splits)
-    codes = _given_codes(asked, start)
-    sizes = asked.layout.sizes.tolist()
+    codes = _checked_codes(problem, start)
+    sizes = problem.layout.sizes.tolist()
     shares = [np.bincount(c, minlength=k) / len(c) for c, k in zip(codes, sizes, strict=True)]
-    codes = _possible(asked, codes, shares, draws)
+    codes = _possible(problem, codes, shares, draws)
     if weights is None:
         return _State(codes, np.full(codes.shape[1], total / codes.shape[1]), 0)
-    given = np.asarray(weights, dtype=np.float64)
-    if given.shape != codes.shape[1:] or not (np.isfinite(given) & (given >= 0)).all():
+    numbers = np.asarray(weights, dtype=np.float64)
+    if numbers.shape != codes.shape[1:] or not (np.isfinite(numbers) & (numbers >= 0)).all():
         raise WorkloadError(
-            f"{codes.shape[1]:,} rows need as many weights of 0 or more, got shape {given.shape}"
+            f"{codes.shape[1]:,} rows need as many weights of 0 or more, got shape {numbers.shape}"
         )
-    if not given.sum() > 0:
+    if not numbers.sum() > 0:
         raise WorkloadError("the weights of the rows to start from add up to 0")
-    return _State(codes, given * (total / given.sum()), 0)
+    return _State(codes, numbers * (total / numbers.sum()), 0)
 
 
-def _possible(asked: Problem, codes: Codes, shares: Sequence[Array], draws: Draws) -> Codes:
-    if asked.constraints is None:
+def _possible(problem: RowProblem, codes: Codes, shares: Sequence[Array], draws: Draws) -> Codes:
+    if problem.constraints is None:
         return codes
-    return make_possible(asked.constraints, codes, shares, draws.uniforms)
+    return make_possible(problem.constraints, codes, shares, draws.uniforms)
 
 
-def _given_codes(asked: Problem, start: Mapping[str, Integers]) -> Codes:
-    domain = asked.fit.domain
+def _checked_codes(problem: RowProblem, start: Mapping[str, Integers]) -> Codes:
+    domain = problem.fit.domain
     missing = [n for n in domain.names if n not in start]
     if missing:
         raise WorkloadError(f"the rows to start from lack the attributes {', '.join(missing)}")
@@ -545,30 +548,30 @@ def _given_codes(asked: Problem, start: Mapping[str, Integers]) -> Codes:
     return np.array(columns, dtype=np.int64)
 
 
-def _settle(asked: Problem, state: _State, progress: Progress | None) -> _State:
+def _settle(problem: RowProblem, state: _State, progress: Progress | None) -> _State:
     """Move rows until it does not pay, split them, and again."""
     codes, weights, sweeps = state.codes, state.weights, 0
-    value, gradient = asked.gradient(asked.margins(codes, weights))
+    value, gradient = problem.gradient(problem.margins(codes, weights))
     longer = 1.0
     for left in range(state.splits, -1, -1):
         for sweep in range(LIMITS.row_sweeps):
             if must_stop():
                 break
             moved = codes.copy()
-            _move(asked, moved, weights, gradient, longer)
-            found, slope = asked.gradient(asked.margins(moved, weights))
+            _move(problem, moved, weights, gradient, longer)
+            value_after, slope = problem.gradient(problem.margins(moved, weights))
             sweeps += 1
             if progress is not None:
                 progress(
                     sweep,
                     LIMITS.row_sweeps,
-                    f"{len(weights):,} rows, value {min(found, value):,.4g}",
+                    f"{len(weights):,} rows, value {min(value_after, value):,.4g}",
                 )
-            if found > value:  # the curvature was too small: power iteration stops below
+            if value_after > value:  # the curvature was too small: power iteration stops below
                 longer *= 2
-                value, gradient = asked.gradient(asked.margins(codes, weights))
+                value, gradient = problem.gradient(problem.margins(codes, weights))
                 continue
-            gain, codes, value, gradient = value - found, moved, found, slope
+            gain, codes, value, gradient = value - value_after, moved, value_after, slope
             if gain <= LIMITS.row_sweep_gain * value * (5 if left else 1):
                 break
         if left:
@@ -576,15 +579,17 @@ def _settle(asked: Problem, state: _State, progress: Progress | None) -> _State:
     return replace(state, codes=codes, weights=weights, value=value, sweeps=sweeps, splits=0)
 
 
-def _move(asked: Problem, codes: Codes, weights: Array, gradient: Gradient, longer: float) -> None:
+def _move(
+    problem: RowProblem, codes: Codes, weights: Array, gradient: Gradient, longer: float
+) -> None:
     """One sweep over the rows, in place."""
     from sfumato.solve.row_kernels import move_rows
 
-    p, c = asked.layout, asked.guarded
+    p, c = problem.layout, problem.guarded
     spend(p.sweep * codes.shape[1])
-    bend = asked.curvature if longer == 1 else asked.curvature * longer
+    bend = problem.curvature if longer == 1 else problem.curvature * longer
     move_rows(
         codes, weights, gradient.cells, bend, p.sizes, p.offset, p.member_start, p.member,
         p.stride, p.held_start, p.held_set, p.held_stride, c.look_start, c.look_clause,
-        c.look_mask, c.masks, c.condition, asked.guard(gradient.pull), c.weights,
+        c.look_mask, c.masks, c.condition, problem.guard(gradient.pull), c.weights,
     )  # fmt: skip

@@ -12,8 +12,8 @@ projection mechanism up to that constant, in polynomial time (Dwork, Nikolov, Ta
     M  <-  argmin f(M) + p/2 |M - V|^2          elementwise: f is diagonal in the moments
     V  <-  reflection of its positive semidefinite part      (one eigendecomposition)
 
-is the splitting of ``local.py``. The negative parts are dual feasible, so every check has a lower
-bound; moments scaled to an exact diagonal are an upper one.
+is the splitting of ``local_consistency``. The negative parts are dual feasible, so every check has
+a lower bound; moments scaled to an exact diagonal are an upper one.
 """
 
 from __future__ import annotations
@@ -41,14 +41,7 @@ __all__ = [
 ]
 
 
-# --------------------
-# Moments of yes/no attributes: one matrix that all one- and two-way tables are read from.
-#
-# With ``z_0 = 1`` and ``z_i = -1`` in the first cell, ``+1`` in the second, the moments of data
-# are ``M = sum z z'``, and the cell (s, t) of the table over i, j is ``(M_00 + s M_0i + t M_0j +
-# st M_ij) / 4``. Entries of M are residuals in other units: ``|r_i|^2 = M_0i^2 / 2``, ``|r_ij|^2 =
-# M_ij^2 / 4``. So a fit that is diagonal in residuals is ``1/2 sum_{a<b} h_ab (M_ab - C_ab)^2``
-# here.
+# Moments
 
 SIGNS = np.array([-1.0, 1.0])
 # The cells (s, t) of a table as combinations of M_00, M_0i, M_0j, M_ij, times 4.
@@ -57,7 +50,15 @@ CELLS = np.array([[1.0, s, t, s * t] for s in SIGNS for t in SIGNS])
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The attributes in order; M has one row more, the constant."""
+    """The matrix of moments of yes/no attributes, which all one- and two-way tables are read from.
+
+    With ``z_0 = 1`` and ``z_i = -1`` in the first cell, ``+1`` in the second, the moments of data
+    are ``M = sum z z'``, and the cell (s, t) of the table over i, j is
+    ``(M_00 + s M_0i + t M_0j + st M_ij) / 4``. Entries of M are residuals in other units:
+    ``|r_i|^2 = M_0i^2 / 2``, ``|r_ij|^2 = M_ij^2 / 4``. So a fit that is diagonal in residuals is
+    ``1/2 sum_{a<b} h_ab (M_ab - C_ab)^2`` here. ``names`` are the attributes in order; M has one
+    row more, the constant.
+    """
 
     names: Names
 
@@ -89,12 +90,12 @@ class Moments:
     def adjoint(self, cells: Array) -> tuple[Array, float]:
         """The transposed map: the entries off the diagonal, each pair once, and the total."""
         i, j = self.pairs
-        found = cells @ CELLS / 4
+        entries = cells @ CELLS / 4
         out = np.zeros((len(self.names) + 1,) * 2)
-        out[i, j] = found[:, 3]
-        np.add.at(out[0], i, found[:, 1])
-        np.add.at(out[0], j, found[:, 2])
-        return out + out.T, float(found[:, 0].sum())
+        out[i, j] = entries[:, 3]
+        np.add.at(out[0], i, entries[:, 1])
+        np.add.at(out[0], j, entries[:, 2])
+        return out + out.T, float(entries[:, 0].sum())
 
     def weights(self) -> tuple[Array, float]:
         """``cells`` followed by ``adjoint`` is diagonal: its entries, and that of the total."""
@@ -116,7 +117,7 @@ class Moments:
         return np.asarray(entries @ CELLS.T / 4, dtype=np.float64).reshape(2, 2)
 
     def scores(self, tables: Tables) -> tuple[Array, float]:
-        """The same score per record: ``const + sum_{a<b} C_ab z_a z_b``."""
+        """C and the constant of the score of a record, ``const + sum_{a<b} C_ab z_a z_b``."""
         out, constant = np.zeros((len(self.names) + 1,) * 2), 0.0
         for names, table in tables.items():
             at = [self.names.index(n) + 1 for n in names]
@@ -134,12 +135,12 @@ class Moments:
 def positive_part(matrix: Array) -> Array:
     """The nearest positive semidefinite matrix: negative eigenvalues are dropped."""
     values, vectors = np.linalg.eigh(matrix)
-    kept = values > 0
-    if kept.sum() * 2 > len(values):  # the smaller side is the cheaper one
-        lost = vectors[:, ~kept]
-        return np.asarray(matrix - (lost * values[~kept]) @ lost.T)
-    held = vectors[:, kept]
-    return np.asarray((held * values[kept]) @ held.T)
+    is_positive = values > 0
+    if is_positive.sum() * 2 > len(values):  # the smaller side is the cheaper one
+        lost = vectors[:, ~is_positive]
+        return np.asarray(matrix - (lost * values[~is_positive]) @ lost.T)
+    held = vectors[:, is_positive]
+    return np.asarray((held * values[is_positive]) @ held.T)
 
 
 def moment_bound(scores: Tables) -> float:
@@ -152,11 +153,11 @@ def moment_bound(scores: Tables) -> float:
     2017, "The mixing method: low-rank coordinate descent for semidefinite programming").
     """
     names = tuple(dict.fromkeys(n for s in scores for n in s))
-    for given, table in scores.items():
-        if np.shape(table) != (2,) * len(given) or len(given) > 2:
+    for names_of, table in scores.items():
+        if np.shape(table) != (2,) * len(names_of) or len(names_of) > 2:
             raise WorkloadError("moments bound scores of one or two yes/no attributes only")
         if not np.isfinite(table).all():
-            raise WorkloadError(f"a score over {', '.join(given)} is not a finite number")
+            raise WorkloadError(f"a score over {', '.join(names_of)} is not a finite number")
     costs, constant = Moments(names).scores(scores)
     size = len(costs)
     vectors = _start(size, min(size, ceil(sqrt(2 * size)) + 1))
@@ -267,7 +268,7 @@ def _checked(fit: Fit, n: float | None, gap: float) -> tuple[Names, Diagonal]:
 
 
 class _MomentSearch:
-    """The state: w for the moments and, if wanted, for the cells of all pairs."""
+    """The state: w for the moments and, with ``cells``, for the cells of all pairs."""
 
     def __init__(
         self, fit: Fit, moments: Moments, form: Diagonal, n: float | None, cells: bool
@@ -293,7 +294,7 @@ class _MomentSearch:
         steps: int,
         progress: Callable[[int, float], None] | None,
     ) -> SemidefiniteMoments:
-        """Steps until the bounds meet."""
+        """The moments when the bounds meet, or when the steps are used up."""
         whole = self.fit.value([np.zeros_like(p.values) for p in self.fit.parts])
         floor = max(LIMITS.gap_rounding * whole, enough)
         step, changes, positive = 0, LIMITS.moment_changes, positive_part(self.w)
@@ -324,18 +325,18 @@ class _MomentSearch:
     def _minimise(self, v: Array, t: Array) -> Array:
         """The moments of least f with pulls towards v and towards cells t."""
         height = self.heights + 2 * self.pull
-        wanted = self.heights * self.centres + 2 * self.pull * v
+        goal = self.heights * self.centres + 2 * self.pull * v
         total_height = self.total_height + self.pull * self.size
         total = self.total_height * self.total_centre + self.pull * float(np.trace(v))
         if self.cells:
             back, whole = self.moments.adjoint(t)
             each, all_pairs = self.moments.weights()
-            height, wanted = height + self.pull * each, wanted + self.pull * back
+            height, goal = height + self.pull * each, goal + self.pull * back
             total_height, total = (
                 total_height + self.pull * all_pairs,
                 total + self.pull * whole,
             )
-        x = wanted / height
+        x = goal / height
         np.fill_diagonal(x, total / total_height if self.n is None else self.n)
         return x
 
@@ -373,14 +374,14 @@ class _MomentSearch:
         off = ~np.eye(self.size, dtype=bool)
         blind = off & (self.heights == 0)
         repaired = np.where(blind, matrix - force / 2, matrix)
-        least = float(np.linalg.eigvalsh(repaired)[0])
-        lifted = float(np.trace(matrix)) + self.size * max(0.0, -least)
+        minimum = float(np.linalg.eigvalsh(repaired)[0])
+        lifted = float(np.trace(matrix)) + self.size * max(0.0, -minimum)
         seen = self.heights > 0
-        found = (
+        drop = (
             force[seen] ** 2 / (2 * self.heights[seen]) + force[seen] * self.centres[seen]
         ).sum()
         rest = minimum_at_total(self.total_height, self.total_centre, lifted + whole, self.n)
-        return self.form.base - 0.5 * float(found) + rest
+        return self.form.base - 0.5 * float(drop) + rest
 
     def _feasible(self, positive: Array, total: float) -> Array:
         """Moments with the exact diagonal; mixed with independent ones where cells are negative."""
@@ -392,8 +393,8 @@ class _MomentSearch:
         made = positive * np.outer(scale, scale)
         np.fill_diagonal(made, total)
         if self.cells:
-            least = float(self.moments.cells(made).min())
-            share = -least / (total / 4 - least) if least < 0 else 0.0
+            minimum = float(self.moments.cells(made).min())
+            share = -minimum / (total / 4 - minimum) if minimum < 0 else 0.0
             made = (1 - share) * made + share * total * np.eye(self.size)
         return np.asarray(made, dtype=np.float64)
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Few records: projected answers drawn towards guesses, as far as noise asks.
+"""Estimates drawn towards what is likely before the data are asked, as far as noise asks.
 
-When noise outweighs the data, the projection p is an outermost point of what data can have, in the
-direction of the noise, and a guess g (even counts, independent attributes, public records:
-``shrink.py``) is nearer to the truth a. All are answers of histograms, so every mixture
+Two uses. ``with_prior`` adds a prior around independence to a fit, for rows. ``shrunk_towards``
+mixes a projection over cells with guesses, for few records: when noise outweighs the data, the
+projection p is an outermost point of what data can have, in the direction of the noise, and a guess
+g (even counts, independent attributes, public records: ``Guesses``) is nearer to the truth a. All
+are answers of histograms, so every mixture
 
     x(c) = c_0 p + c_1 g_1 + ... + c_m g_m,      c >= 0,  sum c = 1,
 
@@ -69,29 +71,26 @@ __all__ = [
 ]
 
 
-# --------------------
-# Noise that is larger than the counts: a prior around independence, fitted to the tables.
-#
-# With more cells than records most noisy cells say nothing. Before they are seen, a cell of a
-# table of several attributes is expected at b, the product of one-way shares, give or take
-#
-# |   var = tau * b        (counts; tau = 1 is the sampling error of independent records),
-#
-# with one tau per table. Shares and tau are those of greatest likelihood in ``y ~ N(b, tau b +
-# v)``, v the variance of the noise: empirical Bayes (Robbins 1956, "An empirical Bayes approach to
-# statistics"; Efron, Morris 1973, "Stein's estimation rule and its competitors"). For given tau
-# the shares of one attribute are least squares with a diagonal matrix while the others stay, on
-# the simplex: alternating least squares. The log density of the prior is one more quadratic part
-# ``(h - b)^2 / (2 tau b)`` of the fit, so every solver of fits can use it; the least point is then
-# the most likely histogram. Tables of strong dependence get a large tau and stay as they were
-# measured; tables of noise fall back to independence, frequent cells last.
-#
-# The answers are no longer unbiased: use it where the total error matters.
+# A prior around independence
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Shares of every attribute, and one tau per table of several attributes."""
+    """Shares of every attribute, and one tau per table of several attributes.
+
+    With more cells than records most noisy cells say nothing. Before they are seen, a cell of a
+    table of several attributes is expected at b, the product of one-way shares, give or take
+
+        var = tau * b        (counts; tau = 1 is the sampling error of independent records),
+
+    with one tau per table. Shares and tau are those of maximum likelihood in
+    ``y ~ N(b, tau b + v)``, v the variance of the noise: empirical Bayes (Robbins 1956, "An
+    empirical Bayes approach to statistics"; Efron, Morris 1973, "Stein's estimation rule and its
+    competitors"). For fixed tau the shares of one attribute are least squares with a diagonal
+    matrix while the others stay, on the simplex: alternating least squares. Tables of strong
+    dependence get a large tau and stay as they were measured; tables of noise fall back to
+    independence, frequent cells last.
+    """
 
     shares: dict[str, Array]
     tau: tuple[float, ...]
@@ -106,7 +105,12 @@ class Prior:
 
 
 def with_prior(fit: Fit, tables: Sequence[ReleasedTable], n: float) -> Fit:
-    """The fit with a prior for every released table of two attributes or more."""
+    """The fit with a prior for every released table of two attributes or more.
+
+    The log density of the prior is one more quadratic part ``(h - b)^2 / (2 tau b)`` of the fit, so
+    every solver of fits can use it; the minimum is then the most likely histogram. The answers are
+    no longer unbiased: use it where the total error matters.
+    """
     prior = find_prior(fit.domain, tables, n)
     several = [t for t in tables if len(t.attributes) > 1 and not t.is_spread]
     parts = []
@@ -120,33 +124,33 @@ def with_prior(fit: Fit, tables: Sequence[ReleasedTable], n: float) -> Fit:
 
 
 def find_prior(domain: Domain, tables: Sequence[ReleasedTable], n: float) -> Prior:
-    """Shares and tau in turn, from the projected one-way tables on."""
+    """The prior of released tables: shares and tau in turn, from projected one-way tables on."""
     if not (isfinite(n) and n > 0):
         raise PlanError(f"a prior needs a total above 0, got {n}")
     used = [t for t in tables if t.attributes and not t.is_spread]
     shares = {a.name: _one_way(domain, used, a.name, n) for a in domain}
     prior = Prior(shares, (), n)
     for _ in range(LIMITS.prior_rounds):
-        known, tau = [], []
+        weighted, tau = [], []
         for table in used:
             base = np.maximum(prior.expected(table.attributes), LIMITS.prior_count_minimum)
             variance = np.full(base.shape, table.error**2)
             if base.ndim > 1:
                 tau.append(dispersion(table.values - base, base, table.error**2))
                 variance += tau[-1] * base
-            known.append((table, 1 / np.maximum(variance, LIMITS.prior_variance_minimum)))
-        prior = Prior(_alternate(prior, known), tuple(tau), n)
+            weighted.append((table, 1 / np.maximum(variance, LIMITS.prior_variance_minimum)))
+        prior = Prior(_alternate(prior, weighted), tuple(tau), n)
     return prior
 
 
-def _alternate(prior: Prior, known: Sequence[tuple[ReleasedTable, Array]]) -> dict[str, Array]:
-    """Alternating least squares of ``n p x q x ...`` against weighted tables."""
+def _alternate(prior: Prior, weighted: Sequence[tuple[ReleasedTable, Array]]) -> dict[str, Array]:
+    """The shares of alternating least squares of ``n p x q x ...`` against weighted tables."""
     shares = dict(prior.shares)
     for _ in range(LIMITS.prior_sweeps):
         moved = 0.0
         for name, share in shares.items():
             bend, pull = np.zeros(len(share)), np.zeros(len(share))
-            for table, weights in known:
+            for table, weights in weighted:
                 if name not in table.attributes:
                     continue
                 axis = table.attributes.index(name)
@@ -161,16 +165,16 @@ def _alternate(prior: Prior, known: Sequence[tuple[ReleasedTable, Array]]) -> di
             if not bend.any():
                 continue
             bend = np.maximum(bend, 1e-12 * float(bend.max()))
-            found = onto_weights(pull / bend, bend, 1.0)
-            moved = max(moved, float(np.abs(found - share).sum()))
-            shares[name] = found
+            updated = onto_weights(pull / bend, bend, 1.0)
+            moved = max(moved, float(np.abs(updated - share).sum()))
+            shares[name] = updated
         if moved < LIMITS.prior_shares_settled:
             break
     return shares
 
 
 def dispersion(differences: Array, expected: Array, variance: float) -> float:
-    """The tau of greatest likelihood in ``d ~ N(0, tau b + v)``, from 1 up.
+    """The tau of maximum likelihood in ``d ~ N(0, tau b + v)``, from 1 up.
 
     The likelihood of ``log tau`` need not be unimodal: a grid, then a finer one around its best.
     Only the most frequent cells are looked at, which say the most and are chosen without y.
@@ -209,15 +213,11 @@ def one_way_shares(tables: Sequence[ReleasedTable], name: str, n: float) -> Arra
 
 
 def _one_way(domain: Domain, tables: Sequence[ReleasedTable], name: str, n: float) -> Array:
-    found = one_way_shares(tables, name, n)
-    return np.full(domain[name].size, 1 / domain[name].size) if found is None else found
+    shares = one_way_shares(tables, name, n)
+    return np.full(domain[name].size, 1 / domain[name].size) if shares is None else shares
 
 
-# --------------------
-# What answers are worth before the data are asked: even counts, independence, public records.
-#
-# Each guess is the histogram of one record over the merged cells of a grid, so mixtures of guesses
-# and of a projection are answers of histograms too (``shrink.py``).
+# Guesses
 
 EVEN = "even counts"
 INDEPENDENT = "independent attributes"
@@ -237,7 +237,9 @@ class PublicRecords:
 class Guesses:
     """The guesses for one set of queries; ``names`` says which there are.
 
-    Public records, where there are some, stand in the place of even counts.
+    Each guess is the histogram of one record over the merged cells of a grid, so mixtures of
+    guesses and of a projection are answers of histograms too. Public records, where there are
+    some, stand in the place of even counts.
     """
 
     forecast: Forecast
@@ -246,7 +248,7 @@ class Guesses:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Independence is one where every asked attribute has a table."""
+        """Even counts or public records; and independence where every attribute has a table."""
         first = EVEN if self.public is None else PUBLIC
         is_known = self._one_way(np.zeros(self.forecast.workload.queries), 1.0) is not None
         return (first, INDEPENDENT) if is_known else (first,)
@@ -299,10 +301,10 @@ class Guesses:
         work, names = self.forecast.workload, self.quadratic.grid.names
         ends = np.cumsum([t.rows for t in work.terms])[:-1]
         tables = released_tables(self.forecast, np.split(unbiased, ends))
-        found = [one_way_shares(tables, name, total) for name in names]
-        if len(names) < 2 or any(f is None for f in found):
+        shares = [one_way_shares(tables, name, total) for name in names]
+        if len(names) < 2 or any(f is None for f in shares):
             return None
-        pairs = zip(self._classes.values(), found, strict=True)
+        pairs = zip(self._classes.values(), shares, strict=True)
         return [np.bincount(c, f).astype(np.float64) for c, f in pairs]
 
 
@@ -333,35 +335,37 @@ class Shrunk:
 def shrunk_towards(
     forecast: Forecast,
     fit: Fit,
-    found: CellEstimate,
+    nearest: CellEstimate,
     is_total_known: bool,
     *,
     noise: float,
     public: PublicRecords | None = None,
     steps: float = inf,
 ) -> Shrunk | None:
-    """The projection drawn towards guesses; None where it is as good as it is.
+    """The projection ``nearest`` drawn towards guesses; None where it stays as it is.
 
     ``noise`` is the expected squared distance of the unbiased answers from the truth. Answers with
     a bias are left alone: they were shrunk when they were planned. So are histograms that must
     keep constraints, which no guess does.
     """
-    grid, total = found.grid, float(found.weights.sum())
-    used = int((found.weights > LIMITS.weight_in_use * total).sum())
-    is_small = grid.size <= LIMITS.guess_cells and used * len(found.answers) <= LIMITS.guess_entries
+    grid, total = nearest.grid, float(nearest.weights.sum())
+    used = int((nearest.weights > LIMITS.weight_in_use * total).sum())
+    is_small = (
+        grid.size <= LIMITS.guess_cells and used * len(nearest.answers) <= LIMITS.guess_entries
+    )
     is_free = forecast.strategy.records is None and grid.constraints is None
     if not (total > 0 and is_small and is_free):
         return None
     quadratic = Quadratic(fit, grid)
     weights = np.concatenate([p.weights for p in fit.parts])
     guesses = _guesses(forecast, quadratic, total, public)
-    points = np.stack([found.answers, *guesses.answers(quadratic.values, total)])
+    points = np.stack([nearest.answers, *guesses.answers(quadratic.values, total)])
     if noise < LIMITS.noise_outweighed * float(((points[1:] - points[0]) ** 2 @ weights).min()):
         return None
     gram, pull = np.zeros((len(points), len(points))), np.zeros(len(points))
     draws = Draws(f"shrinkage {forecast.workload.digest()} {forecast.mechanism}")
     for z in drawn_noise(forecast, draws, LIMITS.guess_draws):
-        noisy = found.answers + z
+        noisy = nearest.answers + z
         again = fit_explicit(
             _towards(fit, noisy),
             grid,
@@ -372,7 +376,7 @@ def shrunk_towards(
         )
         drawn = np.stack([again.answers, *guesses.answers(noisy, float(again.weights.sum()))])
         gram += (drawn * weights) @ drawn.T
-        pull += (drawn * weights) @ found.answers
+        pull += (drawn * weights) @ nearest.answers
     shares = (1 - LIMITS.shrink_caution) * mixture(gram, pull)
     shares[0] += LIMITS.shrink_caution
     if shares[0] > LIMITS.projection_share_maximum:
@@ -382,7 +386,7 @@ def shrunk_towards(
     for name, share in towards.items():
         if share > 0:
             mixed += share * total * guesses.shares(name, quadratic.values, total)
-    np.add.at(mixed, found.cells, shares[0] * found.weights)
+    np.add.at(mixed, nearest.cells, shares[0] * nearest.weights)
     cells = np.flatnonzero(mixed > 0)
     return Shrunk(float(shares[0]), towards, shares @ points, cells, mixed[cells])
 
@@ -390,7 +394,7 @@ def shrunk_towards(
 def _guesses(
     forecast: Forecast, quadratic: Quadratic, total: float, public: PublicRecords | None
 ) -> Guesses:
-    """Public records for even counts, unless the answers speak against them.
+    """The guesses, with public records for even counts unless the answers speak against them.
 
     ``|y - g|^2`` is off ``|a - g|^2`` by as much in the mean for every fixed g, so the difference
     of two of them is judged by its own noise, ``2 <g - g', Z>``.
@@ -398,16 +402,16 @@ def _guesses(
     even = Guesses(forecast, quadratic)
     if public is None:
         return even
-    known = Guesses(forecast, quadratic, public)
+    informed = Guesses(forecast, quadratic, public)
     values, weights = quadratic.values, np.concatenate([p.weights for p in quadratic.fit.parts])
-    one, other = (g.answers(values, total)[0] for g in (known, even))
+    one, other = (g.answers(values, total)[0] for g in (informed, even))
     draws = Draws(f"public {forecast.workload.digest()} {forecast.mechanism}")
     along = [
         2 * float((weights * (one - other)) @ z)
         for z in drawn_noise(forecast, draws, LIMITS.public_draws)
     ]
     farther = float(weights @ ((values - one) ** 2 - (values - other) ** 2))
-    return even if farther > LIMITS.public_contradicted * float(np.std(along)) else known
+    return even if farther > LIMITS.public_contradicted * float(np.std(along)) else informed
 
 
 def mixture(gram: Array, pull: Array) -> Array:
@@ -415,26 +419,26 @@ def mixture(gram: Array, pull: Array) -> Array:
     size = len(pull)
     scale = float(np.trace(gram)) or 1.0
     best: Array = np.eye(size)[0]
-    least = inf
+    minimum = inf
     for count in range(1, size + 1):
         for held in map(list, combinations(range(size), count)):
             bordered = np.ones((count + 1, count + 1))
             bordered[:count, :count] = gram[np.ix_(held, held)] / scale
             bordered[count, count] = 0.0
-            wanted = np.append(pull[held] / scale, 1.0)
-            solved = np.linalg.lstsq(bordered, wanted, rcond=1e-12)[0][:count]
+            goal = np.append(pull[held] / scale, 1.0)
+            solved = np.linalg.lstsq(bordered, goal, rcond=1e-12)[0][:count]
             if solved.min() < 0 or abs(solved.sum() - 1) > 1e-6:
                 continue
             tried = np.zeros(size)
             tried[held] = solved / solved.sum()
             value = float(tried @ gram @ tried - 2 * tried @ pull)
-            if value < least - 1e-12 * scale:  # fewer points where they are as good
-                best, least = tried, value
+            if value < minimum - 1e-12 * scale:  # fewer points where they are as good
+                best, minimum = tried, value
     return best
 
 
 def _towards(fit: Fit, values: Array) -> Fit:
-    """The same queries, wanted elsewhere."""
+    """The fit of the same queries to other values."""
     cuts = np.cumsum([len(p.values) for p in fit.parts])[:-1]
     pairs = zip(fit.parts, np.split(values, cuts), strict=True)
     return replace(fit, parts=tuple(replace(p, values=v) for p, v in pairs))

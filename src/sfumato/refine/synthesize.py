@@ -69,8 +69,8 @@ def draw_columns(table: Array, rows: Integers, random: WordSource) -> Integers:
     even = np.full_like(table, 1 / table.shape[1])
     shares = np.divide(table, sums, out=even, where=sums > 0)
     weights = np.floor(shares * whole).astype(np.int64)
-    largest = weights.argmax(axis=1)
-    weights[np.arange(len(weights)), largest] += whole - weights.sum(axis=1)
+    maxima = weights.argmax(axis=1)
+    weights[np.arange(len(weights)), maxima] += whole - weights.sum(axis=1)
     running = np.cumsum(weights.reshape(-1))
     drawn = integers_below(whole, rows.size, random) + rows * whole
     columns = np.searchsorted(running, drawn, side="right")

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 import sfumato as sf
 from sfumato.errors import WorkloadError
 from sfumato.refine.cell_solvers import GapBound, fit_dense, fit_support, known_total, unknown_total
-from sfumato.refine.cells import _least_norm, fit_running_totals
+from sfumato.refine.cells import _minimum_norm, fit_running_totals
 from sfumato.refine.problem import Grid, Quadratic, inverse_covariance
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.refine_limits import LIMITS
@@ -165,7 +165,7 @@ def test_gradient_and_active_set_agree(name: str) -> None:
 def test_the_gap_holds_at_any_histogram(name: str, total: float | None) -> None:
     """Not only near the optimum: at random points, against the optimum of another solver."""
     q = quadratic(work_of(name), seed=7)
-    bound = known_total(total) if total is not None else unknown_total(q, _least_norm)
+    bound = known_total(total) if total is not None else unknown_total(q, _minimum_norm)
     F, w = columns(q), np.concatenate([p.weights for p in q.fit.parts])
     u = cp.Variable(F.shape[1], nonneg=True)
     limits = [] if total is None else [cp.sum(u) == total]
@@ -204,7 +204,7 @@ def test_half_the_gap_would_be_a_lie() -> None:
 def test_without_a_total_the_gap_of_differences_alone_is_infinite() -> None:
     domain = sf.Domain({"a": 2})
     q = quadratic(sf.product(domain, {"a": np.array([[1.0, -1.0]])}))
-    bound = unknown_total(q, _least_norm)
+    bound = unknown_total(q, _minimum_norm)
     assert bound.lift is None
     assert bound.gap(-1e-3, 0.0, q.stack(np.ones(2))) == np.inf
     assert bound.gap(0.0, 0.5, q.stack(np.ones(2))) == 0.5
@@ -213,7 +213,7 @@ def test_without_a_total_the_gap_of_differences_alone_is_infinite() -> None:
 def test_the_shortest_vector_for_unknown_totals_is_found_without_a_table() -> None:
     q = quadratic(sf.windows(DOMAIN, "b", 2), uneven=False)
     w = np.concatenate([p.weights for p in q.fit.parts])
-    bound = unknown_total(Quadratic(q.fit, q.grid, np.diag(w)), _least_norm)
+    bound = unknown_total(Quadratic(q.fit, q.grid, np.diag(w)), _minimum_norm)
     F = columns(q)
     u = cp.Variable(3)
     shortest = cp.Problem(cp.Minimize(cp.norm(cp.multiply(np.sqrt(w), u))), [F.T @ (2 * u) >= 1])

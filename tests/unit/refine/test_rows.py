@@ -15,7 +15,14 @@ from sfumato.refine import rows as rows_module
 from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit, FitPart, fit_answers
 from sfumato.refine.row_problem import problem
-from sfumato.refine.rows import Rows, fit_rows, least_score, merged, onto_weights, solve_weights
+from sfumato.refine.rows import (
+    WeightedRows,
+    fit_rows,
+    merged,
+    minimum_score,
+    onto_weights,
+    solve_weights,
+)
 from sfumato.solve.row_kernels import move_rows
 from sfumato.workload.predicates import indicator
 
@@ -264,7 +271,7 @@ def test_the_bound_by_tables_is_below_every_score():
     codes = _drawn(SMALL, 30, 2)
     _, gradient = asked.gradient(asked.margins(codes, np.full(30, 100 / 30)))
     every = np.array(np.unravel_index(np.arange(60), SMALL.shape))
-    assert least_score(asked, gradient) <= asked.scores(every, gradient).min()
+    assert minimum_score(asked, gradient) <= asked.scores(every, gradient).min()
 
 
 def test_scores_are_the_derivatives_of_the_value_by_the_weights():
@@ -311,7 +318,7 @@ def test_tables_of_rows_are_their_margins():
     fit, _, _ = _noisy(WORKLOADS["marginals"](), 100, 3.0, 6)
     codes = _drawn(SMALL, 30, 2)
     weights = np.random.default_rng(0).random(30)
-    rows = Rows(fit, codes, weights, 0.0, 0.0, 0.0, 0)
+    rows = WeightedRows(fit, codes, weights, 0.0, 0.0, 0.0, 0)
     expected = np.zeros((5, 3))
     np.add.at(expected, (codes[0], codes[2]), weights)
     assert rows.table(("c", "a")) == pytest.approx(expected)

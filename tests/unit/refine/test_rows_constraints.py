@@ -14,7 +14,7 @@ from sfumato.refine.draws import Draws
 from sfumato.refine.reconstruct import Fit, ReleasedTable, fit_answers
 from sfumato.refine.refine_limits import LIMITS
 from sfumato.refine.row_problem import make_possible, meet_published, problem
-from sfumato.refine.rows import Rows, fit_rows
+from sfumato.refine.rows import WeightedRows, fit_rows
 from sfumato.refine.synthesize import synthesize
 from sfumato.solve.raking import rake
 from tests.shared.words import SeededWords
@@ -49,7 +49,7 @@ class Case:
         np.add.at(out, tuple(self.rows[self.domain.index(n)] for n in names), 1)
         return out
 
-    def rows_of(self, known: sf.Constraints | None, **more: object) -> Rows:
+    def rows_of(self, known: sf.Constraints | None, **more: object) -> WeightedRows:
         return fit_rows(self.fit, self.total, draws=Draws("rows"), constraints=known, **more)
 
 
