@@ -20,7 +20,7 @@ from sfumato.planning.forecast import Forecast
 from sfumato.release.release import Release
 from sfumato.vault.measure import Exact, count, measure
 from sfumato.vault.tables import open_table
-from sfumato.workload.build import in_bins
+from sfumato.workload.bins import in_bins
 from tests.shared.made_releases import planned
 from tests.shared.words import SeededWords
 

@@ -40,7 +40,7 @@ from sfumato.run.run_limits import LIMITS
 from sfumato.run.runnable import Stored, WorkloadRun
 from sfumato.run.spine import Access, run, stored_answer
 from sfumato.types import Neighbours, Progress
-from sfumato.workload.build import in_bins
+from sfumato.workload.bins import in_bins
 from sfumato.workload.constraints import Constraints
 from sfumato.workload.workload import Workload
 

@@ -38,7 +38,7 @@ from sfumato.run.runnable import Stored, WorkloadRun
 from sfumato.run.spine import Access, run
 from sfumato.text import STORED
 from sfumato.types import Neighbours, Progress
-from sfumato.workload.build import in_bins
+from sfumato.workload.bins import in_bins
 from sfumato.workload.question import questions_of
 from sfumato.workload.scans import answer_bits
 from sfumato.workload.workload import Workload

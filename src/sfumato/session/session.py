@@ -47,7 +47,7 @@ from sfumato.vault.encode import check_columns
 from sfumato.vault.identity import check_apart
 from sfumato.vault.questions import ExactQuestions, public_cells
 from sfumato.vault.tables import Table, open_table
-from sfumato.workload.build import hidden_in_sums, in_bins
+from sfumato.workload.bins import hidden_in_sums, in_bins
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.sql.statements import sql
 from sfumato.workload.terms import Said

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words with which workloads are written: marginals, prefixes, ranges, products, ...
+"""The functions with which people write workloads: marginals, prefixes, ranges, products, ...
 
-Wherever an attribute is asked cell by cell (the tables of ``marginals``, the ``by`` of the
-others), ``attribute.level`` asks for the groups of that level instead.
+Each returns a `Workload` and refuses what does not fit the domain. Wherever an attribute is asked
+cell by cell (the tables of ``marginals``, the ``by`` of the others), ``attribute.level`` asks for
+the groups of that level instead.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from dataclasses import dataclass
+from itertools import combinations
 from math import comb
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,12 @@ import numpy.typing as npt
 
 from sfumato.domain.attributes import Attribute, Integer, Level, Numeric
 from sfumato.domain.domain import Domain
-from sfumato.domain.values import Values, base_of, valued, with_values
+from sfumato.domain.values import Values, base_of, with_values
 from sfumato.errors import TooLarge, WorkloadError
 from sfumato.text import listing, shown
 from sfumato.types import Array
 from sfumato.workload.predicates import Condition, check_conditions
 from sfumato.workload.queries import (
-    ENTRY_BITS,
     Groups,
     Identity,
     Matrix,
@@ -37,9 +37,8 @@ from sfumato.workload.queries import (
     check_entries,
     integer_entries,
     numeric_array,
-    value_entries,
 )
-from sfumato.workload.terms import Explicit, Predicates, Product, Said, Term
+from sfumato.workload.terms import Explicit, Predicates, Product
 from sfumato.workload.workload import Ratio, Workload
 from sfumato.workload.workload_limits import LIMITS
 
@@ -54,9 +53,6 @@ __all__ = [
     "conjunctions",
     "explicit",
     "has_spread_values",
-    "hidden_by_bins",
-    "hidden_in_sums",
-    "in_bins",
     "level_queries",
     "marginals",
     "mean_of_values",
@@ -71,7 +67,7 @@ __all__ = [
 ]
 
 
-Asked = str | QuerySet | npt.NDArray[np.generic] | Sequence[Sequence[float]]
+QuerySpec = str | QuerySet | npt.NDArray[np.generic] | Sequence[Sequence[float]]
 
 
 def check_domain(domain: object, what: str) -> None:
@@ -96,7 +92,7 @@ def _names(value: object, what: str) -> tuple[str, ...]:
     return listed
 
 
-def product(domain: Domain, queries: Mapping[str, Asked], name: str | None = None) -> Workload:
+def product(domain: Domain, queries: Mapping[str, QuerySpec], name: str | None = None) -> Workload:
     """All combinations of one query per named attribute; other attributes are totalled.
 
     A query set is ``"total"``, ``"identity"``, ``"prefix"``, ``"ranges"``, ``"windows(8)"``,
@@ -125,9 +121,9 @@ def product(domain: Domain, queries: Mapping[str, Asked], name: str | None = Non
         )
     factors = []
     for attr in domain.in_order(queries):
-        asked = queries[attr]
-        if not isinstance(asked, Total) and not (isinstance(asked, str) and asked == "total"):
-            factors.append((attr, _query_set(domain[attr], asked)))
+        spec = queries[attr]
+        if not isinstance(spec, Total) and not (isinstance(spec, str) and spec == "total"):
+            factors.append((attr, _query_set(domain[attr], spec)))
     return Workload(domain, (Product(domain, name or _name(factors), 1.0, tuple(factors)),))
 
 
@@ -157,13 +153,13 @@ def marginals(domain: Domain, ways: int | Iterable[Sequence[str]]) -> Workload:
     else:
         listed = _listed(ways)
     # One object per attribute, however many tables it is in.
-    known = {name: cell_queries(domain, name) for name in {n for names in listed for n in names}}
+    queries = {name: cell_queries(domain, name) for name in {n for names in listed for n in names}}
     terms = []
     for names in listed:
-        found = dict(known[n] for n in names)
-        if len(found) != len(names):
+        own = dict(queries[n] for n in names)
+        if len(own) != len(names):
             raise WorkloadError(f"a marginal names an attribute twice: {', '.join(names)}")
-        factors = tuple((attr, found[attr]) for attr in domain.in_order(found))
+        factors = tuple((attr, own[attr]) for attr in domain.in_order(own))
         terms.append(Product(domain, _name(factors), 1.0, factors))
     return Workload(domain, tuple(terms))
 
@@ -187,16 +183,16 @@ def _check_cells(domain: Domain, ways: int) -> None:
 
 
 def _listed(ways: object) -> list[tuple[str, ...]]:
-    given = [] if isinstance(ways, str) or not isinstance(ways, Iterable) else list(ways)
-    if len(given) > 1 and all(isinstance(s, str) for s in given):
+    sets = [] if isinstance(ways, str) or not isinstance(ways, Iterable) else list(ways)
+    if len(sets) > 1 and all(isinstance(s, str) for s in sets):
         raise WorkloadError(
-            f"marginals of {listing(given)} could mean one table or {len(given)}: write "
-            f"[({', '.join(map(shown, given[:3]))}{', ...' if len(given) > 3 else ''})] for one "
-            f"table of all of them, [({shown(given[0])},), ({shown(given[1])},)"
-            f"{', ...' if len(given) > 2 else ''}] for one table each"
+            f"marginals of {listing(sets)} could mean one table or {len(sets)}: write "
+            f"[({', '.join(map(shown, sets[:3]))}{', ...' if len(sets) > 3 else ''})] for one "
+            f"table of all of them, [({shown(sets[0])},), ({shown(sets[1])},)"
+            f"{', ...' if len(sets) > 2 else ''}] for one table each"
         )
-    sets = [(s,) if isinstance(s, str) else s for s in given]
-    if not given or not all(
+    sets = [(s,) if isinstance(s, str) else s for s in sets]
+    if not sets or not all(
         isinstance(s, Sequence) and all(isinstance(name, str) for name in s) for s in sets
     ):
         raise WorkloadError(
@@ -420,8 +416,8 @@ def means(
     rows = {"sum": np.where(counted, numbers, 0.0), "number": counted}
     terms = []
     for title, row in rows.items():
-        asked = Matrix.of(row, (f"{title} of {attr}",), title)
-        terms += _along(domain, attr, by, asked, f"{title} of {_by(attr, by)}").terms
+        matrix = Matrix.of(row, (f"{title} of {attr}",), title)
+        terms += _along(domain, attr, by, matrix, f"{title} of {_by(attr, by)}").terms
     shared = tuple(t.in_its_own_unit() for t in terms)
     return Workload(domain, shared, (Ratio(name, 0, 1),))
 
@@ -450,17 +446,17 @@ def sums(domain: Domain, attr: str, by: Sequence[str] = (), power: int = 1) -> W
     if has_spread_values(domain[attr]):
         work, values = with_values(domain, attr, power)
         row = Matrix.of_values(values.powers(power), (name,), "sum")
-        found = _along(work, values.name, by, row, _by(name, by))
+        summed = _along(work, values.name, by, row, _by(name, by))
     else:
         numbers, counted = _numbers(domain[attr], None)
         row = Matrix.of(np.where(counted, numbers, 0.0) ** power, (name,), "sum")
-        found = _along(domain, attr, by, row, _by(name, by))
-    return Workload(found.domain, tuple(t.in_its_own_unit() for t in found.terms))
+        summed = _along(domain, attr, by, row, _by(name, by))
+    return Workload(summed.domain, tuple(t.in_its_own_unit() for t in summed.terms))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MeanOfValues:
-    """How a mean is asked of values: ``middle + half * (centred sum) / (number)``.
+    """A mean of values as two queries: ``middle + half * (centred sum) / (number)``.
 
     The coefficients of both are whole numbers over the cells of the values: -1 and 1 at the ends
     of the range, and 1 and 1. Measured cell by cell they have the least error there is for means
@@ -497,18 +493,18 @@ class MeanOfValues:
         return high / 2 - low / 2
 
     def ratio(self, name: str, numerator: int) -> Ratio:
-        """The mean from these two, the number following the sum."""
+        """The ratio that is the mean: the number of records is the term after the sum."""
         hidden = self.values.rounding
         return Ratio(name, numerator, numerator + 1, self._half, self._middle, hidden)
 
 
 def _padded(values: Values, coefficients: Array) -> Array:
-    """With 0 for other and missing."""
+    """The coefficients of values, followed by 0 for other and missing."""
     return np.concatenate([coefficients, np.zeros(values.size - values.value_count)])
 
 
 def mean_of_values(domain: Domain, attr: str) -> MeanOfValues:
-    """The values of an attribute, and how their mean is asked."""
+    """The mean of an attribute's values as two queries over its domain with values."""
     return MeanOfValues(*with_values(domain, attr))
 
 
@@ -517,142 +513,6 @@ def has_spread_values(attribute: Attribute) -> bool:
     if isinstance(attribute, Integer):
         return attribute.width > 1 and attribute.max > attribute.min
     return isinstance(attribute, Numeric)
-
-
-def hidden_by_bins(attribute: Attribute) -> float:
-    """How far a number can be from the middle of its bin: half the widest."""
-    if isinstance(attribute, Integer):
-        low, high = attribute.bounds(0)
-        return (high - low) / 2
-    if isinstance(attribute, Numeric):
-        return max(b / 2 - a / 2 for a, b in pairwise(attribute.edges))
-    return 0.0
-
-
-def hidden_in_sums(attribute: Attribute) -> tuple[float, float]:
-    """How many times as large as the sum of the middles the sum itself can be: least, greatest.
-
-    For any records, as long as no number is negative: each is between the ends of its bin. Else
-    nothing is known without the number of records.
-    """
-    middles = attribute.numbers()[: attribute.value_count]
-    if isinstance(attribute, Numeric):
-        edges = np.array(attribute.edges)
-        low, high = edges[:-1], edges[1:]
-    else:
-        assert isinstance(attribute, Integer)  # noqa: S101  has_spread_values
-        low = attribute.min + attribute.width * np.arange(attribute.value_count, dtype=np.float64)
-        high = np.minimum(low + attribute.width - 1, attribute.max)
-    if low[0] < 0:
-        return -np.inf, np.inf
-    counted = middles > 0
-    return (
-        float(np.min(low[counted] / middles[counted], initial=1.0)),
-        float(np.max(high[counted] / middles[counted], initial=1.0)),
-    )
-
-
-def in_bins(work: Workload) -> Workload:
-    """The same queries with every record in the middle of its bin, over the attributes alone.
-
-    For what learns from tables of cells and has no place for values: sums say so in their names,
-    and means say how much bins can hide (``Ratio.hidden``).
-    """
-    base = base_of(work.domain)
-    if base is work.domain:
-        return work
-    asked = list(work.terms)
-    ratios = list(work.ratios)
-    for i, ratio in enumerate(ratios):
-        summed = asked[ratio.numerator]
-        values = valued(work.domain, summed.attributes)
-        if values:
-            asked[ratio.numerator] = _uncentred(summed, asked[ratio.denominator], ratio, values[0])
-            hidden = max(hidden_by_bins(each.of) for each in values)
-            ratios[i] = replace(ratio, scale=1.0, offset=0.0, hidden=hidden)
-    return Workload(base, tuple(_in_bins(term, base) for term in asked), tuple(ratios))
-
-
-def _uncentred(summed: Term, number: Term, ratio: Ratio, values: Values) -> Term:
-    """The sum of the values themselves: the centred one scaled, and the number times the middle."""
-    name = summed.name.replace(MeanOfValues(summed.domain, values).text, values.of.name)
-    product = summed.as_product()
-    if product is not None:
-        row = Matrix.of_values(values.powers(1), (), "sum")
-        factors = tuple((n, row if n == values.name else q) for n, q in product.factors)
-        found: Term = replace(product, name=name, factors=factors)
-    elif isinstance(summed, Explicit) and isinstance(number, Explicit):
-        matrix = ratio.scale * summed.matrix + ratio.offset * number.matrix
-        data, bits = value_entries(matrix.data)
-        entries = type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-        found = replace(summed, name=name, entries=entries, bits=bits)
-    else:
-        return summed
-    return found.in_its_own_unit()
-
-
-def _in_bins(term: Term, base: Domain) -> Term:
-    values = valued(term.domain, term.attributes)
-    if not values:
-        return replace(term, domain=base)
-    said = f"{term.name} (middles of bins)"
-    name: str = Said(said, said, binned=values[0].of.name)
-    if isinstance(term.name, Said):
-        told = f"{term.name.aggregate} (middles of bins)"
-        name = Said(name, told, term.name.condition, term.name.groups, values[0].of.name)
-    product = term.as_product()
-    if product is not None:
-        factors = dict(product.factors)
-        rows = [factors[each.name].dense() for each in values]
-        if all((r == each.powers(0)).all() for r, each in zip(rows, values, strict=True)):
-            name = term.name  # a number of records, which bins tell exactly
-        for each in values:
-            row = factors.pop(each.name).dense() @ _middles(each).T
-            own = factors.get(each.of.name)
-            labels = (name,) if own is None else ()
-            coefficients = row if own is None else own.dense() * row
-            if len(row) > 1:
-                raise WorkloadError(f"{term.name!r} asks for the cells of {each.name!r} one by one")
-            factors[each.of.name] = Matrix.of(_rounded(coefficients), labels, "middles of bins of")
-        order = base.in_order(factors)
-        return Product(base, name, term.weight, tuple((n, factors[n]) for n in order))
-    if not isinstance(term, Explicit):
-        raise WorkloadError(f"{term.name!r} cannot be asked in bins")
-    over, dense = term.over, term.matrix.toarray().reshape(-1, *term.shape)
-    check_entries(dense.size * max(v.of.size for v in values), f"{term.name!r} in bins")
-    for each in values:
-        axis = 1 + over.index(each.name)
-        weights = _middles(each)
-        if each.of.name in over:
-            along = 1 + over.index(each.of.name)
-            moved = np.moveaxis(dense, (along, axis), (-2, -1))
-            dense = np.moveaxis((moved * weights).sum(axis=-1), -1, along)
-            over = tuple(n for n in over if n != each.name)
-        else:
-            dense = np.moveaxis(np.moveaxis(dense, axis, -1) @ weights.T, -1, axis)
-            over = tuple(each.of.name if n == each.name else n for n in over)
-    axes = [1 + over.index(n) for n in base.in_order(over)]
-    flat = dense.transpose([0, *axes]).reshape(len(dense), -1)
-    found = explicit(base, base.in_order(over), _rounded(flat), term.labels).terms[0]
-    return replace(found, name=name, weight=term.weight)
-
-
-def _rounded(coefficients: Array) -> Array:
-    """To the multiples of 2^-20 that coefficients are kept to: middles of bins have few bits."""
-    return np.asarray(np.ldexp(np.rint(np.ldexp(coefficients, ENTRY_BITS)), -ENTRY_BITS))
-
-
-def _middles(values: Values) -> Array:
-    """How the middle of every bin is spread over the cells of the values: bins by cells."""
-    of, degree = values.of, values.degree
-    low, high = values.ends
-    t = np.clip((of.numbers()[: of.value_count] - low) / (high - low), 0.0, 1.0)
-    out = np.zeros((of.size, values.size))
-    for k in range(degree + 1):
-        out[: of.value_count, k] = comb(degree, k) * (1 - t) ** (degree - k) * t**k
-    for cell in range(of.value_count, of.size):
-        out[cell, values.value_count + cell - of.value_count] = 1.0
-    return out
 
 
 def _numbers(
@@ -664,29 +524,29 @@ def _numbers(
     if values is None:
         return attribute.numbers(), declared
     try:
-        given = np.asarray(values, dtype=np.float64)
+        numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise WorkloadError(
             f"values are numbers, one for every value of {attribute.name!r}, got {shown(values)}"
         ) from None
-    if given.shape == (attribute.value_count,):
+    if numbers.shape == (attribute.value_count,):
         extra = np.full(attribute.size - attribute.value_count, np.nan)
-        given = np.concatenate([given, extra])
-    if given.shape != (attribute.size,):
+        numbers = np.concatenate([numbers, extra])
+    if numbers.shape != (attribute.size,):
         raise WorkloadError(
             f"attribute {attribute.name!r} has {attribute.value_count} values and "
-            f"{attribute.size} cells, {given.size} numbers were given"
+            f"{attribute.size} cells, {numbers.size} numbers were given"
         )
     missing = attribute.missing_code
-    if missing is not None and not (np.isnan(given[missing]) or given[missing] == 0):
+    if missing is not None and not (np.isnan(numbers[missing]) or numbers[missing] == 0):
         raise WorkloadError(
             f"attribute {attribute.name!r}: a missing value counts in neither the sum nor the "
             "number; give nan for it"
         )
-    counted = ~np.isnan(given)
+    counted = ~np.isnan(numbers)
     if missing is not None:
         counted[missing] = False
-    return given, counted
+    return numbers, counted
 
 
 def explicit(
@@ -718,14 +578,14 @@ def explicit(
         raise WorkloadError(f"an attribute is named twice in {', '.join(attrs)}")
     cells = domain.cells(names)
     check_entries(cells, f"the table of {' x '.join(names)}")
-    given = _sparse(matrix)
-    if given.shape[0] < 1 or given.shape[1] != cells:
+    sparse = _sparse(matrix)
+    if sparse.shape[0] < 1 or sparse.shape[1] != cells:
         raise WorkloadError(
             f"the attributes {', '.join(attrs)} have {cells:,} cells, the matrix has shape "
-            f"{given.shape}; give one row per query and one column per cell"
+            f"{sparse.shape}; give one row per query and one column per cell"
         )
-    data, bits = integer_entries(given.data)
-    entries = csr_matrix((data, given.indices, given.indptr), shape=given.shape)
+    data, bits = integer_entries(sparse.data)
+    entries = csr_matrix((data, sparse.indices, sparse.indptr), shape=sparse.shape)
     if names != attrs:
         columns = np.arange(cells).reshape([domain[a].size for a in attrs])
         entries = entries[:, columns.transpose([attrs.index(n) for n in names]).reshape(-1)]
@@ -742,14 +602,14 @@ def _sparse(matrix: object) -> csr_matrix:
         if dense.ndim != 2:
             raise WorkloadError(f"a matrix of queries has two axes, got shape {dense.shape}")
         return csr_matrix(dense)
-    given = csr_matrix(matrix)
-    numeric_array(given.data)
-    given.sum_duplicates()
-    return given
+    sparse = csr_matrix(matrix)
+    numeric_array(sparse.data)
+    sparse.sum_duplicates()
+    return sparse
 
 
 def cell_queries(domain: Domain, name: str) -> tuple[str, QuerySet]:
-    """An attribute cell by cell; ``attribute.level`` group by group."""
+    """An attribute's name and its queries cell by cell; of ``attribute.level``, group by group."""
     if name not in domain and isinstance(name, str):
         attr, dot, level = name.rpartition(".")
         if dot and attr in domain:
@@ -773,7 +633,7 @@ def _along(
             f"attribute {attr!r} is a {domain[attr].kind} and has no order; {kind} queries need an "
             "integer, numeric or datetime attribute"
         )
-    queries: dict[str, Asked] = {attr: kind}
+    queries: dict[str, QuerySpec] = {attr: kind}
     for name in by:
         other, cells = cell_queries(domain, name)
         if other in queries:
@@ -791,24 +651,24 @@ def _name(factors: Sequence[tuple[str, QuerySet]]) -> str:
     return " x ".join(q.titled(n) for n, q in factors) or "total"
 
 
-def _query_set(attribute: Attribute, asked: Asked) -> QuerySet:
-    if isinstance(asked, QuerySet):
-        return asked
-    if not isinstance(asked, str):
-        return Matrix.of(asked)
+def _query_set(attribute: Attribute, spec: QuerySpec) -> QuerySet:
+    if isinstance(spec, QuerySet):
+        return spec
+    if not isinstance(spec, str):
+        return Matrix.of(spec)
     simple: dict[str, type[Identity | Prefix | Ranges]] = {
         "identity": Identity,
         "prefix": Prefix,
         "ranges": Ranges,
     }
-    if asked.strip() in simple:
-        return simple[asked.strip()](attribute.size)
-    found = re.fullmatch(r"\s*(windows|groups)\s*\((.*)\)\s*", asked, re.DOTALL)
-    if found and found[1] == "groups":
-        return level_queries(attribute, attribute.level(found[2].strip()))
-    if found and re.fullmatch(r"\s*[0-9]{1,18}\s*", found[2]):
-        return Windows(attribute.size, int(found[2]))
+    if spec.strip() in simple:
+        return simple[spec.strip()](attribute.size)
+    match = re.fullmatch(r"\s*(windows|groups)\s*\((.*)\)\s*", spec, re.DOTALL)
+    if match and match[1] == "groups":
+        return level_queries(attribute, attribute.level(match[2].strip()))
+    if match and re.fullmatch(r"\s*[0-9]{1,18}\s*", match[2]):
+        return Windows(attribute.size, int(match[2]))
     raise WorkloadError(
-        f"attribute {attribute.name!r}: {shown(asked)} is not a query set; allowed are total, "
+        f"attribute {attribute.name!r}: {shown(spec)} is not a query set; allowed are total, "
         "identity, prefix, ranges, windows(WIDTH), groups(LEVEL) or a matrix"
     )

@@ -4,7 +4,9 @@
 A query set is a matrix Q with one row per query and one column per cell, known by its
 structure: applying it, its adjoint and its Gram matrix Q'Q costs O(cells) for the interval
 kinds, whatever the number of queries. Integer input gives exact integer output, which is what
-the vault relies on: no float stands between the data and the noise.
+the vault relies on: no float stands between the data and the noise. Coefficients that a person
+gives are stored as integers times a power of two, so that answers and the sensitivity computed
+from them are exact, too.
 
 Products of these over several attributes are the terms of a workload, and the strategies that
 the vault measures are made of the same parts.
@@ -124,8 +126,8 @@ def widest(columns: Integers) -> float:
     centred = (columns - columns[:, :1]).astype(np.float64)
     gram = centred.T @ centred
     own = np.diag(gram)
-    greatest = float((own[:, None] + own[None, :] - 2 * gram).max())
-    return max(greatest, float(own.max())) * (1 + (len(columns) + 8) * 2.0**-49)
+    maximum = float((own[:, None] + own[None, :] - 2 * gram).max())
+    return max(maximum, float(own.max())) * (1 + (len(columns) + 8) * 2.0**-49)
 
 
 @dataclass(frozen=True, eq=False)
@@ -734,11 +736,7 @@ def _running(x: Numbers) -> Numbers:
     return np.concatenate([zero, np.cumsum(x, axis=0)])
 
 
-# --------------------
-# Query sets on one attribute given by their coefficients: groups of a hierarchy, matrices.
-#
-# Coefficients that a person gives are kept as integers times a power of two. What the vault
-# computes with them is therefore exact, and so is the sensitivity computed from them.
+# Query sets that are given by their coefficients: groups of a hierarchy, matrices
 
 ENTRY_BITS = 20  # bits after the point that are kept of a given coefficient
 VALUE_BITS = 44  # bits that are kept of the greatest coefficient of sums of values
@@ -897,18 +895,18 @@ class Matrix(QuerySet):
     def of(
         cls, coefficients: npt.ArrayLike, labels: tuple[str, ...] = (), title: str = "matrix"
     ) -> Matrix:
-        """From an array of numbers, one row per query."""
-        given = np.atleast_2d(numeric_array(coefficients))
-        if given.ndim != 2:
-            raise WorkloadError(f"a matrix of queries has two axes, got shape {given.shape}")
-        entries, bits = integer_entries(given)
+        """The queries of an array of numbers, one row per query."""
+        matrix = np.atleast_2d(numeric_array(coefficients))
+        if matrix.ndim != 2:
+            raise WorkloadError(f"a matrix of queries has two axes, got shape {matrix.shape}")
+        entries, bits = integer_entries(matrix)
         return cls(entries.shape[1], entries, bits, labels, title)
 
     @classmethod
     def of_values(
         cls, row: npt.ArrayLike, labels: tuple[str, ...] = (), title: str = "matrix"
     ) -> Matrix:
-        """Coefficients of the values of a column (`value_entries`)."""
+        """One query with coefficients of the values of a column (`value_entries`)."""
         entries, bits = value_entries(np.atleast_2d(numeric_array(row)))
         return cls(entries.shape[1], entries, bits, labels, title)
 
@@ -1016,7 +1014,7 @@ def numeric_array(values: object) -> npt.NDArray[Any]:
 
 
 def integer_entries(coefficients: npt.NDArray[Any]) -> tuple[Integers, int]:
-    """Coefficients as integers times 2^-bits, with the least bits (at most 20) that hold them.
+    """Coefficients as integers times 2^-bits, in the fewest bits (at most 20) that hold them.
 
     Coefficients with more bits after the point are rounded to the nearest multiple of 2^-20.
     """
@@ -1031,19 +1029,19 @@ def integer_entries(coefficients: npt.NDArray[Any]) -> tuple[Integers, int]:
 
 
 def value_entries(coefficients: npt.NDArray[Any]) -> tuple[Integers, int]:
-    """The same for sums of values, relative to the greatest: to at least 2^-`VALUE_BITS` of it.
+    """Coefficients of sums of values as integers times 2^-bits, to 2^-`VALUE_BITS` of the maximum.
 
     Sums of values are measured by their cells as a rule, so that fine coefficients cost nothing,
     while those of small numbers would be lost in multiples of 2^-20.
     """
     values = numeric_array(coefficients).astype(np.float64)
-    greatest = float(np.abs(values).max(initial=0.0))
-    if greatest and not 2.0**-100 < greatest < 2.0**VALUE_BITS:
+    maximum = float(np.abs(values).max(initial=0.0))
+    if maximum and not 2.0**-100 < maximum < 2.0**VALUE_BITS:
         raise WorkloadError(
-            f"sums of numbers up to {greatest:.3g} cannot be computed exactly; declare the column "
+            f"sums of numbers up to {maximum:.3g} cannot be computed exactly; declare the column "
             "in a larger or smaller unit"
         )
-    bits = max(0, VALUE_BITS - ceil(log2(greatest))) if greatest else 0
+    bits = max(0, VALUE_BITS - ceil(log2(maximum))) if maximum else 0
     entries = np.rint(np.ldexp(values, bits)).astype(np.int64)
     while bits and not (entries & 1).any():
         entries, bits = entries >> 1, bits - 1

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One linear query by itself, in a form that is the same for all ways of writing it.
 
+`questions_of` returns the queries of a workload one by one, for sessions and for corrections, which
+ask them singly.
+
 Along every attribute, cells that the query does not tell apart are one class, numbered by their
 first cell; attributes along which it tells nothing apart are left out. What remains is a small
 table of coefficients over classes: a condition on three attributes, a row of a marginal and a row
@@ -39,9 +42,9 @@ __all__ = [
 class Question:
     """A linear query: coefficients in steps of ``2^-bits`` over the classes of its attributes.
 
-    ``name``, ``aggregate``, ``condition`` and ``groups`` are how this asker wrote it: they are told
-    to nobody else, and are no part of what is asked. ``hides`` says how many times as large as this
-    sum of middles of bins the sum of the values can be, least and greatest.
+    ``name``, ``aggregate``, ``condition`` and ``groups`` are how the person who asks wrote it:
+    nobody else sees them, and they are no part of the meaning. ``hides`` is how many times as large
+    as this sum of middles of bins the sum of the values can be, minimum and maximum.
 
     >>> import sfumato as sf
     >>> domain = sf.Domain({"age": 100, "sex": 2})
@@ -86,12 +89,12 @@ class Question:
 
     @cached_property
     def low(self) -> int:
-        """The least coefficient, in steps."""
+        """The minimum coefficient, in steps."""
         return int(self.table.min())
 
     @cached_property
     def high(self) -> int:
-        """The greatest coefficient, in steps."""
+        """The maximum coefficient, in steps."""
         return int(self.table.max())
 
     @cached_property
@@ -155,14 +158,12 @@ def _questions(term: Term) -> list[Question]:
         raise WorkloadError(f"group {term.name!r} has no exact coefficients and cannot be asked")
     product, conditions = term.as_product(), term.as_conditions()
     if conditions:
-        found = [_of_condition(term, i, condition) for i, condition in enumerate(conditions)]
-    elif product is not None:
-        found = _of_product(product)
-    elif isinstance(term, Explicit):
-        found = [_of_row(term, i) for i in range(term.rows)]
-    else:
-        raise WorkloadError(f"{shown(type(term).__name__)} cannot be asked as questions")
-    return found
+        return [_of_condition(term, i, condition) for i, condition in enumerate(conditions)]
+    if product is not None:
+        return _of_product(product)
+    if isinstance(term, Explicit):
+        return [_of_row(term, i) for i in range(term.rows)]
+    raise WorkloadError(f"{shown(type(term).__name__)} cannot be asked as questions")
 
 
 def _of_condition(term: Term, row: int, condition: Condition) -> Question:
@@ -174,7 +175,7 @@ def _of_condition(term: Term, row: int, condition: Condition) -> Question:
 
 
 def _of_product(term: Product) -> list[Question]:
-    """One vector of coefficients per attribute; the table of classes is their outer product.
+    """The queries of a product: the table of classes is the outer product of a vector each.
 
     Where none of them is zero, slices are equal only where coefficients are.
     """
@@ -182,7 +183,7 @@ def _of_product(term: Product) -> list[Question]:
     for _, queries in term.factors:
         dense = np.ldexp(queries.dense(), queries.fraction_bits)
         parts.append([_classes(np.rint(vector).astype(np.int64)) for vector in dense])
-    found = []
+    questions = []
     for row, places in enumerate(product(*(range(len(part)) for part in parts))):
         chosen = [part[i] for part, i in zip(parts, places, strict=True)]
         _check_classes(term, prod(len(values) for _, values in chosen))
@@ -194,9 +195,9 @@ def _of_product(term: Product) -> list[Question]:
             for _, values in chosen:
                 _check_size(term, float(np.abs(table).max()) * float(np.abs(values).max()))
                 table = np.multiply.outer(table, values if len(values) > 1 else values[0])
-        kept = [(name, classes) for name, (classes, values) in named if len(values) > 1]
-        found.append(_question(term, row, kept, table, term.fraction_bits))
-    return found
+        axes = [(name, classes) for name, (classes, values) in named if len(values) > 1]
+        questions.append(_question(term, row, axes, table, term.fraction_bits))
+    return questions
 
 
 def _of_row(term: Explicit, row: int) -> Question:
@@ -214,8 +215,8 @@ def _merged(
     table: Integers,
     bits: int,
 ) -> Question:
-    """The coarsest classes: equal slices are one, and an axis of one class is no axis."""
-    kept = []
+    """The question over its coarsest classes: equal slices are one, an axis of one is left out."""
+    axes = []
     axis = 0
     for name, classes in zip(names, class_of, strict=True):
         slices = np.moveaxis(table, axis, 0)
@@ -223,17 +224,17 @@ def _merged(
         fine, order = _by_first(merged[classes])
         table = np.moveaxis(slices[first[order]], 0, axis)
         if len(first) > 1:
-            kept.append((name, fine))
+            axes.append((name, fine))
             axis += 1
         else:
             table = np.take(table, 0, axis=axis)
-    return _question(term, row, kept, table, bits)
+    return _question(term, row, axes, table, bits)
 
 
 def _question(
-    term: Term, row: int, kept: Sequence[tuple[str, Integers]], table: Integers, bits: int
+    term: Term, row: int, axes: Sequence[tuple[str, Integers]], table: Integers, bits: int
 ) -> Question:
-    """In the fewest bits after the point."""
+    """The question in the fewest bits after the point; ``axes`` are names and classes."""
     while bits and not (table & 1).any():
         table, bits = table >> 1, bits - 1
     _check_size(term, float(np.abs(table).max()))
@@ -242,7 +243,7 @@ def _question(
             f"the coefficients of {term.name!r} have {bits} bits after the point, at most "
             f"{LIMITS.question_bits} can be asked; round them"
         )
-    names, classes = tuple(name for name, _ in kept), tuple(c for _, c in kept)
+    names, classes = tuple(name for name, _ in axes), tuple(c for _, c in axes)
     whole = np.array(table, dtype=np.int64, order="C")
     return Question(term.domain, _name(term, row), names, classes, whole, bits)
 
@@ -285,6 +286,6 @@ def _check_classes(term: Term, cells: int) -> None:
         )
 
 
-def _check_size(term: Term, greatest: float) -> None:
-    if greatest >= LIMITS.question_coefficient:
+def _check_size(term: Term, maximum: float) -> None:
+    if maximum >= LIMITS.question_coefficient:
         raise TooLarge(f"the coefficients of {term.name!r} are too large or too fine; round them")

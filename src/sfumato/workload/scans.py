@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scans of a table count so that all asked tables follow, and in which numbers.
+"""Which tables an engine counts in its scans so that all tables of a request follow from them.
 
 A GROUP BY costs a pass over the records, and little more for a hundred thousand cells than for a
 hundred. All pairs of 12 attributes of 10 cells are 66 tables, but they lie within 10 tables over 5
-attributes. What is counted beyond what was asked never leaves the function that counts. Public
-arithmetic: planning states the scans and their memory before the vault makes them.
+attributes. What is counted beyond the request never leaves the function that counts. Public
+arithmetic: planning states the scans and their memory before the vault makes them. `answer_bits`
+says in which steps answers are whole numbers.
 """
 
 from __future__ import annotations
@@ -46,13 +47,17 @@ CELLS_TOGETHER: Final[dict[EngineName, int]] = {
     "postgres": 2**14,  # a hash table of so many stays within work_mem
     "spark": 2**12,
 }
-"""The most cells of a table that is counted in place of several asked ones (`cover`)."""
+"""The maximum of cells of a table that is counted in place of several requested ones (`cover`)."""
 
 AttributeSet = tuple[str, ...]
 
 
 def answer_bits(workload: Workload) -> int:
-    """All answers are whole numbers of steps of 2 to minus this; refused if 64 bits are too few."""
+    """The bits after the point of all answers: they are multiples of 2 to minus this.
+
+    Raises:
+        TooLarge: 64 bits do not hold all answers.
+    """
     bits = max(t.fraction_bits for t in workload.terms)
     reach = max(t.greatest for t in workload.terms) * 2.0 ** (bits + RECORD_BITS)
     if any(t.slack for t in workload.terms) or reach >= 2.0 ** (WORD_BITS - 1):
@@ -64,7 +69,7 @@ def answer_bits(workload: Workload) -> int:
 
 
 def counted_sets(terms: Iterable[Term]) -> tuple[list[AttributeSet], list[Term]]:
-    """What an engine counts for measured terms: tables over attributes, and single conditions."""
+    """The tables, by their attributes, and the conditions that an engine counts for some terms."""
     sources = [(source, term) for term in terms for source in term.sources()]
     tables = sorted({s.attributes for s, term in sources if not is_counted_alone(s, term)})
     return tables, [s for s, term in sources if is_counted_alone(s, term)]
@@ -80,40 +85,40 @@ def is_counted_alone(source: Term, term: Term) -> bool:
 
 
 def scanned_tables(
-    asked: Sequence[AttributeSet], domain: Domain, most: int
+    sets: Sequence[AttributeSet], domain: Domain, most: int
 ) -> dict[AttributeSet, list[AttributeSet]]:
-    """The tables that an engine counts, each with asked ones that are summed from it.
+    """The tables that an engine counts, each with the requested ones that are summed from it.
 
     ``most`` is the engine's number of `CELLS_TOGETHER`.
     """
-    sources = summed_from(asked, domain)
-    return cover([names for names in asked if sources[names] == names], domain, most)
+    sources = summed_from(sets, domain)
+    return cover([names for names in sets if sources[names] == names], domain, most)
 
 
 def most_groups(scanned: Iterable[AttributeSet], domain: Domain) -> int:
-    """The most cells that one query counts, in as many groups if all are occupied."""
+    """The maximum of cells that one query counts, in as many groups if all are occupied."""
     queries = tables_by_query(list(scanned), domain, LIMITS.tables_per_query)
     return max((sum(map(domain.cells, group)) for group in queries), default=0)
 
 
-def summed_from(asked: Sequence[AttributeSet], domain: Domain) -> dict[AttributeSet, AttributeSet]:
-    """For each set, the smallest asked set that it is summed from, or itself when scanned."""
+def summed_from(sets: Sequence[AttributeSet], domain: Domain) -> dict[AttributeSet, AttributeSet]:
+    """For each set, the smallest other set that it is summed from, or itself when scanned."""
     sources: dict[AttributeSet, AttributeSet] = {}
-    known = set(asked)
-    for wide in sorted(asked, key=domain.cells):
+    distinct = set(sets)
+    for wide in sorted(sets, key=domain.cells):
         if domain.cells(wide) > LIMITS.cells_summed:
             break
-        for names in _inside(wide, known):
+        for names in _inside(wide, distinct):
             sources.setdefault(names, wide)
-    return {names: sources.get(names, names) for names in asked}
+    return {names: sources.get(names, names) for names in sets}
 
 
-def _inside(wide: AttributeSet, known: set[AttributeSet]) -> list[AttributeSet]:
-    """The known sets within a wider one: its subsets or all known ones, whichever are fewer."""
-    if 2 ** len(wide) > len(known):
-        return [names for names in known if len(names) < len(wide) and set(names) <= set(wide)]
+def _inside(wide: AttributeSet, sets: set[AttributeSet]) -> list[AttributeSet]:
+    """The sets within a wider one, by its subsets or by all sets, whichever are fewer."""
+    if 2 ** len(wide) > len(sets):
+        return [names for names in sets if len(names) < len(wide) and set(names) <= set(wide)]
     subsets = chain.from_iterable(combinations(wide, k) for k in range(len(wide)))
-    return [names for names in subsets if names in known]
+    return [names for names in subsets if names in sets]
 
 
 def tables_by_query(
@@ -133,18 +138,18 @@ def tables_by_query(
 
 
 def cover(
-    asked: Sequence[AttributeSet], domain: Domain, most: int
+    sets: Sequence[AttributeSet], domain: Domain, most: int
 ) -> dict[AttributeSet, list[AttributeSet]]:
-    """Tables to count, each with the asked ones that are summed from it; every asked one once.
+    """Tables to count, each with the sets that are summed from it; every set once.
 
-    Greedy: a table begins with the largest asked one that is left, and takes in the attribute that
+    Greedy: a table begins with the largest set that is left, and takes in the attribute that
     completes most others, as long as it has at most ``most`` cells.
 
     >>> small = Domain({"a": 2, "b": 2, "c": 2})
     >>> cover([("a", "b"), ("a", "c"), ("b", "c")], small, most=8)
     {('a', 'b', 'c'): [('a', 'b'), ('a', 'c'), ('b', 'c')]}
     """
-    left = dict.fromkeys(sorted(asked, key=domain.cells, reverse=True))
+    left = dict.fromkeys(sorted(sets, key=domain.cells, reverse=True))
     touching: dict[str, dict[AttributeSet, None]] = {name: {} for name in domain.names}
     for names in left:
         for attribute in names:

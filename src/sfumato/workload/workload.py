@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A workload: what is asked, as a weighted union of terms over one domain."""
+"""A workload: what is asked, as a weighted union of terms over one domain.
+
+`Workload` is what people write with `build.py` and the planner plans for. `Gram` is its matrix
+``V = F'WF``, which the planner optimises against: for a union of products a sum of Kronecker
+products of 1-D Gram matrices, each applied in O(cells) however many queries there are; F itself is
+never built.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +40,6 @@ __all__ = [
     "spread",
     "union",
 ]
-
-
-# --------------------
-# The Gram matrix ``V = F'WF`` of a workload as a sum of structured pieces.
-#
-# For a union of products V is a sum of Kronecker products of 1-D Gram matrices, each applied in
-# O(cells) however many queries there are; V is what the planner optimises against, F never is.
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +84,13 @@ class Gram:
 
 
 def marginal(table: Numbers, domain: Domain, names: Sequence[str]) -> Numbers:
-    """Sum out every attribute that is not named."""
+    """The table summed over every attribute that is not named."""
     rest = tuple(i for i, n in enumerate(domain.names) if n not in names)
     return np.asarray(table.sum(axis=rest, dtype=table.dtype))
 
 
 def spread(part: Numbers, domain: Domain, names: Sequence[str]) -> Numbers:
-    """The adjoint of ``marginal``: repeat along every attribute that is not named."""
+    """The adjoint of `marginal`: the part repeated along every attribute that is not named."""
     shape = [a.size if a.name in names else 1 for a in domain]
     return np.broadcast_to(part.reshape(shape), domain.shape)
 

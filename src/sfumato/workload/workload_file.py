@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables ``[[workload]]`` and ``[constraints]`` of a TOML file.
 
-Each table asks for one kind of queries; the key that names the kind decides which others may
-stand beside it. Constraints are what everybody knows about the data:
+`workload_from` returns the workload of a file. Each table asks for one kind of queries; the key
+that names the kind decides which others may stand beside it. `constraints_from` returns the
+constraints, public knowledge about the data:
 
     [constraints]
     impossible = ["age < 15 and married = 'yes'"]
@@ -56,7 +57,7 @@ __all__ = [
 ]
 
 
-# The first wrong entry of a list is told; a list of a million wrong ones takes no memory.
+# The first wrong entry of a list is reported; a list of a million wrong ones takes no memory.
 Names = Annotated[list[str], Field(fail_fast=True)]
 Numbers = Annotated[list[float], Field(fail_fast=True)]
 
@@ -170,11 +171,11 @@ def workload_from(file: TomlFile, domain: Domain) -> Workload:
             "ask for several groups in one table",
             ("workload",),
         )
-    works = [_asked(file, domain, entry, ("workload", i)) for i, entry in enumerate(entries)]
+    works = [_workload(file, domain, entry, ("workload", i)) for i, entry in enumerate(entries)]
     return union(works)
 
 
-def _asked(file: TomlFile, domain: Domain, entry: object, at: KeyPath) -> Workload:
+def _workload(file: TomlFile, domain: Domain, entry: object, at: KeyPath) -> Workload:
     kind = _kind(file, entry, at)
     model, ask = _KINDS[kind]
     table = validated(model, entry, file, at)
@@ -190,21 +191,21 @@ def _kind(file: TomlFile, entry: object, at: KeyPath) -> str:
     """The one key that says what is asked."""
     if not isinstance(entry, Mapping):
         raise file.error(f"expected a table, got {got(entry)}", at)
-    found = [key for key in entry if key in _KINDS]
-    if len(found) == 1:
-        return str(found[0])
+    keys = [key for key in entry if key in _KINDS]
+    if len(keys) == 1:
+        return str(keys[0])
     kinds = either(list(_KINDS))
-    if found:
+    if keys:
         raise file.error(
-            f"asks for {' and '.join(found)} at once; give each its own [[workload]]",
-            (*at, found[1]),
+            f"asks for {' and '.join(keys)} at once; give each its own [[workload]]",
+            (*at, keys[1]),
         )
     near = next((hint for key in entry if (hint := did_you_mean(key, _KINDS))), "")
     raise file.error(f"says not what is asked; give one of {kinds}{near}", at)
 
 
 def _named(work: Workload, name: str) -> Workload:
-    """The name of a single group or mean; in front of the names of several."""
+    """The workload with a name for its single group or mean, in front of the names of several."""
     is_one = len(work.terms) == 1
     terms = (replace(t, name=name if is_one else f"{name}: {t.name}") for t in work.terms)
     is_mean = len(work.ratios) == 1
@@ -240,11 +241,11 @@ def constraints_from(file: TomlFile, domain: Domain) -> Constraints | None:
     >>> constraints_from(file, Domain({"age": 100, "married": 2}))
     Constraints(1 impossible)
     """
-    given = file.data.get("constraints")
-    if given is None:
+    entries = file.data.get("constraints")
+    if entries is None:
         return None
     top: KeyPath = ("constraints",)
-    table = validated(_Constraints, given, file, top)
+    table = validated(_Constraints, entries, file, top)
     conditions: list[Condition] = []
     for i, text in enumerate(table.impossible):
         try:
@@ -253,7 +254,7 @@ def constraints_from(file: TomlFile, domain: Domain) -> Constraints | None:
         except SfumatoError as error:
             raise _located(file, error, (*top, "impossible", i)) from None
     pairs: list[tuple[list[str], object]] = []
-    found = Constraints(domain, conditions)
+    constraints = Constraints(domain, conditions)
     for i, entry in enumerate(table.published):
         at: KeyPath = (*top, "published", i)
         key = "values" if entry.file is None else "file"
@@ -266,10 +267,10 @@ def constraints_from(file: TomlFile, domain: Domain) -> Constraints | None:
         try:
             values = entry.values if entry.file is None else _read_table(file, domain, entry)
             pairs.append((entry.attributes, values))
-            found = Constraints(domain, conditions, pairs)
+            constraints = Constraints(domain, conditions, pairs)
         except SfumatoError as error:
             raise _located(file, error, (*at, key)) from None
-    return found
+    return constraints
 
 
 def _located(file: TomlFile, error: SfumatoError, at: KeyPath) -> SfumatoError:
@@ -277,7 +278,7 @@ def _located(file: TomlFile, error: SfumatoError, at: KeyPath) -> SfumatoError:
 
 
 def _read_table(file: TomlFile, domain: Domain, entry: _Published) -> Array:
-    """A CSV file with one line per cell: the label of every attribute, and the count."""
+    """The counts of a CSV file with one line per cell: a label for every attribute, the count."""
     path = (file.folder or Path()) / str(entry.file)
     names = entry.attributes
     shape = tuple(domain[n].size for n in names)
@@ -288,8 +289,8 @@ def _read_table(file: TomlFile, domain: Domain, entry: _Published) -> Array:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             for line, row in enumerate(_rows(stream, path, names), 2):
                 cell = tuple(
-                    _code(row[n], n, known, path, line)
-                    for n, known in zip(names, codes, strict=True)
+                    _code(row[n], n, labels, path, line)
+                    for n, labels in zip(names, codes, strict=True)
                 )
                 if not np.isnan(table[cell]):
                     raise WorkloadError(f"{path}, line {line}: a cell is listed twice")
@@ -320,13 +321,13 @@ def _rows(stream: Iterable[str], path: Path, names: list[str]) -> csv.DictReader
     return reader
 
 
-def _code(label: object, name: str, known: dict[str, int], path: Path, line: int) -> int:
-    if label not in known:
+def _code(label: object, name: str, codes: dict[str, int], path: Path, line: int) -> int:
+    if label not in codes:
         raise WorkloadError(
             f"{path}, line {line}: {name} has no cell {shown(label)}"
-            f"{did_you_mean(str(label), list(known))}"
+            f"{did_you_mean(str(label), list(codes))}"
         )
-    return known[str(label)]
+    return codes[str(label)]
 
 
 def _count(text: object, path: Path, line: int) -> float:

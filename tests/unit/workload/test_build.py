@@ -11,7 +11,8 @@ import sfumato as sf
 from sfumato.domain.attributes import Boolean, Category, Integer, Level, Numeric
 from sfumato.domain.domain import Domain
 from sfumato.errors import TooLarge, WorkloadError
-from sfumato.workload.build import in_bins, windows
+from sfumato.workload.bins import in_bins
+from sfumato.workload.build import windows
 from sfumato.workload.queries import Groups, Identity, Prefix
 from sfumato.workload.terms import Explicit, Product
 from sfumato.workload.workload import union

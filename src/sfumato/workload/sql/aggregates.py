@@ -23,7 +23,8 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.values import Values, valued, with_values
 from sfumato.errors import SqlError, TooLarge
 from sfumato.types import Array, Integers, Mask
-from sfumato.workload.build import MeanOfValues, has_spread_values, hidden_by_bins, mean_of_values
+from sfumato.workload.bins import hidden_by_bins
+from sfumato.workload.build import MeanOfValues, has_spread_values, mean_of_values
 from sfumato.workload.predicates import And, Condition, Everything, In, Not, Or, indicator
 from sfumato.workload.queries import (
     Groups,
