@@ -85,6 +85,13 @@ def test_every_parameter_and_result_is_described(
     assert faults(value, returns=returns) == []
 
 
+def test_what_is_raised_is_a_public_error() -> None:
+    for name, value, _ in PUBLIC:
+        raised = NAMED.findall(sections(value).get("Raises", ""))
+        assert raised or "Raises" not in sections(value), name
+        assert [e for e in raised if not issubclass(getattr(sf, e), sf.SfumatoError)] == [], name
+
+
 def test_every_property_and_error_has_a_docstring() -> None:
     for name in sf.__all__:
         value = getattr(sf, name)

@@ -370,7 +370,7 @@ class Plan:
             One row and one column per listed answer.
 
         Raises:
-            PlanError: There is no such group or answer.
+            WorkloadError: There is no such group or answer.
         """
         return self.forecast.covariance(group, queries)
 
@@ -385,7 +385,7 @@ class Plan:
             The standard error, in counts.
 
         Raises:
-            PlanError: There is no such group or answer.
+            WorkloadError: There is no such group or answer.
         """
         return self.forecast.combination_error(coefficients)
 

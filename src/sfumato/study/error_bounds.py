@@ -34,6 +34,9 @@ def laplace_error(k: int, n: int, epsilon: float, beta: float, sensitivity: floa
 
     Returns:
         The bound, as a share of the records.
+
+    Raises:
+        PlanError: An argument is out of range.
     """
     _check(k=k, n=n, epsilon=epsilon, beta=beta, sensitivity=sensitivity)
     return log(k / beta) * sensitivity / (epsilon * n)
@@ -53,6 +56,9 @@ def laplace_rows_needed(
 
     Returns:
         A number of records.
+
+    Raises:
+        PlanError: An argument is out of range.
     """
     _check(k=k, alpha=alpha, epsilon=epsilon, beta=beta, sensitivity=sensitivity)
     return ceil(log(k / beta) * sensitivity / (epsilon * alpha))
@@ -70,6 +76,9 @@ def gaussian_error(k: int, n: int, mu: float, beta: float, sensitivity: float) -
 
     Returns:
         The bound, as a share of the records.
+
+    Raises:
+        PlanError: An argument is out of range.
     """
     _check(k=k, n=n, mu=mu, beta=beta, sensitivity=sensitivity)
     return sqrt(2 * log(2 * k / beta)) * sensitivity / (mu * n)
@@ -87,6 +96,9 @@ def gaussian_rows_needed(k: int, alpha: float, mu: float, beta: float, sensitivi
 
     Returns:
         A number of records.
+
+    Raises:
+        PlanError: An argument is out of range.
     """
     _check(k=k, alpha=alpha, mu=mu, beta=beta, sensitivity=sensitivity)
     return ceil(sqrt(2 * log(2 * k / beta)) * sensitivity / (mu * alpha))
@@ -111,6 +123,9 @@ def table_error(
 
     Returns:
         The bound, as a share of the records.
+
+    Raises:
+        PlanError: An argument is out of range.
     """
     _check(k=k, cells=cells, n=n, epsilon=epsilon, beta=beta, greatest=greatest)
     per_query = log(2 * k / beta)
@@ -132,6 +147,9 @@ def table_rows_needed(
 
     Returns:
         A number of records.
+
+    Raises:
+        PlanError: An argument is out of range.
     """
     _check(alpha=alpha)
     return ceil(table_error(k, cells, 1, epsilon, beta, greatest) / alpha)

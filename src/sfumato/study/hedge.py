@@ -140,6 +140,9 @@ def weights_rows_needed(
 
     Returns:
         A number of records.
+
+    Raises:
+        PlanError: No number of records is enough, or an argument is wrong.
     """
     _check(alpha=alpha)
     high = 1.0
@@ -264,6 +267,9 @@ class Experts:
         rate: How fast shares move.
         shares: The first shares; even if None.
 
+    Raises:
+        PlanError: An argument is wrong.
+
     >>> experts = Experts(2, rate=1.0)
     >>> experts.learn(np.array([1.0, 0.0]))
     0.5
@@ -300,6 +306,9 @@ class Experts:
 
         Returns:
             What this round cost.
+
+        Raises:
+            PlanError: They are not one finite number per expert, or below ``-1 / rate``.
         """
         found = np.asarray(losses, dtype=np.float64)
         if found.shape != self._logs.shape or not np.isfinite(found).all():

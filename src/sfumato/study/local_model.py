@@ -358,6 +358,9 @@ def response_error(
     Returns:
         The bound, in counts.
 
+    Raises:
+        PlanError: An argument is out of range.
+
     >>> round(response_error(RandomizedResponse(1, 2), rows=10_000, queries=100, beta=0.05), 1)
     440.7
     """
@@ -383,6 +386,9 @@ def response_rows_needed(
 
     Returns:
         A number of reports.
+
+    Raises:
+        PlanError: An argument is out of range.
 
     >>> response_rows_needed(RandomizedResponse(1, 2), alpha=0.05, beta=0.05, queries=100)
     7768

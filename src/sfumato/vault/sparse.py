@@ -179,6 +179,9 @@ class SparseVector(Redacted):
 
         Returns:
             The sparse vector, as it stood.
+
+        Raises:
+            PlanError: The state is damaged.
         """
         noise, left = _read(law, state)
         found = cls.__new__(cls)
@@ -438,6 +441,9 @@ class Discoverer(Redacted):
 
         Returns:
             The tests, as they stood.
+
+        Raises:
+            PlanError: The state is damaged.
         """
         most = plan.epochs * plan.law.discoveries
         found = cls.__new__(cls)

@@ -193,6 +193,10 @@ class Workload:
 
         Returns:
             One number per query, group after group.
+
+        Raises:
+            WorkloadError: The counts have another shape, or are no numbers.
+            TooLarge: There are too many cells.
         """
         if self.domain.size > LIMITS.evaluated or self.queries > LIMITS.evaluated:
             raise TooLarge(
@@ -243,6 +247,9 @@ class Workload:
 
         Returns:
             The longest column, or a bound above it where it cannot be found.
+
+        Raises:
+            WorkloadError: P is neither.
         """
         if p not in (1, 2):
             raise WorkloadError(f"sensitivity is known for p = 1 and p = 2, not {p!r}")
@@ -256,6 +263,9 @@ class Workload:
 
         Returns:
             The bound and whether it is reached.
+
+        Raises:
+            WorkloadError: P is neither.
         """
         return greatest_column_power(self.terms, [1.0] * len(self.terms), p)
 
