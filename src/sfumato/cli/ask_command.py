@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.cli_limits import LIMITS
 from sfumato.cli.options import Json, LedgerPath, Quiet, SpecFile, Yes, command_app, examples, flag
 from sfumato.cli.output import Output, check_ledger_folder, counts, heading, table
 from sfumato.domain.privacy_unit import unit_of
@@ -46,7 +47,6 @@ __all__ = [
 ]
 
 
-LARGEST_FILE = 2**22  # bytes of a file of questions
 _NO_LEDGER = "the session could not go on where it was"
 
 app = command_app()
@@ -183,8 +183,9 @@ def _from_file(path: Path | None) -> list[str]:
     if path is None:
         return []
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise SqlError(f"{path} is larger than {LARGEST_FILE:,} bytes; split it up")
+        most = LIMITS.question_file_bytes
+        if path.stat().st_size > most:
+            raise SqlError(f"{path} is larger than {most:,} bytes; split it up")
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"

@@ -13,6 +13,20 @@ __all__ = ["LIMITS", "CliLimits"]
 class CliLimits:
     """Sizes that steer the commands; none of them decides about privacy."""
 
+    # ask_command, of questions
+    question_file_bytes: int = 2**22
+    """Of a file of questions, which is read as a whole: some fifty thousand of them."""
+
+    # plan_command, of groups
+    first_groups: int = 9
+    """Groups that are listed before those that are left out, unless --all is given."""
+    last_groups: int = 3
+    """Groups that are listed after them."""
+
+    # compare_charts, of curves
+    error_ratio_shown: float = 3.0
+    """Times the minimum error: beyond, a mechanism is no candidate."""
+
     # comparison, of simulated noise
     simulated_mechanisms: int = 6
     """More curves of simulated errors along epsilon could not be told apart in one chart."""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts of ``sfumato compare``: forecasts side by side, and one line per mechanism."""
+"""The charts of ``sfumato compare``: forecasts side by side, and one line per mechanism.
+
+``charts_of`` returns the Altair charts that apply to a ``Comparison``, by the names of their files.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from math import inf, log
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
+from sfumato.cli.cli_limits import LIMITS
 from sfumato.cli.comparison import (
     BETA,
     BOTH,
@@ -37,7 +41,6 @@ OTHERS, PALE = "others", "#c9cdd1"
 CHANGE = "#b3261e"
 FAINT = "#eeeeee"
 WIDTH = 560
-WORST_SHOWN = 3.0  # times the least error: beyond, a mechanism is no candidate
 
 
 class Row(TypedDict):
@@ -125,14 +128,14 @@ def _over_epsilon(comparison: Comparison, epsilon: float) -> alt.VConcatChart:
         for p in comparison.simulated_over_epsilon
         if p.mechanism in legend
     ]
-    least: dict[float, float] = {}
+    minimum: dict[float, float] = {}
     for p in points:
-        least[p.at] = min(p.error, least.get(p.at, p.error))
-    ratios = [Row(m=v["m"], o=v["o"], x=v["x"], y=v["y"] / least[v["x"]]) for v in values]
+        minimum[p.at] = min(p.error, minimum.get(p.at, p.error))
+    ratios = [Row(m=v["m"], o=v["o"], x=v["x"], y=v["y"] / minimum[v["x"]]) for v in values]
     above = [_rule(epsilon), _lines(values, colours, _x("", "~g"), _y(up))]
     if drawn:
         above.append(_points(drawn))
-    few = alt.Scale(domain=[1, WORST_SHOWN], nice=False)
+    few = alt.Scale(domain=[1, LIMITS.error_ratio_shown], nice=False)
     y = _y("error over the least", few)
     below = [_rule(epsilon), _lines(ratios, colours, _x(across, "~g"), y), *_changes(changes)]
     notes = [f"lines: forecasts; points: drawn noise; dotted: epsilon = {epsilon:g}"]
@@ -159,8 +162,8 @@ def _against(scaling: Scaling, marks: Sequence[Mark], across: str, title: str) -
         ]
 
     # Errors beyond the number of records say nothing more; they would squeeze the rest.
-    least = min(m.error for m in marks if m.error > 0)
-    domain = [least / 1.5, min(2.0, 1.5 * max(m.error for m in marks))]
+    minimum = min(m.error for m in marks if m.error > 0)
+    domain = [minimum / 1.5, min(2.0, 1.5 * max(m.error for m in marks))]
     scale = alt.Scale(type="log", domain=domain, nice=False)
     y = _y("root mean square error, as a share of the records", scale)
     colours = {way: COLOURS[way] for way in WAYS if any(m.mechanism == way for m in marks)}
@@ -258,15 +261,15 @@ def _rule(at: float, colour: str = "#888", dash: Sequence[int] = (2, 2)) -> alt.
 
 
 def _changes(changes: Sequence[Crossing]) -> list[alt.Chart]:
-    """A line and words at every change of the best mechanism."""
+    """A line and its text at every change of the best mechanism."""
     import altair as alt
 
     out = []
     for i, c in enumerate(changes):  # one below the other, so that near ones can be read
         base = _data([{"x": c.at, "t": f"{c.after} from {counts(c.at)} on"}]).encode(alt.X("x:Q"))
         out.append(base.mark_rule(color=CHANGE, strokeWidth=1.2))
-        words = base.mark_text(align="left", dx=4, dy=4 + 14 * i, baseline="top", color=CHANGE)
-        out.append(words.encode(alt.Text("t:N"), alt.YValue(0)))
+        text = base.mark_text(align="left", dx=4, dy=4 + 14 * i, baseline="top", color=CHANGE)
+        out.append(text.encode(alt.Text("t:N"), alt.YValue(0)))
     return out
 
 

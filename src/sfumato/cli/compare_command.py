@@ -123,7 +123,7 @@ def _sections(comparison: Comparison, adaptive: str | None) -> Iterator[_Section
         *_forecasts(comparison),
         [
             *_agreement(comparison.entries),
-            *_least_in_words(comparison.least),
+            *_lower_bound_in_words(comparison.least),
             *_not_fitting(comparison.entries),
             *_changes(comparison),
             *_adaptive(adaptive),
@@ -143,16 +143,16 @@ def _sections(comparison: Comparison, adaptive: str | None) -> Iterator[_Section
 
 
 def _forecasts(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    rows_given = comparison.rows
+    records = comparison.rows
     fitting = [e for e in comparison.entries if e.rmse is not None]
-    least = min((e.rmse for e in fitting if e.rmse is not None), default=None)
+    minimum = min((e.rmse for e in fitting if e.rmse is not None), default=None)
     columns = ["mechanism", "rmse", "drawn", "largest", "all within"]
-    columns += [] if rows_given is None else ["of records"]
+    columns += [] if records is None else ["of records"]
     rows = []
     for e in fitting:
         numbers = [counts(n) for n in (e.rmse, e.simulated, e.largest, e.bound)]
-        share = [] if rows_given is None else [_share(e.bound, rows_given)]
-        rows.append([e.mechanism, *numbers, *share, "least error" if e.rmse == least else ""])
+        share = [] if records is None else [_share(e.bound, records)]
+        rows.append([e.mechanism, *numbers, *share, "least error" if e.rmse == minimum else ""])
     return [*columns, "note"], rows
 
 
@@ -168,10 +168,10 @@ def _agreement(entries: Iterable[Entry]) -> list[str]:
     return [f"drawn and forecast differ by {max(apart):.1f} standard errors of 'drawn' at most"]
 
 
-def _least_in_words(least: float | None) -> list[str]:
-    if least is None:
+def _lower_bound_in_words(bound: float | None) -> list[str]:
+    if bound is None:
         return []
-    return [f"least possible with Gaussian noise: rmse {counts(least)} (certified)"]
+    return [f"least possible with Gaussian noise: rmse {counts(bound)} (certified)"]
 
 
 def _not_fitting(entries: Iterable[Entry]) -> list[str]:
@@ -220,11 +220,11 @@ def _tried_section(tried: Recommendation, has_one_unit: bool) -> _Section:
 
 
 def _bounds(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    rows_given = comparison.rows
-    columns = ["mechanism", "counts", *([] if rows_given is None else ["share of records"])]
+    records = comparison.rows
+    columns = ["mechanism", "counts", *([] if records is None else ["share of records"])]
     rows = []
     for b in comparison.bounds:
-        share = [] if rows_given is None else [_share(b.counts, rows_given)]
+        share = [] if records is None else [_share(b.counts, records)]
         needed = "-" if b.rows_needed is None else f"{b.rows_needed:,}"
         rows.append([b.name, counts(b.counts), *share, needed])
     return [*columns, f"records for {SHARE:.0%}"], rows

@@ -228,7 +228,7 @@ def compare_mechanisms(
         queries=spec.workload.queries,
         budget=budget,
         rows=rows,
-        least=_least(plans),
+        least=_lower_bound(plans),
         entries=tuple(entries),
         bounds=(*_central_bounds(fixed, budget), _local_bound(spec, response, trouble, rows)),
         over_epsilon=over_epsilon,
@@ -306,8 +306,8 @@ def simulated_noise(plan: Plan, label: str = "", *, by_weight: bool = False) -> 
     return measure_noise(plan.forecast, source, runs, by_weight=by_weight)
 
 
-def _least(plans: dict[str, Plan]) -> float | None:
-    """The greatest certified lower bound."""
+def _lower_bound(plans: dict[str, Plan]) -> float | None:
+    """The maximum of the certified lower bounds on errors with Gaussian noise, if any is known."""
     certified = [p for p in plans.values() if p.strategy.noise == "gaussian" and p.certificate]
     of_rmse = [_error(p) / (p.certificate or 1.0) for p in certified if p.objective == "rmse"]
     return max(of_rmse, default=None)
@@ -374,7 +374,7 @@ def _central_bounds(spec: Spec, budget: Budget) -> Iterator[Bound]:
     steps = _rows_per_unit(spec) * (1 if spec.neighbours == "add-remove" else 2)
     delta_1 = work.sensitivity(1) * steps
     cells = work.domain.cells(_attributes(spec))
-    greatest = max(t.greatest for t in work.terms)
+    magnitude = max(t.greatest for t in work.terms)
     yield Bound(
         "Laplace on the queries",
         "ln(k/beta) Delta_1 / epsilon",
@@ -392,8 +392,8 @@ def _central_bounds(spec: Spec, budget: Budget) -> Iterator[Bound]:
     yield Bound(
         "Laplace on the table",
         "max|q| sqrt(8 ln(2k/beta) m) / epsilon, m cells",
-        bounds.table_error(k, cells, 1, loss_1 / steps, BETA, greatest),
-        bounds.table_rows_needed(k, cells, SHARE, loss_1 / steps, BETA, greatest),
+        bounds.table_error(k, cells, 1, loss_1 / steps, BETA, magnitude),
+        bounds.table_rows_needed(k, cells, SHARE, loss_1 / steps, BETA, magnitude),
     )
 
 
@@ -664,7 +664,7 @@ def crossings(points: Iterable[Point]) -> tuple[Crossing, ...]:
 
 
 def best_of(curves: dict[str, dict[float, float]], at: float) -> str:
-    """The name of the least curve at one of its points."""
+    """The name of the curve with the minimum error at one of its points."""
     return min(curves, key=lambda name: curves[name].get(at, inf))
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sfumato ledger``: create, raise, show, verify, freeze, unfreeze."""
+"""``sfumato ledger``: create, raise, show, verify, freeze, unfreeze.
+
+A ledger is the durable record of what a table has spent. Its total is changed here alone, by
+somebody who gives a reason; whatever releases can only debit it.
+"""
 
 from __future__ import annotations
 
@@ -205,9 +209,9 @@ def raise_total(
     """
     ledger = _opened(path)
     held = ledger.budget
-    total = _budget(epsilon=epsilon, delta=delta, rho=rho, mu=mu, pure=pure).with_lanes_of(
-        held
-    )  # what is more is for pure noise, unless said
+    # What is more is for pure noise, unless --pure is given.
+    amounts = _budget(epsilon=epsilon, delta=delta, rho=rho, mu=mu, pure=pure)
+    total = amounts.with_lanes_of(held)
     if total.is_within(held):
         raise LedgerError(
             f"{total.describe()} is not more than the total of {path}, {held.describe()}; a lower "
@@ -413,9 +417,9 @@ def unfreeze(path: LedgerFile, reason: Reason, json: Json = False) -> None:
 
 
 def _show_frozen(path: str, reason: str, output: Output, *, is_frozen: bool) -> None:
-    words = "frozen: stored answers only" if is_frozen else "not frozen any more"
+    state = "frozen: stored answers only" if is_frozen else "not frozen any more"
     document: dict[str, object] = {"ledger": path, "is_frozen": is_frozen, "reason": reason}
-    output.result(document, heading(f"Ledger {path} is {words}"))
+    output.result(document, heading(f"Ledger {path} is {state}"))
 
 
 def _opened(path: str) -> Ledger:

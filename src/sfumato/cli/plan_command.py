@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``sfumato plan``: the forecast of a spec file, before anything is spent.
 
-The document of an adaptive plan has the keys of other plans; those that hold a forecast are null.
+It prints the errors by group, every mechanism that was tried, what the release would need and what
+it would leave in the ledger; no table is opened. Release, server and page show plans with the same
+functions. The document of an adaptive plan has the keys of other plans; those that hold a forecast
+are null.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.cli_limits import LIMITS
 from sfumato.cli.options import (
     Error,
     Json,
@@ -59,7 +63,6 @@ __all__ = [
 ]
 
 
-FIRST_GROUPS, LAST_GROUPS = 9, 3
 STOPPED = "by the time limit: without one the error may be less"
 NO_FORECAST = "none: the error depends on the data; what is measured gets intervals"
 
@@ -213,10 +216,10 @@ def _advice(
     """What is recommended for so many records; None for more queries than can be tried."""
     from sfumato.run.advice import recommend
     from sfumato.run.public import check_public
-    from sfumato.run.run_limits import LIMITS
+    from sfumato.run.run_limits import LIMITS as RUN_LIMITS
 
     check_public(spec.public, spec.source)
-    if spec.workload.queries > LIMITS.trial_queries:
+    if spec.workload.queries > RUN_LIMITS.trial_queries:
         return None
     return recommend(
         spec.workload,
@@ -302,9 +305,10 @@ def _plan_facts(plan: Plan, after: AfterProjection | None) -> Table:
 def _groups_table(groups: Sequence[GroupForecast], show_all: bool) -> Table:
     """The forecast of each group; of many groups the first and the last few."""
     rows = [(g.name, f"{g.queries:,}", counts(g.rmse), counts(g.largest)) for g in groups]
-    hidden = len(rows) - FIRST_GROUPS - LAST_GROUPS
+    first, last = LIMITS.first_groups, LIMITS.last_groups
+    hidden = len(rows) - first - last
     if hidden > 1 and not show_all:
-        rows[FIRST_GROUPS:-LAST_GROUPS] = [(f"... {hidden} more, see --all", "", "", "")]
+        rows[first:-last] = [(f"... {hidden} more, see --all", "", "", "")]
     return table(["group", "queries", "rmse", "largest"], rows)
 
 

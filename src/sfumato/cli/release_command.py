@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sfumato release``: everything that can be refused is refused before anything is spent."""
+"""``sfumato release``: plan, debit, measure, and write the answers with a report.
+
+Everything that can be refused is refused before anything is spent: folder, columns, key, budget.
+The release itself is ``Plan.release`` or ``AdaptivePlan.release``; here is what the command adds:
+the ledger that the options name, a question on the terminal, files, and what is printed.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
 
     from sfumato.cli.spec import LedgerSpec, Spec
     from sfumato.ledger.ledger import Ledger
+    from sfumato.planning.forecast import Forecast
     from sfumato.refine.intervals import Intervals
     from sfumato.release.release import Release
     from sfumato.run.adaptive import AdaptivePlan
@@ -151,10 +157,7 @@ def release(
     ledger = None if at is None else _open_ledger(at, plan, name, spec)
     is_stored = ledger is not None and plan.stored_key(ledger, key=key) is not None
     if ledger is not None and not is_stored:
-        ledger.check_unit(unit_of(plan.unit))
-        if key is None:
-            _check_new(ledger, plan)
-        _check_left(ledger, plan)
+        _check_debit(ledger, plan, key)
     if table.untyped:
         output.note(
             f"{table.name}: what cannot be read (not UTF-8, another number of values than the "
@@ -296,6 +299,14 @@ def _open_ledger(
     return None
 
 
+def _check_debit(ledger: Ledger, plan: Plan | AdaptivePlan, key: str | None) -> None:
+    """Refuse a debit of another unit, of a request that was paid for, or of more than is left."""
+    ledger.check_unit(unit_of(plan.unit))
+    if key is None:
+        _check_new(ledger, plan)
+    _check_left(ledger, plan)
+
+
 def _check_new(ledger: Ledger, plan: Plan | AdaptivePlan) -> None:
     """Refuse to pay twice for one request unless a key says that this is meant.
 
@@ -378,22 +389,13 @@ def published(
 
     forecast = result.estimates.forecast
     made = plan if forecast is None else forecast
-    document: dict[str, object] = {
-        "queries": made.workload.queries,
-        "mechanism": made.mechanism,
-        "rmse": None if forecast is None else forecast.rmse,
-        "largest": None if forecast is None else forecast.largest_error,
-        "budget": budget_document(made.budget),
-        "cost": made.cost.as_json(),
-        "neighbours": made.neighbours,
-        "is_stored": result.is_stored,
-    }
+    document = _document(made, result)
     places: dict[str, object] = {
         "ledger": _ledger_document(result.provenance, ledger),
         "files": {kind: str(path) for kind, path in files.items()},
     }
-    words = constraints_in_words(result.provenance)
-    constraints = [("constraints", words)] if words else []
+    text = constraints_in_words(result.provenance)
+    constraints = [("constraints", text)] if text else []
     if forecast is not None:
         intervals = result.provenance["intervals"]
         document |= {"intervals": intervals, "constraints": result.provenance["constraints"]}
@@ -427,6 +429,21 @@ def published(
             *((kind, str(path)) for kind, path in files.items()),
         ]
     )
+
+
+def _document(made: Plan | AdaptivePlan | Forecast, result: Release) -> dict[str, object]:
+    """What the documents of all releases begin with."""
+    forecast = result.estimates.forecast
+    return {
+        "queries": made.workload.queries,
+        "mechanism": made.mechanism,
+        "rmse": None if forecast is None else forecast.rmse,
+        "largest": None if forecast is None else forecast.largest_error,
+        "budget": budget_document(made.budget),
+        "cost": made.cost.as_json(),
+        "neighbours": made.neighbours,
+        "is_stored": result.is_stored,
+    }
 
 
 def _intervals_in_words(result: Release) -> str:

@@ -10,7 +10,7 @@
                   or adaptive, rounds
     [ledger]      path, the total budget of the table, its lanes    (optional)
     [release]     out, level, intervals, project             (optional)
-    [session]     questions, updates, ...: for `sfumato ask`  (optional; ask.py)
+    [session]     questions, updates, ...: for `sfumato ask`  (optional)
 
 Reading it touches no data: the source need not exist. Every fault is a ``SchemaError`` with the
 file and the line. The keys are described in docs/spec.md. What a file says of a table (its source,
@@ -300,10 +300,10 @@ class Spec:
             unit=self.unit,
             rounds=self.rounds,
         )
-        largest = max(self.workload.terms, key=lambda term: term.rows)
-        if largest.rows > DENSE_LIMIT:
+        term = max(self.workload.terms, key=lambda each: each.rows)
+        if term.rows > DENSE_LIMIT:
             raise TooLarge(
-                f"group {largest.name!r} has {largest.rows:,} answers, an adaptive release lists "
+                f"group {term.name!r} has {term.rows:,} answers, an adaptive release lists "
                 f"at most {DENSE_LIMIT:,} of a group; for ranges ask for prefixes, whose "
                 "differences they are, else for fewer attributes"
             )
