@@ -389,7 +389,7 @@ class Release:
         """All answers as one Arrow table: the long frame with one column per attribute.
 
         Args:
-            level: The probability with which an interval holds the truth.
+            level: The probability with which an interval holds the truth; 0.95 unless given.
 
         Returns:
             One row per answer.
@@ -402,7 +402,7 @@ class Release:
 
         Args:
             path: Where the file is written.
-            level: The probability with which an interval holds the truth.
+            level: The probability with which an interval holds the truth; 0.95 unless given.
         """
         check_level(level)
         with replaced(path) as temporary:
@@ -413,7 +413,7 @@ class Release:
 
         Args:
             path: Where the file is written.
-            level: The probability with which an interval holds the truth.
+            level: The probability with which an interval holds the truth; 0.95 unless given.
         """
         check_level(level)
         with replaced(path) as temporary:
@@ -423,7 +423,7 @@ class Release:
         """The report as one HTML page that needs nothing else, not even a network.
 
         Args:
-            level: The probability with which an interval holds the truth.
+            level: The probability with which an interval holds the truth; 0.95 unless given.
 
         Returns:
             HTML.
@@ -449,7 +449,7 @@ class Release:
 
         Args:
             directory: Where the files are written; it is made if it is not there.
-            level: The probability with which an interval holds the truth.
+            level: The probability with which an interval holds the truth; 0.95 unless given.
             synthetic: How many synthetic records are written as well; True for as many as the
                 total.
             csv: Whether CSV files are written as well.

@@ -172,7 +172,7 @@ def recommend(
         unit: Whose presence is protected; one row if None.
         public: Records that anybody may see (a table, a dataframe, an earlier release): they are
             then what is tried on, and shrinkage is towards them too.
-        runs: How often every way is tried.
+        runs: How often every way is tried; 6 times unless given.
         planned: A plan that is there already, for the same question.
         progress: Called with what is done and how much of it.
 

@@ -874,7 +874,7 @@ def plan(
         mechanism: The name of one mechanism; None for the best.
         error: A root mean square error, in counts: the plan then carries the smallest budget that
             reaches it at this ``delta``.
-        delta: The delta of that budget.
+        delta: The delta of that budget; 1e-9 unless given.
         unit: Whose presence is protected; one row if None.
         allow_bias: Whether answers may trade noise for a bias, which the forecast and the intervals
             count at its worst; needs ``records``.

@@ -583,11 +583,11 @@ def plan_session(
         budget: What all answers together may spend.
         neighbours: Which two tables must be hard to tell apart.
         unit: Whose presence is protected; one row if None.
-        questions: How many are expected; more may come.
+        questions: How many are expected, 10,000 unless given; more may come.
         updates: How many answers are paid for; None for the number with the least bound.
         records: A public guess of how many records there are.
-        level: The probability with which an interval holds the truth.
-        beta: The probability with which a promise about all questions may fail.
+        level: The probability with which an interval holds the truth; 0.95 unless given.
+        beta: The probability with which a promise about all questions may fail; 0.05 unless given.
         learning: How the estimate learns: ``"fit"``, or ``"hedge"`` as in the theorem.
         may_drop_records: Whether the source is a query, a view or an expression, whose number of
             records is private under ``replace-one`` neighbours, too.
@@ -653,11 +653,11 @@ def open_session(
         unit: Whose presence is protected; one row if None.
         start: An earlier release, from which the estimate starts.
         public: A table that is declared public, from which the estimate starts.
-        questions: How many are expected; more may come.
+        questions: How many are expected, 10,000 unless given; more may come.
         updates: How many answers are paid for; None for the number with the least bound.
         records: A public guess of how many records there are.
-        level: The probability with which an interval holds the truth.
-        beta: The probability with which a promise about all questions may fail.
+        level: The probability with which an interval holds the truth; 0.95 unless given.
+        beta: The probability with which a promise about all questions may fail; 0.05 unless given.
         learning: How the estimate learns: ``"fit"``, or ``"hedge"`` as in the theorem.
         name: The table's in the ledger.
         label: Tells sessions with equal arguments apart.
