@@ -97,12 +97,12 @@ class ServerError(SfumatoError):
 
 
 def place_of(error: Exception) -> str:
-    """The line of code that raised an error, without its message and without local variables."""
+    """Return the line of code that raised an error, without its message and local variables."""
     return places_of(error)[-1]
 
 
 def places_of(error: Exception) -> list[str]:
-    """The lines of code that an error passed, the one that raised it last."""
+    """Return the lines of code that an error passed, the one that raised it last."""
     return [
         f"{_below_root(Path(frame.filename))}, line {frame.lineno}, in {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)

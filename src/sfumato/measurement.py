@@ -186,7 +186,7 @@ def _stored_arrays(
 
 
 def _zipped(**arrays: Sequence[Numbers]) -> bytes:
-    """As ``numpy.savez_compressed``, at the quickest level: noise does not shrink by trying.
+    """Return arrays as ``numpy.savez_compressed``, at the quickest level: noise hardly shrinks.
 
     An array is given in parts, which are joined as they are written, never in memory.
     """

@@ -209,7 +209,7 @@ def _check_size(text: str, name: str) -> None:
 
 
 def _invalid(text: str, name: str, reason: str) -> SchemaError:
-    """What ``tomllib`` says, with the line in front."""
+    """The error of ``tomllib`` with the line in front."""
     match = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", reason, re.S)
     if match and match[2]:
         line, message = int(match[2]), f"{match[1]} (column {match[3]})"
@@ -219,7 +219,7 @@ def _invalid(text: str, name: str, reason: str) -> SchemaError:
 
 
 def validated(model: type[ModelT], data: object, file: TomlFile, at: KeyPath) -> ModelT:
-    """The table ``data``, found at ``at`` in ``file``, as a pydantic model.
+    """Return the table ``data``, which stands at ``at`` in ``file``, as a pydantic model.
 
     All faults are reported together, one line each, in the order of the file. Give the model
     ``model_config = STRICT`` to forbid unknown keys (the message then suggests a near one).
@@ -241,7 +241,7 @@ def validated(model: type[ModelT], data: object, file: TomlFile, at: KeyPath) ->
 
 
 def dotted(path: KeyPath) -> str:
-    """A path as it is written in TOML; entries of a list are counted from 1.
+    """Return a path as it is written in TOML; entries of a list are counted from 1.
 
     >>> dotted(("domain", "hours per week", "values", 2))
     'domain."hours per week".values #3'
@@ -253,12 +253,12 @@ def dotted(path: KeyPath) -> str:
 
 
 def toml_key(key: str) -> str:
-    """A key as TOML: bare if it can be, else quoted."""
+    """Return a key as TOML: bare if it can be, else quoted."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_text(key)
 
 
 def toml_text(text: str) -> str:
-    """A text as a TOML string on one line.
+    """Return a text as a TOML string on one line.
 
     >>> print(toml_text('a "b"'))
     "a \\"b\\""
@@ -409,7 +409,7 @@ _BOUNDS = {
 def faults(
     error: ValidationError, model: type[BaseModel], data: object
 ) -> list[tuple[KeyPath, str]]:
-    """One (path inside ``data``, message) per fault; alternatives of a union are one fault."""
+    """Return (path inside ``data``, message) of each fault; alternatives of a union are one."""
     out: dict[KeyPath, list[str]] = {}
     expected: dict[KeyPath, tuple[list[str], object]] = {}
     for detail in error.errors(include_url=False):

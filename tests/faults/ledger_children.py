@@ -8,10 +8,10 @@ import signal
 from contextlib import contextmanager
 from fractions import Fraction
 
-from sfumato.ledger import tables
+from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.entries import State
 from sfumato.ledger.transaction import WriteBatch
-from sfumato.ledger.witness import Witness
+from sfumato.ledger.witness import LedgerWitness
 from sfumato.privacy.cost import Cost
 
 COST = Cost.pure(Fraction(1, 1000))
@@ -61,7 +61,7 @@ class Killer:
 def put_points(at):
     """Make the ledger code of this process call ``at`` at the named points."""
     advance, write = tables.advance, WriteBatch.write
-    append, last = Witness.append, Witness.last
+    append, last = LedgerWitness.append, LedgerWitness.last
 
     def advance_at(*arguments):
         at("after begin")
@@ -84,7 +84,7 @@ def put_points(at):
         return last(witness)
 
     tables.advance, WriteBatch.write = advance_at, write_at
-    Witness.append, Witness.last = append_at, last_at
+    LedgerWitness.append, LedgerWitness.last = append_at, last_at
 
 
 def answer_and_send(ledger, key, sent, at=nothing):

@@ -43,7 +43,7 @@ def started(name: str, tmp_path) -> list[bytes]:
         return seeds(name)
     ledger = Ledger.create(tmp_path / "a.ledger", readers.sf.Budget(epsilon=1), "t", "add-remove")
     ledger.answer_once(Cost.pure(Fraction(1, 3)), {"q": 1}, "key", lambda: b"answer")
-    from sfumato.ledger import tables
+    from sfumato.ledger import ledger_tables as tables
 
     with ledger._chain.store.reading() as connection:
         return [text.encode() for _, _, text in tables.all_records(connection)]

@@ -148,7 +148,7 @@ _EXPECTED_MEMBER = {
 def levels_from(
     attribute: Attribute, tables: LevelTables, file: TomlFile, at: KeyPath
 ) -> tuple[Level, ...]:
-    """The levels of an attribute from its tables; ``at`` is where they stand in the file."""
+    """Return the levels of an attribute from its tables; ``at`` is where they stand in the file."""
     if tables and attribute.value_count > LIMITS.values_grouped:
         raise file.error(
             f"levels need an attribute of at most {LIMITS.values_grouped:,} values, this one has "
@@ -168,7 +168,7 @@ def levels_from(
 
 
 def hierarchy_values(tables: LevelTables, file: TomlFile, at: KeyPath) -> list[str | int]:
-    """The values of ``kind = "hierarchy"``: the members of its innermost level, in order.
+    """Return the values of ``kind = "hierarchy"``: the members of its innermost level, in order.
 
     That is the first level whose members are not all groups of other levels.
     """

@@ -125,7 +125,7 @@ _TABLES: Final[dict[str, type[_AttributeTable]]] = {
 
 
 def declared_attributes(file: TomlFile) -> list[Attribute]:
-    """The attributes that the ``[domain.NAME]`` tables of a TOML document declare."""
+    """Return the attributes that the ``[domain.NAME]`` tables of a TOML document declare."""
     tables = file.data.get("domain")
     if not isinstance(tables, Mapping) or not tables:
         raise _no_tables(file)
@@ -228,7 +228,7 @@ def _built(name: str, read: _AttributeTable) -> Attribute:
 
 
 def _edges(read: _NumericTable, file: TomlFile, at: KeyPath) -> list[float]:
-    """The edges as given, or those of ``bins`` equal bins from ``min`` to ``max``: one if not told.
+    """The edges of the table, or those of ``bins`` equal bins (1 by default) of its range.
 
     Sums and means take the values themselves, so that a range alone is enough for them.
     """
@@ -287,7 +287,7 @@ def _placed(
 
 
 def attribute_table(attribute: Attribute) -> str:
-    """The table ``[domain.NAME]`` that declares an attribute."""
+    """Return the table ``[domain.NAME]`` that declares an attribute."""
     header = f"domain.{toml_key(attribute.name)}"
     lines = [f"[{header}]", f'kind = "{attribute.kind}"', *_own_keys(attribute)]
     if attribute.outside != "drop":
@@ -348,7 +348,7 @@ def _pair(attribute: Integer | Numeric | DateTime, first: int, last: int) -> lis
 
 
 def toml_list(values: Sequence[object]) -> str:
-    """A list as TOML, broken into lines when it is long."""
+    """Return a list as TOML, broken into lines when it is long."""
     entries = [toml_value(v) for v in values]
     flat = f"[{', '.join(entries)}]"
     if len(flat) <= LIMITS.line_characters - 20:
@@ -362,7 +362,7 @@ def toml_list(values: Sequence[object]) -> str:
 
 
 def toml_value(value: object) -> str:
-    """A text, number, truth value, date or list as TOML."""
+    """Return a text, number, truth value, date or list as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

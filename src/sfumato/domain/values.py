@@ -104,7 +104,7 @@ class Values(Attribute):
         return self.degree + 1
 
     def value_label(self, code: int) -> Value:
-        """Which end it leans to."""
+        """The end of the range that the weight in cell ``code`` belongs to."""
         low, high = (short_number(end) for end in self.ends)
         if self.degree > 1 and code == 1:
             return f"share between {low} and {high}"
@@ -146,7 +146,7 @@ class Values(Attribute):
 
 
 def with_values(domain: Domain, name: str, degree: int = 1) -> tuple[Domain, Values]:
-    """The domain with the values of an attribute, and these; as it is where it has them."""
+    """Return the domain with the values of an attribute, added if it has none, and these values."""
     values = Values.of_attribute(domain[name], degree)
     if values.name in domain:
         if domain[values.name] != values:
@@ -159,14 +159,14 @@ def with_values(domain: Domain, name: str, degree: int = 1) -> tuple[Domain, Val
 
 
 def base_of(domain: Domain) -> Domain:
-    """The domain without values: the attributes of the schema."""
+    """Return the domain without values: the attributes of the schema."""
     if not valued(domain, domain.names):
         return domain
     return Domain(a for a in domain if not isinstance(a, Values))
 
 
 def joined(domains: Iterable[Domain]) -> Domain:
-    """One base with the values of all; in an order that does not depend on who asked first."""
+    """Return the common base with the values of all domains, in the order of its attributes."""
     first, *others = domains
     base, extra = base_of(first), dict[str, Values]()
     for domain in (first, *others):
@@ -183,11 +183,11 @@ def joined(domains: Iterable[Domain]) -> Domain:
 
 
 def valued(domain: Domain, names: Iterable[str]) -> tuple[Values, ...]:
-    """The attributes among these that are values."""
+    """Return the attributes among these that are values."""
     chosen = (domain[name] for name in names)
     return tuple(a for a in chosen if isinstance(a, Values))
 
 
 def unit_bits(domain: Domain, names: Iterable[str]) -> int:
-    """A table over these attributes is counted in multiples of 2 to minus this."""
+    """Return b: a table over these attributes is counted in multiples of 2^-b."""
     return UNIT_BITS if valued(domain, names) else 0

@@ -226,7 +226,7 @@ class Account:
         return math.ceil(UNITS * cost.pure_epsilon / budget.epsilon)
 
     def _plus_approximate(self, cost: Cost) -> Account:
-        """(epsilon, delta): pure units first, units of mu^2 from the first Gaussian debit on."""
+        """`plus` for (epsilon, delta): units of mu^2 are taken from the first Gaussian debit on."""
         assert self.budget.epsilon is not None  # noqa: S101
         if self.pure_spent is not None:
             return self._plus_gaussian(mu_squared_of(cost))
@@ -264,7 +264,7 @@ class Account:
         )
 
     def _plus_lanes(self, cost: Cost) -> Account:
-        """Two filters side by side: each debit is put into its lane before its answer is seen.
+        """`plus` for a budget with lanes: a debit is put into its lane before its answer is seen.
 
         A debit with Gaussian parts goes into the Gaussian lane whole, its pure parts as the
         Gaussians that dominate them, or else its pure parts into theirs; one without goes into the
@@ -306,7 +306,7 @@ class Account:
         return all(a <= b for a, b in pairs) or all(a >= b for a, b in pairs)
 
     def _fixed(self) -> tuple[Fraction, Fraction] | None:
-        """The most pure epsilon and Gaussian mu^2 in all; None while that is open."""
+        """The pure epsilon and the Gaussian mu^2 that may be spent in all; None while open."""
         budget = self.budget
         if budget.epsilon is None or not budget.delta or self.pure_spent is None:
             return None
@@ -328,7 +328,7 @@ class Account:
         return replace(self, spent=self.spent + math.ceil(units * mu_squared / allowed))
 
     def _gaussian_total(self) -> Fraction:
-        """mu^2 that was left when the first Gaussian debit came: its units are all that follow."""
+        """The mu^2 that was left when the first Gaussian debit came; the units left are of it."""
         budget, pure = self.budget, Fraction(self.pure_spent or 0, UNITS)
         if pure >= 1 or budget.epsilon is None or budget.delta is None:
             return Fraction(0)
@@ -434,7 +434,7 @@ class Account:
         return many
 
     def refusal(self, cost: Cost) -> str:
-        """Return why the account refuses this cost, in the words of the ledger."""
+        """Return the message with which a ledger refuses this cost."""
         return _refusal(self, cost)
 
 
@@ -537,7 +537,7 @@ def _epsilon_of(mu: float, delta: Fraction) -> Fraction:
 
 
 def percent(share: Fraction) -> str:
-    """Return a share of a budget as people read it; the one unit of money everywhere.
+    """Return a share of a budget as text: what messages and tables say of money.
 
     >>> percent(Fraction(1, 3)), percent(Fraction(1, 10**7))
     ('33.33%', '1e-05%')

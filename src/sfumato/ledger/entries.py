@@ -93,7 +93,7 @@ _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recur
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """That a private state was written: its name, its version and a salted hash of its bytes."""
+    """What the chain says of a private state: name, version, and a salted hash of its bytes."""
 
     name: str
     version: int
@@ -524,7 +524,7 @@ class Sealed:
 
 
 def seal(state: State) -> Sealed:
-    """Give a state a new salt."""
+    """Return a state with a new salt."""
     if not isinstance(state, State) or not isinstance(state.data, bytes):
         raise LedgerError(
             f"a private state is a State of bytes, got {type(state).__name__}; encode it first"
@@ -536,7 +536,7 @@ def seal(state: State) -> Sealed:
 
 
 def seal_all(states: Sequence[State]) -> tuple[Sealed, ...]:
-    """Seal the states of one call; each name at most once."""
+    """Return the states of one call, each with a new salt; a name may come once."""
     sealed = tuple(seal(state) for state in states)
     if len({state.name for state in states}) != len(states):
         raise LedgerError("a call writes each private state once; give each name one State")
@@ -544,5 +544,5 @@ def seal_all(states: Sequence[State]) -> tuple[Sealed, ...]:
 
 
 def commitments(states: Sequence[Sealed]) -> tuple[Commitment, ...]:
-    """What the chain says of these states."""
+    """Return what the chain says of these states."""
     return tuple(sealed.commitment for sealed in states)

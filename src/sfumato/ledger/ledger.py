@@ -31,7 +31,7 @@ from typing import Final, TypeAlias, TypeVar
 from sfumato.digest import canonical_json, sha256
 from sfumato.domain.privacy_unit import Unit, check_unit
 from sfumato.errors import LedgerError
-from sfumato.ledger import tables
+from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger import transaction as transaction_module
 from sfumato.ledger.entries import (
     Answered,
@@ -322,7 +322,7 @@ class Ledger(LedgerReader):
         return self._do(lambda batch: transaction_module.debit(batch, debited, sealed), key)
 
     def store(self, entry: Entry, answer: bytes, *, states: Sequence[State] = ()) -> Entry:
-        """Keep the answer of a reserved debit; only after this may it be sent.
+        """Store the answer of a reserved debit; only after this may it be sent.
 
         Args:
             entry: The reserved debit.
@@ -570,7 +570,7 @@ def _check_unit(unit: Unit | None) -> Unit | None:
 
 
 def _check_answer(answer: object) -> str:
-    """The hash of an answer, if it is one."""
+    """The hash of an answer; anything but bytes is refused."""
     if isinstance(answer, bytes):
         return sha256(answer)
     raise LedgerError(f"an answer is bytes, got {type(answer).__name__}; encode it first")
@@ -658,7 +658,7 @@ def _amounts(budget: Budget) -> list[str]:
 
 
 def _decimal(value: str) -> str:
-    """A fraction as people write it, if that is exactly the same number."""
+    """The fraction as a decimal, if that is exactly the same number."""
     text = number_text(Fraction(value))
     return text if Fraction(text) == Fraction(value) else value
 

@@ -14,7 +14,7 @@ from typing import Final
 from sfumato.digest import sha256
 from sfumato.domain.privacy_unit import Unit, check_unit
 from sfumato.errors import LedgerError
-from sfumato.ledger import tables
+from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.account import UNITS, Account, Price, Remaining
 from sfumato.ledger.entries import (
     Allowed,

@@ -5,8 +5,8 @@
 `Transaction`. Everything that differs between the two databases is in `_Sqlite` and `_Postgres`:
 how to connect, which settings make a commit durable, and how a transaction begins so that a writer
 is alone and a reader sees one moment. Statements are plain SQL that both understand
-(`sfumato.ledger.tables`); ``?`` stands for a value. `this_process` and `is_gone` say which process
-reserved a debit and whether it has ended.
+(`sfumato.ledger.ledger_tables`); ``?`` stands for a value. `this_process` and `is_gone` say which
+process reserved a debit and whether it has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from sfumato.errors import LedgerError
-from sfumato.ledger import tables
+from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.ledger_limits import LIMITS
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from sfumato.errors import (
     SfumatoError,
     StateChanged,
 )
-from sfumato.ledger import tables
+from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.account import UNITS, Account
 from sfumato.ledger.entries import (
     GENESIS,
@@ -58,9 +58,9 @@ from sfumato.ledger.entries import (
     unit_of_debit,
 )
 from sfumato.ledger.ledger_limits import LIMITS
+from sfumato.ledger.ledger_tables import AccountRow, AllowanceRow, FreeRow, RequestRow
 from sfumato.ledger.store import Store, Transaction, is_gone, open_store
-from sfumato.ledger.tables import AccountRow, AllowanceRow, FreeRow, RequestRow
-from sfumato.ledger.witness import Witness, WitnessLine
+from sfumato.ledger.witness import LedgerWitness, WitnessLine
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 
@@ -389,7 +389,7 @@ def debit(batch: WriteBatch, debited: Debited, states: Sequence[Sealed]) -> Entr
         raise BudgetExhausted(batch.account.refusal(debited.cost))
     allowance = None if debited.analyst is None else batch.allowance(debited.analyst)
     if allowance is not None:
-        allowance = _taken_from(allowance, debited.cost)
+        allowance = _allowance_after(allowance, debited.cost)
     if lost is not None:
         batch.append(Burnt(lost))
     appended = batch.append(debited, account=after, allowance=allowance, states=states)
@@ -490,12 +490,12 @@ def keep(
             "ledger; debit again"
         )
     _check_versions(batch, states)
-    charged = _charged(batch, fact) if fact.is_charged else None
+    charged = _allowance_after_charge(batch, fact) if fact.is_charged else None
     batch.append(fact, answer=answer, states=states, allowance=charged)
     return KeptAnswer(fact.key, answer, is_new=True)
 
 
-def _charged(batch: WriteBatch, fact: Kept) -> AllowanceRow | None:
+def _allowance_after_charge(batch: WriteBatch, fact: Kept) -> AllowanceRow | None:
     """The allowance of the analyst whose answer this is, after the debit that pays for it."""
     record = batch.record(fact.debit)
     if fact.analyst is None or record is None or not isinstance(record.fact, Debited):
@@ -505,10 +505,10 @@ def _charged(batch: WriteBatch, fact: Kept) -> AllowanceRow | None:
     allowance = batch.allowance(fact.analyst)
     if allowance is None:
         return None
-    return _taken_from(allowance, record.fact.cost)
+    return _allowance_after(allowance, record.fact.cost)
 
 
-def _taken_from(allowance: AllowanceRow, cost: Cost) -> AllowanceRow:
+def _allowance_after(allowance: AllowanceRow, cost: Cost) -> AllowanceRow:
     after = allowance.account.plus(cost)
     if after.is_overdrawn:
         raise BudgetExhausted(
@@ -798,7 +798,7 @@ class RecordChain:
     """
 
     store: Store
-    witness: Witness | None
+    witness: LedgerWitness | None
     now: Clock
 
     @classmethod
@@ -809,7 +809,7 @@ class RecordChain:
         store = open_store(place, keep_open=keep_open)
         if head is None and store.path is not None:
             head = store.path.with_name(store.path.name + ".head")
-        return cls(store, None if head is None else Witness(Path(head)), now)
+        return cls(store, None if head is None else LedgerWitness(Path(head)), now)
 
     def begin(self, opened: Opened) -> None:
         """Write the first record; refuse a database that holds anything."""

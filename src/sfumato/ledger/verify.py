@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.digest import sha256
 from sfumato.errors import BudgetError, LedgerError
-from sfumato.ledger import tables
+from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.account import UNITS, Account
 from sfumato.ledger.entries import (
     GENESIS,
@@ -36,7 +36,7 @@ from sfumato.ledger.entries import (
     unit_of_debit,
 )
 from sfumato.ledger.transaction import account_of, chooses_between_filters
-from sfumato.ledger.witness import Witness, WitnessLine
+from sfumato.ledger.witness import LedgerWitness, WitnessLine
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 
@@ -136,16 +136,16 @@ class Replay:
             case Opened(unit=unit):
                 self.unit = unit
             case Debited():
-                yield from self._for_the_unit(record)
-                yield from self._debited(record.sequence, record.fact)
+                yield from self._check_unit(record)
+                yield from self._apply_debit(record.sequence, record.fact)
             case Answered(debit=debit):
-                yield from self._closed(debit)
+                yield from self._close_debit(debit)
             case Burnt(debit=debit):
-                yield from self._closed(debit)
+                yield from self._close_debit(debit)
                 self._paying.discard(debit)
                 self._keys.discard(self._held.get(debit, ""))
             case Kept():
-                yield from self._kept(record.sequence, record.fact)
+                yield from self._apply_free_answer(record.sequence, record.fact)
             case Allowed(analyst, budget):
                 self.allowances[analyst] = Account(budget).plus_all(self._costs.get(analyst, []))
             case Withdrawn(analyst):
@@ -169,7 +169,7 @@ class Replay:
                     yield f"it writes state {state.name!r} out of order"
                 self.states[state.name] = (record.sequence, state)
 
-    def _for_the_unit(self, record: Record) -> Iterator[str]:
+    def _check_unit(self, record: Record) -> Iterator[str]:
         """Since version 3 a debit must be for the ledger's unit; older ones were not compared."""
         assert isinstance(record.fact, Debited)  # noqa: S101
         unit = unit_of_debit(record.fact)
@@ -180,18 +180,18 @@ class Replay:
             if record.fact.unit is not None:
                 yield "it is for another unit than the ledger's"
 
-    def _debited(self, sequence: int, fact: Debited) -> Iterator[str]:
+    def _apply_debit(self, sequence: int, fact: Debited) -> Iterator[str]:
         self._open.add(sequence)
         self._paying.add(sequence)
         self._held[sequence] = fact.key
         self._all_costs.append(fact.cost)
-        yield from self._taken(fact.key)
+        yield from self._take_key(fact.key)
         if fact.analyst is None:
             self._of_nobody[sequence] = fact.cost
         else:
-            yield from self._charged(fact.analyst, fact.cost)
+            yield from self._apply_charge(fact.analyst, fact.cost)
 
-    def _charged(self, analyst: str, cost: Cost) -> Iterator[str]:
+    def _apply_charge(self, analyst: str, cost: Cost) -> Iterator[str]:
         self._costs.setdefault(analyst, []).append(cost)
         allowance = self.allowances.get(analyst)
         if allowance is not None:
@@ -199,22 +199,22 @@ class Replay:
             if after.is_overdrawn:
                 yield "more than the allowance of its analyst is spent"
 
-    def _kept(self, sequence: int, fact: Kept) -> Iterator[str]:
-        yield from self._taken(fact.key)
+    def _apply_free_answer(self, sequence: int, fact: Kept) -> Iterator[str]:
+        yield from self._take_key(fact.key)
         self.free[fact.key] = (sequence, fact.answer_sha256)
         if fact.debit not in self._paying:
             yield f"debit {fact.debit} does not pay for it"
         if fact.is_charged and fact.analyst is not None and fact.debit in self._of_nobody:
-            yield from self._charged(fact.analyst, self._of_nobody[fact.debit])
+            yield from self._apply_charge(fact.analyst, self._of_nobody[fact.debit])
 
-    def _taken(self, key: str) -> Iterator[str]:
+    def _take_key(self, key: str) -> Iterator[str]:
         if self.is_frozen:
             yield "it came while the ledger was frozen"
         if key in self._keys:
             yield "its key was used before and not burnt"
         self._keys.add(key)
 
-    def _closed(self, debit: int) -> Iterator[str]:
+    def _close_debit(self, debit: int) -> Iterator[str]:
         if debit not in self._open:
             yield f"it closes debit {debit}, which is not open"
         self._open.discard(debit)
@@ -245,7 +245,7 @@ class Verification:
         return not self.problems
 
 
-def verify(store: Store, witness: Witness | None, budget: Budget) -> Verification:
+def verify(store: Store, witness: LedgerWitness | None, budget: Budget) -> Verification:
     """Replay the chain; raise `LedgerError` only if the ledger is behind its head file."""
     lines = [] if witness is None else list(witness.all())
     with store.reading() as transaction:

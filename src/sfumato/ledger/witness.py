@@ -4,8 +4,8 @@
 After every committed record its number and hash are appended to ``<ledger>.head``. A ledger file
 that was replaced by an older copy lacks a record that the head file names, and is refused. Lines
 are written after the commit, so after a crash the head file may lag behind the ledger but is never
-ahead of it; and two processes may append out of order, so the largest number counts. `Witness`
-appends and reads; `sfumato.ledger.transaction` uses it in every transaction.
+ahead of it; and two processes may append out of order, so the largest number counts.
+`LedgerWitness` appends and reads; `sfumato.ledger.transaction` uses it in every transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sfumato.errors import LedgerError
 from sfumato.ledger.ledger_limits import LIMITS
 
 __all__ = [
-    "Witness",
+    "LedgerWitness",
     "WitnessLine",
 ]
 
@@ -33,7 +33,7 @@ class WitnessLine:
     hash: str
 
 
-class Witness:
+class LedgerWitness:
     """A head file; its last line is remembered as long as nobody else has changed the file."""
 
     __slots__ = ("_remembered", "path")

@@ -27,7 +27,7 @@ from sfumato.ledger.entries import (
     Vouched,
 )
 from sfumato.ledger.store import is_gone, this_process
-from sfumato.ledger.witness import Witness, WitnessLine
+from sfumato.ledger.witness import LedgerWitness, WitnessLine
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 
@@ -90,24 +90,24 @@ def test_the_hash_depends_on_every_field():
 
 def test_heads_are_read_back_and_the_largest_number_counts(tmp_path):
     path = tmp_path / "h"
-    assert Witness(path).last() is None
+    assert LedgerWitness(path).last() is None
     lines = [WitnessLine(0, "a" * 64), WitnessLine(2, "b" * 64), WitnessLine(1, "c" * 64)]
     for line in lines:
-        Witness(path).append(line)
-    assert list(Witness(path).all()) == lines
-    assert Witness(path).last() == lines[1]
+        LedgerWitness(path).append(line)
+    assert list(LedgerWitness(path).all()) == lines
+    assert LedgerWitness(path).last() == lines[1]
 
 
 def test_what_a_witness_remembers_is_what_the_file_says(tmp_path):
     """Lines of others, and a file that was put in its place, are seen at once."""
     path = tmp_path / "h"
-    mine, other = Witness(path), Witness(path)
+    mine, other = LedgerWitness(path), LedgerWitness(path)
     for number in range(6):
         (mine if number % 3 else other).append(WitnessLine(number, f"{number:064d}"))
         assert (
             mine.last()
             == other.last()
-            == Witness(path).last()
+            == LedgerWitness(path).last()
             == WitnessLine(number, f"{number:064d}")
         )
     (tmp_path / "older").write_text(f"0 {0:064d}\n")
@@ -121,26 +121,26 @@ def test_what_a_witness_remembers_is_what_the_file_says(tmp_path):
 
 def test_a_torn_line_is_no_line_and_swallows_none(tmp_path):
     path = tmp_path / "h"
-    Witness(path).append(WitnessLine(0, "a" * 64))
+    LedgerWitness(path).append(WitnessLine(0, "a" * 64))
     with path.open("a") as file:
         file.write("1 " + "b" * 30)
-    assert Witness(path).last() == WitnessLine(0, "a" * 64)
-    Witness(path).append(WitnessLine(2, "c" * 64))
-    assert list(Witness(path).all()) == [WitnessLine(0, "a" * 64), WitnessLine(2, "c" * 64)]
+    assert LedgerWitness(path).last() == WitnessLine(0, "a" * 64)
+    LedgerWitness(path).append(WitnessLine(2, "c" * 64))
+    assert list(LedgerWitness(path).all()) == [WitnessLine(0, "a" * 64), WitnessLine(2, "c" * 64)]
 
 
 def test_only_the_end_of_a_long_head_file_is_read_for_the_last_line(tmp_path):
     path = tmp_path / "h"
     path.write_text("".join(f"{n} {n:064d}\n" for n in range(5000)))
-    assert Witness(path).last() == WitnessLine(4999, f"{4999:064d}")
-    assert sum(1 for _ in Witness(path).all()) == 5000
+    assert LedgerWitness(path).last() == WitnessLine(4999, f"{4999:064d}")
+    assert sum(1 for _ in LedgerWitness(path).all()) == 5000
 
 
 def test_a_head_file_that_cannot_be_written_is_a_ledger_error(tmp_path):
     with pytest.raises(LedgerError, match="cannot be written"):
-        Witness(tmp_path / "none" / "h").append(WitnessLine(0, "a" * 64))
+        LedgerWitness(tmp_path / "none" / "h").append(WitnessLine(0, "a" * 64))
     with pytest.raises(LedgerError, match="cannot be read"):
-        Witness(tmp_path).last()
+        LedgerWitness(tmp_path).last()
 
 
 def test_this_process_is_not_gone_and_an_ended_one_is():
@@ -198,11 +198,11 @@ def test_a_field_of_another_kind_is_refused(fact, field, value):
 
 def test_a_line_that_the_disk_took_in_part_is_an_error(tmp_path, monkeypatch):
     path = tmp_path / "h"
-    Witness(path).append(WitnessLine(0, "a" * 64))
+    LedgerWitness(path).append(WitnessLine(0, "a" * 64))
     whole = os.write
     monkeypatch.setattr(os, "write", lambda file, data: whole(file, data[:9]))
     with pytest.raises(LedgerError, match=r"cannot be written \(short write\)"):
-        Witness(path).append(WitnessLine(1, "b" * 64))
+        LedgerWitness(path).append(WitnessLine(1, "b" * 64))
     monkeypatch.undo()
-    Witness(path).append(WitnessLine(2, "c" * 64))
-    assert list(Witness(path).all()) == [WitnessLine(0, "a" * 64), WitnessLine(2, "c" * 64)]
+    LedgerWitness(path).append(WitnessLine(2, "c" * 64))
+    assert list(LedgerWitness(path).all()) == [WitnessLine(0, "a" * 64), WitnessLine(2, "c" * 64)]

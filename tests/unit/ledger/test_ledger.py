@@ -14,11 +14,11 @@ from fractions import Fraction
 import pytest
 
 from sfumato.errors import BudgetError, BudgetExhausted, LedgerError
-from sfumato.ledger import tables
+from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.account import UNITS, Account
 from sfumato.ledger.ledger import Ledger
+from sfumato.ledger.ledger_tables import RequestRow
 from sfumato.ledger.store import open_store
-from sfumato.ledger.tables import RequestRow
 from sfumato.ledger.transaction import WriteBatch
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost, composed_epsilon

@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 
 from sfumato.errors import BudgetError, BudgetExhausted, LedgerError, LedgerFrozen
-from sfumato.ledger import tables
+from sfumato.ledger import ledger_tables as tables
 from sfumato.ledger.account import UNITS, Account
-from sfumato.ledger.tables import AllowanceRow
+from sfumato.ledger.ledger_tables import AllowanceRow
 from sfumato.privacy.budget import Budget
 from sfumato.privacy.cost import Cost
 
