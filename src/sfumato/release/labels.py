@@ -24,7 +24,7 @@ from sfumato.types import Integers
 from sfumato.workload.queries import (
     QuerySet,
 )
-from sfumato.workload.terms import Said, Term
+from sfumato.workload.terms import StructuredLabel, Term
 
 __all__ = [
     "RESERVED",
@@ -243,7 +243,7 @@ def _matrix_labels(queries: QuerySet) -> Sequence[object]:
 
 def _group_columns(domain: Domain, texts: Sequence[object]) -> tuple[tuple[str, Labels], ...]:
     """The columns of labels that all know the groups of the same columns."""
-    found = [text.groups if isinstance(text, Said) else () for text in texts]
+    found = [text.groups if isinstance(text, StructuredLabel) else () for text in texts]
     names = {tuple(name for name, _ in groups) for groups in found}
     if len(names) != 1:
         return ()

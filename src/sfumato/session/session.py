@@ -50,7 +50,7 @@ from sfumato.vault.tables import Table, open_table
 from sfumato.workload.bins import hidden_in_sums, in_bins
 from sfumato.workload.question import Question, questions_of
 from sfumato.workload.sql.statements import sql
-from sfumato.workload.terms import Said
+from sfumato.workload.terms import StructuredLabel
 from sfumato.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -424,9 +424,9 @@ def _labelled(workload: Workload) -> tuple[Question, ...]:
         texts, columns = texts_of(term), columns_of(term)
         columns.pop("query", None)
         name = term.name
-        condition = name.condition if isinstance(name, Said) else ""
-        aggregate = name.aggregate if isinstance(name, Said) else ""
-        binned = name.binned if isinstance(name, Said) else ""
+        condition = name.condition if isinstance(name, StructuredLabel) else ""
+        aggregate = name.aggregate if isinstance(name, StructuredLabel) else ""
+        binned = name.binned if isinstance(name, StructuredLabel) else ""
         for row in range(term.rows):
             groups = tuple((title, _plain(labels[row])) for title, labels in columns.items())
             question = next(questions)

@@ -21,7 +21,7 @@ from sfumato.errors import WorkloadError
 from sfumato.types import Array
 from sfumato.workload.build import MeanOfValues, explicit
 from sfumato.workload.queries import ENTRY_BITS, Matrix, check_entries, value_entries
-from sfumato.workload.terms import Explicit, Product, Said, Term
+from sfumato.workload.terms import Explicit, Product, StructuredLabel, Term
 from sfumato.workload.workload import Ratio, Workload
 
 __all__ = [
@@ -109,10 +109,12 @@ def _in_bins(term: Term, base: Domain) -> Term:
     if not values:
         return replace(term, domain=base)
     text = f"{term.name} (middles of bins)"
-    name: str = Said(text, text, binned=values[0].of.name)
-    if isinstance(term.name, Said):
+    name: str = StructuredLabel(text, text, binned=values[0].of.name)
+    if isinstance(term.name, StructuredLabel):
         aggregate = f"{term.name.aggregate} (middles of bins)"
-        name = Said(name, aggregate, term.name.condition, term.name.groups, values[0].of.name)
+        name = StructuredLabel(
+            name, aggregate, term.name.condition, term.name.groups, values[0].of.name
+        )
     product = term.as_product()
     if product is not None:
         factors = dict(product.factors)

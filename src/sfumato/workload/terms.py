@@ -52,13 +52,13 @@ __all__ = [
     "Explicit",
     "Predicates",
     "Product",
-    "Said",
+    "StructuredLabel",
     "Term",
     "check_order",
 ]
 
 
-class Said(str):
+class StructuredLabel(str):
     """A text for people, with the parts it is made of.
 
     The name of a group of queries has what is computed and under which condition; the label of a
@@ -78,16 +78,16 @@ class Said(str):
         condition: str = "",
         groups: tuple[tuple[str, object], ...] = (),
         binned: str = "",
-    ) -> Said:
+    ) -> StructuredLabel:
         """The text with its parts."""
         self = super().__new__(cls, text)
         self.aggregate, self.condition, self.groups = aggregate, condition, groups
         self.binned = binned
         return self
 
-    def renamed(self, text: str) -> Said:
+    def renamed(self, text: str) -> StructuredLabel:
         """Another text for the same parts."""
-        return Said(text, self.aggregate, self.condition, self.groups, self.binned)
+        return StructuredLabel(text, self.aggregate, self.condition, self.groups, self.binned)
 
 
 @dataclass(frozen=True, eq=False)

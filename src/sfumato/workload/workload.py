@@ -26,7 +26,7 @@ from sfumato.text import shown
 from sfumato.types import Array, Numbers
 from sfumato.workload.queries import check_entries, widened
 from sfumato.workload.sensitivity import SensitivityBound, greatest_column_power
-from sfumato.workload.terms import Said, Term
+from sfumato.workload.terms import StructuredLabel, Term
 from sfumato.workload.workload_limits import LIMITS
 
 if TYPE_CHECKING:
@@ -326,6 +326,6 @@ def _with_distinct_names(terms: tuple[Term, ...]) -> tuple[Term, ...]:
             number += name in taken
         seen[term.name] = number
         taken.add(name)
-        chosen = term.name.renamed(name) if isinstance(term.name, Said) else name
+        chosen = term.name.renamed(name) if isinstance(term.name, StructuredLabel) else name
         out.append(term if name == term.name else replace(term, name=chosen))
     return tuple(out)

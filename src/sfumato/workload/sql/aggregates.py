@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an aggregate of SQL to coefficients: what each record adds to the answer.
+"""From an aggregate of SQL to a term: what each record adds to the answer of its group.
 
 ``COUNT`` adds 1, ``SUM`` a number that the record's cells determine. Both may look at some
 records only (``FILTER``) and may depend on conditions (``CASE``). ``AVG`` is a SUM over a COUNT.
+`aggregate` reads one aggregate; `linear_term` makes a term of it, of the groups and of the WHERE.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from sfumato.workload.queries import (
     integer_entries,
     value_entries,
 )
-from sfumato.workload.sql.conditions import Asked, Names, condition, conjunction, constant
+from sfumato.workload.sql.conditions import Names, SqlColumn, condition, conjunction, constant
 from sfumato.workload.sql.parse import as_written, only, refuse, without_brackets
-from sfumato.workload.terms import Explicit, Predicates, Product, Said, Term
+from sfumato.workload.terms import Explicit, Predicates, Product, StructuredLabel, Term
 from sfumato.workload.workload_limits import LIMITS
 
 __all__ = [
     "Aggregate",
-    "Grouped",
+    "GroupColumn",
     "Linear",
     "aggregate",
     "linear_term",
@@ -88,7 +89,10 @@ class Aggregate:
 
 
 def aggregate(node: exp.Expression, names: Names, in_bins: bool = False) -> Aggregate:
-    """Read one aggregate, with its alias if it has one; ``in_bins`` takes the middles of bins."""
+    """One aggregate as coefficients, with its alias if it has one.
+
+    With ``in_bins`` a record counts as the middle of its bin.
+    """
     label, is_named = as_written(node), isinstance(node, exp.Alias)
     if isinstance(node, exp.Alias):
         only(node, "this", "alias")
@@ -151,13 +155,13 @@ def _count(node: exp.Count, names: Names) -> Linear:
         return Linear(Everything(), tuple((when, 1.0) for when, _ in pieces))
     if isinstance(counted, exp.Column):
         column = names.resolve(counted)
-        return Linear(Everything(), ((column.where(column.known, "is not missing"), 1.0),))
+        return Linear(Everything(), ((column.where(column.not_null, "is not missing"), 1.0),))
     constant(counted)  # COUNT(1) counts every record
     return _always(1.0)
 
 
 def _sum(summed: exp.Expression, names: Names) -> tuple[Linear, Linear]:
-    """The sum, and the number of records that it is over."""
+    """The coefficients of the sum, and of the number of records that it is over."""
     if isinstance(summed, exp.Case):
         values = [(when, then) for when, then in _branches(summed, names) if then is not None]
         numbers = [(when, _number(then, summed)) for when, then in values]
@@ -211,12 +215,15 @@ def _branches(case: exp.Case, names: Names) -> list[tuple[Condition, Value | Non
 
 
 def _unless(earlier: list[Condition], when: Condition) -> Condition:
-    """``Not`` is the complement in cells here: a WHEN that is unknown is passed over, too."""
+    """The WHEN where no earlier one holds.
+
+    ``Not`` is the complement in cells here: a WHEN that is unknown is passed over, too.
+    """
     others = tuple(Not(e) for e in earlier)
     return And((when, *others)) if others else when
 
 
-def _equals(column: Asked, node: exp.Expression) -> Condition:
+def _equals(column: SqlColumn, node: exp.Expression) -> Condition:
     value = constant(node)
     return column.where(column.select("=", value), f"= {value}")
 
@@ -233,17 +240,16 @@ def _constant_or_null(node: exp.Expression) -> Value | None:
     return constant(node)
 
 
-# --------------------
-# From coefficients, groups and a WHERE to one term over the cells.
+# From coefficients, groups and a WHERE to one term over the cells
 
 Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False)
-class Grouped:
+class GroupColumn:
     """A column of GROUP BY: its groups, and the group of every cell (-1 for none)."""
 
-    column: Asked
+    column: SqlColumn
 
     @property
     def name(self) -> str:
@@ -261,27 +267,27 @@ class Grouped:
         """The group of every cell."""
         return self.column.groups
 
-    def kept(self, cells: Mask) -> Integers:
+    def holding(self, cells: Mask) -> Integers:
         """The groups that hold some of these cells."""
         return np.unique(self.group_of[cells & (self.group_of >= 0)])
 
     def among(self, cells: Mask) -> tuple[tuple[str, ...], Integers]:
         """The labels and the renumbered cells of the groups that hold some of these cells."""
-        kept = self.kept(cells)
+        groups = self.holding(cells)
         number = np.full(len(self.labels) + 1, -1, dtype=np.int64)
-        number[kept] = np.arange(len(kept))
-        return tuple(self.labels[g] for g in kept), number[self.group_of]
+        number[groups] = np.arange(len(groups))
+        return tuple(self.labels[g] for g in groups), number[self.group_of]
 
 
 class _Split:
-    """A linear query taken apart: what is about single attributes, and what is not."""
+    """The parts of a linear query: those on single attributes, and those on several."""
 
     def __init__(self, domain: Domain, name: str, where: Condition, linear: Linear) -> None:
         self.domain = domain
         self.name = name
         self.rows: dict[str, Mask] = {}  # cells of one attribute that WHERE leaves
         self.weights: dict[str, Array] = {}  # coefficients that depend on one attribute
-        self.texts: dict[str, list[str]] = {}  # what was said about an attribute
+        self.texts: dict[str, list[str]] = {}  # conditions on an attribute as written
         self.where: list[Condition] = []  # conditions of WHERE on several attributes
         self.joint: list[Condition] = []  # other conditions on several attributes
         self.pieces: tuple[tuple[Condition, float], ...] = ()  # numbers on several attributes
@@ -343,7 +349,7 @@ class _Split:
         self.weights[attr] = self.weights.get(attr, 1.0) * values
 
     def fold_scalar(self, grouped: Sequence[str]) -> None:
-        """A number that all records share is put on one attribute."""
+        """Put a number that all records share on one attribute."""
         if self.scalar == 1.0:
             return
         smallest = min(self.domain.names, key=lambda n: self.domain[n].size)
@@ -369,17 +375,17 @@ class _Split:
         return self.rows.get(attr, np.ones(self.domain[attr].size, dtype=np.bool_))
 
     def counted(self, attr: str) -> Mask:
-        """Those of them that have the coefficient 1."""
+        """The cells that WHERE leaves and that have the coefficient 1."""
         return np.asarray(self.cells(attr) & (self.weights.get(attr, np.ones(1)) == 1))
 
-    def attributes(self, grouped: Sequence[Grouped]) -> tuple[str, ...]:
+    def attributes(self, grouped: Sequence[GroupColumn]) -> tuple[str, ...]:
         """All attributes that the query looks at."""
         conditions = [*self.where, *self.joint, *(c for c, _ in self.pieces)]
         names = [g.name for g in grouped] + [*self.rows, *self.weights]
         return self.domain.in_order([*names, *(a for c in conditions for a in c.attributes)])
 
     def always_zero(self) -> SqlError:
-        """No cell of the domain adds to the answer."""
+        """The refusal where no cell of the domain adds to the answer."""
         return SqlError(
             f"{self.name}: by the schema no record can count here, so the answer is always 0; "
             "check the condition"
@@ -387,7 +393,7 @@ class _Split:
 
 
 def linear_term(
-    domain: Domain, name: str, grouped: Sequence[Grouped], where: Condition, linear: Linear
+    domain: Domain, name: str, grouped: Sequence[GroupColumn], where: Condition, linear: Linear
 ) -> Term:
     """One query per group: the sum of the coefficients of its records that satisfy WHERE."""
     split = _Split(domain, name, where, linear)
@@ -400,7 +406,7 @@ def linear_term(
     return _tabulated(split, grouped, names)
 
 
-def _product(split: _Split, grouped: Sequence[Grouped]) -> Product:
+def _product(split: _Split, grouped: Sequence[GroupColumn]) -> Product:
     by_name = {g.name: g for g in grouped}
     factors: list[tuple[str, QuerySet]] = []
     for attr in split.attributes(grouped):
@@ -420,8 +426,11 @@ def _product(split: _Split, grouped: Sequence[Grouped]) -> Product:
     return Product(split.domain, split.name, 1.0, tuple(factors))
 
 
-def _group_factor(split: _Split, group: Grouped, cells: Mask, weights: Array) -> QuerySet:
-    """The groups that WHERE leaves; other conditions and numbers change only the coefficients."""
+def _group_factor(split: _Split, group: GroupColumn, cells: Mask, weights: Array) -> QuerySet:
+    """The queries of a column of GROUP BY: the groups that WHERE leaves.
+
+    Other conditions and numbers change only the coefficients.
+    """
     if cells.all() and (weights == 1).all() and group.column.level is None:
         return Identity(len(cells))
     labels, group_of = group.among(cells)
@@ -439,8 +448,8 @@ def _group_factor(split: _Split, group: Grouped, cells: Mask, weights: Array) ->
     return Matrix.of(entries, labels, "cells of")
 
 
-def _conditions(split: _Split, grouped: Sequence[Grouped]) -> Predicates:
-    """One condition per group: too many cells to tabulate, or nothing to group."""
+def _conditions(split: _Split, grouped: Sequence[GroupColumn]) -> Predicates:
+    """A term of one condition per group, where cells are too many or nothing is grouped."""
     always: list[Condition] = [*split.where, *split.joint]
     if split.pieces:
         always.append(Or(tuple(c for c, _ in split.pieces)))
@@ -449,7 +458,7 @@ def _conditions(split: _Split, grouped: Sequence[Grouped]) -> Predicates:
     for attr in split.domain.in_order(set(counted) - set(by_name)):
         text = " and ".join(split.texts.get(attr, [attr]))
         always.append(In(attr, tuple(np.flatnonzero(counted[attr]).tolist()), text))
-    choices = [g.kept(split.cells(g.name)).tolist() for g in grouped]
+    choices = [g.holding(split.cells(g.name)).tolist() for g in grouped]
     if prod(map(len, choices)) > LIMITS.sql_conditions:
         raise _too_large(split, grouped)
     present = _present(split, grouped)
@@ -468,7 +477,7 @@ def _conditions(split: _Split, grouped: Sequence[Grouped]) -> Predicates:
     return Predicates(split.domain, split.name, 1.0, tuple(conditions), tuple(labels))
 
 
-def _present(split: _Split, grouped: Sequence[Grouped]) -> Mask | None:
+def _present(split: _Split, grouped: Sequence[GroupColumn]) -> Mask | None:
     """Which groups WHERE leaves, as ``_tabulated`` would find; None when that is too wide.
 
     This depends on WHERE alone, so that all aggregates of a SELECT have the same rows.
@@ -485,7 +494,7 @@ def _present(split: _Split, grouped: Sequence[Grouped]) -> Mask | None:
 
 
 def _table(
-    split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]
+    split: _Split, grouped: Sequence[GroupColumn], names: tuple[str, ...]
 ) -> tuple[Mask, Integers]:
     """For every cell of a table: whether WHERE leaves it, and the number of its group (or -1)."""
     shape = tuple(split.domain[n].size for n in names)
@@ -501,8 +510,8 @@ def _table(
     return inside, group
 
 
-def _tabulated(split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]) -> Explicit:
-    """Coefficients over all cells of the attributes together."""
+def _tabulated(split: _Split, grouped: Sequence[GroupColumn], names: tuple[str, ...]) -> Explicit:
+    """A term of coefficients over all cells of the attributes together."""
     from scipy.sparse import csr_matrix
 
     domain = split.domain
@@ -516,15 +525,15 @@ def _tabulated(split: _Split, grouped: Sequence[Grouped], names: tuple[str, ...]
         values *= indicator(part, domain, names)
     if split.pieces:
         values *= sum(number * indicator(c, domain, names) for c, number in split.pieces)
-    kept = np.unique(group[inside & (group >= 0)])
-    if not len(kept) or not values.any():
+    groups = np.unique(group[inside & (group >= 0)])
+    if not len(groups) or not values.any():
         raise split.always_zero()
     columns = np.flatnonzero((values != 0) & (group >= 0))
     entries_of = value_entries if valued(domain, names) else integer_entries
     data, bits = entries_of(values.reshape(-1)[columns])
-    rows = np.searchsorted(kept, group.reshape(-1)[columns])
-    entries = csr_matrix((data, (rows, columns)), shape=(len(kept), values.size))
-    numbers = np.unravel_index(kept, [len(g.labels) for g in grouped] or [1])
+    rows = np.searchsorted(groups, group.reshape(-1)[columns])
+    entries = csr_matrix((data, (rows, columns)), shape=(len(groups), values.size))
+    numbers = np.unravel_index(groups, [len(g.labels) for g in grouped] or [1])
     choices = zip(*(n.tolist() for n in numbers[: len(grouped)]), strict=True)
     labels = tuple(_label(grouped, choice) for choice in choices) if grouped else (split.name,)
     return Explicit(domain, split.name, 1.0, names, entries, bits, labels)
@@ -535,13 +544,13 @@ def _along(attr: str, values: npt.NDArray[Number], names: tuple[str, ...]) -> np
     return values.reshape([-1 if n == attr else 1 for n in names])
 
 
-def _label(grouped: Sequence[Grouped], choice: Sequence[int]) -> Said:
+def _label(grouped: Sequence[GroupColumn], choice: Sequence[int]) -> StructuredLabel:
     pairs = [(str(g.column), g.labels[i]) for g, i in zip(grouped, choice, strict=True)]
     text = ", ".join(f"{column} = {value}" for column, value in pairs)
-    return Said(text, groups=tuple(pairs))
+    return StructuredLabel(text, groups=tuple(pairs))
 
 
-def _too_large(split: _Split, grouped: Sequence[Grouped]) -> TooLarge:
+def _too_large(split: _Split, grouped: Sequence[GroupColumn]) -> TooLarge:
     names = split.attributes(grouped)
     return TooLarge(
         f"{split.name}: the condition looks at {', '.join(names)} together, "

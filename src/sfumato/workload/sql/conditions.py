@@ -2,8 +2,9 @@
 """From a SQL condition to a condition over cells, with SQL's three truth values.
 
 A comparison with a missing value is neither true nor false, so NOT of it does not hold either.
-``condition(node, wanted)`` gives the cells where the node is true (``wanted``) or is false (not
-``wanted``); NOT swaps the two, AND and OR follow De Morgan, and only the leaves look at cells.
+``condition(node, names, truth)`` returns the cells where the node is true, or where it is false;
+NOT swaps the two, AND and OR follow De Morgan, and only the leaves look at cells. `sql_condition`
+reads a text as SQL's WHERE does.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from sfumato.workload.sql.parse import as_written, only, parsed_select, refuse, 
 __all__ = [
     "COMPARES",
     "NOTHING",
-    "Asked",
     "Names",
+    "SqlColumn",
     "condition",
     "conjunction",
     "constant",
@@ -71,8 +72,8 @@ _MIRRORED: dict[Comparison, Comparison] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A column: an attribute, or a level of it."""
+class SqlColumn:
+    """A column of the SQL text: an attribute, or a level of it."""
 
     attribute: Attribute
     level: Level | None = None
@@ -88,12 +89,12 @@ class Asked:
         return f"{self.attribute.name}.{self.level.name}" if self.level else self.attribute.name
 
     @property
-    def known(self) -> Mask:
+    def not_null(self) -> Mask:
         """The cells that are not NULL: not missing, or in some group of the level."""
-        known = self.groups >= 0
+        cells = self.groups >= 0
         if self.level is None and self.attribute.missing_code is not None:
-            known[self.attribute.missing_code] = False
-        return known
+            cells[self.attribute.missing_code] = False
+        return cells
 
     @property
     def groups(self) -> Integers:
@@ -116,10 +117,10 @@ class Asked:
                 f"{did_you_mean(value, groups)}"
             )
         same = self.groups == groups.index(str(value))
-        return np.asarray(same if comparison == "=" else self.known & ~same)
+        return np.asarray(same if comparison == "=" else self.not_null & ~same)
 
     def where(self, cells: Mask, text: str) -> Condition:
-        """True in these cells."""
+        """The condition that holds in these cells; ``text`` says so to people."""
         codes = tuple(np.flatnonzero(cells).tolist())
         return In(self.attribute.name, codes, f"{self} {text}")
 
@@ -131,8 +132,12 @@ class Names:
     domain: Domain
     tables: tuple[str, ...]
 
-    def resolve(self, column: exp.Expression) -> Asked:
-        """``attribute``, ``table.attribute``, ``attribute.level`` or ``table.attribute.level``."""
+    def resolve(self, column: exp.Expression) -> SqlColumn:
+        """The column of a name in SQL.
+
+        A name is ``attribute``, ``table.attribute``, ``attribute.level`` or
+        ``table.attribute.level``.
+        """
         if not isinstance(column, exp.Column):
             refuse(column)
         only(column, "this", "table", "db")
@@ -143,27 +148,27 @@ class Names:
         if len(path) > 1 and not self._is_table(path.pop(0)):
             raise self._unknown(as_written(column))
         if path:
-            found = self._attribute(path[0])
-            if found is not None and self._level(found, name) is not None:
-                return Asked(found, self._level(found, name))
+            attribute = self._attribute(path[0])
+            if attribute is not None and self._level(attribute, name) is not None:
+                return SqlColumn(attribute, self._level(attribute, name))
             if not self._is_table(path[0]):
                 dotted = self._attribute(f"{path[0]}.{name}")
                 if dotted is not None:
-                    return Asked(dotted)
-                if found is None:
+                    return SqlColumn(dotted)
+                if attribute is None:
                     raise self._unknown(f"{path[0]}.{name}")
-                found.level(name)  # raises: lists the levels there are
+                attribute.level(name)  # raises: lists the levels there are
         return self._alone(name, column)
 
-    def _alone(self, name: str, column: exp.Column) -> Asked:
-        found = self._attribute(name)
-        if found is not None:
-            return Asked(found)
+    def _alone(self, name: str, column: exp.Column) -> SqlColumn:
+        attribute = self._attribute(name)
+        if attribute is not None:
+            return SqlColumn(attribute)
         before, dot, after = name.rpartition(".")
         inner = self._attribute(before) if dot else None
         if inner is not None:
             level = self._level(inner, after)
-            return Asked(inner, level or inner.level(after))
+            return SqlColumn(inner, level or inner.level(after))
         if getattr(column.this, "quoted", False):
             raise self._unknown(name, "; text is written in single quotes")
         raise self._unknown(name)
@@ -193,31 +198,40 @@ class Names:
         )
 
 
-def condition(node: exp.Expression, names: Names, wanted: bool = True) -> Condition:
-    """The cells where a SQL condition is true, or is false."""
+def condition(node: exp.Expression, names: Names, truth: bool = True) -> Condition:
+    """The condition that holds where a SQL condition is true, or where it is false.
+
+    Args:
+        node: what sqlglot read.
+        names: the columns there are.
+        truth: True for the cells where it is true, False for those where it is false.
+
+    Raises:
+        SqlError: the node is no condition that can be asked.
+    """
     node = without_brackets(node)
     if isinstance(node, exp.Not):
         only(node, "this")
-        return condition(node.this, names, not wanted)
+        return condition(node.this, names, not truth)
     if isinstance(node, exp.And | exp.Or):
-        parts = [condition(part, names, wanted) for part in _chain(node)]
-        joined = And if isinstance(node, exp.And) == wanted else Or
+        parts = [condition(part, names, truth) for part in _chain(node)]
+        joined = And if isinstance(node, exp.And) == truth else Or
         return joined(tuple(parts))
     if isinstance(node, exp.Boolean):
-        return Everything() if bool(node.this) == wanted else NOTHING
+        return Everything() if bool(node.this) == truth else NOTHING
     if isinstance(node, exp.Null):
         return NOTHING
     if isinstance(node, exp.Column):
-        return _boolean_column(names.resolve(node), wanted)
+        return _boolean_column(names.resolve(node), truth)
     if isinstance(node, exp.Is):
-        return _is(node, names, wanted)
+        return _is(node, names, truth)
     if isinstance(node, exp.In):
-        return _in(node, names, wanted)
+        return _in(node, names, truth)
     if isinstance(node, exp.Between):
-        return _between(node, names, wanted)
+        return _between(node, names, truth)
     for kind, comparison in _COMPARISONS.items():
         if isinstance(node, kind):
-            return _comparison(node, comparison if wanted else _NEGATED[comparison], names)
+            return _comparison(node, comparison if truth else _NEGATED[comparison], names)
     return refuse(node, COMPARES)
 
 
@@ -272,7 +286,7 @@ def _comparison(node: exp.Expression, comparison: Comparison, names: Names) -> C
 
 
 def _compare_constants(left: Value, comparison: Comparison, right: Value) -> Condition:
-    """``1 = 1``, as programs write it."""
+    """A comparison of two constants, such as ``1 = 1``, as programs write it."""
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         raise SqlError(f"{shown(left)} and {shown(right)} cannot be compared; {COMPARES}")
     below, same = left < right, left == right
@@ -287,26 +301,26 @@ def _compare_constants(left: Value, comparison: Comparison, right: Value) -> Con
     return Everything() if holds[comparison] else NOTHING
 
 
-def _boolean_column(column: Asked, wanted: bool) -> Condition:
+def _boolean_column(column: SqlColumn, truth: bool) -> Condition:
     if column.level is not None or column.attribute.kind != "boolean":
         raise SqlError(f"{column} alone is not a condition, as it is not boolean; {COMPARES}")
-    return column.where(column.select("=", wanted), f"= {wanted}")
+    return column.where(column.select("=", truth), f"= {truth}")
 
 
-def _is(node: exp.Is, names: Names, wanted: bool) -> Condition:
+def _is(node: exp.Is, names: Names, truth: bool) -> Condition:
     only(node, "this", "expression")
     column, what = names.resolve(without_brackets(node.this)), without_brackets(node.expression)
     if isinstance(what, exp.Null):
-        cells = column.known if not wanted else ~column.known
-        return column.where(cells, "is missing" if wanted else "is not missing")
+        cells = ~column.not_null if truth else column.not_null
+        return column.where(cells, "is missing" if truth else "is not missing")
     if not isinstance(what, exp.Boolean) or column.attribute.kind != "boolean":
         raise SqlError(f"{as_written(node)}: IS takes NULL, or TRUE or FALSE on a boolean column")
     cells = column.select("=", bool(what.this))
-    word = f"is {'' if wanted else 'not '}{bool(what.this)}"
-    return column.where(cells if wanted else ~cells, word)
+    word = f"is {'' if truth else 'not '}{bool(what.this)}"
+    return column.where(cells if truth else ~cells, word)
 
 
-def _in(node: exp.In, names: Names, wanted: bool) -> Condition:
+def _in(node: exp.In, names: Names, truth: bool) -> Condition:
     only(node, "this", "expressions", "query")
     if node.args.get("query"):
         refuse(exp.Subquery())
@@ -318,17 +332,17 @@ def _in(node: exp.In, names: Names, wanted: bool) -> Condition:
     for value in values[1:]:
         cells = cells | column.select("=", value)
     text = f"in ({', '.join(map(str, values))})"
-    if wanted:
+    if truth:
         return column.where(cells, text)
-    return column.where(column.known & ~cells, f"not {text}")
+    return column.where(column.not_null & ~cells, f"not {text}")
 
 
-def _between(node: exp.Between, names: Names, wanted: bool) -> Condition:
+def _between(node: exp.Between, names: Names, truth: bool) -> Condition:
     only(node, "this", "low", "high")
     column = names.resolve(without_brackets(node.this))
     low, high = constant(node.args["low"]), constant(node.args["high"])
     text = f"between {low} and {high}"
-    if wanted:
+    if truth:
         return column.where(column.select(">=", low) & column.select("<=", high), text)
     return column.where(column.select("<", low) | column.select(">", high), f"not {text}")
 
@@ -345,7 +359,7 @@ def _number(text: str) -> int | float:
 
 
 def _moment(node: exp.Cast) -> Value:
-    """``DATE '2024-01-31'`` or ``TIMESTAMP '2024-01-31 12:00:00'``."""
+    """The value of ``DATE '2024-01-31'`` or ``TIMESTAMP '2024-01-31 12:00:00'``."""
     only(node, "this", "to")
     kind = getattr(getattr(node.args["to"], "this", None), "name", "")
     text = without_brackets(node.this)

@@ -112,15 +112,15 @@ def parsed_select(text: object) -> exp.Select:
     statements = [s for s in parsed if s is not None and type(s).__name__ != "Semicolon"]
     if len(statements) != 1:
         raise SqlError(f"one SELECT is needed, got {len(statements)} statements; {ALLOWED}")
-    (found,) = statements
-    if not isinstance(found, exp.Select):
-        refuse(found)
-    for key, value in found.args.items():
+    (select,) = statements
+    if not isinstance(select, exp.Select):
+        refuse(select)
+    for key, value in select.args.items():
         clause = key.rstrip("_")
         if value and clause not in ("expressions", "from", "where", "group"):
             word, advice = _CLAUSES.get(clause, (clause.upper(), ALLOWED))
             raise SqlError(f"{word} cannot be asked: {advice}")
-    return found
+    return select
 
 
 def only(node: exp.Expression, *parts: str) -> None:
@@ -132,7 +132,7 @@ def only(node: exp.Expression, *parts: str) -> None:
 
 
 def refuse(node: exp.Expression, allowed: str = ALLOWED) -> NoReturn:
-    """Say which construct this is and what to do instead."""
+    """Raise the error that names the construct and says what to do instead."""
     kind = type(node).__name__
     if kind in _CONSTRUCTS:
         word, advice = _CONSTRUCTS[kind]
@@ -196,9 +196,9 @@ def _check_depth(tokens: list[sqlglot.Token]) -> None:
 
 
 def _not_sql(error: SqlglotError) -> SqlError:
-    found = getattr(error, "errors", None) or [{}]
+    first = (getattr(error, "errors", None) or [{}])[0]
     place = ""
-    if found[0].get("line"):
-        near = shown(str(found[0].get("highlight") or ""), 40)
-        place = f" at line {found[0]['line']}, column {found[0]['col']}, near {near}"
+    if first.get("line"):
+        near = shown(str(first.get("highlight") or ""), 40)
+        place = f" at line {first['line']}, column {first['col']}, near {near}"
     return SqlError(f"the SQL cannot be read{place}; {ALLOWED}")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commonest question, read at once: a count under a conjunction of plain comparisons.
+"""A fast reader of the commonest question: a count under a conjunction of plain comparisons.
 
     SELECT COUNT(*) FROM t WHERE age BETWEEN 20 AND 29 AND sex = 'Female' AND state IN (1, 2)
 
 A parser for all of SQL takes a millisecond, which is most of the time that a free answer takes;
-this takes a tenth of it. It reads only what leaves no doubt and otherwise says nothing, so that
+this takes a tenth of it. It reads only what leaves no doubt and otherwise returns None, so that
 ``sql`` reads it, with its messages. What both can read means the same (tested), since
 both ask the attribute itself which cells a comparison holds for.
 """
@@ -60,15 +60,15 @@ def plain_count(domain: Domain, text: str) -> Question | None:
     if start is None or _is_keyword(start[1]):
         return None
     cells: dict[str, Mask] = {}
-    said = []
+    written = []
     try:
-        for attribute, mask, words in _parts(domain, text, start.end()):
+        for attribute, mask, comparison in _parts(domain, text, start.end()):
             name = attribute.name
             cells[name] = cells[name] & mask if name in cells else mask
-            said.append(words)
+            written.append(comparison)
     except (_Doubt, SfumatoError):
         return None
-    return _question(domain, cells, " AND ".join(said))
+    return _question(domain, cells, " AND ".join(written))
 
 
 class _Doubt(Exception):
@@ -76,7 +76,7 @@ class _Doubt(Exception):
 
 
 def _parts(domain: Domain, text: str, at: int) -> Iterator[tuple[Attribute, Mask, str]]:
-    """The comparisons of the conjunction: the attribute, the cells, and the words of the parser."""
+    """The comparisons of the conjunction: the attribute, the cells, the text as ``sql`` has it."""
     is_more = True
     while is_more:
         part = _PART.match(text, at)
@@ -92,17 +92,17 @@ def _parts(domain: Domain, text: str, at: int) -> Iterator[tuple[Attribute, Mask
             word = part["comparison"]
             comparison = cast("Comparison", "!=" if word == "<>" else word)
             mask = attribute.select(comparison, _value(part["constant"]))
-            said = f"{'<>' if word == '!=' else word} {part['constant']}"
+            written = f"{'<>' if word == '!=' else word} {part['constant']}"
         elif part["low"]:
             low, high = part["low"], part["high"]
             mask = attribute.select(">=", _value(low)) & attribute.select("<=", _value(high))
-            said = f"BETWEEN {low} AND {high}"
+            written = f"BETWEEN {low} AND {high}"
         else:
             values = _CONSTANTS.findall(part["values"])
             masks = [attribute.select("=", _value(value)) for value in values]
             mask = np.logical_or.reduce(masks)
-            said = f"IN ({', '.join(values)})"
-        yield attribute, mask, f"{column} {said}"
+            written = f"IN ({', '.join(values)})"
+        yield attribute, mask, f"{column} {written}"
 
 
 def _value(constant: str) -> int | float | str:
@@ -113,19 +113,19 @@ def _value(constant: str) -> int | float | str:
 
 def _question(domain: Domain, cells: dict[str, Mask], condition: str) -> Question | None:
     """The conjunction in canonical form: two classes per attribute, the first cell in class 0."""
-    kept = [n for n in domain.in_order(cells) if not cells[n].all()]
+    names = tuple(n for n in domain.in_order(cells) if not cells[n].all())
     if (
-        not kept
-        or len(kept) > LIMITS.plain_count_attributes
-        or not all(cells[n].any() for n in kept)
+        not names
+        or len(names) > LIMITS.plain_count_attributes
+        or not all(cells[n].any() for n in names)
     ):
         return None
-    class_of = tuple((cells[n] != cells[n][0]).astype(np.int64) for n in kept)
-    table = np.zeros((2,) * len(kept), dtype=np.int64)
-    table[tuple(int(not cells[n][0]) for n in kept)] = 1
+    class_of = tuple((cells[n] != cells[n][0]).astype(np.int64) for n in names)
+    table = np.zeros((2,) * len(names), dtype=np.int64)
+    table[tuple(int(not cells[n][0]) for n in names)] = 1
     name = f"COUNT(*) where {_short(condition)}"
-    told = ("COUNT(*)", _short(condition, 1_000))
-    return Question(domain, name, tuple(kept), class_of, table, 0, *told)
+    label = _short(condition, LIMITS.sql_label_characters)
+    return Question(domain, name, names, class_of, table, 0, "COUNT(*)", label)
 
 
 def _short(text: str, most: int = 60) -> str:

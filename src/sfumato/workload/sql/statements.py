@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From one SELECT to a workload.
+"""From one SELECT to a workload: counting queries, sums and means written in SQL.
+
+The text is parsed with sqlglot and turned into terms over the domain; nothing that a person typed
+reaches an engine, and what is not a linear query is refused with the name of the construct.
 
 A WHERE that is a conjunction of conditions on one attribute each becomes a product: grouped
 attributes cell by cell, filtered ones as one row of coefficients. Anything else is tabulated over
@@ -18,10 +21,10 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.values import base_of, joined
 from sfumato.errors import SqlError
 from sfumato.workload.predicates import Everything
-from sfumato.workload.sql.aggregates import Aggregate, Grouped, aggregate, linear_term
-from sfumato.workload.sql.conditions import Asked, Names, condition
+from sfumato.workload.sql.aggregates import Aggregate, GroupColumn, aggregate, linear_term
+from sfumato.workload.sql.conditions import Names, SqlColumn, condition
 from sfumato.workload.sql.parse import as_written, only, parsed_select, refuse, without_brackets
-from sfumato.workload.terms import Said, Term
+from sfumato.workload.terms import StructuredLabel, Term
 from sfumato.workload.workload import Ratio, Workload
 from sfumato.workload.workload_limits import LIMITS
 
@@ -38,18 +41,18 @@ def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool =
     names = Names(domain, _tables(select))
     where = select.args.get("where")
     among = condition(where.this, names) if where is not None else Everything()
-    columns, aggregates = _asked(select, names, in_bins)
+    columns, aggregates = _columns(select, names, in_bins)
     grouped = _grouped(domain, columns)
     suffix = _suffix(columns, where)
     summed = [one.value.domain for one in aggregates if one.value.domain is not None]
     domain = joined([domain, *summed])
     terms: list[Term] = []
     ratios: list[Ratio] = []
-    told = "" if where is None else as_written(where.this, LIMITS.sql_label_characters)
+    written_where = "" if where is None else as_written(where.this, LIMITS.sql_label_characters)
     for one in aggregates:
         label = _label(one, suffix, name, len(aggregates) > 1)
         if one.divisor is None:
-            title = Said(label, one.written, told, binned=one.binned)
+            title = StructuredLabel(label, one.written, written_where, binned=one.binned)
             terms.append(linear_term(domain, title, grouped, among, one.value))
             continue
         what = "sum"
@@ -60,7 +63,9 @@ def select_workload(domain: Domain, text: str, name: str | None, in_bins: bool =
             what = f"sum of {one.mean.text}"
         for part, linear in ((what, one.value), ("number", one.divisor)):
             binned = "" if part == "number" else one.binned
-            title = Said(f"{label}: {part}", f"{one.written}: {part}", told, binned=binned)
+            title = StructuredLabel(
+                f"{label}: {part}", f"{one.written}: {part}", written_where, binned=binned
+            )
             terms.append(linear_term(domain, title, grouped, among, linear))
     return Workload(domain, tuple(t.in_its_own_unit() for t in terms), tuple(ratios))
 
@@ -82,11 +87,13 @@ def _tables(select: exp.Select) -> tuple[str, ...]:
     return tuple(n.casefold() for n in (table.name, table.alias) if n)
 
 
-def _asked(select: exp.Select, names: Names, in_bins: bool) -> tuple[list[Asked], list[Aggregate]]:
+def _columns(
+    select: exp.Select, names: Names, in_bins: bool
+) -> tuple[list[SqlColumn], list[Aggregate]]:
     """The grouped columns and the aggregates."""
-    plain: list[Asked] = []
-    titles: dict[str, Asked] = {}
-    listed: list[Asked | None] = []
+    plain: list[SqlColumn] = []
+    titles: dict[str, SqlColumn] = {}
+    listed: list[SqlColumn | None] = []
     aggregates: list[Aggregate] = []
     for node in select.expressions:
         inner = without_brackets(node.this if isinstance(node, exp.Alias) else node)
@@ -112,15 +119,18 @@ def _asked(select: exp.Select, names: Names, in_bins: bool) -> tuple[list[Asked]
 
 
 def _group_by(
-    select: exp.Select, names: Names, titles: dict[str, Asked], listed: Sequence[Asked | None]
-) -> list[Asked]:
+    select: exp.Select,
+    names: Names,
+    titles: dict[str, SqlColumn],
+    listed: Sequence[SqlColumn | None],
+) -> list[SqlColumn]:
     group = select.args.get("group")
     if group is None:
         return []
     only(group, "expressions")
-    columns: list[Asked] = []
-    for given in group.expressions:
-        node = without_brackets(given)
+    columns: list[SqlColumn] = []
+    for expression in group.expressions:
+        node = without_brackets(expression)
         if isinstance(node, exp.Literal) and not node.is_string:
             column = _numbered(str(node.this), listed)
         elif isinstance(node, exp.Column) and _is_title(node, names, titles):
@@ -133,43 +143,35 @@ def _group_by(
     return columns
 
 
-def _is_title(node: exp.Column, names: Names, titles: dict[str, Asked]) -> bool:
+def _is_title(node: exp.Column, names: Names, titles: dict[str, SqlColumn]) -> bool:
     is_plain = not node.args.get("table")
     return is_plain and node.name.casefold() in titles and node.name not in names.domain
 
 
-def _numbered(text: str, listed: Sequence[Asked | None]) -> Asked:
-    """``GROUP BY 1``: the first column of the SELECT."""
+def _numbered(text: str, listed: Sequence[SqlColumn | None]) -> SqlColumn:
+    """The column of the SELECT with this number, as in ``GROUP BY 1``."""
     position = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
-    found = listed[position - 1] if 1 <= position <= len(listed) else None
-    if found is None:
+    column = listed[position - 1] if 1 <= position <= len(listed) else None
+    if column is None:
         raise SqlError(f"GROUP BY {text[:20]} is not the number of a selected column")
-    return found
+    return column
 
 
-def _grouped(domain: Domain, columns: Sequence[Asked]) -> tuple[Grouped, ...]:
+def _grouped(domain: Domain, columns: Sequence[SqlColumn]) -> tuple[GroupColumn, ...]:
     by_name = {c.attribute.name: c for c in columns}
-    return tuple(Grouped(by_name[n]) for n in domain.in_order(by_name))
+    return tuple(GroupColumn(by_name[n]) for n in domain.in_order(by_name))
 
 
-def _suffix(columns: Sequence[Asked], where: exp.Expression | None) -> str:
+def _suffix(columns: Sequence[SqlColumn], where: exp.Expression | None) -> str:
     by = f" by {', '.join(map(str, columns))}" if columns else ""
     return by + (f" where {as_written(where.this)}" if where is not None else "")
 
 
 def _label(one: Aggregate, suffix: str, name: str | None, several: bool) -> str:
-    """The given name; else the alias; else what was written."""
+    """The label of an aggregate: the name of the call, else the alias, else what was written."""
     if name is not None:
         return f"{name}: {one.label}" if several else name
     return one.label if one.is_named else one.label + suffix
-
-
-# --------------------
-# Counting queries written in SQL.
-#
-# The text is parsed with sqlglot and turned into terms over the domain; nothing that a person
-# typed reaches an engine, and what is not a linear query is refused with the name of the
-# construct.
 
 
 def sql(domain: Domain, text: str, name: str | None = None, *, in_bins: bool = False) -> Workload:
