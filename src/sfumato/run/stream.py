@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counting as it happens: values arrive one at a time, running totals leave with noise.
 
-    counter = sf.Stream(365, sf.Budget(epsilon=1, delta=1e-9), many=True)
+    stream = sf.Stream(365, sf.Budget(epsilon=1, delta=1e-9), many=True)
     for admitted in days:
-        print(counter.add(admitted), "+-", counter.standard_error())
+        print(stream.add(admitted), "+-", stream.standard_error())
 
 The whole stream is paid for at once, before its first value. Exact values stay in the vault
 (`vault/stream_noise.py`); what leaves is measured, and a `Follower` turns it into totals: ``R y``
@@ -174,19 +174,19 @@ class StreamPlan:
         """Pay for the streams and start them.
 
         Args:
-            ledger: What is debited, all at once; every counter is a request of its own.
+            ledger: What is debited, all at once; every stream is a request of its own.
             name: What the ledger calls the streams, unless it is given open.
             keep: Whether answers are remembered, for `Stream.released` and for the ledger.
 
         Returns:
-            A counter before its first value.
+            A stream before its first value.
 
         Raises:
             BudgetExhausted: The cost does not fit what is left.
         """
-        counter = Stream.__new__(Stream)
-        counter._start(self, ledger, name, keep)
-        return counter
+        stream = Stream.__new__(Stream)
+        stream._start(self, ledger, name, keep)
+        return stream
 
 
 def plan_stream(
@@ -238,7 +238,7 @@ def plan_stream(
 class Stream:
     """Noisy running totals, or sums of the last ``window`` values, of a stream of whole numbers.
 
-    Privacy: everything a counter ever answers is within ``budget`` together, also when later values
+    Privacy: everything a stream ever answers is within ``budget`` together, also when later values
     depend on earlier answers (docs/proofs/streams.md).
     Neighbours: one person contributes to one value of one stream, at most ``largest``. By default
     a value belongs to one person and must lie in 0 to ``largest``; with ``many`` it is a sum over
@@ -265,9 +265,9 @@ class Stream:
         BudgetExhausted: The cost does not fit what is left.
 
     >>> from sfumato.privacy.budget import Budget
-    >>> counter = Stream(100, Budget(mu=1))
-    >>> total = counter.add(1)
-    >>> counter
+    >>> stream = Stream(100, Budget(mu=1))
+    >>> total = stream.add(1)
+    >>> stream
     Stream(step 1 of 100: optimal at mu = 1, typical error 2.24)
     """
 
@@ -526,7 +526,7 @@ def _whole(value: object) -> int | None:
 def _debited(
     plan: StreamForecast, ledger: Ledger | str | Path | None, name: str
 ) -> tuple[Ledger | None, Entry | None]:
-    """Debit the whole stream; every counter is a request of its own, so its key is fresh."""
+    """Debit the whole stream; every stream is a request of its own, so its key is fresh."""
     from sfumato.ledger.ledger import Ledger
 
     # An open ledger is that of the stream, whatever it is called there.
