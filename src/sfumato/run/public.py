@@ -2,7 +2,7 @@
 """Records that the steward declares public, counted by the rules of the domain.
 
 They are read like any table, by the vault, but nothing about them is secret: the counts come out
-exact (`vault.count.count_public`). Whether they are public is the steward's word; nothing can check
+exact (`vault.count.public_cells`). Whether they are public is the steward's word; nothing can check
 it, but for one thing: the guarded table itself is not (`vault.identity.check_apart`).
 """
 
@@ -18,7 +18,7 @@ from sfumato.refine.shrink import PublicRecords
 from sfumato.run.run_limits import LIMITS
 from sfumato.text import listing
 from sfumato.types import Array
-from sfumato.vault.count import count_public
+from sfumato.vault.count import public_cells
 from sfumato.vault.identity import check_apart
 from sfumato.vault.tables import open_table
 from sfumato.workload.workload import Workload
@@ -65,12 +65,13 @@ def public_records(source: object, workload: Workload) -> PublicRecords:
         )
     if isinstance(source, Release):
         table = _released(source, workload)
+        codes, counts = np.argwhere(table > 0), table[table > 0]
     else:
-        table = count_public(open_table(source), workload.domain, domain.names)
-    if not table.sum() > 0:
+        rows = open_table(source)
+        codes, counts = public_cells(rows, workload.domain, domain.names, with_values=True)
+    if not counts.size:
         raise WorkloadError("there is no public record that the domain keeps; leave public out")
-    codes = np.argwhere(table > 0)
-    return PublicRecords(domain.names, codes, table[table > 0])
+    return PublicRecords(domain.names, codes, counts)
 
 
 def _released(source: Release, workload: Workload) -> Array:

@@ -43,9 +43,10 @@ from sfumato.session.session_limits import LIMITS
 from sfumato.session.session_plan import SessionParameters
 from sfumato.text import shown
 from sfumato.types import Neighbours
+from sfumato.vault.count import public_cells
 from sfumato.vault.encode import check_columns
 from sfumato.vault.identity import check_apart
-from sfumato.vault.questions import ExactQuestions, public_cells
+from sfumato.vault.questions import ExactQuestions
 from sfumato.vault.tables import Table, open_table
 from sfumato.workload.bins import hidden_in_sums, in_bins
 from sfumato.workload.question import Question, questions_of
@@ -741,10 +742,10 @@ def _public_start(public: object, domain: Domain) -> Start:
     """The records of a table that its owner declares public."""
     table = open_table(public)
     check_columns(table, domain, None)
-    codes, counts = public_cells(table, domain)
+    codes, counts = public_cells(table, domain, domain.names)
     if not counts.size:
         raise PlanError("the public table has no record to start from; leave it out")
-    return Start(domain.names, codes, counts.astype(np.float64))
+    return Start(domain.names, codes, counts)
 
 
 def _made_up(domain: Domain, unit: PrivacyUnit | None, records: object) -> Table:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count: exact numbers of records per cell of a marginal, or per condition.
+"""Exact numbers of records: per cell of a marginal, per condition, or of the cells that there are.
 
-Only what is asked is counted, from one encoded copy of the table (`records`), as plain SQL over
+`count_marginals` and `count_conditions` return what a release measures, `list_cells` the cells of
+a table with too many of them to be held, `public_cells` those of records that are public.
+
+Only what is asked is counted, from one encoded copy of the table (`encode`), as plain SQL over
 columns of small integers: a GROUP BY per table, several of them in one query. A marginal that is
 part of another asked one is summed from it, and small ones are counted together, as one table over
 all their attributes (`workload.scans`). Cells that no record falls in are zero, and nothing about
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,31 +33,33 @@ from sfumato.vault.encode import MISSING_VALUE, OTHER_VALUE, check_columns
 from sfumato.vault.records import engine_failed, read_records
 from sfumato.vault.sensitive import Redacted, Sensitive, sealed
 from sfumato.vault.tables import Records, Table
+from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.predicates import And, Condition, In, Not, Or, check_conditions
 from sfumato.workload.scans import RECORD_BITS, scanned_tables, summed_from, tables_by_query
 
 __all__ = [
-    "GREATEST_COUNT",
-    "MOST_CELLS",
+    "MAXIMUM_COUNT",
     "Compiled",
     "Counts",
+    "ListedCells",
     "compile_condition",
     "count_conditions",
     "count_marginals",
-    "count_public",
+    "list_cells",
+    "public_cells",
 ]
 
 
-# --------------------
-# A condition over cells as SQL over columns of codes.
-#
-# The SQL holds integers and the names of code columns, and nothing that a person typed. Codes are
-# never null, so that AND, OR and NOT have two truth values, as in the domain.
+# Conditions as SQL over columns of codes
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A boolean SQL expression, the attributes it looks at, and its number of comparisons."""
+    """A boolean SQL expression, the attributes it looks at, and its number of comparisons.
+
+    It holds integers and the names of code columns, and nothing that a person typed. Codes are
+    never null, so that AND, OR and NOT have two truth values, as in the domain.
+    """
 
     sql: str
     attributes: frozenset[str]
@@ -86,7 +91,7 @@ def compile_condition(condition: Condition, column: Callable[[str], str]) -> Com
 
 
 def _membership(condition: In, column: Callable[[str], str]) -> Compiled:
-    """One comparison per run of neighbouring cells."""
+    """Membership in a set of cells, as one comparison per run of neighbouring cells."""
     codes = sorted({int(code) for code in condition.codes})
     if not codes:
         return Compiled("FALSE", frozenset(), 1)
@@ -110,7 +115,9 @@ def _comparison(name: str, first: int, last: int) -> str:
     return f"{name} = {first}" if first == last else f"{name} BETWEEN {first} AND {last}"
 
 
-GREATEST_COUNT: Final = 2**RECORD_BITS
+# Marginals
+
+MAXIMUM_COUNT: Final = 2**RECORD_BITS
 """Counts are clamped at the most records that a table can have: no count reaches it.
 
 A smaller bound would be reached by some counts before others. Then a record that is replaced would
@@ -118,12 +125,7 @@ leave one of them as it is, and move ``h`` by one cell in place of two: farther 
 cells that M hardly tells apart (docs/proofs/measuring.md).
 """
 
-MOST_CELLS: Final = 2**27
-"""The most cells that are held at a time, over all marginals of one call (1 GiB)."""
-
-_COMPARISONS_PER_QUERY: Final = 1024
 _PART_BITS: Final = 17  # weights are added up in three parts: 2^44 records fit in 64 bits
-_MOST_WEIGHTS: Final = 1024  # cells of all values of one table together
 
 AttributeSet = tuple[str, ...]
 
@@ -161,13 +163,13 @@ def count_marginals(
     unit: PrivacyUnit | None = None,
     progress: Progress | None = None,
     *,
-    most_cells: int = MOST_CELLS,
+    most_cells: int = LIMITS.cells_held,
     with_values: bool = False,
 ) -> Counts:
-    """``h_A[c]`` = number of kept records in cell ``c``, for each attribute set ``A`` asked.
+    """The tables ``h_A[c]`` = number of kept records in cell ``c``, for each attribute set ``A``.
 
     The empty set is the number of kept records. Names stand in the order of the domain. Counts are
-    clamped at `GREATEST_COUNT`. Tables with `Values` among their attributes hold Python integers,
+    clamped at `MAXIMUM_COUNT`. Tables with `Values` among their attributes hold Python integers,
     in steps of 2^-UNIT_BITS records.
 
     Privacy: none; the result is exact and stays in the vault. Sizes, errors and the queries that
@@ -180,49 +182,39 @@ def count_marginals(
     every = list(dict.fromkeys(tuple(names) for names in attribute_sets))
     _check_sets(every, domain, most_cells)
     check_columns(table, domain, unit)
-    asked = [names for names in every if not valued(domain, names)]
+    plain = [names for names in every if not valued(domain, names)]
     weighed = [names for names in every if valued(domain, names)]
     if weighed and not with_values:  # whoever does not know their steps would misread them
         raise WorkloadError(
             f"the table over {shown(weighed[0])} holds sums of values, which are released with "
             "sf.plan only; ask about the attributes of the schema"
         )
-    sources = summed_from(asked, domain)
-    covers = scanned_tables(asked, domain, table.engine.cells_together)
-    tell = progress or _silent
+    sources = summed_from(plain, domain)
+    covers = scanned_tables(plain, domain, table.engine.cells_together)
+    show = progress or _silent
     steps = len(covers) + len(weighed) + 1
-    tell(0, steps, "reading")
+    show(0, steps, "reading")
     read = {name for names in (*covers, *weighed) for name in names}
     records = read_records(table, domain, read, unit)
     tables: dict[AttributeSet, Integers] = {}
     done = 1
     for group in tables_by_query(list(covers), domain, table.engine.marginals_per_query):
-        tell(done, steps, "counting")
+        show(done, steps, "counting")
         wide = sealed(partial(_scan, records, group), engine_failed(table, domain))
         tables |= {names: _summed(wide[c], c, names) for c in group for names in covers[c]}
         done += len(group)
     # Larger sets first: what a table is summed from is there already.
-    for names in sorted(asked, key=len, reverse=True):
+    for names in sorted(plain, key=len, reverse=True):
         if names not in tables:
             tables[names] = _summed(tables[sources[names]], sources[names], names)
-    found = {names: _clamped(tables[names], GREATEST_COUNT) for names in asked}
+    counts = {names: _clamped(tables[names], MAXIMUM_COUNT) for names in plain}
     for names in weighed:
-        tell(done, steps, "counting")
+        show(done, steps, "counting")
         exact = sealed(partial(_scan_values, records, names), engine_failed(table, domain))
-        found[names] = _clamped(exact, GREATEST_COUNT << UNIT_BITS)
+        counts[names] = _clamped(exact, MAXIMUM_COUNT << UNIT_BITS)
         done += 1
-    tell(steps, steps, "counting")
-    return Counts(found)
-
-
-def count_public(table: Table, domain: Domain, names: AttributeSet) -> npt.NDArray[np.float64]:
-    """The exact counts, over some attributes, of records that are public by declaration.
-
-    Privacy: none; whoever calls it declares that anybody may see these records.
-    """
-    counted = count_marginals(table, domain, [names], with_values=True)
-    bits = unit_bits(domain, names)
-    return np.ldexp(counted.reveal(names).astype(np.float64), -bits)
+    show(steps, steps, "counting")
+    return Counts(counts)
 
 
 def count_conditions(
@@ -231,7 +223,7 @@ def count_conditions(
     conditions: Sequence[Condition],
     unit: PrivacyUnit | None = None,
 ) -> Sensitive[Integers]:
-    """``q_i(h)`` = number of kept records for which condition ``i`` holds.
+    """The numbers ``q_i(h)`` of kept records for which condition ``i`` holds.
 
     Privacy: none; the result is exact and stays in the vault.
     Neighbours: one row (or one unit) more or less changes each number by at most 1 (or
@@ -245,20 +237,72 @@ def count_conditions(
     records = read_records(
         table, domain, frozenset().union(*(c.attributes for c in compiled)), unit
     )
-    found = [
-        sealed(
-            partial(_scan_conditions, records, group),
-            engine_failed(table, domain),
-        )
-        for group in _chunks(compiled)
-    ]
-    counted = np.concatenate([np.zeros(0, np.int64), *found])
-    return Sensitive(_clamped(counted, GREATEST_COUNT))
+    scan = partial(_scan_conditions, records)
+    failed = engine_failed(table, domain)
+    counts = [sealed(partial(scan, group), failed) for group in _chunks(compiled)]
+    counted = np.concatenate([np.zeros(0, np.int64), *counts])
+    return Sensitive(_clamped(counted, MAXIMUM_COUNT))
 
 
-def _check_sets(asked: Sequence[AttributeSet], domain: Domain, most_cells: int) -> None:
-    for names in asked:
-        if prod(a.size for a in valued(domain, names)) > _MOST_WEIGHTS:
+# The cells of records
+
+
+class ListedCells(NamedTuple):
+    """The distinct cells of the records: codes by attribute, and how many records each has."""
+
+    codes: tuple[Integers, ...]
+    counts: Integers
+
+
+def list_cells(
+    table: Table, domain: Domain, names: AttributeSet, unit: PrivacyUnit | None
+) -> ListedCells:
+    """The cells over some attributes that hold a record, in row-major order, with their counts.
+
+    As exact as a table of all cells, and never longer than the records: it stays in the vault.
+    """
+    _refuse_values(domain, names)
+    records = read_records(table, domain, names, unit)
+    codes = [records.column(name) for name in names]
+    columns = ", ".join(codes)
+    query = f"SELECT {columns}, COUNT(*) AS records FROM {records.name} GROUP BY {columns}"  # noqa: S608
+    fetch = partial(records.engine.fetch, query, [*codes, "records"])
+    rows = sealed(fetch, engine_failed(table, domain))
+    # In one order whatever the engine's: sums do not depend on it, a public start does.
+    order = np.lexsort([rows[code] for code in reversed(codes)])
+    return ListedCells(tuple(rows[code][order] for code in codes), rows["records"][order])
+
+
+def public_cells(
+    table: Table, domain: Domain, names: AttributeSet, *, with_values: bool = False
+) -> tuple[Integers, npt.NDArray[np.float64]]:
+    """The cells of records that are public by declaration: codes in row-major order, and counts.
+
+    Counts are fractions of records where ``names`` hold `Values`, which need ``with_values``.
+
+    Privacy: none; whoever calls it declares that anybody may see these records.
+    """
+    if not with_values:
+        _refuse_values(domain, names)
+    if domain.cells(names) > LIMITS.cells_dense:
+        cells = list_cells(table, domain, names, None)
+        return np.stack(cells.codes, axis=1), cells.counts.astype(np.float64)
+    exact = count_marginals(table, domain, [names], with_values=True).reveal(names)
+    counts = np.ldexp(exact.astype(np.float64), -unit_bits(domain, names))
+    return np.argwhere(counts > 0), counts[counts > 0]
+
+
+def _refuse_values(domain: Domain, names: AttributeSet) -> None:
+    if valued(domain, names):
+        raise WorkloadError("sums of values cannot be asked one by one; ask in bins")
+
+
+# Checks and queries
+
+
+def _check_sets(sets: Sequence[AttributeSet], domain: Domain, most_cells: int) -> None:
+    for names in sets:
+        if prod(a.size for a in valued(domain, names)) > LIMITS.value_cells:
             raise TooLarge(
                 f"the values of {len(valued(domain, names))} columns cannot be added up in one "
                 "table; ask for their means in separate releases"
@@ -268,9 +312,9 @@ def _check_sets(asked: Sequence[AttributeSet], domain: Domain, most_cells: int) 
                 f"the attributes {shown(names)} must be named once, in the order of the domain: "
                 f"{shown(domain.in_order(names))}"
             )
-    cells = sum(domain.cells(names) for names in asked)
+    cells = sum(domain.cells(names) for names in sets)
     if cells > most_cells:
-        largest = max(asked, key=domain.cells)
+        largest = max(sets, key=domain.cells)
         raise TooLarge(
             f"counting needs {cells:,} cells ({8 * cells:,} bytes), {domain.cells(largest):,} of "
             f"them over {', '.join(largest)}; at most {most_cells:,} ({8 * most_cells:,} bytes) "
@@ -279,7 +323,7 @@ def _check_sets(asked: Sequence[AttributeSet], domain: Domain, most_cells: int) 
 
 
 def _scan(records: Records, group: Sequence[AttributeSet]) -> dict[AttributeSet, Integers]:
-    """One query: the counts of every set of the group."""
+    """The counts of every set of the group, by one query."""
     shapes = [tuple(records.domain[name].size for name in names) for names in group]
     flat = [np.zeros(prod(shape), dtype=np.int64) for shape in shapes]
     query = records.engine.counting(records.name, [_cell(records, names) for names in group])
@@ -292,7 +336,7 @@ def _scan(records: Records, group: Sequence[AttributeSet]) -> dict[AttributeSet,
 
 
 def _scan_values(records: Records, names: AttributeSet) -> Integers:
-    """One query: the weights of all records, added up by cell, in Python integers.
+    """The weights of all records, added up by cell, in Python integers; by one query.
 
     A record is spread over the units 0 to 2^UNIT_BITS - 1, and every values attribute says of each
     unit in which of its cells it lies: so all tables describe one fractional record, and the
@@ -320,8 +364,8 @@ def _scan_values(records: Records, names: AttributeSet) -> Integers:
     out: npt.NDArray[Any] = np.zeros((cells, len(spread)), dtype=object)
     for rows in engine.batches(query, columns, cells):
         for i in range(len(spread)):
-            words = [rows[f"p{k}_{i}"].astype(object) * step**k for k in range(3)]
-            out[rows["cell"], i] = words[0] + words[1] + words[2]
+            low, middle, high = (rows[f"p{k}_{i}"].astype(object) * step**k for k in range(3))
+            out[rows["cell"], i] = low + middle + high
     return out.reshape([records.domain[name].size for name in names])
 
 
@@ -368,7 +412,7 @@ def _cell(records: Records, names: AttributeSet) -> str:
 
 
 def _scan_conditions(records: Records, group: Sequence[Compiled]) -> Integers:
-    """One query: how many records satisfy each condition."""
+    """The number of records that satisfy each condition, by one query."""
     sums = ", ".join(f"COUNT(CASE WHEN {c.sql} THEN 1 END) AS q{i}" for i, c in enumerate(group))
     names = [f"q{i}" for i in range(len(group))]
     row = records.engine.fetch(f"SELECT {sums} FROM {records.name}", names)  # noqa: S608
@@ -381,7 +425,7 @@ def _chunks(compiled: Sequence[Compiled]) -> list[list[Compiled]]:
     for condition in compiled:
         if not chunks or condition.size > room:
             chunks.append([])
-            room = _COMPARISONS_PER_QUERY
+            room = LIMITS.comparisons_per_query
         chunks[-1].append(condition)
         room -= condition.size
     return chunks
@@ -395,9 +439,9 @@ def _summed(wide: Integers, source: AttributeSet, names: AttributeSet) -> Intege
     return np.asarray(wide.sum(axis=axes, dtype=np.int64))
 
 
-def _clamped(counts: Integers, greatest: int) -> Integers:
-    """In place: the largest tables are held once."""
-    np.minimum(counts, greatest, out=counts)
+def _clamped(counts: Integers, maximum: int) -> Integers:
+    """The counts, clamped in place: long tables are held once."""
+    np.minimum(counts, maximum, out=counts)
     counts.setflags(write=False)
     return counts
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure: exact counts in, noisy integers on a public grid out. The only door of the vault.
+"""Measure a strategy: `count` returns its exact values, `measure` the same with noise.
+
+The second step of a release. The exact values stay in the vault (`Exact`); what leaves it are
+noisy integers on a public grid, drawn after the debit.
 
 Every block of the strategy is an integer matrix times ``2^-fraction_bits``, applied to exact
 integer counts in integer arithmetic; the noise is exact on the same grid. No float stands
@@ -11,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import ceil, log2
 
 import numpy as np
@@ -25,9 +27,10 @@ from sfumato.random import WordSource, system_words
 from sfumato.strategy.base import Block
 from sfumato.types import Integers, Neighbours, Numbers, Progress
 from sfumato.vault.count import count_conditions, count_marginals
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.noise import block_noise
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import Table
+from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.scans import RECORD_BITS, WORD_BITS, counted_sets, is_counted_alone
 from sfumato.workload.terms import Term
 
@@ -43,7 +46,6 @@ __all__ = [
 
 # Sums of at most 2^27 floats below 2^87 err by less than 2^(27 - 53 + 87) = 2^61.
 FLOAT_BITS = 87
-AT_ONCE = 2**20  # values that noise is added to at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def count(
     unit: PrivacyUnit | None = None,
     progress: Progress | None = None,
 ) -> Exact:
-    """``M h``: count what the blocks read, and nothing else, and apply them exactly.
+    """The exact ``M h`` of the blocks; what they read is counted, and nothing else.
 
     Under ``replace-one`` neighbours the number of counted records is public, and is kept too, but
     only when replacing a record cannot change it: neither a rule nor the source drops records, and
@@ -80,16 +82,16 @@ def count(
 
     values: list[Numbers] = []
     for block in blocks:
-        found = [
+        exact = [
             _in_units(answers(t, block.term), block.term.unit_bits - t.unit_bits)
             for t in block.term.sources()
         ]
-        values.append(combined_values(block.term, found))
+        values.append(combined_values(block.term, exact))
     return Exact(Sensitive(tuple(values)), int(counts.reveal(())) if is_public else None)
 
 
 def _in_units(exact: Numbers, bits: int) -> Numbers:
-    """Whole counts beside sums of values: all in the steps of the values."""
+    """Exact counts in steps that are ``2^bits`` times finer: those of sums of values."""
     return exact if bits == 0 else np.asarray(exact.astype(object) * 2**bits)
 
 
@@ -97,7 +99,7 @@ def measure(
     exact: Exact,
     blocks: Sequence[Block],
     noise: Sequence[BlockNoise],
-    words: WordSource | None = None,
+    random: WordSource | None = None,
     progress: Progress | None = None,
 ) -> Measured:
     """Measure ``M h + z`` with exact noise.
@@ -106,12 +108,12 @@ def measure(
     ``planning.calibrate.privacy_loss`` states for these blocks, this noise and the neighbours.
     Neighbours: as given to ``privacy_loss``; ``rows`` is passed on only where it is public.
     """
-    words = system_words() if words is None else words
+    random = system_words() if random is None else random
     out = []
     for i, (values, block, law) in enumerate(
         zip(exact.values.reveal(), blocks, noise, strict=True)
     ):
-        out.append(Measurement(add_noise(values, block.term, law, words), law))
+        out.append(Measurement(add_noise(values, block.term, law, random), law))
         if progress is not None:
             progress(i + 1, len(blocks), "measuring")
     return Measured(tuple(out), exact.rows)
@@ -147,7 +149,7 @@ def combined_values(term: Term, answers: Sequence[Numbers]) -> Numbers:
     return term.combine(answers, fits=_reach_bits(term) <= WORD_BITS)
 
 
-def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) -> Numbers:
+def add_noise(exact: Numbers, term: Term, law: BlockNoise, random: WordSource) -> Numbers:
     """``M h + z`` in steps of the noise grid.
 
     The grid holds every possible value of ``M h``, or ``M h`` is rounded to it first, and
@@ -157,29 +159,29 @@ def add_noise(exact: Numbers, term: Term, law: BlockNoise, words: WordSource) ->
     ``units`` steps rounded to whole steps: docs/proofs/discrete-laplace.md, rounded-gaussian.md.
     """
     shift = law.grid_bits - term.fraction_bits - term.unit_bits
-    draw = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
-    z = draw(Fraction(law.units), exact.size, words)
+    z = block_noise(law, exact.size, random)
     if shift < 0:  # to the nearest step
         exact, shift = (exact + 2 ** (-shift - 1)) >> -shift, 0
     if exact.dtype.kind != "O" and _reach_bits(term) + shift <= WORD_BITS:
-        for i in range(0, exact.size, AT_ONCE):  # in place: no third array of this length
-            z[i : i + AT_ONCE] += exact[i : i + AT_ONCE] << shift
+        for part in _parts(exact.size):  # in place: no third array of this length
+            z[part] += exact[part] << shift
         return z
-    # A Python integer takes five times the memory of a word: some at a time, after the debit.
-    parts = [
-        _narrowed(exact[i : i + AT_ONCE].astype(object) * 2**shift + z[i : i + AT_ONCE])
-        for i in range(0, exact.size, AT_ONCE)
-    ]
+    parts = [_narrowed(exact[p].astype(object) * 2**shift + z[p]) for p in _parts(exact.size)]
     return np.concatenate(parts) if parts else z
 
 
+def _parts(size: int) -> list[slice]:
+    step = LIMITS.values_at_once
+    return [slice(i, i + step) for i in range(0, size, step)]
+
+
 def _narrowed(noisy: Numbers) -> Numbers:
-    """In words if all of them fit; they are noisy, hence public."""
+    """The same values, as 64-bit integers if all of them fit; they are noisy, hence public."""
     fits = noisy.min(initial=0) > -(2**WORD_BITS) and noisy.max(initial=0) < 2**WORD_BITS
     return np.asarray(noisy.astype(np.int64) if fits else noisy)
 
 
 def _reach_bits(term: Term) -> int:
-    """``|M h|`` in steps stays below 2 to this power, for fewer than 2^44 records."""
+    """Bits of ``|M h|``: in steps it stays below 2 to this power, for fewer than 2^44 records."""
     bits = term.fraction_bits + term.unit_bits
     return ceil(log2(max(term.greatest, 1.0))) + bits + RECORD_BITS

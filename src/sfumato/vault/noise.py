@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact noise in integers: discrete Laplace, geometric, and the Gaussian rounded to the grid.
+"""Noise drawn exactly in integers: discrete Laplace, geometric, the Gaussian rounded to the grid.
 
-The vault adds these to exact integers on a public grid; no float stands between data and noise
-(Mironov 2012, "On significance of the least significant bits for differential privacy").
+`discrete_laplace`, `geometric` and `rounded_gaussian` return such draws, `block_noise` those of the
+law that a plan states for a block. The vault adds them to exact integers on a public grid; no float
+stands between data and noise (Mironov 2012, "On significance of the least significant bits for
+differential privacy"). No data comes here.
+
 All are drawn by inversion: one uniform word gives sign and magnitude, a float filter with a proven
-error band decides nearly all draws, ball arithmetic the rest (`draw`, `InversionTable`, `Law`).
-So a draw takes one word and the same float operations whatever its value; only a magnitude that
-lies within the band of an integer step, or a tail of probability 2^-32, takes the slow way.
+error band decides nearly all draws, ball arithmetic the rest. So a draw takes one word and the same
+float operations whatever its value; only a magnitude that lies within the band of an integer step,
+or a tail of probability 2^-32, takes the slow way. Three parts: the laws as inversions (`Law`),
+polynomials for them with a proven error (`InversionTable`), and the draws (`draw`).
 
 Papers: Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy" (discrete
 Laplace); Dong, Roth, Su 2022, "Gaussian differential privacy". Proofs:
@@ -26,7 +30,9 @@ from numpy.typing import NDArray
 
 from sfumato.errors import PlanError
 from sfumato.privacy.balls import ball_of, precision
+from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource
+from sfumato.vault.vault_limits import LIMITS
 
 if TYPE_CHECKING:
     from flint import arb
@@ -36,12 +42,11 @@ __all__ = [
     "EXPONENTIAL",
     "GAUSSIAN",
     "LAPLACE",
-    "LARGEST_SCALE",
     "LOW_BITS",
     "ROUNDOFF",
-    "SMALLEST_SCALE",
     "InversionTable",
     "Law",
+    "block_noise",
     "certified_table",
     "decide",
     "discrete_laplace",
@@ -52,19 +57,17 @@ __all__ = [
 ]
 
 
-# --------------------
-# The laws of noise as inversions: |N| = floor(scale * g(U) + offset), U uniform on (0, 1).
-#
-# With a fair sign, N is then the discrete Laplace or the rounded Gaussian; without one, |N| of the
-# exponential law is geometric. A law states g, its Taylor coefficients and the offset in ball
-# arithmetic (python-flint), `certified_table` makes floats of them with a proven error.
-# Canonne, Kamath, Steinke 2020; Steinbrecher, Shaw 2008, "Quantile mechanics" (the differential
-# equation of the normal quantile).
+# The laws of noise as inversions
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
     """A symmetric law on the integers with |N| = floor(scale * g(U) + offset(scale)).
+
+    U is uniform on (0, 1). With a fair sign N is the discrete Laplace or the rounded Gaussian;
+    without one, |N| of the exponential law is geometric (Canonne, Kamath, Steinke 2020). A law
+    states g, its Taylor coefficients and the offset in ball arithmetic (python-flint);
+    `certified_table` makes floats of them with a proven error.
 
     On (0, 1] g is >= 0 and decreasing, and every |d^k g / du^k|, k >= 1, is decreasing: both proof
     pages show it, and the error bound of `certified_table` rests on it.
@@ -106,7 +109,10 @@ def _normal_value(u: arb) -> arb:
 
 
 def _normal_taylor(u: arb, step: arb, order: int) -> list[arb]:
-    """Coefficients of x(t) = g(u + step t) from x' = -step / (2 phi(x)) and x'' = x (x')^2."""
+    """Coefficients of x(t) = g(u + step t) from x' = -step / (2 phi(x)) and x'' = x (x')^2.
+
+    The differential equation of the normal quantile: Steinbrecher, Shaw 2008, "Quantile mechanics".
+    """
     from flint import arb
 
     x = [_normal_value(u)]
@@ -142,15 +148,7 @@ LAPLACE = Law("discrete Laplace", _log_value, _log_taylor, _laplace_offset)
 GAUSSIAN = Law("rounded Gaussian", _normal_value, _normal_taylor, _half)
 
 
-# --------------------
-# Piecewise polynomials for g with a proven error: what the float filter of `draw` looks up.
-#
-# A uniform is known by 53 bits, v <= 2^53 U < v + 1. Every octave [2^e, 2^(e+1)) of v is cut into
-# 32 rows; on a row g(2^-53 (v + 1/2)) is a polynomial of degree 7 in t, an exact float made of the
-# low 47 bits of v's significand. Coefficients and remainders come from ball arithmetic; the
-# rounding of Horner's rule is bounded as in Higham 2002, "Accuracy and stability of numerical
-# algorithms", section 5.1. The derivation is in `docs/proofs/rounded-gaussian.md`. A table is
-# built once per process and law (about 0.1 s) and holds no scale, so it serves every scale.
+# Polynomials for g with a proven error
 
 
 BITS = 53
@@ -173,6 +171,9 @@ _OUTWARD = 1 + 2.0**-40
 class InversionTable:
     """Rows of coefficients c_0 ... c_7 and a bound on |Horner(t) - g(U)| for every U of the row.
 
+    A uniform is known by 53 bits, v <= 2^53 U < v + 1. Every octave [2^e, 2^(e+1)) of v is cut into
+    32 rows; on a row g(2^-53 (v + 1/2)) is a polynomial of degree 7 in t, an exact float made of
+    the low 47 bits of v's significand. The derivation is in `docs/proofs/rounded-gaussian.md`.
     Row 0 stands for all U < 2^-32: its error is infinite, so nothing is ever decided there.
     """
 
@@ -184,13 +185,17 @@ class InversionTable:
 
 @cache
 def certified_table(law: Law) -> InversionTable:
-    """Build the table of `law`; |Horner(t) - g(U)| + 8 u sup|g| <= error on every row, proven."""
+    """The table of a law: |Horner(t) - g(U)| + 8 u sup|g| <= error on every row, proven.
+
+    Coefficients and remainders come from ball arithmetic. Built once per process and law (about
+    0.1 s); it holds no scale, so it serves every scale.
+    """
     from flint import arb
 
     rows = 1 << ROWS_LOG2
     coefficients = np.zeros((ORDER + 1, 1 + OCTAVES * rows))
     error = np.full(1 + OCTAVES * rows, np.inf)
-    largest = np.zeros_like(error)
+    supremum = np.zeros_like(error)
     with precision(_PRECISION):
         two = arb(2)
         place = 1
@@ -205,11 +210,11 @@ def certified_table(law: Law) -> InversionTable:
                 floats = [float(ball) for ball in centre]
                 coefficients[:, place] = floats
                 error[place] = _analytic_error(centre, floats, edge, half_step)
-                largest[place] = _float_above(edge[0])
+                supremum[place] = _float_above(edge[0])
                 place += 1
     with np.errstate(invalid="ignore"):  # row 0: infinity stays infinity
         error += _horner_error(coefficients)
-        error += 8 * ROUNDOFF * (largest + error)
+        error += 8 * ROUNDOFF * (supremum + error)
         error *= _OUTWARD
     leading = int(np.float64(2.0 ** (BITS - OCTAVES)).view(np.int64)) >> LOW_BITS
     coefficients.flags.writeable = error.flags.writeable = False
@@ -244,7 +249,10 @@ def _float_above(ball: arb) -> float:
 
 
 def _horner_error(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bound the rounding of r <- r t + c_k over |t| <= reach, with or without fused operations."""
+    """A bound on the rounding of r <- r t + c_k over |t| <= reach, fused operations or not.
+
+    As in Higham 2002, "Accuracy and stability of numerical algorithms", section 5.1.
+    """
     bound = np.abs(coefficients[-1])
     error = np.zeros_like(bound)
     for row in coefficients[-2::-1]:
@@ -254,37 +262,34 @@ def _horner_error(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(error * _OUTWARD)
 
 
-# --------------------
-# Draw |N| = floor(scale g(U) + offset) with a fair sign, exactly, one word a draw.
-#
-# Word by word: the lowest bit is the sign, the top 53 bits are the leading bits v of U. The filter
-# computes a float y and a half-width d with |y - (scale g(U) + offset)| <= d for every U that
-# begins with v. Where y - d and y + d have the same floor, that floor is |N|. Elsewhere ball
-# arithmetic decides, and U gets 64 more bits from the word source as often as it takes. The value
-# of a draw is a function of U alone, so the filter changes the time taken and nothing else.
-# Proofs: `docs/proofs/rounded-gaussian.md`, `docs/proofs/discrete-laplace.md`.
+# Draws
 
-_BLOCK = 1 << 14  # words at a time: the working arrays stay in the processor's cache
 _LOW_MASK = (1 << LOW_BITS) - 1
 _SPARE_BITS = np.uint64(64 - BITS)
 
 
 def draw(
-    law: Law, table: InversionTable, scale: Fraction, size: int, words: WordSource
+    law: Law, table: InversionTable, scale: Fraction, size: int, random: WordSource
 ) -> NDArray[np.int64]:
-    """Draw `size` independent N: fair sign times floor(scale g(U) + offset(scale)).
+    """`size` independent N: fair sign times floor(scale g(U) + offset(scale)), one word each.
+
+    The lowest bit of a word is the sign, its top 53 bits are the leading bits v of U. `filtered`
+    computes a float y and a half-width d with |y - (scale g(U) + offset)| <= d for every U that
+    begins with v. Where y - d and y + d have the same floor, that floor is |N|. Elsewhere `decide`
+    does, in ball arithmetic, and U gets 64 more bits from the source as often as it takes. The
+    value of a draw is a function of U alone, so the filter changes the time taken and nothing else.
 
     Privacy: noise only; the mechanism's claim is stated where the law is named.
     Neighbours: none are involved; no data comes here.
     """
     offset = _float_offset(law, scale)
     drawn = np.empty(size, dtype=np.int64)
-    for start in range(0, size, _BLOCK):
-        block = words.words(min(_BLOCK, size - start))
+    for start in range(0, size, LIMITS.draws_at_once):
+        block = random.words(min(LIMITS.draws_at_once, size - start))
         leading = (block >> _SPARE_BITS).astype(np.int64)
         magnitude, undecided = filtered(table, float(scale), offset, leading)
         for place in undecided:
-            exact = decide(law, scale, int(leading[place]), BITS, words)
+            exact = decide(law, scale, int(leading[place]), BITS, random)
             if exact >= 1 << 63:  # probability below exp(-2^22)
                 raise PlanError(
                     f"a {law.name} draw of scale {scale} left the 64-bit integers; draw again"
@@ -298,7 +303,7 @@ def draw(
 def filtered(
     table: InversionTable, scale: float, offset: float, leading: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Give floor(scale g(U) + offset) where all U in [v, v + 1] / 2^53 share it; name other places.
+    """floor(scale g(U) + offset) where all U in [v, v + 1] / 2^53 share it, and the other places.
 
     At the other places the magnitude is 0 and must be replaced by `decide`.
     """
@@ -324,8 +329,8 @@ def filtered(
     return below.astype(np.int64), undecided
 
 
-def decide(law: Law, scale: Fraction, leading: int, bits: int, words: WordSource) -> int:
-    """Give floor(scale g(U) + offset), U a real uniform on [leading, leading + 1] / 2^bits.
+def decide(law: Law, scale: Fraction, leading: int, bits: int, random: WordSource) -> int:
+    """floor(scale g(U) + offset), U a real uniform on [leading, leading + 1] / 2^bits.
 
     g is decreasing, so the two ends of the interval enclose the value; as long as their balls do
     not share one floor, U is extended by the next word of the source.
@@ -337,17 +342,17 @@ def decide(law: Law, scale: Fraction, leading: int, bits: int, words: WordSource
             with precision(leading.bit_length() + 128):
                 factor, offset = ball_of(scale), law.offset(scale)
                 unit = arb(2) ** -bits
-                least = (factor * law.value((leading + 1) * unit) + offset).floor().unique_fmpz()
-                most = (factor * law.value(leading * unit) + offset).floor().unique_fmpz()
-            if least is not None and least == most:
-                return int(least)
-        leading = (leading << 64) | int(words.words(1)[0])
+                low = (factor * law.value((leading + 1) * unit) + offset).floor().unique_fmpz()
+                high = (factor * law.value(leading * unit) + offset).floor().unique_fmpz()
+            if low is not None and low == high:
+                return int(low)
+        leading = (leading << 64) | int(random.words(1)[0])
         bits += 64
 
 
 @lru_cache(maxsize=256)
 def _float_offset(law: Law, scale: Fraction) -> float:
-    """Round the offset to a float of relative error at most 2 u, checked in ball arithmetic."""
+    """The offset as a float of relative error at most 2 u, checked in ball arithmetic."""
     from flint import arb
 
     with precision(128):
@@ -358,11 +363,13 @@ def _float_offset(law: Law, scale: Fraction) -> float:
     return number
 
 
-SMALLEST_SCALE = Fraction(1, 1 << 10)
-LARGEST_SCALE = Fraction(1 << 40)
+def block_noise(law: BlockNoise, size: int, random: WordSource) -> NDArray[np.int64]:
+    """`size` draws of the law of a block, in steps of its grid; the law says what they cost."""
+    drawn = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
+    return drawn(Fraction(law.units), size, random)
 
 
-def discrete_laplace(scale: Fraction, size: int, words: WordSource) -> NDArray[np.int64]:
+def discrete_laplace(scale: Fraction, size: int, random: WordSource) -> NDArray[np.int64]:
     """Draw `size` independent integers with P(z) = tanh(1 / (2 scale)) exp(-|z| / scale), exactly.
 
     Privacy: added to integers that move by at most D in L1, each draw independent, the sum is
@@ -380,10 +387,10 @@ def discrete_laplace(scale: Fraction, size: int, words: WordSource) -> NDArray[n
         The integers.
     """
     _check(scale, size)
-    return draw(LAPLACE, certified_table(LAPLACE), Fraction(scale), size, words)
+    return draw(LAPLACE, certified_table(LAPLACE), Fraction(scale), size, random)
 
 
-def geometric(scale: Fraction, size: int, words: WordSource) -> NDArray[np.int64]:
+def geometric(scale: Fraction, size: int, random: WordSource) -> NDArray[np.int64]:
     """Draw `size` independent integers z >= 0 with P(N >= z) = exp(-z / scale), exactly.
 
     Privacy: none for numbers, for it is one-sided: x + N is never below x. It serves comparisons,
@@ -392,10 +399,10 @@ def geometric(scale: Fraction, size: int, words: WordSource) -> NDArray[np.int64
     Neighbours: none are involved; no data comes here.
     """
     _check(scale, size)
-    return np.abs(draw(EXPONENTIAL, certified_table(EXPONENTIAL), Fraction(scale), size, words))
+    return np.abs(draw(EXPONENTIAL, certified_table(EXPONENTIAL), Fraction(scale), size, random))
 
 
-def rounded_gaussian(sigma: Fraction, size: int, words: WordSource) -> NDArray[np.int64]:
+def rounded_gaussian(sigma: Fraction, size: int, random: WordSource) -> NDArray[np.int64]:
     """Draw `size` independent integers round(sigma Z), Z a real standard normal, exactly.
 
     Privacy: added to integers that move by at most D in L2, the sum is the rounding of the sum with
@@ -413,7 +420,7 @@ def rounded_gaussian(sigma: Fraction, size: int, words: WordSource) -> NDArray[n
         The integers.
     """
     _check(sigma, size)
-    return draw(GAUSSIAN, certified_table(GAUSSIAN), Fraction(sigma), size, words)
+    return draw(GAUSSIAN, certified_table(GAUSSIAN), Fraction(sigma), size, random)
 
 
 def _check(scale: Fraction, size: int) -> None:
@@ -422,7 +429,7 @@ def _check(scale: Fraction, size: int) -> None:
         raise PlanError(
             f"noise scale {scale!r} is a {type(scale).__name__}; give an exact fractions.Fraction"
         )
-    if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
+    if not LIMITS.noise_scale_minimum <= scale <= LIMITS.noise_scale_maximum:
         raise PlanError(
             f"noise scale {scale} grid steps is outside 2^-10 to 2^40; choose another grid"
         )

@@ -1,35 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact answers to questions that come one at a time, and how far estimates are from them.
+"""The exact side of a session: `ExactQuestions` scores estimates and answers with noise.
 
 The exact table of an attribute set is counted when the first question about it comes, and held;
 where it has too many cells, the distinct cells of the records are. What a question was asked about
 before, and so what is held, is public. Scores are exact integers that one person moves by at most
 2^SCORE_BITS, whatever the question: a difference of ``moved`` steps, the most that one person moves
-this answer, is one unit. Nothing leaves but through ``vault/sparse.py``.
+this answer, is one unit. Nothing leaves but through `sparse`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import partial
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import Final
 
 from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
-from sfumato.domain.values import valued
-from sfumato.errors import WorkloadError
 from sfumato.privacy.budget import total_is_public
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.random import WordSource
 from sfumato.types import Integers, Neighbours
-from sfumato.vault.count import AttributeSet, count_marginals
-from sfumato.vault.records import engine_failed, read_records
-from sfumato.vault.sensitive import Redacted, Sensitive, sealed
+from sfumato.vault.count import AttributeSet, ListedCells, count_marginals, list_cells
+from sfumato.vault.records import read_records
+from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.sparse import answer
 from sfumato.vault.tables import Table
+from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.question import Question
 
 __all__ = [
@@ -37,16 +33,11 @@ __all__ = [
     "ExactQuestions",
     "answer_shift",
     "moved_by_one",
-    "public_cells",
 ]
 
 
 SCORE_BITS: Final = 8
 """A score is in steps of 2^-8 of what one person can move an answer by."""
-
-HELD_CELLS: Final = 2**27  # of all tables together
-DENSE_CELLS: Final = 2**22  # of a table that is held cell by cell
-FINE: Final = 2**12  # steps that one person moves an answer by, from which they are fine enough
 
 
 def moved_by_one(
@@ -65,14 +56,7 @@ def moved_by_one(
 
 def answer_shift(moved: int) -> int:
     """Bits by which the steps of an answer are divided before noise is added."""
-    return SCORE_BITS if moved < FINE else 0
-
-
-class _Listed(NamedTuple):
-    """The distinct cells of the records: codes by attribute, and how many records each has."""
-
-    codes: tuple[Integers, ...]
-    counts: Integers
+    return SCORE_BITS if moved < LIMITS.fine_steps else 0
 
 
 class ExactQuestions(Redacted):
@@ -84,7 +68,7 @@ class ExactQuestions(Redacted):
         self, table: Table, domain: Domain, neighbours: Neighbours, unit: PrivacyUnit | None
     ) -> None:
         self._table, self._domain, self._neighbours, self._unit = table, domain, neighbours, unit
-        self._held: dict[AttributeSet, Integers | _Listed] = {}
+        self._held: dict[AttributeSet, Integers | ListedCells] = {}
 
     def prepare(self, names: AttributeSet) -> None:
         """Count what questions about these attributes need, unless it is held already.
@@ -95,17 +79,17 @@ class ExactQuestions(Redacted):
             return
         if not self._held:  # one scan encodes all that later questions may be about
             read_records(self._table, self._domain, self._domain.names, self._unit)
-        found: Integers | _Listed
-        if self._domain.cells(names) <= DENSE_CELLS:
-            found = count_marginals(self._table, self._domain, [names], self._unit).reveal(names)
-            size = found.size
+        exact: Integers | ListedCells
+        if self._domain.cells(names) <= LIMITS.cells_dense:
+            exact = count_marginals(self._table, self._domain, [names], self._unit).reveal(names)
+            size = exact.size
         else:
-            found = _listed(self._table, self._domain, names, self._unit)
+            exact = list_cells(self._table, self._domain, names, self._unit)
             size = 0
-        held = [t.size for t in self._held.values() if not isinstance(t, _Listed)]
-        if sum(held) + size > HELD_CELLS:
+        held = [t.size for t in self._held.values() if not isinstance(t, ListedCells)]
+        if sum(held) + size > LIMITS.cells_held:
             self._held.clear()
-        self._held[names] = found
+        self._held[names] = exact
 
     def forget(self) -> None:
         """Let go of the table and of all that was counted; nothing can be asked any more.
@@ -124,13 +108,13 @@ class ExactQuestions(Redacted):
 
         Neighbours: every score moves by at most ``2^SCORE_BITS`` (docs/proofs/online.md, Lemma 1).
         """
-        found = []
+        scores = []
         for question, near in zip(questions, estimates, strict=True):
             moved = moved_by_one(question, self._neighbours, self._unit)
-            found.append(abs((self._exact(question) << SCORE_BITS) - near) // moved)
-        return Sensitive(found)
+            scores.append(abs((self._exact(question) << SCORE_BITS) - near) // moved)
+        return Sensitive(scores)
 
-    def noisy(self, question: Question, law: NoiseLaw, words: WordSource) -> int:
+    def noisy(self, question: Question, law: NoiseLaw, random: WordSource) -> int:
         """The answer with fresh noise, in steps of ``2^-(bits + answer_shift(moved))``.
 
         ``law`` is for an answer that one person moves by one: its scale is in units of
@@ -142,7 +126,7 @@ class ExactQuestions(Redacted):
         moved = moved_by_one(question, self._neighbours, self._unit)
         shift = answer_shift(moved)
         stretched = NoiseLaw(law.kind, law.scale * moved * Fraction(2**shift, 2**SCORE_BITS))
-        return answer(Sensitive(self._exact(question) << shift), stretched, words)
+        return answer(Sensitive(self._exact(question) << shift), stretched, random)
 
     def records(self) -> int | None:
         """The number of records, only where it is public: replacing one does not change it."""
@@ -151,36 +135,12 @@ class ExactQuestions(Redacted):
             return None
         self.prepare(())
         held = self._held[()]
-        return None if isinstance(held, _Listed) else int(held)
+        return None if isinstance(held, ListedCells) else int(held)
 
     def _exact(self, question: Question) -> int:
         self.prepare(question.attributes)
         held = self._held[question.attributes]
-        if not isinstance(held, _Listed):
+        if not isinstance(held, ListedCells):
             return int(question.answer(held))
         coefficients = question.at(held.codes, held.counts.size)
         return int((coefficients * question.summable(held.counts)).sum())
-
-
-def public_cells(table: Table, domain: Domain) -> tuple[Integers, Integers]:
-    """The distinct cells of a table that is declared public, and their counts.
-
-    Privacy: none. Only for tables that were public before: it shows what they hold.
-    """
-    found = _listed(table, domain, domain.names, None)
-    return np.stack(found.codes, axis=1), found.counts
-
-
-def _listed(table: Table, domain: Domain, names: AttributeSet, unit: PrivacyUnit | None) -> _Listed:
-    if valued(domain, names):
-        raise WorkloadError("sums of values cannot be asked one by one; ask in bins")
-    records = read_records(table, domain, names, unit)
-    asked = [records.column(name) for name in names]
-    columns = ", ".join(asked)
-    query = f"SELECT {columns}, COUNT(*) AS records FROM {records.name} GROUP BY {columns}"  # noqa: S608
-    fetch = partial(records.engine.fetch, query, [*asked, "records"])
-    rows = sealed(fetch, engine_failed(table, domain))
-    codes = tuple(np.asarray(rows[records.column(name)], dtype=np.int64) for name in names)
-    # In one order whatever the engine's: sums do not depend on it, a public start does.
-    order = np.lexsort(codes[::-1])
-    return _Listed(tuple(c[order] for c in codes), np.asarray(rows["records"], np.int64)[order])

@@ -49,7 +49,7 @@ def read_records(
     domain: Domain,
     attributes: Iterable[str],
     unit: PrivacyUnit | None = None,
-    words: WordSource | None = None,
+    random: WordSource | None = None,
 ) -> Records:
     """The codes of these attributes for every record that is kept; read once per table.
 
@@ -69,7 +69,7 @@ def read_records(
             return held
         wanted |= held.attributes
     if unit is not None and table.secret is None:
-        source = system_words() if words is None else words
+        source = system_words() if random is None else random
         table.secret = source.words(4).tobytes().hex()
     name = sealed(
         lambda: _kept_of_any(table, domain, wanted, unit),

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Select: exact scores in, the place of a nearly best one out; then measure what was chosen.
+"""Selection: return the index of a nearly best exact score, and measure what it stands for.
+
+`report_noisy_max`, `exponential_mechanism` and `permute_and_flip` choose; `ExactTables`,
+`ExactAnswers` and `SummedErrors` hold the exact data of a loop (``run.rounds``), which never sees
+what is in them.
 
 Report the place of the largest ``rate * score + Z`` with independent noise Z (`report_noisy_max`,
 whatever the law). Gumbel noise makes it the exponential mechanism (McSherry, Talwar 2007,
@@ -15,7 +19,6 @@ many bits as it takes: floats with a proven band decide nearly always, ball arit
 words the rest, so the place is that of the real noise and ties do not exist. Every choice takes one
 word per candidate (Laplace: two), whatever the scores. Proof page: ``docs/proofs/selection.md``.
 
-The loops of ``run.rounds`` hold `ExactTables` or `ExactAnswers` and never see what is in them.
 Estimates come in rounded to a public grid, so scores are exact integers, and what goes out is the
 place of a nearly worst one or a table with exact noise. What a call costs is stated by
 ``planning.adaptive_costs.Spending`` before it is made.
@@ -44,7 +47,7 @@ from sfumato.strategy.base import Block
 from sfumato.types import Integers, Neighbours, Progress
 from sfumato.vault.count import AttributeSet, Counts, count_marginals
 from sfumato.vault.measure import count
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.noise import block_noise, discrete_laplace
 from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.tables import Table
 from sfumato.workload.scans import answer_bits
@@ -110,9 +113,9 @@ _EXPONENTIAL = _Noise(_exponential, lambda u: -u.log())
 
 
 def report_noisy_max(
-    scores: Sensitive[Integers], rate: Fraction, words: WordSource, noise: ChoiceNoise
+    scores: Sensitive[Integers], rate: Fraction, random: WordSource, noise: ChoiceNoise
 ) -> int:
-    """Choose the place of the largest ``rate * scores[i] + Z_i`` with noise of this law.
+    """The index of the maximum of ``rate * scores[i] + Z_i`` with noise of this law.
 
     ``"gumbel"`` is the exponential mechanism, ``"exponential"`` permute-and-flip, ``"laplace"`` has
     the discrete Laplace law of scale ``1 / rate`` on the scores; of equal noisy scores each is then
@@ -134,24 +137,24 @@ def report_noisy_max(
         The number of the chosen score, from 0.
     """
     if noise == "gumbel":
-        return exponential_mechanism(scores, rate, words)[0]
+        return exponential_mechanism(scores, rate, random)[0]
     if noise == "exponential":
-        return permute_and_flip(scores, rate, words)
+        return permute_and_flip(scores, rate, random)
     if noise != "laplace":
         raise PlanError(f'noise must be "gumbel", "exponential" or "laplace", got {noise!r}')
     exact = _clamped(scores, rate, 1)
-    drawn = discrete_laplace(1 / Fraction(rate), exact.size, words)
+    drawn = discrete_laplace(1 / Fraction(rate), exact.size, random)
     # |noise| is below 2^62 but for a probability of exp(-2^22); int64 holds the sum.
     noisy = exact + np.clip(drawn, -(2**62), 2**62)
-    order = words.words(exact.size)
+    order = random.words(exact.size)
     best = np.flatnonzero(noisy == noisy.max())
     return int(best[np.argmax(order[best])])
 
 
 def exponential_mechanism(
-    scores: Sensitive[Integers], rate: Fraction, words: WordSource, count: int = 1
+    scores: Sensitive[Integers], rate: Fraction, random: WordSource, count: int = 1
 ) -> tuple[int, ...]:
-    """Choose place i with probability ``exp(rate * scores[i]) / sum_j exp(rate * scores[j])``.
+    """Indices, i chosen with probability ``exp(rate * scores[i]) / sum_j exp(rate * scores[j])``.
 
     With ``count`` above 1 that many different places are chosen, one after the other, each among
     those that are left (one draw of the noise serves all: docs/proofs/selection.md, Theorem 1).
@@ -171,40 +174,40 @@ def exponential_mechanism(
     Returns:
         Their numbers, from 0, in the order of the choices.
     """
-    return _noisy_largest(scores, rate, words, count, _GUMBEL)
+    return _noisy_maxima(scores, rate, random, count, _GUMBEL)
 
 
-def permute_and_flip(scores: Sensitive[Integers], rate: Fraction, words: WordSource) -> int:
-    """Choose the place of the largest ``rate * scores[i] + Z_i``, Z standard exponential.
+def permute_and_flip(scores: Sensitive[Integers], rate: Fraction, random: WordSource) -> int:
+    """The index of the maximum of ``rate * scores[i] + Z_i``, Z standard exponential.
 
     Privacy: ``2 rate D``-DP (McKenna, Sheldon 2020; docs/proofs/selection.md, Theorem 4). Its
     losses may span more than that, so it costs ``Cost.pure(2 rate D)``.
     Neighbours: any; the caller states D, the most that one score moves between neighbours.
     Error: in expectation never worse than the exponential mechanism's (McKenna, Sheldon 2020).
     """
-    return _noisy_largest(scores, rate, words, 1, _EXPONENTIAL)[0]
+    return _noisy_maxima(scores, rate, random, 1, _EXPONENTIAL)[0]
 
 
-def _noisy_largest(
-    scores: Sensitive[Integers], rate: Fraction, words: WordSource, count: int, noise: _Noise
+def _noisy_maxima(
+    scores: Sensitive[Integers], rate: Fraction, random: WordSource, count: int, noise: _Noise
 ) -> tuple[int, ...]:
-    race = _Race(_clamped(scores, rate, count), Fraction(rate), noise, words)
-    return tuple(race.next_place() for _ in range(count))
+    noisy = _NoisyScores(_clamped(scores, rate, count), Fraction(rate), noise, random)
+    return tuple(noisy.next_place() for _ in range(count))
 
 
-class _Race:
-    """Noisy scores known by enclosures, from which the largest is taken again and again."""
+class _NoisyScores:
+    """Noisy scores known by enclosures, from which the maximum is taken again and again."""
 
     def __init__(
         self,
         scores: Integers,
         rate: Fraction,
         noise: _Noise,
-        words: WordSource,
+        random: WordSource,
         band: float = _BAND,
     ) -> None:
-        self._scores, self._rate, self._noise, self._words = scores, rate, noise, words
-        self._leading = leading = words.words(scores.size) >> _SPARE_BITS
+        self._scores, self._rate, self._noise, self._random = scores, rate, noise, random
+        self._leading = leading = random.words(scores.size) >> _SPARE_BITS
         # Places looked at in ball arithmetic: their leading bits, and how many.
         self._uniforms: dict[int, tuple[int, int]] = {}
         # Noise decreases in u, so the two ends of [v, v + 1] / 2^53 enclose it.
@@ -216,14 +219,14 @@ class _Race:
         self._high = base + high + wide + band * np.abs(high)
 
     def next_place(self) -> int:
-        """Take the place of the largest noisy score among those not yet taken."""
+        """The index of the maximum among the noisy scores that are left; it is then taken out."""
         contenders = np.flatnonzero(self._high >= self._low.max())
         place = int(contenders[0]) if contenders.size == 1 else self._decide(contenders.tolist())
         self._low[place], self._high[place] = -np.inf, np.nan  # no contender any more
         return place
 
     def _decide(self, contenders: list[int]) -> int:
-        """Extend the uniforms of all contenders by a word until one of them is the largest."""
+        """The index of the maximum: uniforms are extended by words until one is above all."""
         while True:
             balls = {i: self._enclosure(i) for i in contenders}
             best = contenders[0]
@@ -234,7 +237,7 @@ class _Race:
                 return contenders[0]
             for i in contenders:
                 leading, bits = self._uniform(i)
-                more = int(self._words.words(1)[0])
+                more = int(self._random.words(1)[0])
                 self._uniforms[i] = ((leading << 64) | more, bits + 64)
 
     def _uniform(self, place: int) -> tuple[int, int]:
@@ -288,7 +291,7 @@ class ExactTables(Redacted):
         distance of neighbouring tables (triangle inequality; all else is public):
         docs/proofs/adaptive.md, Theorem 2.
         """
-        found = np.empty(len(estimates), dtype=np.int64)
+        scores = np.empty(len(estimates), dtype=np.int64)
         for i, (names, near) in enumerate(estimates.items()):
             if not 1 <= weights[names] <= GREATEST_WEIGHT:
                 raise PlanError(f"a weight must be 1 to {GREATEST_WEIGHT}, got {weights[names]}")
@@ -298,8 +301,8 @@ class ExactTables(Redacted):
             score = int(np.abs(apart).sum()) - handicaps[names]
             # Clamping at a public bound is 1-Lipschitz, and keeps the product within 64 bits.
             score = min(max(score, -GREATEST_ESTIMATE), GREATEST_ESTIMATE)
-            found[i] = weights[names] * score
-        return Sensitive(found)
+            scores[i] = weights[names] * score
+        return Sensitive(scores)
 
     def choose(
         self,
@@ -307,10 +310,10 @@ class ExactTables(Redacted):
         handicaps: Mapping[AttributeSet, int],
         weights: Mapping[AttributeSet, int],
         rate: Fraction,
-        words: WordSource,
+        random: WordSource,
         is_pure: bool,
     ) -> AttributeSet:
-        """Choose a set with a nearly largest score (`scores`).
+        """A set with a nearly maximal score (`scores`).
 
         Privacy: the exponential mechanism, or permute-and-flip if ``is_pure``, on scores that move
         as `scores` states: docs/proofs/selection.md.
@@ -318,12 +321,12 @@ class ExactTables(Redacted):
         """
         scores = self.scores(estimates, handicaps, weights)
         if is_pure:
-            place = permute_and_flip(scores, rate, words)
+            place = permute_and_flip(scores, rate, random)
         else:
-            place = exponential_mechanism(scores, rate, words)[0]
+            place = exponential_mechanism(scores, rate, random)[0]
         return list(estimates)[place]
 
-    def measure(self, names: AttributeSet, law: BlockNoise, words: WordSource) -> Measurement:
+    def measure(self, names: AttributeSet, law: BlockNoise, random: WordSource) -> Measurement:
         """The table with exact noise, a value per cell in row-major order.
 
         Privacy: mu-GDP with ``mu^2 = D2^2 / scale^2`` (Gaussian), or ``D1 / scale``-DP (Laplace):
@@ -331,7 +334,7 @@ class ExactTables(Redacted):
         Neighbours: as D1 and D2 are stated by ``planning.adaptive_costs.moves_of``.
         """
         exact = self._counts.reveal(names).ravel()
-        return Measurement((exact << law.grid_bits) + _noise(law, exact.size, words), law)
+        return Measurement((exact << law.grid_bits) + block_noise(law, exact.size, random), law)
 
 
 def read_tables(
@@ -342,10 +345,10 @@ def read_tables(
     unit: PrivacyUnit | None = None,
     progress: Progress | None = None,
 ) -> tuple[ExactTables, int | None]:
-    """Count all candidates; the number of records comes along only where it is public."""
+    """The exact tables of all candidates, and the number of records where it is public."""
     is_public = total_is_public(neighbours, domain, unit, table.may_drop_records)
-    asked = [*sets, ()] if is_public else list(sets)
-    counts = count_marginals(table, domain, asked, unit, progress)
+    counted = [*sets, ()] if is_public else list(sets)
+    counts = count_marginals(table, domain, counted, unit, progress)
     return ExactTables(counts), int(counts.reveal(())) if is_public else None
 
 
@@ -357,16 +360,16 @@ class ExactAnswers(Redacted):
     def __init__(self, answers: Integers, total: int, bits: int) -> None:
         self._answers, self._total, self.bits = answers, total, bits
 
-    def choose(self, estimates: Integers, rate: Fraction, words: WordSource, is_pure: bool) -> int:
-        """Choose a query by its score ``|exact - estimate|``, in steps.
+    def choose(self, estimates: Integers, rate: Fraction, random: WordSource, is_pure: bool) -> int:
+        """The index of a query with a nearly maximal score ``|exact - estimate|``, in steps.
 
         Privacy: a score moves by at most what its answer does; `select` does the rest.
         Neighbours: as the caller states how far one answer moves.
         """
         box = Sensitive(np.abs(self._answers - estimates))
         if is_pure:
-            return permute_and_flip(box, rate, words)
-        return exponential_mechanism(box, rate, words)[0]
+            return permute_and_flip(box, rate, random)
+        return exponential_mechanism(box, rate, random)[0]
 
     def at(self, bits: int) -> Sensitive[Sequence[int]]:
         """All exact answers in steps of ``2^-bits``, at least as fine as their own."""
@@ -380,7 +383,7 @@ class ExactAnswers(Redacted):
         return Sensitive(np.clip(np.abs(self._answers - estimates) - low, 0, span))
 
     def measure_some(
-        self, queries: Sequence[int], law: BlockNoise, words: WordSource
+        self, queries: Sequence[int], law: BlockNoise, random: WordSource
     ) -> Measurement:
         """Some answers with exact noise, in steps.
 
@@ -388,16 +391,16 @@ class ExactAnswers(Redacted):
         Neighbours: as the caller states how far they do.
         """
         exact = self._answers[np.asarray(queries, dtype=np.int64)]
-        return Measurement((exact << law.grid_bits) + _noise(law, exact.size, words), law)
+        return Measurement((exact << law.grid_bits) + block_noise(law, exact.size, random), law)
 
-    def measure(self, query: int | None, law: BlockNoise, words: WordSource) -> Measurement:
+    def measure(self, query: int | None, law: BlockNoise, random: WordSource) -> Measurement:
         """One answer with exact noise, in steps; without a query, the number of records.
 
         Privacy: as `ExactTables.measure`, for how far this answer moves.
         Neighbours: as the caller states how far this answer moves.
         """
         exact = self._total if query is None else int(self._answers[query])
-        noisy = (exact << law.grid_bits) + int(_noise(law, 1, words)[0])
+        noisy = (exact << law.grid_bits) + int(block_noise(law, 1, random)[0])
         return Measurement(np.array([noisy], dtype=np.int64), law)
 
 
@@ -416,7 +419,7 @@ class SummedErrors(Redacted):
         """Add the errors of one more estimate (`ExactAnswers.errors`)."""
         self._sums = self._sums + self._answers.errors(estimates, low, span).reveal()
 
-    def draw(self, rate: Fraction, samples: int, words: WordSource) -> tuple[int, ...]:
+    def draw(self, rate: Fraction, samples: int, random: WordSource) -> tuple[int, ...]:
         """Independent draws by ``exp(rate * sum)``; what came more than once counts once.
 
         Privacy: each of the ``samples`` draws is the exponential mechanism on scores that move as
@@ -424,7 +427,7 @@ class SummedErrors(Redacted):
         Neighbours: as the caller states how far one answer moves.
         """
         sums = Sensitive(self._sums)
-        return tuple(sorted({exponential_mechanism(sums, rate, words)[0] for _ in range(samples)}))
+        return tuple(sorted({exponential_mechanism(sums, rate, random)[0] for _ in range(samples)}))
 
 
 def read_answers(
@@ -434,7 +437,7 @@ def read_answers(
     unit: PrivacyUnit | None = None,
     progress: Progress | None = None,
 ) -> tuple[ExactAnswers, int | None]:
-    """Answer every query exactly; the number of records comes along only where it is public."""
+    """The exact answer to every query, and the number of records where it is public."""
     if any(term.unit_bits for term in workload.terms):
         raise WorkloadError("sums of values cannot be compared with estimates; ask in bins")
     bits = answer_bits(workload)
@@ -444,8 +447,3 @@ def read_answers(
     answers = np.concatenate([v.astype(np.int64) << (bits - t.fraction_bits) for t, v in parts])
     total = count_marginals(table, workload.domain, [()], unit).reveal(())
     return ExactAnswers(answers, int(total), bits), exact.rows
-
-
-def _noise(law: BlockNoise, size: int, words: WordSource) -> Integers:
-    draw = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
-    return draw(Fraction(law.units), size, words)

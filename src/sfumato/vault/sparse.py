@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse vector: exact scores in, "above" or "below" out, paid for by discoveries only.
+"""The sparse vector technique: whether exact scores are above thresholds, paid for by discoveries.
+
+`SparseVector` tests scores one after the other, `Discoverer` over all sparse vectors of a plan, and
+`answer` returns a number with noise of its own.
 
 Lyu, Su, Li 2017, "Understanding the sparse vector technique for differential privacy", Algorithm 1:
 the noise of the threshold is drawn once and kept, every score gets noise of its own, and after
@@ -26,6 +29,7 @@ from sfumato.vault.count import count_marginals
 from sfumato.vault.noise import discrete_laplace, geometric, rounded_gaussian
 from sfumato.vault.sensitive import Redacted, Sensitive
 from sfumato.vault.tables import Table
+from sfumato.vault.vault_limits import LIMITS
 
 __all__ = [
     "DAMAGED",
@@ -64,12 +68,12 @@ class SparseVector(Redacted):
         words: A source of random words; the system's if None.
     """
 
-    __slots__ = ("_left", "_noise", "_owner", "_words", "law")
+    __slots__ = ("_left", "_noise", "_owner", "_random", "law")
 
-    def __init__(self, law: SparseLaw, words: WordSource | None = None) -> None:
+    def __init__(self, law: SparseLaw, random: WordSource | None = None) -> None:
         self.law = law
-        self._words = system_words() if words is None else words
-        self._noise = _drawn(law.threshold, 1, self._words)[0]
+        self._random = system_words() if random is None else random
+        self._noise = _drawn(law.threshold, 1, self._random)[0]
         self._left = law.discoveries
         self._owner = os.getpid()
 
@@ -122,7 +126,7 @@ class SparseVector(Redacted):
         exact = [int(score) for score in scores.reveal()]
         if len(exact) != len(thresholds):
             raise PlanError(f"{len(exact)} scores need as many thresholds, got {len(thresholds)}")
-        noise = _drawn(self.law.query, len(exact), self._words)
+        noise = _drawn(self.law.query, len(exact), self._random)
         outcomes: list[bool] = []
         for score, threshold, shaken in zip(exact, thresholds, noise, strict=True):
             gap = int(threshold) + self.law.offset + self._noise - score
@@ -155,17 +159,17 @@ class SparseVector(Redacted):
         Returns:
             Private bytes.
         """
-        kept = {
+        state = {
             "version": VERSION,
             "law": self.law.as_json(),
             "noise": str(self._noise),
             "left": self._left,
         }
-        return canonical_json(kept).encode()
+        return canonical_json(state).encode()
 
     @classmethod
     def restored(
-        cls, law: SparseLaw, state: bytes, words: WordSource | None = None
+        cls, law: SparseLaw, state: bytes, random: WordSource | None = None
     ) -> SparseVector:
         """The sparse vector whose `state` this is; no noise is drawn.
 
@@ -184,18 +188,18 @@ class SparseVector(Redacted):
             PlanError: The state is damaged.
         """
         noise, left = _read(law, state)
-        found = cls.__new__(cls)
-        found.law, found._noise, found._left = law, noise, left
-        found._words = system_words() if words is None else words
-        found._owner = os.getpid()
-        return found
+        vector = cls.__new__(cls)
+        vector.law, vector._noise, vector._left = law, noise, left
+        vector._random = system_words() if random is None else random
+        vector._owner = os.getpid()
+        return vector
 
 
 def above_threshold(
     scores: Sensitive[Sequence[int]],
     thresholds: Sequence[int],
     law: SparseLaw,
-    words: WordSource | None = None,
+    random: WordSource | None = None,
 ) -> int | None:
     """The place of the first score that is found above its threshold; None if there is none.
 
@@ -215,11 +219,11 @@ def above_threshold(
         raise PlanError(
             f"AboveThreshold makes one discovery, the law has {law.discoveries}; use SparseVector"
         )
-    outcomes = SparseVector(law, words).test_many(scores, thresholds)
+    outcomes = SparseVector(law, random).test_many(scores, thresholds)
     return len(outcomes) - 1 if outcomes and outcomes[-1] else None
 
 
-def answer(score: Sensitive[int], law: NoiseLaw, words: WordSource | None = None) -> int:
+def answer(score: Sensitive[int], law: NoiseLaw, random: WordSource | None = None) -> int:
     """A numeric answer in steps: the score with noise of its own, fresh, not that of a test.
 
     Privacy: ``privacy.sparse_vector.noise_cost(law, sensitivity)``, on top of the test that led to
@@ -228,20 +232,20 @@ def answer(score: Sensitive[int], law: NoiseLaw, words: WordSource | None = None
     """
     if law.kind == "exponential":
         raise PlanError("one-sided noise hides comparisons, not numbers; use laplace or gaussian")
-    noise = _drawn(law, 1, system_words() if words is None else words)[0]
+    noise = _drawn(law, 1, system_words() if random is None else random)[0]
     return int(score.reveal()) + noise
 
 
-def _drawn(law: NoiseLaw, size: int, words: WordSource) -> list[int]:
-    return [int(z) for z in _DRAWS[law.kind](law.scale, size, words)]
+def _drawn(law: NoiseLaw, size: int, random: WordSource) -> list[int]:
+    return [int(z) for z in _DRAWS[law.kind](law.scale, size, random)]
 
 
 def _read(law: SparseLaw, state: bytes) -> tuple[int, int]:
     """Noise and discoveries left; whatever is wrong, the message holds nothing of the state."""
     try:
-        kept = json.loads(state)
-        noise, left = int(kept["noise"]), kept["left"]
-        is_ours = kept["version"] == VERSION and kept["law"] == law.as_json()
+        stored = json.loads(state)
+        noise, left = int(stored["noise"]), stored["left"]
+        is_ours = stored["version"] == VERSION and stored["law"] == law.as_json()
         if is_ours and type(left) is int and 0 <= left <= law.discoveries:
             return noise, left
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -249,14 +253,7 @@ def _read(law: SparseLaw, state: bytes) -> tuple[int, int]:
     raise PlanError(DAMAGED)
 
 
-# --------------------
-# Discover: scores tested one after the other, over all sparse vectors of a plan.
-#
-# A plan may use several sparse vectors, one after the other (``planning/sparse_plans.py``), and a
-# number with fresh noise for every discovery: NumericSparse. The whole plan is debited before the
-# first of them begins. Proof page: ``docs/proofs/sparse-vector.md``, Theorems 1, 3 and 4.
-
-AT_ONCE: Final = 4096  # scores whose noise is drawn together
+# All sparse vectors of a plan
 
 
 class SparseVectors(Protocol):
@@ -282,8 +279,8 @@ def cell_counts(
     table: Table, domain: Domain, attribute: str, unit: PrivacyUnit | None
 ) -> Sensitive[Sequence[int]]:
     """The exact number of records of every cell of an attribute, in order."""
-    found = count_marginals(table, domain, [(attribute,)], unit)
-    return Sensitive(found.reveal((attribute,)).tolist())
+    counts = count_marginals(table, domain, [(attribute,)], unit)
+    return Sensitive(counts.reveal((attribute,)).tolist())
 
 
 def times(numbers: Sensitive[Sequence[int]], factor: int) -> Sensitive[Sequence[int]]:
@@ -298,12 +295,15 @@ def apart(
 
     Neighbours: each moves by at most what its exact answer does.
     """
-    known = exact.reveal()[first : first + len(predictions)]
-    return Sensitive([abs(int(a) - p) for a, p in zip(known, predictions, strict=True)])
+    answers = exact.reveal()[first : first + len(predictions)]
+    return Sensitive([abs(int(a) - p) for a, p in zip(answers, predictions, strict=True)])
 
 
 class Discoverer(Redacted):
-    """The running tests of a plan: which sparse vector is on, and how many may follow.
+    """The running tests of a plan: which sparse vector is in use, and how many may follow.
+
+    A plan may use several, one after the other (``planning.sparse_plans``), and a number with fresh
+    noise for every discovery (NumericSparse). The whole plan is debited before the first begins.
 
     Privacy: everything that leaves costs ``plan.cost``: docs/proofs/sparse-vector.md, Theorem 4.
     Neighbours: any; scores and numbers move by at most ``plan.law.sensitivity`` steps, scores in
@@ -314,12 +314,12 @@ class Discoverer(Redacted):
         words: A source of random words; the system's if None.
     """
 
-    __slots__ = ("_begun", "_owed", "_plan", "_vector", "_words")
+    __slots__ = ("_begun", "_owed", "_plan", "_random", "_vector")
 
-    def __init__(self, plan: SparseVectors, words: WordSource | None = None) -> None:
+    def __init__(self, plan: SparseVectors, random: WordSource | None = None) -> None:
         self._plan = plan
-        self._words = system_words() if words is None else words
-        self._vector = SparseVector(plan.law, self._words)
+        self._random = system_words() if random is None else random
+        self._vector = SparseVector(plan.law, self._random)
         self._begun = 1
         self._owed = 0  # discoveries whose number was not given yet
 
@@ -335,7 +335,7 @@ class Discoverer(Redacted):
 
     @classmethod
     def after_loss(
-        cls, plan: SparseVectors, begun: int, words: WordSource | None = None
+        cls, plan: SparseVectors, begun: int, random: WordSource | None = None
     ) -> Discoverer | None:
         """The tests that follow when the sparse vector number ``begun`` was lost; None if none do.
 
@@ -355,7 +355,7 @@ class Discoverer(Redacted):
         """
         if begun >= plan.epochs:
             return None
-        following = cls(plan, words)
+        following = cls(plan, random)
         following._begun = begun + 1
         return following
 
@@ -383,12 +383,12 @@ class Discoverer(Redacted):
         outcomes: list[bool] = []
         while len(outcomes) < len(exact) and self.left:
             if not self._vector.left:
-                self._vector = SparseVector(self._plan.law, self._words)
+                self._vector = SparseVector(self._plan.law, self._random)
                 self._begun += 1
-            run = slice(len(outcomes), len(outcomes) + AT_ONCE)
-            found = self._vector.test_many(Sensitive(exact[run]), thresholds[run])
-            self._owed += sum(found)
-            outcomes += found
+            run = slice(len(outcomes), len(outcomes) + LIMITS.scores_at_once)
+            are_above = self._vector.test_many(Sensitive(exact[run]), thresholds[run])
+            self._owed += sum(are_above)
+            outcomes += are_above
         return outcomes
 
     def numbers(self, exact: Sensitive[Sequence[int]], places: Sequence[int]) -> list[int] | None:
@@ -414,8 +414,8 @@ class Discoverer(Redacted):
         if len(places) > self._owed:
             raise PlanError("there is one number for each discovery, and no more")
         self._owed -= len(places)
-        known = exact.reveal()
-        return [answer(Sensitive(known[i]), self._plan.number, self._words) for i in places]
+        values, law = exact.reveal(), self._plan.number
+        return [answer(Sensitive(values[i]), law, self._random) for i in places]
 
     def state(self) -> bytes:
         """What `restored` needs to go on: private, as `SparseVector.state`.
@@ -424,11 +424,11 @@ class Discoverer(Redacted):
             Private bytes.
         """
         kept = {"begun": self._begun, "owed": self._owed, "vector": self._vector.state().decode()}
-        return canonical_json(kept).encode()
+        return canonical_json(state).encode()
 
     @classmethod
     def restored(
-        cls, plan: SparseVectors, state: bytes, words: WordSource | None = None
+        cls, plan: SparseVectors, state: bytes, random: WordSource | None = None
     ) -> Discoverer:
         """The tests whose `state` this is; no noise is drawn.
 
@@ -446,15 +446,15 @@ class Discoverer(Redacted):
             PlanError: The state is damaged.
         """
         most = plan.epochs * plan.law.discoveries
-        found = cls.__new__(cls)
-        found._plan = plan
-        found._words = system_words() if words is None else words
+        tests = cls.__new__(cls)
+        tests._plan = plan
+        tests._random = system_words() if random is None else random
         try:
-            kept = json.loads(state)
-            found._begun, found._owed = int(kept["begun"]), int(kept["owed"])
-            found._vector = SparseVector.restored(plan.law, kept["vector"].encode(), words)
-            if 1 <= found._begun <= plan.epochs and 0 <= found._owed <= most:
-                return found
+            stored = json.loads(state)
+            tests._begun, tests._owed = int(stored["begun"]), int(stored["owed"])
+            tests._vector = SparseVector.restored(plan.law, stored["vector"].encode(), random)
+            if 1 <= tests._begun <= plan.epochs and 0 <= tests._owed <= most:
+                return tests
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             pass  # raised below, so that the message carries no context
         raise PlanError(DAMAGED)

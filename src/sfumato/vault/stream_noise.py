@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The private side of a stream: exact values in, noisy values on a public grid out.
+"""The private side of a stream: `PrivateStream.measure` returns each step with noise on a grid.
 
 At step t the vault computes ``(M x)_t``, M lower triangular, from a small exact state, rounds it to
 the public grid where M is not a matrix of whole numbers, and adds noise that is exact on the grid.
@@ -12,23 +12,21 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
 from typing import Protocol, TypeAlias
 
 from sfumato.errors import SfumatoError
 from sfumato.privacy.noise_laws import BlockNoise
 from sfumato.random import WordSource, system_words
 from sfumato.strategy.stream_filters import VALUE_BITS, Filter, TimeTree, encode
-from sfumato.vault.noise import discrete_laplace, rounded_gaussian
+from sfumato.vault.noise import block_noise
 from sfumato.vault.sensitive import Redacted
+from sfumato.vault.vault_limits import LIMITS
 
 __all__ = [
     "MeasuredStream",
     "PrivateStream",
 ]
 
-
-BLOCK = 256  # noise is drawn this many steps ahead: it does not depend on the data
 
 Advanced: TypeAlias = tuple[list[int], Callable[[], None]]
 
@@ -55,13 +53,13 @@ class MeasuredStream(Protocol):
 class PrivateStream(Redacted):
     """What the vault must remember of a stream, for every coordinate: never shown."""
 
-    __slots__ = ("_noise", "_owner", "_plan", "_states", "_step", "_words")
+    __slots__ = ("_noise", "_owner", "_plan", "_random", "_states", "_step")
 
     def __init__(
-        self, plan: MeasuredStream, coordinates: int, words: WordSource | None = None
+        self, plan: MeasuredStream, coordinates: int, random: WordSource | None = None
     ) -> None:
         self._plan = plan
-        self._words = system_words() if words is None else words
+        self._random = system_words() if random is None else random
         self._noise: deque[int] = deque()
         self._owner = os.getpid()
         self._step = 0
@@ -102,10 +100,8 @@ class PrivateStream(Redacted):
         """The next ``count`` noise values, from blocks drawn ahead."""
         if len(self._noise) < count:
             left = max(self._plan.length - self._step, 1) * len(self._states)
-            size = max(count, min(BLOCK * len(self._states), left))
-            law = self._plan.noise
-            draw = rounded_gaussian if law.noise == "gaussian" else discrete_laplace
-            self._noise.extend(draw(Fraction(law.units), size, self._words).tolist())
+            size = max(count, min(LIMITS.steps_ahead * len(self._states), left))
+            self._noise.extend(block_noise(self._plan.noise, size, self._random).tolist())
         return iter([self._noise.popleft() for _ in range(count)])
 
 

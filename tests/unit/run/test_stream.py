@@ -35,8 +35,7 @@ MU = Budget(mu=1)
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise at all: answers are then F x, up to the rounding to the grid."""
-    for name in ("rounded_gaussian", "discrete_laplace"):
-        monkeypatch.setattr(vault, name, lambda _s, size, _w: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(vault, "block_noise", lambda _l, size, _r: np.zeros(size, dtype=np.int64))
 
 
 @pytest.fixture
@@ -193,13 +192,13 @@ def test_a_stream_is_debited_once_before_any_noise(
 ) -> None:
     book = Ledger.create(tmp_path / "a.ledger", Budget(mu=1), "visits", "add-remove")
     spent_at_draws: list[int] = []
-    draw = vault.rounded_gaussian
+    draw = vault.block_noise
 
-    def watched(scale: object, size: int, words: object) -> object:
+    def watched(law: object, size: int, random: object) -> object:
         spent_at_draws.append(len(book.entries()))
-        return draw(scale, size, words)  # type: ignore[arg-type]
+        return draw(law, size, random)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(vault, "rounded_gaussian", watched)
+    monkeypatch.setattr(vault, "block_noise", watched)
     with Stream(20, Budget(mu="0.9"), "optimal", ledger=book) as counter:
         assert len(book.entries()) == 1
         counter.add_many([1] * 20)

@@ -292,8 +292,8 @@ def test_attribute_sets_are_checked(people):
 
 
 def test_counts_are_clamped(people, monkeypatch):
-    assert counting.GREATEST_COUNT == 2**scans.RECORD_BITS
-    monkeypatch.setattr(counting, "GREATEST_COUNT", 300)
+    assert counting.MAXIMUM_COUNT == 2**scans.RECORD_BITS
+    monkeypatch.setattr(counting, "MAXIMUM_COUNT", 300)
     counts = count_marginals(open_table(people), DOMAIN, [("age",), ()])
     np.testing.assert_array_equal(
         counts.reveal(("age",)), np.minimum(pandas_counts(pandas_codes(people), ("age",)), 300)

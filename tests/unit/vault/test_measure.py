@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +19,7 @@ from sfumato.vault.noise import discrete_laplace, rounded_gaussian
 from sfumato.vault.select import read_answers, read_tables
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.tables import open_table
+from sfumato.vault.vault_limits import LIMITS
 from tests.shared.words import SeededWords
 
 DOMAIN = sf.Domain({"a": 6, "b": 4})
@@ -104,7 +106,7 @@ def test_python_integers_are_added_up_some_at_a_time(
     law = BlockNoise("gaussian", 2**16, 3 + bits // 4)
     exact = np.array([2**bits + i for i in range(7)], dtype=object)
     whole = add_noise(exact, term, law, SeededWords("parts"))
-    monkeypatch.setattr("sfumato.vault.measure.AT_ONCE", 3)
+    monkeypatch.setattr("sfumato.vault.measure.LIMITS", replace(LIMITS, values_at_once=3))
     parts = add_noise(exact, term, law, SeededWords("parts"))
     assert [int(v) for v in parts] == [int(v) for v in whole]
     z = rounded_gaussian(Fraction(law.units), 7, SeededWords("parts"))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,11 +16,13 @@ from sfumato.domain.domain import Domain
 from sfumato.domain.privacy_unit import PrivacyUnit
 from sfumato.privacy.sparse_vector import NoiseLaw
 from sfumato.run.public import public_records
-from sfumato.vault import questions
-from sfumato.vault.questions import FINE, ExactQuestions, answer_shift, moved_by_one, public_cells
+from sfumato.vault import count, questions
+from sfumato.vault.count import public_cells
+from sfumato.vault.questions import ExactQuestions, answer_shift, moved_by_one
 from sfumato.vault.sensitive import Sensitive
 from sfumato.vault.sparse import answer
 from sfumato.vault.tables import open_table
+from sfumato.vault.vault_limits import LIMITS
 from sfumato.workload.question import questions_of
 from tests.shared.words import SeededWords
 
@@ -45,14 +48,14 @@ def test_one_person_moves_an_answer_by_its_coefficients():
 
 
 def test_steps_are_divided_until_they_are_fine_enough():
-    assert (answer_shift(1), answer_shift(FINE - 1)) == (8, 8)
-    assert (answer_shift(FINE), answer_shift(FINE + 1)) == (0, 0)
+    assert (answer_shift(1), answer_shift(LIMITS.fine_steps - 1)) == (8, 8)
+    assert (answer_shift(LIMITS.fine_steps), answer_shift(LIMITS.fine_steps + 1)) == (0, 0)
 
 
 @pytest.mark.parametrize("dense", [2**22, 0])
 def test_scores_are_distances_in_parts_of_what_one_person_moves(dense, monkeypatch):
     """From tables held cell by cell, and from the cells that there are."""
-    monkeypatch.setattr(questions, "DENSE_CELLS", dense)
+    monkeypatch.setattr(questions, "LIMITS", replace(LIMITS, cells_dense=dense))
     plain, mixed = QUESTIONS[:2]
     # a = 0 twice, 1 once: 3; -2 twice, 1/2 twice: -3, or -6 steps.
     exact = [3 << 8, -6 << 8]
@@ -75,11 +78,11 @@ def test_noise_is_stretched_to_what_one_person_moves(neighbours, moved):
 
 
 def test_noise_of_fine_steps_is_not_divided_further():
-    work = sf.product(DOMAIN, {"a": [[FINE, 0, 0, 0]]})
+    work = sf.product(DOMAIN, {"a": [[LIMITS.fine_steps, 0, 0, 0]]})
     law = NoiseLaw("laplace", Fraction(512))
     found = held().noisy(questions_of(work)[0], law, SeededWords(2))
-    stretched = NoiseLaw("laplace", Fraction(2 * FINE))
-    assert found == answer(Sensitive(2 * FINE), stretched, SeededWords(2))
+    stretched = NoiseLaw("laplace", Fraction(2 * LIMITS.fine_steps))
+    assert found == answer(Sensitive(2 * LIMITS.fine_steps), stretched, SeededWords(2))
 
 
 def test_the_number_of_records_leaves_only_where_a_replaced_one_cannot_change_it():
@@ -91,12 +94,12 @@ def test_the_number_of_records_leaves_only_where_a_replaced_one_cannot_change_it
 
 
 def test_what_was_counted_is_held_and_given_up_when_it_is_too_much(monkeypatch):
-    monkeypatch.setattr(questions, "HELD_CELLS", 15)
+    monkeypatch.setattr(questions, "LIMITS", replace(LIMITS, cells_held=15))
     box = held()
     for names in (("a",), ("a", "b")):
         box.prepare(names)
     assert set(box._held) == {("a", "b")}  # 4 + 12 cells are one too many: begun anew
-    monkeypatch.setattr(questions, "HELD_CELLS", 16)
+    monkeypatch.setattr(questions, "LIMITS", replace(LIMITS, cells_held=16))
     box = held()
     for names in (("a",), ("a", "b")):
         box.prepare(names)
@@ -108,8 +111,11 @@ def test_what_was_counted_is_held_and_given_up_when_it_is_too_much(monkeypatch):
     assert set(box._held) == {("b",)}
 
 
-def test_public_cells_are_listed_in_order():
-    codes, counts = public_cells(open_table(ROWS), DOMAIN)
+@pytest.mark.parametrize("dense", [2**22, 0])
+def test_public_cells_are_listed_in_order(dense, monkeypatch):
+    monkeypatch.setattr(count, "LIMITS", replace(LIMITS, cells_dense=dense))
+    codes, counts = public_cells(open_table(ROWS), DOMAIN, DOMAIN.names)
+    assert (codes.dtype, counts.dtype) == (np.int64, np.float64)
     assert codes.tolist() == [[0, 1], [1, 0], [3, 0], [3, 2]]
     assert counts.tolist() == [2, 1, 1, 1]
 

@@ -27,7 +27,7 @@ from sfumato.vault.select import (
     _EXPONENTIAL,
     _GUMBEL,
     GREATEST_SCORE,
-    _Race,
+    _NoisyScores,
     exponential_mechanism,
     permute_and_flip,
     report_noisy_max,
@@ -115,7 +115,7 @@ def test_ball_arithmetic_decides_as_floats_do(noise: object) -> None:
         given = SeededWords(f"bands {case}").words(60).tolist()
         orders = []
         for band in (2.0**-40, 10.0):
-            race = _Race(np.array([1, 2, 3]), Fraction(1, 3), noise, GivenWords(given), band)  # type: ignore[arg-type]
+            race = _NoisyScores(np.array([1, 2, 3]), Fraction(1, 3), noise, GivenWords(given), band)  # type: ignore[arg-type]
             orders.append([race.next_place() for _ in range(3)])
         assert orders[0] == orders[1]
 
@@ -125,7 +125,7 @@ def test_equal_leading_bits_are_extended_until_they_differ(noise: object) -> Non
     """The three uniforms share 53 bits; of the next words the smallest gives the most noise."""
     first = [12345 << 11] * 3
     for more in itertools.permutations([5, 50, 500]):
-        race = _Race(np.zeros(3, np.int64), RATE, noise, GivenWords([*first, *more]))  # type: ignore[arg-type]
+        race = _NoisyScores(np.zeros(3, np.int64), RATE, noise, GivenWords([*first, *more]))  # type: ignore[arg-type]
         assert [race.next_place() for _ in range(3)] == np.argsort(more).tolist()
 
 
@@ -133,7 +133,7 @@ def test_equal_leading_bits_are_extended_until_they_differ(noise: object) -> Non
 def test_the_ends_of_the_uniform_are_decided_too(noise: object) -> None:
     """U near 0 is the largest noise, U near 1 the smallest: neither end is a number of its own."""
     given = [2**64 - 1, 0, 1 << 63, *range(1, 9)]
-    race = _Race(np.zeros(3, np.int64), RATE, noise, GivenWords(given))  # type: ignore[arg-type]
+    race = _NoisyScores(np.zeros(3, np.int64), RATE, noise, GivenWords(given))  # type: ignore[arg-type]
     assert [race.next_place() for _ in range(3)] == [1, 2, 0]
 
 
@@ -313,7 +313,7 @@ def test_a_noisy_score_is_enclosed_by_the_ends_of_what_is_known_of_its_uniform(
 
     given = [12345 << 40, (2**64 - 1) // 3, 2**63]
     scores = np.array([7, 5, 6])
-    race = _Race(scores, Fraction(1, 3), noise, GivenWords([*given, 99]))  # type: ignore[arg-type]
+    race = _NoisyScores(scores, Fraction(1, 3), noise, GivenWords([*given, 99]))  # type: ignore[arg-type]
     for place, word in enumerate(given):
         low, high = race._enclosure(place)
         with mpmath.workdps(50):
@@ -327,7 +327,7 @@ def test_a_noisy_score_is_enclosed_by_the_ends_of_what_is_known_of_its_uniform(
 
 
 def test_an_end_at_which_the_noise_is_infinite_is_open() -> None:
-    race = _Race(np.zeros(2, np.int64), RATE, _GUMBEL, GivenWords([0, 2**64 - 1]))
+    race = _NoisyScores(np.zeros(2, np.int64), RATE, _GUMBEL, GivenWords([0, 2**64 - 1]))
     least, most = race._enclosure(0), race._enclosure(1)
     assert least[0].is_finite()
     assert not least[1].is_finite()
@@ -351,12 +351,12 @@ def test_a_score_that_may_still_be_the_largest_is_not_dropped(
     known = iter([[(1.0, 2.5), (2.0, 3.0)], [(2.4, 2.45), (2.0, 2.1)]])
     now: list[tuple[float, float]] = []
 
-    def enclosure(_: _Race, place: int) -> tuple[arb, arb]:
+    def enclosure(_: _NoisyScores, place: int) -> tuple[arb, arb]:
         if place == 0:
             now[:] = next(known)
         low, high = now[place]
         return arb(low), arb(high)
 
-    race = _Race(np.zeros(2, np.int64), RATE, _GUMBEL, GivenWords([1, 1, 7, 7]))
-    monkeypatch.setattr(_Race, "_enclosure", enclosure)
+    race = _NoisyScores(np.zeros(2, np.int64), RATE, _GUMBEL, GivenWords([1, 1, 7, 7]))
+    monkeypatch.setattr(_NoisyScores, "_enclosure", enclosure)
     assert race._decide([0, 1]) == 0

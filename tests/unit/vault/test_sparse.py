@@ -68,7 +68,7 @@ def test_a_restored_state_goes_on_exactly(law: SparseLaw) -> None:
             continue
         again = SparseVector.restored(law, first.state(), SeededWords(f"rest {case}"))
         assert again.state() == first.state()
-        first._words = SeededWords(f"rest {case}")
+        first._random = SeededWords(f"rest {case}")
         assert again.test_many(Sensitive(SCORES), THRESHOLDS) == first.test_many(
             Sensitive(SCORES), THRESHOLDS
         )

@@ -56,7 +56,7 @@ def test_one_number_for_each_discovery_and_no_more() -> None:
     twin = Discoverer(PLAN, SeededWords("numbers"))
     twin.test_many(exact, [0, 0])
     numbers = finder.numbers(exact, [1])
-    assert numbers == [answer(Sensitive(10**9 + 5), NUMBER, twin._words)]
+    assert numbers == [answer(Sensitive(10**9 + 5), NUMBER, twin._random)]
     finder.numbers(exact, [0])
     with pytest.raises(PlanError, match="one number"):
         finder.numbers(exact, [0])

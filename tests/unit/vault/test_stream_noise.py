@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-from fractions import Fraction
 
 import pytest
 
@@ -80,13 +79,13 @@ def test_a_failure_of_the_noise_leaves_the_state_as_it_was(
     broken = PrivateStream(plan, 1, SeededWords(4))
     expected = [plain.measure([x]) for x in (3, 9)]
     with monkeypatch.context() as patch:
-        patch.setattr(module, "rounded_gaussian", _fails)
+        patch.setattr(module, "block_noise", _fails)
         with pytest.raises(OSError, match="no words"):
             broken.measure([3])
     assert [broken.measure([x]) for x in (3, 9)] == expected
 
 
-def _fails(_sigma: Fraction, _size: int, _words: object) -> None:
+def _fails(_law: object, _size: int, _random: object) -> None:
     raise OSError("no words")
 
 

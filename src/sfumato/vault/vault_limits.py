@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limits of the vault in one place: sizes that are refused, and how much is handled at once.
+
+All of them are public and fixed. None changes a count or a law of noise: those that divide work
+into parts change the time and the memory it takes, the others refuse before anything is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+__all__ = [
+    "LIMITS",
+    "VaultLimits",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class VaultLimits:
+    """Sizes that are refused or divided, by the module that reads them."""
+
+    # duckdb, postgres, spark: what comes from an engine at a time
+    duckdb_rows: int = 2**20
+    """Rows of an answer of DuckDB that are taken at a time."""
+    postgres_rows: int = 2**18
+    """Rows of a binary COPY that are gathered before they are read."""
+    spark_rows: int = 2**22
+    """Rows that come to the driver of Spark at once; more come in parts."""
+    bins_in_query: int = 64
+    """Bins that are told apart by comparisons in the text of a query; more are looked up."""
+    connection_seconds: int = 60
+    """Seconds that a server of PostgreSQL has to answer at all."""
+
+    # csv
+    header_bytes: int = 1 << 20
+    """Bytes of the first line of a CSV file; a longer one is refused."""
+    record_bytes: int = 1 << 24
+    """Bytes of a record; a longer one is a record of nulls, so that one cannot fill the memory."""
+    block_bytes: int = 1 << 24
+    """Bytes of a CSV file that are read at a time."""
+    null_records: int = 1 << 20
+    """Records of nulls that are handed over at a time."""
+    records_skipped: int = 1000
+    """Records of a block that Arrow leaves out, microseconds each; beyond that they are taken out
+    before."""
+
+    # tables
+    parquet_rows: int = 2**18
+    """Rows of a Parquet file that Arrow reads at a time, where DuckDB cannot read it."""
+
+    # encode
+    values_in_query: int = 64
+    """Values of a category that are listed in the text of a query; more are looked up by a join."""
+
+    # count and questions
+    cells_held: int = 2**27
+    """Cells of exact tables that are held at a time: 1 GiB."""
+    cells_dense: int = 2**22
+    """Cells of a table that is held cell by cell; of a larger one the cells of its records are."""
+    comparisons_per_query: int = 1024
+    """Comparisons of all conditions that one query counts."""
+    value_cells: int = 1024
+    """Cells of all `Values` of one table together: so many sums has a query."""
+    fine_steps: int = 2**12
+    """Steps that one person moves an answer by, from which on they are fine enough for noise."""
+
+    # noise, measure, sparse, stream_noise
+    noise_scale_minimum: Fraction = Fraction(1, 1 << 10)
+    """Grid steps of the scale of noise at least: the error bounds of the tables are for these."""
+    noise_scale_maximum: Fraction = Fraction(1 << 40)
+    """Grid steps of the scale of noise at most: a draw beyond 64 bits then has a probability below
+    exp(-2^22)."""
+    draws_at_once: int = 1 << 14
+    """Draws that are filtered at once: their arrays stay in the processor's cache."""
+    values_at_once: int = 2**20
+    """Exact values that noise is added to at a time: Python integers take five times the memory."""
+    scores_at_once: int = 4096
+    """Scores of sparse vectors whose noise is drawn together."""
+    steps_ahead: int = 256
+    """Steps of a stream whose noise is drawn ahead: it does not depend on the data."""
+
+
+LIMITS: Final = VaultLimits()
